@@ -114,6 +114,19 @@ def load_sweep(path: Path, overrides: dict[str, Any], data_digest: Callable[[Run
     return Sweep(spec, tuple(runs), baseline, path.read_text(encoding="utf-8"), path)
 
 
+def single_run(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str]) -> Sweep:
+    """A run file as a sweep of one, named after the file."""
+    data = load_raw_run(path)
+    for dotted in overrides:
+        _check_field(dotted, path, "--set")
+    for dotted, value in sorted(overrides.items(), key=lambda item: item[0].count(".")):
+        assign(data, dotted, value, "--set")
+    run = resolve(data, str(path))
+    name = re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run"
+    planned = _plan(run, {}, [], data_digest(run))
+    return Sweep(SweepSpec(name=name), (planned,), None, path.read_text(encoding="utf-8"), path)
+
+
 def _points(axes: dict[str, list], spec: SweepSpec, path: Path, overrides: dict) -> list[dict[str, Any]]:
     """All combinations of the axes in file order (the last axis fastest), zipped groups moving together."""
     for entry in spec.exclude:
