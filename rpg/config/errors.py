@@ -7,15 +7,17 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel, ValidationError
 
+from rpg.catalogue import AlgorithmError
+
 
 class ConfigError(Exception):
     """A mistake in a configuration. `str(error)` is the whole message, one line per mistake."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` when a known word is close, else the empty string."""
+    """`; did you mean 'x'?` when a known word is close, else a full stop: the end of a sentence either way."""
     close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f"; did you mean {close[0]!r}?" if close else "."
 
 
 def _short(value: object) -> str:
@@ -52,6 +54,10 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> Confi
     """Turn pydantic's report into ours: `where: field: what is wrong (got value); what would be accepted`."""
     lines = []
     for item in error.errors(include_url=False):
+        cause = item.get("ctx", {}).get("error")
+        if isinstance(cause, AlgorithmError):  # it has looked at the field itself already
+            lines.append(f"{where}: {'' if cause.field == 'algorithm' else 'algorithm.'}{cause}")
+            continue
         location = item["loc"]
         tags = {"tiny", "pretrained", "chain", "file", "adamw", "schedule_free", "local", "verl"}
         field = ".".join(str(p) for i, p in enumerate(location) if not (i and p in tags)) or "(whole file)"
@@ -59,13 +65,15 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> Confi
         if kind == "extra_forbidden":
             known = _fields_at(model, location)
             what = f"unknown field{nearest(str(location[-1]), known)} Accepted: {', '.join(known)}"
-        elif kind in ("union_tag_invalid", "union_tag_not_found"):
+        elif kind == "union_tag_invalid":
             tag = context.get("tag")
             accepted = context.get("expected_tags", "")
             got = f"unknown type {tag!r}{nearest(str(tag), accepted.replace(chr(39), '').split(', '))}"
-            what = f"{got if tag is not None else 'a `type` is missing'} Accepted: {accepted or 'see the docs'}"
+            what = f"{got} Accepted: {accepted.replace(chr(39), '')}"
         elif kind == "missing":
             what = "this field is required"
+        elif kind == "string_pattern_mismatch":
+            what = f"{_short(value)} is not accepted; use lower-case letters, digits and dashes, a letter or digit first"
         else:
             message = item["msg"].removeprefix("Value error, ")
             message = message[0].lower() + message[1:] if message[:5] == "Input" else message

@@ -62,15 +62,16 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: nested too deeply") from None
 
 
-def read_mapping(path: Path) -> dict:
-    """Read a YAML file whose top level is a mapping."""
+def read_mapping(path: Path, named_by: Path | None = None) -> dict:
+    """Read a YAML file whose top level is a mapping; `named_by` is the file whose `base` led here."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         folder = path.parent if path.parent.is_dir() else None
         beside = sorted(p.name for p in folder.glob("*.y*ml")) if folder else []
         hint = f"; in {folder} there are: {', '.join(beside)}" if beside else ""
-        raise ConfigError(f"{path}: no such file{hint}") from None
+        by = f"{named_by}: base: " if named_by else ""
+        raise ConfigError(f"{by}{path}: no such file{hint}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a text file (UTF-8 expected)") from None
     except OSError as error:
@@ -131,16 +132,16 @@ def resolve(data: dict, where: str) -> RunSpec:
         raise explain(error, RunSpec, where) from None
 
 
-def load_raw_run(path: Path, _seen: tuple[Path, ...] = ()) -> dict:
-    """A run file as a raw mapping, with its `base` (relative to the file) merged under it."""
-    if path.resolve() in _seen:
-        raise ConfigError(f"{path}: base: files include each other: {' -> '.join(map(str, _seen))}")
-    data = read_mapping(path)
+def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict:
+    """A run file as a raw mapping, with its `base` (relative to the file) merged under it; `seen` led here."""
+    if path.resolve() in seen:
+        raise ConfigError(f"{path}: base: files include each other: {' -> '.join(map(str, seen))}")
+    data = read_mapping(path, seen[-1] if seen else None)
     base = data.pop("base", None)
     if base is not None:
         if not isinstance(base, str):
             raise ConfigError(f"{path}: base: expected the path of a run file, got {base!r}")
-        data = merge(load_raw_run(path.parent / base, (*_seen, path.resolve())), data)
+        data = merge(load_raw_run(path.parent / base, (*seen, path.resolve())), data)
     return _own_paths(data, path)
 
 

@@ -23,6 +23,11 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+def _type(default: str) -> BeforeValidator:
+    """A section of a union that names no `type` is of the default one: `optimizer: {learning_rate: 1e-3}`."""
+    return BeforeValidator(lambda v: {"type": default, **v} if isinstance(v, dict) and "type" not in v else v)
+
+
 # ---------------------------------------------------------------------------------------------------- task
 
 
@@ -85,7 +90,7 @@ class FileTask(Section):
         return self
 
 
-Task = Annotated[ChainTask | FileTask, Field(discriminator="type")]
+Task = Annotated[ChainTask | FileTask, Field(discriminator="type"), _type("chain")]
 
 
 # --------------------------------------------------------------------------------------------------- model
@@ -143,7 +148,7 @@ class PretrainedModel(Section):
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 
-Model = Annotated[TinyModel | PretrainedModel, Field(discriminator="type")]
+Model = Annotated[TinyModel | PretrainedModel, Field(discriminator="type"), _type("tiny")]
 
 
 # ------------------------------------------------------------------------------------------------ training
@@ -171,7 +176,7 @@ class ScheduleFreeAdamW(Section):
     """In optimizer steps."""
 
 
-Optimizer = Annotated[AdamW | ScheduleFreeAdamW, Field(discriminator="type")]
+Optimizer = Annotated[AdamW | ScheduleFreeAdamW, Field(discriminator="type"), _type("adamw")]
 
 
 class Training(Section):
@@ -234,6 +239,9 @@ class LocalBackend(Section):
     """Threads per process. On a CPU, several one-thread runs side by side beat one run with several threads."""
 
 
+Backend = Annotated[LocalBackend, _type("local")]
+
+
 # ----------------------------------------------------------------------------------------------------- run
 
 
@@ -262,7 +270,7 @@ class RunSpec(Section):
     training: Training = Training()
     rollout: Rollout = Rollout()
     evaluation: Evaluation = Evaluation()
-    backend: LocalBackend = LocalBackend()
+    backend: Backend = LocalBackend()
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     @model_validator(mode="after")

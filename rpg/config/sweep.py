@@ -78,7 +78,7 @@ def load_sweep(path: Path, overrides: dict[str, Any], data_digest: Callable[[Run
         spec = SweepSpec.model_validate(raw)
     except ValidationError as error:
         raise explain(error, SweepSpec, str(path)) from None
-    base = load_raw_run(path.parent / spec.base) if spec.base else {}
+    base = load_raw_run(path.parent / spec.base, (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)
 
     axes = {name: values for name, values in spec.axes.items() if name not in overrides}
