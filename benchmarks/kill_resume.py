@@ -98,7 +98,9 @@ def one_kill(file: Path, home: Path, moment: float, want: dict[str, str]) -> tup
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -127,7 +129,10 @@ def main() -> int:
             moment = rng.uniform(0.5, span)
             text, good = one_kill(file, home, moment, want)
             bad += not good
-            print(f"kill {i + 1:2d} after {moment:5.1f} s: {'identical' if good else 'DIFFERS'}  ({text})", flush=True)
+            print(
+                f"kill {i + 1:2d} after {moment:5.1f} s: {'identical' if good else 'DIFFERS'}  ({text})",
+                flush=True,
+            )
             shutil.rmtree(home)
     print(f"{args.kills - bad} of {args.kills} identical" if args.kills else "")
     return 1 if bad else 0

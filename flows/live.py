@@ -96,7 +96,11 @@ def last_metrics(folder: RunFolder, most: int = 16_384) -> list[dict[str, Any]]:
             row = json.loads(line)
         except ValueError:
             continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int) and isinstance(row.get("time"), (int, float)):
+        if (
+            isinstance(row, dict)
+            and isinstance(row.get("step"), int)
+            and isinstance(row.get("time"), (int, float))
+        ):
             rows.append(row)
     return rows
 
@@ -181,7 +185,9 @@ class Progress:
             said = (v.state,)
             if self._said.get(v.name, ("pending",)) != said:
                 extra = f"  step {v.step}/{v.steps}" if v.state != "running" else ""
-                self.console.print(f"{v.state:>11}  {v.variant} seed {v.seed}{extra}", markup=False, highlight=False)
+                self.console.print(
+                    f"{v.state:>11}  {v.variant} seed {v.seed}{extra}", markup=False, highlight=False
+                )
                 if v.error:
                     self.console.print(f"             {v.error}", markup=False, highlight=False)
             self._said[v.name] = said
@@ -194,5 +200,3 @@ class Progress:
 def sweep_folders(layout: Any, sweep: str) -> list[RunFolder]:
     """The run folders of the sweep as it stands in sweep.json (older runs of the same name are left out)."""
     return [layout.run(sweep, name) for name in layout.read_sweep(sweep)["runs"]]
-
-

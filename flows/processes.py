@@ -34,7 +34,9 @@ class Children:
         self, module: str, *args: str | Path, log: Path, threads: int = 1, stdin: int = subprocess.DEVNULL
     ) -> subprocess.Popen:
         """Start `python -m module args`, its output appended to `log`."""
-        counts = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+        counts = {
+            name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        }
         environment = {**os.environ, **counts, "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
         with self._lock, log.open("ab") as output:
             if self.stopping.is_set():

@@ -59,7 +59,9 @@ def _same_run(folder: RunFolder, run: PlannedRun) -> bool:
     except StoreError:
         return False
     if found != run.run_id:
-        raise StoreError(f"{folder.manifest_path}: belongs to run {found}, not {run.run_id}; move that folder away")
+        raise StoreError(
+            f"{folder.manifest_path}: belongs to run {found}, not {run.run_id}; move that folder away"
+        )
     return True
 
 
@@ -104,7 +106,9 @@ def git_revision() -> str | None:
         return None
     try:
         git = ["git", "-C", str(root)]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10)
+        commit = subprocess.run(
+            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10
+        )
         dirty = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=30).returncode
     except (OSError, subprocess.SubprocessError):
         return None

@@ -68,7 +68,12 @@ def prefect_api(home: Path) -> Iterator[str]:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the sweep, which needs the API to record its end
-            env={**os.environ, "PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"},
+            env={
+                **os.environ,
+                "PREFECT_UI_ENABLED": "0",
+                "PREFECT__SERVER_EPHEMERAL": "1",
+                "PREFECT__SERVER_FINAL": "1",
+            },
         )
     try:
         _wait_healthy(server, url, log)
@@ -87,7 +92,9 @@ def _wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:
-            raise ServerError(f"the private Prefect server ended with code {server.returncode}; its log: {log}")
+            raise ServerError(
+                f"the private Prefect server ended with code {server.returncode}; its log: {log}"
+            )
         try:
             with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
                 if answer.status == 200:

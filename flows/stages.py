@@ -78,7 +78,9 @@ def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: An
     aggregated = time.time()
     try:
         while queue or not all(_ended(t) for t in trainings):
-            for folder in [queue.pop(0) for _ in range(min(len(queue), workers - sum(not _ended(t) for t in trainings)))]:
+            for folder in [
+                queue.pop(0) for _ in range(min(len(queue), workers - sum(not _ended(t) for t in trainings)))
+            ]:
                 threads = folder.read_manifest()["spec"]["backend"]["threads"]
                 trainings.append(train.submit(folder.name, str(folder.path), threads, context))
             time.sleep(0.2)

@@ -63,7 +63,9 @@ def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(folder / ".conductor", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise StoreError(f"cannot write {folder}: {error.strerror}; set RPG_HOME or --home to a writable folder") from None
+        raise StoreError(
+            f"cannot write {folder}: {error.strerror}; set RPG_HOME or --home to a writable folder"
+        ) from None
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -39,7 +39,13 @@ def seconds_per_step(spec: RunSpec, layout: Layout) -> tuple[float, int] | None:
 
 def _size(spec: dict) -> tuple:
     t, r = spec["training"], spec["rollout"]
-    work = (t["prompts_per_step"], t["mini_batch_prompts"], t["epochs"], r["group_size"], r["max_response_tokens"])
+    work = (
+        t["prompts_per_step"],
+        t["mini_batch_prompts"],
+        t["epochs"],
+        r["group_size"],
+        r["max_response_tokens"],
+    )
     return (str(spec["model"]), str(spec["backend"]), work)
 
 

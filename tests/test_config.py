@@ -30,7 +30,9 @@ def test_shipped_sweeps_expand(path):
     assert sweep.spec.name == path.stem and sweep.spec.description
     assert sweep.baseline in {r.variant for r in sweep.runs}
     assert len({r.folder for r in sweep.runs}) == len(sweep.runs)
-    per_variant = {v: [r.spec.seed for r in sweep.runs if r.variant == v] for v in {r.variant for r in sweep.runs}}
+    per_variant = {
+        v: [r.spec.seed for r in sweep.runs if r.variant == v] for v in {r.variant for r in sweep.runs}
+    }
     assert len(set(map(tuple, per_variant.values()))) == 1, "seeds are paired across variants"
 
 
@@ -61,7 +63,9 @@ def test_identity_depends_on_every_value_and_on_the_data():
 
 
 def test_identity_ignores_how_a_value_was_written():
-    assert identity(resolve({"algorithm": "grpo"}, "x"), "d") == identity(resolve({"algorithm": {"name": "grpo"}}, "x"), "d")
+    assert identity(resolve({"algorithm": "grpo"}, "x"), "d") == identity(
+        resolve({"algorithm": {"name": "grpo"}}, "x"), "d"
+    )
 
 
 def test_null_clip_is_a_different_run():
@@ -71,7 +75,9 @@ def test_null_clip_is_a_different_run():
 
 
 def test_axes_multiply_zip_pairs_and_exclude_drops(tmp_path):
-    path = sweep_file(tmp_path, """
+    path = sweep_file(
+        tmp_path,
+        """
 name: t
 axes:
   algorithm: [grpo, dapo]
@@ -80,16 +86,23 @@ axes:
   seed: [0, 1]
 zip: [[training.optimizer.learning_rate, training.steps]]
 exclude: [{algorithm: dapo, seed: 1}]
-""")
+""",
+    )
     runs = load_sweep(path, {}, digest).runs
-    got = [(r.spec.algorithm.name, r.spec.training.optimizer.learning_rate, r.spec.training.steps, r.spec.seed) for r in runs]
+    got = [
+        (r.spec.algorithm.name, r.spec.training.optimizer.learning_rate, r.spec.training.steps, r.spec.seed)
+        for r in runs
+    ]
     want = [(a, lr, n, s) for a, (lr, n), s in itertools.product(["grpo", "dapo"], [(1e-4, 2), (1e-3, 3)], [0, 1])
             if (a, s) != ("dapo", 1)]  # fmt: skip
     assert got == want
 
 
 def test_set_on_an_axis_replaces_it_and_whole_sections_come_before_their_fields(tmp_path):
-    path = sweep_file(tmp_path, "name: t\naxes: {algorithm: [grpo, grpo-corrected], seed: [0, 1]}\nset: {algorithm.beta: 0.5}\n")
+    path = sweep_file(
+        tmp_path,
+        "name: t\naxes: {algorithm: [grpo, grpo-corrected], seed: [0, 1]}\nset: {algorithm.beta: 0.5}\n",
+    )
     runs = load_sweep(path, {"seed": 7}, digest).runs
     assert [(r.spec.algorithm.name, r.spec.algorithm.beta, r.spec.seed) for r in runs] == [
         ("grpo", 0.5, 7), ("grpo-corrected", 0.5, 7),
@@ -112,7 +125,9 @@ def test_base_files_merge_and_cycles_are_found(tmp_path):
 
 
 def test_changing_a_union_type_drops_the_other_types_fields():
-    assert merge({"o": {"type": "adamw", "betas": [0, 1]}}, {"o": {"type": "schedule_free"}}) == {"o": {"type": "schedule_free"}}
+    assert merge({"o": {"type": "adamw", "betas": [0, 1]}}, {"o": {"type": "schedule_free"}}) == {
+        "o": {"type": "schedule_free"}
+    }
 
 
 @pytest.mark.parametrize("text,value", [("1e-4", 1e-4), ("5", 5), ("1.5E+3", 1500.0), ("yes_", "yes_"), ("null", None), ("true", True)])  # fmt: skip
@@ -134,14 +149,20 @@ MISTAKES = [
     ("name: t\nrun: {training: {stepz: 3}}", ["training.stepz", "did you mean 'steps'"]),
     ("name: t\nrun: {model: {type: hugging}}", ["model", "hugging", "pretrained"]),
     ("name: t\nrun: {backend: {type: slurm}}", ["backend", "slurm", "local"]),
-    ("name: t\nrun: {training: {prompts_per_step: 10, mini_batch_prompts: 3}}", ["mini_batch_prompts 3", "divide"]),
+    (
+        "name: t\nrun: {training: {prompts_per_step: 10, mini_batch_prompts: 3}}",
+        ["mini_batch_prompts 3", "divide"],
+    ),
     ("name: t\nrun: {evaluation: {benchmarks: [aime]}}", ["evaluation.benchmarks", "aime", "chain-easy"]),
     ("name: t\nbaseline: dapo\naxes: {algorithm: [grpo]}", ["baseline", "dapo", "grpo"]),
     ("name: t\nseeds: [1]", ["seeds", "unknown field"]),
     ("name: T!", ["name", "'T!'"]),
     ("name: t\nname: u", ["given twice", "line 2"]),
     ("name: t\naxes: {seed: [0, 0]}", ["axes.seed", "twice"]),
-    ("name: t\naxes: {seed: [0, 1], training.steps: [1]}\nzip: [[seed, training.steps]]", ["zip", "equally long"]),
+    (
+        "name: t\naxes: {seed: [0, 1], training.steps: [1]}\nzip: [[seed, training.steps]]",
+        ["zip", "equally long"],
+    ),
     ("name: t\nbase: missing.yaml", ["missing.yaml", "no such file"]),
     ("name: t\nset: {training: 3}", ["training", "3"]),
     ("- a\n- b", ["mapping"]),
@@ -174,3 +195,10 @@ def test_bad_assignments_are_explained(pair):
 def test_canonical_json_refuses_nan():
     with pytest.raises(ValueError):
         canonical_json(float("nan"))
+
+
+def test_the_reference_page_is_the_models():
+    from rpg.config.reference import page
+
+    written = (CONFIGS.parent / "docs/configuration.md").read_text()
+    assert written == page(), "run: python -m rpg.config.reference > docs/configuration.md"

@@ -26,14 +26,16 @@ def gone(pid, within=5.0):
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     """A module that starts a grandchild, writes both process ids, ignores SIGTERM and sleeps."""
-    (tmp_path / "stubborn.py").write_text(textwrap.dedent("""
+    (tmp_path / "stubborn.py").write_text(
+        textwrap.dedent("""
         import os, signal, subprocess, sys, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         with open(sys.argv[1] + ".part", "w") as f: f.write(f"{os.getpid()} {grandchild.pid}")
         os.rename(sys.argv[1] + ".part", sys.argv[1])
         time.sleep(600)
-    """))
+    """)
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return "stubborn"
 

@@ -8,15 +8,55 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-CORE = {"rpg.catalogue", "rpg.catalogue_entries", "rpg.divergences", "rpg.losses", "rpg.aggregation", "rpg.estimators"}
+CORE = {
+    "rpg.catalogue",
+    "rpg.catalogue_entries",
+    "rpg.divergences",
+    "rpg.losses",
+    "rpg.aggregation",
+    "rpg.estimators",
+}
 # package prefix -> what of ours, and which outside packages, it must not import
 FORBIDDEN = {
     "rpg.catalogue": {"torch", "rpg.config", "rpg.store", "rpg.backends", "flows", "dashboard"},
-    "rpg.losses": {"rpg.config", "rpg.store", "rpg.backends", "rpg.tasks", "flows", "dashboard", "transformers"},
-    "rpg.estimators": {"rpg.config", "rpg.store", "rpg.backends", "rpg.tasks", "flows", "dashboard", "transformers"},
-    "rpg.exactness": {"rpg.config", "rpg.store", "rpg.backends", "rpg.tasks", "flows", "dashboard", "transformers"},
+    "rpg.losses": {
+        "rpg.config",
+        "rpg.store",
+        "rpg.backends",
+        "rpg.tasks",
+        "flows",
+        "dashboard",
+        "transformers",
+    },
+    "rpg.estimators": {
+        "rpg.config",
+        "rpg.store",
+        "rpg.backends",
+        "rpg.tasks",
+        "flows",
+        "dashboard",
+        "transformers",
+    },
+    "rpg.exactness": {
+        "rpg.config",
+        "rpg.store",
+        "rpg.backends",
+        "rpg.tasks",
+        "flows",
+        "dashboard",
+        "transformers",
+    },
     "rpg.config": {"torch", "rpg.store", "rpg.backends", "rpg.report", "flows", "dashboard", "prefect"},
-    "rpg.store": {"torch", "rpg.backends", "rpg.config", "rpg.report", "flows", "dashboard", "prefect", "streamlit"},
+    "rpg.store": {
+        "torch",
+        "rpg.backends",
+        "rpg.config",
+        "rpg.report",
+        "flows",
+        "dashboard",
+        "prefect",
+        "streamlit",
+    },
     "rpg.stats": {"torch", "rpg.backends", "rpg.config", "flows", "dashboard", "prefect", "streamlit"},
     "rpg.report": {"torch", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},
     "rpg.paper": {"torch", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},
@@ -57,7 +97,9 @@ def test_arrows_point_one_way(name, path):
     if not within(name, "rpg.cli"):
         ours = {i for i in imports(path) if within(i, "flows") or within(i, "dashboard")}
         home = name.split(".")[0]
-        assert all(within(i, home) for i in ours), f"{name} imports {sorted(ours)}: only rpg.cli may call upwards"
+        assert all(within(i, home) for i in ours), (
+            f"{name} imports {sorted(ours)}: only rpg.cli may call upwards"
+        )
 
 
 @pytest.mark.parametrize("module", ["rpg", "rpg.cli", "rpg.config.sweep", "rpg.store", "rpg.catalogue"])

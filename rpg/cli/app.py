@@ -26,5 +26,7 @@ Home = Annotated[
 ]
 Set = Annotated[
     list[str],
-    typer.Option("--set", "-s", help="field=value, e.g. training.steps=20; replaces an axis of that name. Repeatable."),
+    typer.Option(
+        "--set", "-s", help="field=value, e.g. training.steps=20; replaces an axis of that name. Repeatable."
+    ),
 ]

@@ -69,7 +69,9 @@ def show(
     if all(m for m, _ in measured):
         minutes = sum(m[0] * steps for m, steps in measured if m) / 60
         runs_like = min(m[1] for m, _ in measured if m)
-        console.print(f"about {minutes:.1f} core-minutes of training, by {runs_like} or more finished runs of the same size here")
+        console.print(
+            f"about {minutes:.1f} core-minutes of training, by {runs_like} or more finished runs of the same size here"
+        )
     else:
         console.print("time: unknown until a run of this size has finished in this data folder")
 
@@ -94,7 +96,9 @@ def status(
                             markup=False, soft_wrap=True)  # fmt: skip
         return 2
     if not known:
-        console.print(f"no sweeps in {layout.home} yet; start one with: rpg sweep configs/sweeps/quickstart.yaml")
+        console.print(
+            f"no sweeps in {layout.home} yet; start one with: rpg sweep configs/sweeps/quickstart.yaml"
+        )
         return 0
     watches = {}
     for name in [sweep] if sweep else known:
@@ -126,7 +130,9 @@ def report(
     layout = Layout.at(home)
     known = layout.sweeps()
     if sweep not in known:
-        raise ConfigError(f"no sweep {sweep!r} in {layout.home}{nearest(sweep, known)} There are: {', '.join(known) or 'none'}")
+        raise ConfigError(
+            f"no sweep {sweep!r} in {layout.home}{nearest(sweep, known)} There are: {', '.join(known) or 'none'}"
+        )
     build(layout)
     write_report(layout, sweep)
     print_report(layout, sweep, console)
@@ -148,10 +154,24 @@ def doctor(home: Home = None) -> int:
     def line(good: bool, text: str) -> None:
         nonlocal bad
         bad += not good
-        console.print(f"{'ok ' if good else 'NO '} {text}", style=None if good else "bold red", markup=False, highlight=False)
+        console.print(
+            f"{'ok ' if good else 'NO '} {text}",
+            style=None if good else "bold red",
+            markup=False,
+            highlight=False,
+        )
 
     line(sys.version_info[:2] in ((3, 11), (3, 12)), f"Python {sys.version.split()[0]} (3.11 or 3.12 wanted)")
-    for name in ("torch", "transformers", "safetensors", "schedulefree", "prefect", "duckdb", "altair", "streamlit"):
+    for name in (
+        "torch",
+        "transformers",
+        "safetensors",
+        "schedulefree",
+        "prefect",
+        "duckdb",
+        "altair",
+        "streamlit",
+    ):
         try:
             line(True, f"{name} {version(name)}")
         except PackageNotFoundError:
@@ -169,5 +189,7 @@ def doctor(home: Home = None) -> int:
     except OSError as error:
         line(False, f"data folder {folder}: {error.strerror}; set RPG_HOME or --home to a writable folder")
     url = os.environ.get("PREFECT_API_URL")
-    line(True, f"Prefect server: {url}" if url else "Prefect server: a private one on loopback for each sweep")
+    line(
+        True, f"Prefect server: {url}" if url else "Prefect server: a private one on loopback for each sweep"
+    )
     return 1 if bad else 0

@@ -39,7 +39,9 @@ def sweep(
     return execute(planned, home, workers)
 
 
-@app.command(epilog="Example: rpg train configs/runs/chain.yaml --set algorithm=rpg-reinforce-urkl --set seed=3")
+@app.command(
+    epilog="Example: rpg train configs/runs/chain.yaml --set algorithm=rpg-reinforce-urkl --set seed=3"
+)
 def train(
     file: Annotated[Path, typer.Argument(help="Run file (YAML).")],
     set_: Set = [],  # noqa: B006 - typer copies it
@@ -94,7 +96,9 @@ def _conclude(outcome, layout, planned, again: str) -> int:
     name = planned.spec.name
     if not outcome.trained:
         console.print(
-            f"{name}: all {outcome.total} runs were already done; nothing was trained.", markup=False, highlight=False
+            f"{name}: all {outcome.total} runs were already done; nothing was trained.",
+            markup=False,
+            highlight=False,
         )
     if outcome.error and not outcome.failed:
         error_console.print(f"error: {outcome.error}", markup=False, highlight=False, soft_wrap=True)

@@ -32,7 +32,7 @@ def _fields_at(model: type[BaseModel], location: tuple) -> list[str]:
         found: list[type[BaseModel]] = []
         for candidate in candidates:
             if part in candidate.model_fields:
-                found += _models_in(candidate.model_fields[part].annotation)
+                found += models_in(candidate.model_fields[part].annotation)
             elif part in _tags(candidate):
                 found.append(candidate)  # pydantic puts a union's tag into the location
         candidates = found or candidates
@@ -44,10 +44,11 @@ def _tags(model: type[BaseModel]) -> tuple:
     return getattr(field.annotation, "__args__", ()) if field else ()
 
 
-def _models_in(annotation: object) -> list[type[BaseModel]]:
+def models_in(annotation: object) -> list[type[BaseModel]]:
+    """The pydantic models an annotation mentions, through unions, lists and Annotated."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [m for inner in getattr(annotation, "__args__", ()) for m in _models_in(inner)]
+    return [m for inner in getattr(annotation, "__args__", ()) for m in models_in(inner)]
 
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> ConfigError:

@@ -27,9 +27,13 @@ def _no_duplicates(loader: _StrictLoader, node: yaml.MappingNode) -> dict:
     for key_node, _ in node.value:
         key = loader.construct_object(key_node)
         if not isinstance(key, str):
-            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is not text", key_node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {key!r} is not text", key_node.start_mark
+            )
         if key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {key!r} is given twice", key_node.start_mark
+            )
         seen.add(key)
     return loader.construct_mapping(node, deep=True)
 
@@ -41,7 +45,9 @@ _StrictLoader.yaml_implicit_resolvers = {
 }
 _StrictLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    yaml.reader.re.compile(r"^[-+]?(?:\d[\d_]*\.[\d_]*(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?)$"),
+    yaml.reader.re.compile(
+        r"^[-+]?(?:\d[\d_]*\.[\d_]*(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?)$"
+    ),
     list("-+0123456789."),
 )
 
@@ -57,7 +63,9 @@ def parse_yaml(text: str, where: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ConfigError(f"{where}: {at}not valid YAML: {getattr(error, 'problem', None) or error}") from None
+        raise ConfigError(
+            f"{where}: {at}not valid YAML: {getattr(error, 'problem', None) or error}"
+        ) from None
     except RecursionError:
         raise ConfigError(f"{where}: nested too deeply") from None
 
@@ -78,7 +86,9 @@ def read_mapping(path: Path, named_by: Path | None = None) -> dict:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     data = parse_yaml(text, str(path))
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: expected a mapping of sections at the top level, got {type(data).__name__}")
+        raise ConfigError(
+            f"{path}: expected a mapping of sections at the top level, got {type(data).__name__}"
+        )
     return data
 
 
@@ -106,7 +116,9 @@ def assign(data: dict, dotted: str, value: Any, where: str) -> None:
             raise ConfigError(f"{where}: {dotted}: {'.'.join(parents[: i + 1])} is {child!r}, not a section")
         here = child
     if not last or "" in parents:
-        raise ConfigError(f"{where}: {dotted!r} is not a field path; write section.field, e.g. training.steps")
+        raise ConfigError(
+            f"{where}: {dotted!r} is not a field path; write section.field, e.g. training.steps"
+        )
     # Changing a union's type drops the other type's fields; its own come from the defaults.
     if last == "type" and here.get("type") not in (None, value):
         here.clear()

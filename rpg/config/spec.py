@@ -20,7 +20,7 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 class Section(BaseModel):
     """Base of every section: frozen, and a misspelt field is an error rather than a silent default."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 def _type(default: str) -> BeforeValidator:
@@ -38,7 +38,9 @@ class ChainTask(Section):
     """
 
     type: Literal["chain"] = "chain"
-    tiers: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], Annotated[int, Field(ge=1, le=12)]] = {
+    tiers: dict[
+        Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], Annotated[int, Field(ge=1, le=12)]
+    ] = {
         "easy": 2,
         "medium": 4,
         "hard": 7,
@@ -144,6 +146,7 @@ class PretrainedModel(Section):
 
     type: Literal["pretrained"]
     path: Annotated[str, Field(min_length=1)]
+    """A folder, or a hub id such as Qwen/Qwen3-0.6B."""
     revision: str | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
 
@@ -206,6 +209,8 @@ class Training(Section):
 
 
 class Rollout(Section):
+    """Groups of responses sampled from the current policy."""
+
     group_size: Annotated[int, Field(ge=2)] = 8
     """Responses per prompt (the paper: 16)."""
     temperature: Annotated[float, Field(gt=0)] = 1.0

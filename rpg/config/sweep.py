@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rpg.config.errors import ConfigError, explain, nearest
+from rpg.config.errors import ConfigError, explain, models_in, nearest
 from rpg.config.load import assign, canonical_json, identity, load_raw_run, merge, read_mapping, resolve
 from rpg.config.spec import RunSpec
 
@@ -21,7 +21,7 @@ MAX_RUNS = 10_000
 class SweepSpec(BaseModel):
     """The fields of a sweep file. `run` holds run sections written in the sweep itself, over `base`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     """Folder name of the sweep: lower-case letters, digits, dots, dashes."""
@@ -149,7 +149,9 @@ def _points(axes: dict[str, list], spec: SweepSpec, path: Path, overrides: dict)
         group = next((g for g in spec.zip if name in g), [name])
         members = [n for n in group if n in axes]
         if name == members[0]:
-            columns.append([dict(zip(members, values, strict=True)) for values in zip(*(axes[m] for m in members))])
+            columns.append(
+                [dict(zip(members, values, strict=True)) for values in zip(*(axes[m] for m in members))]
+            )
     total = 1
     for column in columns:
         total *= len(column)
@@ -160,8 +162,6 @@ def _points(axes: dict[str, list], spec: SweepSpec, path: Path, overrides: dict)
 
 def _check_field(dotted: str, path: Path, where: str) -> None:
     """An axis or assignment must name a field that some member of the schema has."""
-    from rpg.config.errors import _models_in
-
     models, walked = [RunSpec], []
     for part in dotted.split("."):
         known = sorted({name for m in models for name in m.model_fields})
@@ -173,9 +173,13 @@ def _check_field(dotted: str, path: Path, where: str) -> None:
             )
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
         # A dict of free keys (task.tiers, task.benchmarks) has no models inside: anything below it is accepted.
-        models = [inner for f in fields for inner in _models_in(f.annotation)]
+        models = [inner for f in fields for inner in models_in(f.annotation)]
         walked.append(part)
-        if not models and not any("dict" in str(f.annotation) for f in fields) and len(walked) < dotted.count(".") + 1:
+        if (
+            not models
+            and not any("dict" in str(f.annotation) for f in fields)
+            and len(walked) < dotted.count(".") + 1
+        ):
             raise ConfigError(f"{path}: {where}.{dotted}: {'.'.join(walked)} has no fields")
 
 
@@ -219,4 +223,6 @@ def _baseline(name: str | None, runs: list[PlannedRun], path: Path, overridden: 
         return by_algorithm[0]
     if overridden:  # `--set algorithm=...` may well have removed the baseline; that is not a mistake
         return None
-    raise ConfigError(f"{path}: baseline: {name!r} is not a variant{nearest(name, variants)} Accepted: {', '.join(variants)}")
+    raise ConfigError(
+        f"{path}: baseline: {name!r} is not a variant{nearest(name, variants)} Accepted: {', '.join(variants)}"
+    )
