@@ -76,6 +76,15 @@ def show(
         console.print("time: unknown until a run of this size has finished in this data folder")
 
 
+def _known(sweep: str, layout) -> None:
+    from rpg.config.errors import ConfigError, nearest
+
+    known = layout.sweeps()
+    if sweep not in known:
+        there = f"There are: {', '.join(known)}" if known else "There are none yet"
+        raise ConfigError(f"no sweep {sweep!r} in {layout.home}{nearest(sweep, known)} {there}")
+
+
 @app.command(epilog="Example: rpg status quickstart")
 def status(
     sweep: Annotated[str | None, typer.Argument(help="Sweep; all of them when left out.")] = None,
@@ -86,15 +95,12 @@ def status(
     import time
 
     from flows.live import Watch, headline, sweep_folders, table
-    from rpg.config.errors import nearest
     from rpg.store import Layout, StoreError
 
     layout = Layout.at(home)
     known = layout.sweeps()
-    if sweep and sweep not in known:
-        error_console.print(f"error: no sweep {sweep!r} in {layout.home}{nearest(sweep, known)} There are: {', '.join(known) or 'none'}",
-                            markup=False, soft_wrap=True)  # fmt: skip
-        return 2
+    if sweep:
+        _known(sweep, layout)
     if not known:
         console.print(
             f"no sweeps in {layout.home} yet; start one with: rpg sweep configs/sweeps/quickstart.yaml"
@@ -122,17 +128,12 @@ def report(
     home: Home = None,
 ) -> int:
     """Last and best of every variant with intervals; writes the figure (PNG, SVG), HTML, Markdown and LaTeX."""
-    from rpg.config.errors import ConfigError, nearest
     from rpg.report import print_report, write_report
     from rpg.store import Layout
     from rpg.store.database import build
 
     layout = Layout.at(home)
-    known = layout.sweeps()
-    if sweep not in known:
-        raise ConfigError(
-            f"no sweep {sweep!r} in {layout.home}{nearest(sweep, known)} There are: {', '.join(known) or 'none'}"
-        )
+    _known(sweep, layout)
     build(layout)
     write_report(layout, sweep)
     print_report(layout, sweep, console)

@@ -150,7 +150,10 @@ def _points(axes: dict[str, list], spec: SweepSpec, path: Path, overrides: dict)
         members = [n for n in group if n in axes]
         if name == members[0]:
             columns.append(
-                [dict(zip(members, values, strict=True)) for values in zip(*(axes[m] for m in members))]
+                [
+                    dict(zip(members, values, strict=True))
+                    for values in zip(*(axes[m] for m in members), strict=True)
+                ]
             )
     total = 1
     for column in columns:
