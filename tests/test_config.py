@@ -130,7 +130,7 @@ def test_changing_a_union_type_drops_the_other_types_fields():
     }
 
 
-@pytest.mark.parametrize("text,value", [("1e-4", 1e-4), ("5", 5), ("1.5E+3", 1500.0), ("yes_", "yes_"), ("null", None)])  # fmt: skip
+@pytest.mark.parametrize("text,value", [("1e-4", 1e-4), ("5", 5), ("1.5E+3", 1500.0), ("null", None)])
 def test_numbers_are_read_as_people_write_them(text, value):
     got = parse_yaml(text, "x")
     assert got == value and type(got) is type(value)
