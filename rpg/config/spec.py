@@ -13,6 +13,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from rpg.catalogue import Algorithm, algorithm
 
+RECIPE_TEMPLATE = (
+    "Solve the following math problem step by step. The last line of your response should be of the form "
+    "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n{prompt}\n\n"
+    'Remember to put your answer on its own line after "Answer:".'
+)
+"""How the paper's recipe asks a mathematical problem (App. H)."""
+
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -69,6 +76,19 @@ class MarkerVerifier(Section):
     """`exact` compares text without surrounding blanks; `number` compares values (1/2 = 0.5 = 0.50)."""
 
 
+class MathVerifier(Section):
+    """The answer is the last `Answer:` line; it is right when it means the same as the gold answer (docs/grading.md)."""
+
+    type: Literal["math"] = "math"
+    fallback: Literal["none", "boxed"] = "none"
+    r"""`boxed`: a response without an `Answer:` line is read for its last `\boxed{...}`. The recipe does not do this."""
+    relative_tolerance: Annotated[float, Field(ge=0.0, lt=0.1)] = 0.0
+    """Numbers that differ by no more than this part of the gold number are right (for answers of physics)."""
+
+
+Verifier = Annotated[MarkerVerifier | MathVerifier, Field(discriminator="type"), _type("marker")]
+
+
 class FileTask(Section):
     """Problems of your own, from JSON-lines or Parquet files with the columns `prompt` and `answer`.
 
@@ -81,7 +101,7 @@ class FileTask(Section):
     """Benchmark name -> file of held-out problems. Problems that are also in `train` are an error."""
     template: str = "{prompt}"
     """How a problem becomes the user's message; `{prompt}` stands for the problem."""
-    verifier: MarkerVerifier = MarkerVerifier()
+    verifier: Verifier = MarkerVerifier()
 
     @model_validator(mode="after")
     def _template_has_prompt(self) -> FileTask:
