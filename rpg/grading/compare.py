@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 from rpg.grading.extract import normalise, split, squeeze, without_unit
@@ -145,21 +146,34 @@ def _algebra(gold: str, answer: str) -> bool:
     from math_verify import verify
 
     wanted, found = _parsed(gold), _parsed(answer)
+    if wanted is None or found is None:
+        return False
+    if wanted.is_Symbol != found.is_Symbol:  # `0 + m` has to become `m`: a symbol is compared by its name only
+        wanted, found = wanted.doit(), found.doit()
     # No time limits of its own: they rest on signals, which Python handles only between its own instructions.
-    return bool(wanted and found and verify(wanted, found, timeout_seconds=None))
+    return verify(wanted, found, timeout_seconds=None)
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> list:
-    r"""What math-verify makes of a normalised answer, read as LaTeX only.
+def _parsed(text: str):
+    r"""The sympy object that math-verify makes of a normalised answer, read as LaTeX only; None where it cannot.
 
     Its second reader, for expressions such as `2*3`, hands text to `sympy.parse_expr`, which evaluates Python code;
-    it is left out, so nothing that a model wrote is ever evaluated.
+    it is left out, so nothing that a model wrote is ever evaluated. Its removal of units is off: it takes the m of
+    `6m` for metres, and 6 would be as good as 6m (:func:`rpg.grading.extract.normalise` has removed units).
     """
-    from math_verify import LatexExtractionConfig, parse
+    from math_verify import parse
 
-    config = [LatexExtractionConfig()]
-    return parse(f"${_latex(text)}$", extraction_config=config, fallback_mode="no_fallback", parsing_timeout=None)
+    found = parse(f"${_latex(text)}$", extraction_config=_reader(), fallback_mode="no_fallback", parsing_timeout=None)
+    return found[0] if found else None
+
+
+@lru_cache(maxsize=1)
+def _reader() -> list:
+    from math_verify import LatexExtractionConfig
+
+    usual = LatexExtractionConfig()
+    return [replace(usual, normalization_config=replace(usual.normalization_config, units=False))]
 
 
 _PLAIN = [
@@ -170,6 +184,9 @@ _PLAIN = [
     (re.compile(r"\*"), r" \\cdot "),
     (re.compile(r"\^\(([^()]*)\)"), r"^{\1}"),
     (re.compile(r"\^(-?\d{2,})"), r"^{\1}"),
+    # E with an index is an energy, not Euler's number with one, which the reader refuses; nor does it know the sun.
+    (re.compile(r"(?<![\\A-Za-z])E(?=\s*_)"), r"\\Xi "),
+    (re.compile(r"_\s*\{?\s*\\odot\s*\}?"), "_{sun}"),
 ]
 
 

@@ -95,7 +95,7 @@ _UNIT = (
 
 def _product(unit: str) -> str:
     power = r"(?:\s*\^\s*\{?-?\d\}?)?"
-    return rf"{unit}{power}(?:\s*(?:[/*·]|\\cdot|\s)\s*{unit}{power})*"
+    return rf"{unit}{power}(?:\s*(?:[/*·]|\\cdot|\s)\s*{unit}{power}){{0,3}}"
 
 
 _EITHER_UNIT = f"(?:{_UNIT}|{_LETTER_UNIT})"

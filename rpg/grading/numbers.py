@@ -77,14 +77,14 @@ def _unsigned(text: str) -> Fraction:
     return sign * Fraction("0" + digits if digits.startswith(".") else digits)
 
 
-ROUNDING = Fraction(1, 10**6)
+ROUNDING = Fraction(5, 10**6)
 
 
 def same(gold: Number, answer: Number, relative_tolerance: float = 0.0) -> bool:
     """Whether two numbers are the same answer.
 
-    Equal values are. Where one of them is no finite decimal (1/3), a decimal that differs from it by less than one
-    part in a million is its rounding; two decimals, or a decimal and an integer, are never rounded onto each other.
+    Equal values are. Where one of them is no finite decimal (1/3), a decimal that agrees with it to six significant
+    digits is its rounding; two decimals, or a decimal and an integer, are never rounded onto each other.
     With one percent sign the number before it or its hundredth may be meant: 62.5% is 62.5 and 0.625.
     """
     if gold.percent != answer.percent:

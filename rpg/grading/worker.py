@@ -26,7 +26,7 @@ def main() -> None:
 
     from rpg.grading.compare import equivalent
 
-    equivalent(r"\frac{x^2}{2}", "x^2/2")  # loads the grammar, which takes longer than most answers
+    equivalent("x^2-1", "(x-1)(x+1)")  # loads grammar and simplifier, which takes longer than most answers
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -47,23 +47,30 @@ def main() -> None:
         replies.write(json.dumps([right, reason]) + "\n")
 
 
-_LITERAL = re.compile(r"(Integer|Float) \( *'?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)'? *\) *")
+_NUMBER = r"(?:Integer|Float) \( *'?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)'? *\)"
+_LITERAL = re.compile(rf"({_NUMBER})(?: */ *({_NUMBER}))? *")
 
 
 def forbid_evaluation() -> None:
     """Replace the `eval` at the bottom of sympy's reader of Python expressions in this process.
 
     The LaTeX reader of latex2sympy2-extended builds its numbers through it (`sympy.Number(text)`), so literals of
-    numbers are made here without evaluation; anything else raises.
+    numbers are made here without evaluation; anything else raises. sympy's own modules name constants through it
+    while they are imported, so those are imported first.
     """
     import sympy
+    import sympy.physics.units
     from sympy.parsing import sympy_parser
+
+    def number(text: str):
+        value = text.partition("(")[2].strip(" ')")
+        return sympy.Integer(int(value)) if text.startswith("Integer") else sympy.Float(value)
 
     def literal(code, _local, _global):
         match = _LITERAL.fullmatch(code.strip())
         if not match:
             raise ValueError("evaluation of text is not allowed here")
-        return sympy.Integer(int(match[2])) if match[1] == "Integer" else sympy.Float(match[2])
+        return number(match[1]) / (number(match[2]) if match[2] else 1)
 
     sympy_parser.eval_expr = literal
 

@@ -7,7 +7,7 @@ from rpg.grading.compare import _brackets, _elements, _equation, _inside
 from rpg.grading.extract import normalise, split
 from rpg.grading.numbers import number
 
-READABLE = re.compile(r"(?:(?!\\cup|infty|=.*=|\\le|\\ge|where).)*")
+READABLE = re.compile(r"(?:(?!\\cup|infty|=|\\le|\\ge|where).)*")
 """Expressions around which more algebra can be written."""
 
 
@@ -42,8 +42,8 @@ def equivalents(gold: str) -> dict[str, str]:
             if digits and len(digits) < 40:
                 forms["scientific"] = rf"{_decimal(exact / 10**3)} \times 10^{{3}}"
     elements = _elements(bare)
-    if value is None and len(elements) == 1 and not _brackets(bare) and READABLE.fullmatch(bare):
-        name, right = _equation(bare)
+    name, right = _equation(bare)
+    if value is None and len(elements) == 1 and not _brackets(bare) and READABLE.fullmatch(right):
         head = f"{name} = " if name else ""
         forms["zero added"] = f"{head}0 + {right}"
         forms["parentheses"] = f"{head}({right})"
