@@ -86,7 +86,7 @@ def generate(
         running = torch.ones(rows, dtype=torch.bool, device=device)  # among them, those not finished
         for t in range(max_new_tokens):
             u = None if uniforms is None else uniforms[active, t]
-            drawn, drawn_log_prob, drawn_entropy = _draw(logits, u, temperature)
+            drawn, drawn_log_prob, drawn_entropy = draw(logits, u, temperature)
             if len(running) == int(running.sum()):
                 write = slice(None)
             else:
@@ -116,8 +116,8 @@ def generate(
     return Samples(batch, log_prob[:, :width], entropy[:, :width], truncated)
 
 
-def _draw(logits: Tensor, u: Tensor | None, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(token, its log-probability, the distribution's entropy), each (rows,)."""
+def draw(logits: Tensor, u: Tensor | None, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(token, its log-probability, the distribution's entropy), each (rows,); greedy where `u` is None."""
     logits = logits.float()
     if temperature != 1.0:
         logits = logits / temperature
