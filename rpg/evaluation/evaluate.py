@@ -79,7 +79,9 @@ def evaluate_policy(
         uniforms = None
         if not greedy:
             draws = [
-                seeds.uniforms(1, max_response_tokens, seed, "evaluation", p.id, k) for p in part for k in range(count)
+                seeds.uniforms(1, max_response_tokens, seed, "evaluation", p.id, k)
+                for p in part
+                for k in range(count)
             ]
             uniforms = torch.cat(draws)
         samples = policy.sample(

@@ -52,11 +52,15 @@ def _read_file(task: FileTask, path: Path, group: str) -> list[Problem]:
                 prompt=task.template.replace("{prompt}", text),
                 answer=_text(row, "answer", where).strip(),
                 group=group,
-                demonstration=_text(row, "demonstration", where) if row.get("demonstration") is not None else None,
+                demonstration=_text(row, "demonstration", where)
+                if row.get("demonstration") is not None
+                else None,
             )
         )
     if not problems:
-        raise DataError(f"{path}: the file holds no problem; expected at least one row with prompt and answer")
+        raise DataError(
+            f"{path}: the file holds no problem; expected at least one row with prompt and answer"
+        )
     return problems
 
 
@@ -130,7 +134,9 @@ def _text(row: dict[str, Any], field: str, where: str) -> str:
 
 def _missing(field: str, present) -> str:
     present = [str(name) for name in present]
-    return f"field {field} is missing{nearest(field, present) or '.'} Found: {', '.join(present) or 'nothing'}"
+    return (
+        f"field {field} is missing{nearest(field, present) or '.'} Found: {', '.join(present) or 'nothing'}"
+    )
 
 
 def _short(value: Any) -> str:
