@@ -110,7 +110,7 @@ class WarmStart(Section):
     """Stage 1 ends when greedy accuracy on problems that are in no benchmark reaches this."""
     max_steps: Positive = 2400
     """Stage 1 gives up (an error) after this many steps."""
-    learning_rate: Annotated[float, Field(gt=0)] = 5e-3
+    learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     batch_size: Positive = 32
     behaviour_steps: Annotated[int, Field(ge=0)] = 150
     behaviour_learning_rate: Annotated[float, Field(gt=0)] = 1e-3
