@@ -170,7 +170,7 @@ def test_shapes_are_checked():
     with pytest.raises(ValueError, match=r"accepted: \(responses, tokens\)"):
         run("grpo", {name: value[0] for name, value in tensors().items()})
     integers = {name: value.long() for name, value in tensors().items()}
-    with pytest.raises(ValueError, match="log_prob: dtype torch.int64"):
+    with pytest.raises(ValueError, match=r"log_prob: dtype torch.int64"):
         rpg.policy_loss(rpg.algorithm("grpo"), **integers)
 
 
