@@ -35,20 +35,22 @@ def audit(
     """Audit one loss.
 
     loss: an Algorithm, or a callable taking log_prob, old_log_prob, advantages, response_mask and
-    ref_log_prob (all (N, T) float64, ref_log_prob None where the reference is old) by keyword and returning
-    a scalar. beta: strength of the KL in the objectives compared with (default: the algorithm's own; 0 for
-    a callable, which means no KL). For a callable, `divergence` is the KL it is meant to have and
-    `per_token` says that its mean runs over tokens (False: over responses, summed over tokens). vocabulary,
-    length: size of the enumerated worlds; drifts: distances between old and the trained policy, in standard
-    deviations of a logit.
+    ref_log_prob (all (N, T) float64, ref_log_prob None where the reference is old) by keyword and returning a
+    scalar. beta: strength of the KL. It replaces an algorithm's own where that has a KL, 0.3 by default: at
+    1e-4 an error of the KL would not show. For a callable it is the beta its KL has (default 0, no KL),
+    `divergence` (fkl or rkl) is the KL it is meant to have, and `per_token` says that its mean runs over
+    tokens (False: over responses, summed over tokens). vocabulary, length: size of the enumerated worlds,
+    drawn from `seeds`. drifts: distances between old and the trained policy, in standard deviations of a
+    logit.
     """
-    settings = Settings(vocabulary, length, tuple(seeds), tuple(sorted({0.0, *drifts})), beta or 0.0)
     if isinstance(loss, Algorithm):
+        beta = Settings.beta if beta is None else beta
         subject = from_algorithm(loss, beta, name)
     else:
-        meant = divergence[-3:] if beta else "none"
+        beta = beta or 0.0
         label = name or getattr(loss, "__name__", "callable")
-        subject = Subject(label, "callable", loss, None, beta or 0.0, meant, per_token)
+        subject = Subject(label, "callable", loss, None, beta, divergence[-3:] if beta else "none", per_token)
+    settings = Settings(vocabulary, length, tuple(seeds), tuple(sorted({0.0, *drifts})), beta)
     start = time.perf_counter()
     result = measure(subject, settings)
     return Report((result,), settings=settings, seconds=time.perf_counter() - start)

@@ -82,8 +82,8 @@ def _verl_loss(
 
 # --- TRL -----------------------------------------------------------------------------------------------
 
-# name -> (settings, has a KL); `corrected` is GRPOConfig.use_bias_correction_kl, `seq.` and "sequence ratio" its
-# importance_sampling_level
+# name -> (settings, has a KL); `corrected` is GRPOConfig.use_bias_correction_kl, `seq.` and
+# `sequence ratio` are its importance_sampling_level
 _TRL: dict[str, tuple[dict, bool]] = {
     "grpo": ({"loss_type": "grpo"}, False),
     "bnpo": ({"loss_type": "bnpo"}, False),

@@ -160,6 +160,7 @@ _LEGEND = """\
   R: E[R]; FKL: KL(ref‖π); RKL: KL(π‖ref), ref being a third policy; none: none of these objectives
 [bold]bias[/bold]       |average step − gradient| / |gradient| for the KL it is named for; 0: at most 1e-10
 [bold]noise[/bold]      standard deviation of one response's step / |average step|
+[bold]clip:[/bold]      the same figures with the loss's own clip
 [bold]drift[/bold]      distance from old to the trained policy, in standard deviations of a logit\
 """
 _STUDIES = {
@@ -188,7 +189,7 @@ def _percent(bias: float, tolerance: float) -> str:
     return "0" if bias <= tolerance else f"{bias:.1%}"
 
 
-_FIGURES = ("bias\ntoken", "bias\nresp.", "noise", "clipped\ntoken", "clipped\nresp.", "clipped\nnoise")
+_FIGURES = ("bias\ntoken", "bias\nresp.", "\nnoise", "clip:\ntoken", "clip:\nresp.", "clip:\nnoise")
 
 
 def _cells(result: Result, point: Point | None) -> list[str]:
