@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rpg.store.layout import RunFolder, StoreError
+from rpg.store import RunFolder, StoreError
 
 STYLES = {
     "done": "green",

@@ -13,7 +13,7 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.sweep import AGGREGATE_SECONDS, StageFailed, finish, last_line, run_evaluator, run_trainer
-from rpg.store.layout import Layout, RunFolder
+from rpg.store import Layout, RunFolder
 
 # Nothing of a stage is cached or kept by Prefect: the run folders say what is done.
 _plain = {"cache_policy": NO_CACHE, "persist_result": False}

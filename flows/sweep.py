@@ -21,7 +21,7 @@ from rpg.evaluation import owed
 from flows.processes import Children
 from flows.register import register
 from rpg.config.sweep import Sweep
-from rpg.store.layout import Layout, RunFolder, StoreError
+from rpg.store import Layout, RunFolder, StoreError
 
 if TYPE_CHECKING:
     from flows.live import Progress
