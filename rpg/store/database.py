@@ -37,6 +37,10 @@ class Build(NamedTuple):
     dropped: int
     new: bool
 
+    @property
+    def name(self) -> str:
+        return self.path.name
+
 
 def current(layout: Layout) -> Path | None:
     """The newest database file, or None before the first build."""
