@@ -17,8 +17,8 @@ def catalogue_table(preset: str = "paper") -> Any:
 
     table = Table(
         title=f"Algorithms (preset {preset})",
-        caption="w = π/old, v = ref/old, d = log(π/ref), R and A: advantage, sg: held constant; clipped: exact "
-        "for the objective only where no sample is clipped",
+        caption="w = π/old, v = ref/old, d = log(π/ref), R and A: advantage, sg: held constant; "
+        "clipped: exact only where nothing is clipped",
         box=box.SIMPLE_HEAD,
         title_justify="left",
         title_style="bold",
