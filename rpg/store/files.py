@@ -1,0 +1,109 @@
+"""Files that are whole or absent: every writer here writes aside, flushes to disk and renames into place.
+
+A reader never sees half a file, and a kill at any moment leaves the previous one. Only an append (metrics)
+can be torn, and its reader expects that.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_REASONS = {
+    errno.ENOSPC: "no space left on the device; free some and run the same command again",
+    errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "operation not permitted",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOENT: "no such file or directory",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EISDIR: "it is a folder",
+}
+
+
+class StoreError(Exception):
+    """What is wrong with which file of the results store, in one line for people."""
+
+
+def reason(error: OSError) -> str:
+    return _REASONS.get(error.errno, error.strerror or str(error))
+
+
+@contextlib.contextmanager
+def readable(action: str, path: Path) -> Iterator[None]:
+    """Turn an OSError in the block into a StoreError: "cannot write PATH: no space left ..."."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot {action} {path}: {reason(error)}") from error
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """os.write until all of it is written; a full disk surfaces as OSError(ENOSPC) on the next call."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Give a temporary path in the same folder; on success fsync it and rename it to `path`, else remove it.
+
+    The temporary name starts with a dot, so that patterns such as `step-*.parquet` never match it.
+    """
+    path = Path(path)
+    with readable("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        os.close(fd)
+        temporary = Path(name)
+        try:
+            yield temporary
+            with open(temporary, "rb") as handle:
+                os.fsync(handle.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        fsync_folder(path.parent)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make a rename in `folder` survive a power failure (some network file systems cannot: not an error)."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def atomic_write_bytes(path: Path, data: bytes) -> None:
+    with atomic_path(path) as temporary, open(temporary, "wb") as handle:
+        handle.write(data)
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    atomic_write_bytes(path, text.encode("utf-8"))
+
+
+def atomic_write_json(path: Path, value: Any) -> None:
+    atomic_write_text(path, json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; StoreError names the file when it is missing, torn or not an object."""
+    with readable("read", path):
+        data = Path(path).read_bytes()
+    try:
+        value = json.loads(data)
+    except ValueError as error:  # also a UnicodeDecodeError
+        raise StoreError(f"cannot read {path}: not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise StoreError(f"cannot read {path}: expected a JSON object, found a {type(value).__name__}")
+    return value

@@ -1,0 +1,87 @@
+"""Where results lie on disk.
+
+    $RPG_HOME/runs/<sweep>/sweep.json
+              runs/<sweep>/<run>/manifest.json, metrics-<attempt>.jsonl, lease.json, log.txt,
+                                 checkpoints/step-000040/, evals/<benchmark>/step-000040.parquet,
+                                 DONE.json | FAILED.json
+              analytics/   reports/<sweep>/   audits/   cache/
+
+The folder of a run is the truth about it: its state, what it still owes and every number in the database are
+derived from these files.
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rpg.store.files import StoreError, atomic_write_json
+from rpg.store.run import FORMAT, Metrics, RunFolder, folder_name, folders, read_checked
+
+__all__ = ["Layout", "Metrics", "RunFolder", "StoreError", "home"]
+
+
+def home(path: str | os.PathLike[str] | None = None) -> Path:
+    """The data folder: the argument, else $RPG_HOME, else ./rpg-data (absolute; not created)."""
+    return Path(path or os.environ.get("RPG_HOME") or "rpg-data").expanduser().absolute()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The paths below one data folder."""
+
+    home: Path
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str] | None = None) -> "Layout":
+        return cls(home(path))
+
+    @property
+    def runs(self) -> Path:
+        return self.home / "runs"
+
+    @property
+    def analytics(self) -> Path:
+        return self.home / "analytics"
+
+    @property
+    def audits(self) -> Path:
+        return self.home / "audits"
+
+    @property
+    def cache(self) -> Path:
+        return self.home / "cache"
+
+    def reports(self, sweep: str) -> Path:
+        return self.home / "reports" / folder_name(sweep, "sweep")
+
+    def sweep_folder(self, sweep: str) -> Path:
+        return self.runs / folder_name(sweep, "sweep")
+
+    def run(self, sweep: str, run: str) -> "RunFolder":
+        return RunFolder(self.sweep_folder(sweep) / folder_name(run, "run"))
+
+    def sweeps(self) -> list[str]:
+        """Names of the sweep folders on disk, sorted."""
+        return folders(self.runs)
+
+    def run_folders(self, sweep: str) -> list["RunFolder"]:
+        """Run folders on disk and those that sweep.json promises and nobody has begun (pending), sorted."""
+        names = set(folders(self.sweep_folder(sweep)))
+        with contextlib.suppress(StoreError):
+            names.update(folder_name(run, "run") for run in self.read_sweep(sweep)["runs"])
+        return [self.run(sweep, name) for name in sorted(names)]
+
+    def write_sweep(self, sweep: Mapping[str, Any]) -> None:
+        """Write sweep.json ({name, source, baseline, created, runs, benchmarks}); `format` is added."""
+        path = self.sweep_folder(str(sweep["name"])) / "sweep.json"
+        atomic_write_json(path, {"format": FORMAT, **sweep})
+
+    def read_sweep(self, sweep: str) -> dict[str, Any]:
+        path = self.sweep_folder(sweep) / "sweep.json"
+        value = read_checked(path, ("name", "runs"))
+        if not isinstance(value["runs"], list) or not all(isinstance(run, str) for run in value["runs"]):
+            raise StoreError(f"cannot read {path}: runs must be a list of folder names")
+        return value

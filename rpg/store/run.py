@@ -1,0 +1,323 @@
+"""The folder of one run: writing and reading its files. Schema of each file: docs/database.md."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from rpg.store import lease as leases
+from rpg.store.files import StoreError, atomic_path, atomic_write_json, read_json_object, readable, write_all
+
+FORMAT = 1
+State = Literal["pending", "running", "done", "failed", "interrupted"]
+
+MANIFEST_FIELDS = (
+    "format",
+    "sweep",
+    "run",
+    "run_id",
+    "variant",
+    "algorithm",
+    "seed",
+    "spec",
+    "created",
+    "steps",
+)
+EVAL_COLUMNS = {
+    "problem_id": "string",
+    "sample": "int32",
+    "problem": "string",
+    "answer": "string",
+    "response": "string",
+    "extracted": "string",
+    "correct": "bool",
+    "reason": "string",
+    "tokens": "int32",
+    "truncated": "bool",
+}
+_STEP = re.compile(r"step-(\d+)")
+_METRICS = re.compile(r"metrics-(\d+)\.jsonl")
+
+
+def folder_name(value: str, what: str) -> str:
+    """A name that becomes a folder must be one plain path component (no escape from the data folder)."""
+    if not value or value.startswith(".") or "/" in value or "\0" in value:
+        raise StoreError(
+            f"{what} name {value!r}: expected a folder name without '/' and without a leading '.'"
+        )
+    return value
+
+
+def step_name(step: int) -> str:
+    return f"step-{step:06d}"
+
+
+class Metrics(NamedTuple):
+    """`rows`: per step one dict of the highest attempt, ascending; `warnings`: a line per corrupt file."""
+
+    rows: list[dict[str, Any]]
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder. Methods raise StoreError, whose text names the file and what was wrong with it."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def sweep(self) -> str:
+        return self.path.parent.name
+
+    @property
+    def manifest_path(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def lease_path(self) -> Path:
+        return self.path / "lease.json"
+
+    @property
+    def done_path(self) -> Path:
+        return self.path / "DONE.json"
+
+    @property
+    def failed_path(self) -> Path:
+        return self.path / "FAILED.json"
+
+    @property
+    def log_path(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def metrics_path(self, attempt: int) -> Path:
+        return self.path / f"metrics-{attempt}.jsonl"
+
+    def checkpoint(self, step: int) -> Path:
+        return self.checkpoints / step_name(step)
+
+    def checkpoint_steps(self) -> list[int]:
+        """Steps of the checkpoints that were renamed into place, ascending."""
+        return _steps(self.checkpoints, "")
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        value = {"format": FORMAT, "sweep": self.sweep, "run": self.name, **manifest}
+        missing = [field for field in MANIFEST_FIELDS if field not in value]
+        if missing:
+            raise StoreError(f"cannot write {self.manifest_path}: missing {', '.join(missing)}")
+        atomic_write_json(self.manifest_path, value)
+
+    def read_manifest(self) -> dict[str, Any]:
+        return read_checked(self.manifest_path, MANIFEST_FIELDS)
+
+    def attempts(self) -> list[int]:
+        """Attempt numbers that have a metrics file, ascending."""
+        names = os.listdir(self.path) if self.path.is_dir() else []
+        return sorted(int(match[1]) for name in names if (match := _METRICS.fullmatch(name)))
+
+    def next_attempt(self) -> int:
+        return (self.attempts() or [0])[-1] + 1
+
+    def append_metrics(self, attempt: int, record: Mapping[str, Any]) -> None:
+        """Append one step as one line in one write; `attempt` and `time` are added to the record.
+
+        What a kill or a full disk left unfinished stays as it is: the next append starts on a fresh line.
+        NaN and infinities are kept (as the tokens NaN and Infinity), so that a diverged run shows as one.
+        """
+        if not _is_step(record.get("step")):
+            raise StoreError(f"metrics need an integer step >= 0, got {record.get('step')!r}")
+        line = json.dumps({**record, "attempt": attempt, "time": record.get("time", time.time())})
+        path = self.metrics_path(attempt)
+        with readable("append to", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                size = os.fstat(fd).st_size
+                torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+                write_all(fd, (b"\n" if torn else b"") + line.encode() + b"\n")
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+
+    def read_metrics(self) -> Metrics:
+        """Every step once: of the highest attempt that wrote it, within a file its last line.
+
+        An attempt that resumed from a checkpoint rewrites the steps after it; those of the older attempt
+        that it has not rewritten (yet) stay valid. Lines that hold no step are counted, never fatal.
+        """
+        steps: dict[int, dict[str, Any]] = {}
+        warnings = []
+        for attempt in self.attempts():
+            path = self.metrics_path(attempt)
+            with readable("read", path):
+                lines = path.read_bytes().split(b"\n")
+            corrupt = 0
+            for line in lines:
+                if not line.strip():
+                    continue
+                record = _parse(line)
+                if record is None:
+                    corrupt += 1
+                else:
+                    steps[record["step"]] = {**record, "attempt": attempt}
+            if corrupt:
+                plural = "s" if corrupt > 1 else ""
+                warnings.append(
+                    f"{self.sweep}/{self.name}/{path.name}: {corrupt} unreadable line{plural} left out"
+                )
+        return Metrics([steps[step] for step in sorted(steps)], warnings)
+
+    def eval_path(self, benchmark: str, step: int) -> Path:
+        return self.path / "evals" / folder_name(benchmark, "benchmark") / f"{step_name(step)}.parquet"
+
+    def benchmarks(self) -> list[str]:
+        """Benchmarks with a folder under evals/, sorted."""
+        return folders(self.path / "evals")
+
+    def eval_steps(self, benchmark: str) -> list[int]:
+        """Steps whose evaluation is on disk (a file that exists is complete), ascending."""
+        return _steps(self.path / "evals" / folder_name(benchmark, "benchmark"), ".parquet")
+
+    def write_eval(self, benchmark: str, step: int, rows: Iterable[Mapping[str, Any]]) -> Path:
+        """Write the graded samples of one checkpoint; every row has exactly the keys of EVAL_COLUMNS."""
+        import pyarrow
+        import pyarrow.parquet
+
+        path = self.eval_path(benchmark, step)
+        rows = list(rows)
+        for index, row in enumerate(rows):
+            if set(row) != set(EVAL_COLUMNS):
+                missing, extra = set(EVAL_COLUMNS) - set(row), set(row) - set(EVAL_COLUMNS)
+                raise StoreError(
+                    f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown {sorted(extra)}"
+                )
+        schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in EVAL_COLUMNS.items()])
+        try:
+            table = pyarrow.Table.from_pylist([dict(row) for row in rows], schema)
+        except (pyarrow.ArrowException, UnicodeError) as error:
+            raise StoreError(f"cannot write {path}: {error}") from error
+        with atomic_path(path) as temporary:
+            pyarrow.parquet.write_table(table, temporary, compression="zstd")
+        return path
+
+    def read_eval(self, benchmark: str, step: int):
+        """The graded samples as a pyarrow.Table (columns of EVAL_COLUMNS)."""
+        import pyarrow
+        import pyarrow.parquet
+
+        path = self.eval_path(benchmark, step)
+        try:
+            with readable("read", path), open(path, "rb") as handle:
+                table = pyarrow.parquet.read_table(handle)
+            return table.select(list(EVAL_COLUMNS))
+        except (pyarrow.ArrowException, KeyError) as error:
+            raise StoreError(f"cannot read {path}: {error}") from error
+
+    def claim(self, pid: int | None = None, pgid: int | None = None) -> None:
+        """Take the run for this process (or the child `pid`), forget an earlier failure; see lease.claim."""
+        leases.claim(self.lease_path, pid, pgid)
+        with readable("remove", self.failed_path):
+            self.failed_path.unlink(missing_ok=True)
+
+    def lease(self) -> dict[str, Any] | None:
+        return leases.read_lease(self.lease_path)
+
+    def beat(self) -> None:
+        """Refresh the heartbeat of the lease; call it every few seconds while working."""
+        lease = self.lease()
+        if lease:
+            atomic_write_json(self.lease_path, {**lease, "heartbeat": time.time()})
+
+    def release(self) -> None:
+        """Give the lease back (a clean stop before the end: the state becomes `interrupted`)."""
+        with readable("remove", self.lease_path):
+            self.lease_path.unlink(missing_ok=True)
+
+    def write_done(self, *, seconds: float, attempts: int) -> None:
+        """All steps and evaluations are there: write DONE.json, then remove an old failure and the lease."""
+        record = {"finished": time.time(), "seconds": seconds, "attempts": attempts}
+        atomic_write_json(self.done_path, record)
+        with readable("remove", self.failed_path):
+            self.failed_path.unlink(missing_ok=True)
+        self.release()
+
+    def write_failed(self, error: str, *, step: int | None = None, log: str | None = None) -> None:
+        """Write FAILED.json; `error` is cut to its first line."""
+        line = next((line.strip() for line in error.splitlines() if line.strip()), "unknown error")
+        with readable("remove", self.done_path):
+            self.done_path.unlink(missing_ok=True)
+        record = {"error": line, "log": log or str(self.log_path), "step": step, "time": time.time()}
+        atomic_write_json(self.failed_path, record)
+        self.release()
+
+    def read_done(self) -> dict[str, Any] | None:
+        return _optional(self.done_path)
+
+    def read_failed(self) -> dict[str, Any] | None:
+        return _optional(self.failed_path)
+
+    def state(self) -> State:
+        """What the files say: DONE, else a live lease, else FAILED, else anything begun, else nothing yet."""
+        if self.done_path.exists():
+            return "done"
+        lease = self.lease()
+        if lease and leases.lease_alive(lease):
+            return "running"
+        if self.failed_path.exists():
+            return "failed"
+        return "interrupted" if lease or self.attempts() else "pending"
+
+
+def _is_step(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and _is_step(record.get("step")) else None
+
+
+def read_checked(path: Path, fields: Iterable[str]) -> dict[str, Any]:
+    value = read_json_object(path)
+    if value.get("format", FORMAT) != FORMAT:
+        raise StoreError(
+            f"cannot read {path}: format {value['format']!r}, this version reads format {FORMAT}"
+        )
+    missing = [field for field in fields if field not in value]
+    if missing:
+        raise StoreError(f"cannot read {path}: missing {', '.join(missing)}")
+    return value
+
+
+def _optional(path: Path) -> dict[str, Any] | None:
+    return read_json_object(path) if path.exists() else None
+
+
+def folders(path: Path) -> list[str]:
+    if not path.is_dir():
+        return []
+    with readable("list", path), os.scandir(path) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _steps(folder: Path, suffix: str) -> list[int]:
+    if not folder.is_dir():
+        return []
+    with readable("list", folder):
+        names = os.listdir(folder)
+    matches = (_STEP.fullmatch(name.removesuffix(suffix)) for name in names if name.endswith(suffix))
+    return sorted(int(match[1]) for match in matches if match)

@@ -1,0 +1,332 @@
+"""The run folder holds when processes are killed, disks are full and files are torn."""
+
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rpg.store import Layout, StoreError, home
+
+ROW = {
+    "problem_id": "p1",
+    "sample": 0,
+    "problem": "1+1?",
+    "answer": "2",
+    "response": "Answer: 2 <b>☃</b>",
+    "extracted": "2",
+    "correct": True,
+    "reason": "match",
+    "tokens": 3,
+    "truncated": False,
+}
+
+
+@pytest.fixture
+def layout(tmp_path):
+    return Layout.at(tmp_path)
+
+
+@pytest.fixture
+def run(layout):
+    return layout.run("sweep", "grpo-s0")
+
+
+def manifest(**changes):
+    spec = {"training": {"steps": 4}}
+    return {
+        "run_id": "abc",
+        "variant": "grpo",
+        "algorithm": "grpo",
+        "seed": 0,
+        "spec": spec,
+        "created": 1.0,
+        "steps": 4,
+    } | changes
+
+
+def test_home_is_the_argument_then_the_environment_then_the_folder_here(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RPG_HOME", raising=False)
+    assert home() == tmp_path / "rpg-data"
+    monkeypatch.setenv("RPG_HOME", str(tmp_path / "other"))
+    assert home() == tmp_path / "other"
+    assert home(tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "../../etc", "a\0b"])
+def test_a_name_cannot_leave_the_data_folder(layout, name):
+    with pytest.raises(StoreError, match="folder name"):
+        layout.sweep_folder(name)
+    with pytest.raises(StoreError, match="folder name"):
+        layout.run("s", name)
+    with pytest.raises(StoreError, match="folder name"):
+        layout.run("s", "r").eval_path(name, 1)
+
+
+def test_sweep_and_its_runs_that_nobody_has_begun(layout):
+    layout.write_sweep(
+        {"name": "s", "source": "name: s", "baseline": None, "created": 1.0, "runs": ["b", "a"]}
+    )
+    layout.run("s", "c").write_manifest(manifest())
+    assert layout.sweeps() == ["s"]
+    assert [run.name for run in layout.run_folders("s")] == ["a", "b", "c"]
+    assert layout.run("s", "a").state() == "pending"
+
+
+@pytest.mark.parametrize("runs", ["a", [1], None])
+def test_a_sweep_without_a_list_of_runs_names_the_file(layout, runs):
+    layout.write_sweep({"name": "s", "runs": runs})
+    with pytest.raises(StoreError, match=r"s/sweep\.json: runs must be a list"):
+        layout.read_sweep("s")
+    assert layout.run_folders("s") == []
+
+
+def test_manifest_is_read_back_and_says_what_is_missing(run):
+    run.write_manifest(manifest())
+    read = run.read_manifest()
+    assert read["sweep"] == "sweep" and read["run"] == "grpo-s0" and read["format"] == 1
+    with pytest.raises(StoreError, match=r"manifest\.json: missing seed"):
+        run.write_manifest({key: value for key, value in manifest().items() if key != "seed"})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"format": 1', "not JSON"),
+        (b"[1]", "JSON object"),
+        (b'{"format": 2}', "format 2"),
+        (b"\xff", "not JSON"),
+    ],
+)
+def test_a_corrupt_manifest_names_the_file(run, content, message):
+    run.path.mkdir(parents=True)
+    run.manifest_path.write_bytes(content)
+    with pytest.raises(StoreError, match=rf"grpo-s0/manifest\.json: .*{message}"):
+        run.read_manifest()
+
+
+def test_a_missing_manifest_names_the_file(run):
+    with pytest.raises(StoreError, match=r"manifest\.json: no such file"):
+        run.read_manifest()
+
+
+def test_metrics_of_the_highest_attempt_win_step_by_step(run):
+    for step in range(1, 6):
+        run.append_metrics(1, {"step": step, "reward": 1.0})
+    assert run.next_attempt() == 2
+    for step in (3, 4):  # resumed from the checkpoint of step 2, killed again after step 4
+        run.append_metrics(2, {"step": step, "reward": 2.0})
+    rows, warnings = run.read_metrics()
+    assert [(row["step"], row["attempt"], row["reward"]) for row in rows] == [
+        (1, 1, 1.0),
+        (2, 1, 1.0),
+        (3, 2, 2.0),
+        (4, 2, 2.0),
+        (5, 1, 1.0),
+    ]
+    assert warnings == []
+
+
+def test_attempts_are_ordered_as_numbers(run):
+    for attempt in (2, 10, 9):
+        run.append_metrics(attempt, {"step": 1, "reward": float(attempt)})
+    assert run.attempts() == [2, 9, 10]
+    assert run.read_metrics().rows[0]["reward"] == 10.0
+
+
+def test_corrupt_lines_are_counted_and_left_out(run):
+    run.append_metrics(1, {"step": 1, "reward": 0.5})
+    garbage = (
+        b'{"step": 2, "rew\n\xff\xfe\n[1]\n{"reward": 1}\n{"step": "x"}\n{"step": true}\n\n{"step": 3}\n{"st'
+    )
+    with open(run.metrics_path(1), "ab") as handle:
+        handle.write(garbage)
+    run.append_metrics(1, {"step": 4, "reward": 0.75})  # after the torn '{"st'
+    rows, warnings = run.read_metrics()
+    assert [row["step"] for row in rows] == [1, 3, 4]
+    assert warnings == ["sweep/grpo-s0/metrics-1.jsonl: 7 unreadable lines left out"]
+
+
+def test_numbers_come_back_bit_for_bit_and_non_finite_ones_too(run):
+    values = {"reward": 0.1 + 0.2, "loss": math.nan, "ratio_max": math.inf, "tiny": 5e-324}
+    run.append_metrics(1, {"step": 1, **values})
+    row = run.read_metrics().rows[0]
+    assert math.isnan(row.pop("loss"))
+    assert {key: row[key] for key in ("reward", "ratio_max", "tiny")} == {
+        key: value for key, value in values.items() if key != "loss"
+    }
+
+
+@pytest.mark.parametrize("step", [None, -1, 1.5, "3", True])
+def test_metrics_without_a_step_are_refused(run, step):
+    with pytest.raises(StoreError, match="integer step"):
+        run.append_metrics(1, {"step": step})
+
+
+def test_a_full_disk_is_one_readable_error(run):
+    run.path.mkdir(parents=True)
+    os.symlink("/dev/full", run.metrics_path(1))
+    with pytest.raises(StoreError, match=r"cannot append to .*metrics-1\.jsonl: no space left on the device"):
+        run.append_metrics(1, {"step": 1})
+
+
+def test_a_line_cut_by_a_size_limit_loses_only_itself(run):
+    run.append_metrics(1, {"step": 1, "reward": 0.5})
+    size = run.metrics_path(1).stat().st_size
+    pid = os.fork()
+    if pid == 0:  # the kernel writes ten bytes of the line, then refuses
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, size + 10))
+        try:
+            run.append_metrics(1, {"step": 2, "reward": 0.6})
+        except StoreError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert run.metrics_path(1).stat().st_size == size + 10
+    run.append_metrics(1, {"step": 2, "reward": 0.6})
+    rows, warnings = run.read_metrics()
+    assert [(row["step"], row["reward"]) for row in rows] == [(1, 0.5), (2, 0.6)]
+    assert warnings == ["sweep/grpo-s0/metrics-1.jsonl: 1 unreadable line left out"]
+
+
+def test_a_failed_write_keeps_the_previous_file_and_leaves_nothing_behind(run):
+    run.write_manifest(manifest())
+    before = run.manifest_path.read_bytes()
+
+    class Unwritable:
+        def __str__(self):
+            raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        run.write_manifest(manifest(spec=Unwritable()))
+    assert run.manifest_path.read_bytes() == before
+    assert os.listdir(run.path) == ["manifest.json"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_folder_is_one_readable_error(run):
+    run.path.mkdir(parents=True)
+    run.path.chmod(0o500)
+    with pytest.raises(StoreError, match="permission denied"):
+        run.write_manifest(manifest())
+
+
+def test_a_file_where_a_folder_should_be(run):
+    run.path.parent.parent.mkdir(parents=True)
+    run.path.parent.write_text("not a folder")
+    with pytest.raises(StoreError, match=r"cannot write .*manifest\.json"):
+        run.write_manifest(manifest())
+
+
+def test_evaluations_come_back_as_written(run):
+    rows = [ROW, ROW | {"sample": 1, "extracted": None, "correct": False, "truncated": True}]
+    run.write_eval("chain-easy", 40, rows)
+    run.write_eval("chain-easy", 1000000, rows)
+    assert run.benchmarks() == ["chain-easy"]
+    assert run.eval_steps("chain-easy") == [40, 1000000]
+    assert run.eval_steps("chain-hard") == []
+    assert run.eval_path("chain-easy", 40).name == "step-000040.parquet"
+    assert run.read_eval("chain-easy", 40).to_pylist() == rows
+
+
+def test_evaluations_are_checked_when_written_and_when_read(run):
+    with pytest.raises(StoreError, match=r"row 0 lacks \['tokens'\], has unknown \['token'\]"):
+        run.write_eval("b", 1, [{key: value for key, value in ROW.items() if key != "tokens"} | {"token": 3}])
+    with pytest.raises(StoreError, match=r"step-000001\.parquet"):
+        run.write_eval("b", 1, [ROW | {"tokens": "many"}])
+    with pytest.raises(StoreError, match="no such file"):
+        run.read_eval("b", 1)
+    run.write_eval("b", 1, [ROW])
+    path = run.eval_path("b", 1)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(StoreError, match=r"cannot read .*step-000001\.parquet"):
+        run.read_eval("b", 1)
+
+
+def test_checkpoints_that_were_not_renamed_do_not_count(run):
+    run.checkpoint(10).mkdir(parents=True)
+    (run.checkpoints / "step-000020.tmp").mkdir()
+    (run.checkpoints / ".step-000030.tmp").mkdir()
+    assert run.checkpoint_steps() == [10]
+
+
+def test_states_follow_from_the_files(run):
+    assert run.state() == "pending"
+    run.write_manifest(manifest())
+    assert run.state() == "pending"
+    run.claim()
+    assert run.state() == "running"
+    run.append_metrics(1, {"step": 1})
+    run.release()
+    assert run.state() == "interrupted"
+    run.claim()
+    run.write_failed("ValueError: bad\nsecond line", step=1)
+    assert run.state() == "failed"
+    assert run.read_failed()["error"] == "ValueError: bad"
+    assert run.lease() is None
+    run.claim()
+    assert run.state() == "running" and run.read_failed() is None
+    run.write_done(seconds=2.5, attempts=2)
+    assert run.state() == "done" and run.read_done()["attempts"] == 2
+    assert run.lease() is None
+
+
+def test_a_lease_lives_as_long_as_its_process(run):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    try:
+        run.claim(pid=child.pid)
+        lease = run.lease()
+        assert (lease["pid"], lease["pgid"]) == (child.pid, child.pid)
+        assert run.state() == "running"
+        intruder = "from rpg.store import Layout, StoreError\nimport sys\n"
+        intruder += "try: Layout.at(sys.argv[1]).run('sweep', 'grpo-s0').claim()\n"
+        intruder += "except StoreError as error: print(error); sys.exit(3)"
+        result = subprocess.run(
+            [sys.executable, "-c", intruder, str(run.path.parents[2])], capture_output=True, text=True
+        )
+        assert result.returncode == 3, result.stderr
+        assert f"being worked on by process {child.pid}" in result.stdout
+    finally:
+        child.kill()
+    deadline = time.monotonic() + 10
+    while (
+        run.state() == "running" and time.monotonic() < deadline
+    ):  # a zombie until we wait for it: already dead
+        time.sleep(0.01)
+    assert run.state() == "interrupted"
+    child.wait()
+    run.claim()
+    assert run.state() == "running"
+
+
+def test_a_reused_pid_is_somebody_else(run):
+    run.claim()
+    lease = run.lease()
+    run.lease_path.write_text(json.dumps(lease | {"started": lease["started"] - 1e6}))
+    assert run.state() == "interrupted"
+
+
+def test_a_lease_of_another_host_lives_by_its_heartbeat(run):
+    run.claim()
+    lease = run.lease() | {"host": "elsewhere"}
+    run.lease_path.write_text(json.dumps(lease))
+    assert run.state() == "running"
+    run.lease_path.write_text(json.dumps(lease | {"heartbeat": time.time() - 3600}))
+    assert run.state() == "interrupted"
+    run.beat()
+    assert run.state() == "running"
+
+
+def test_a_torn_lease_is_nobodys(run):
+    run.append_metrics(1, {"step": 1})
+    run.lease_path.write_text('{"host": "x"')
+    assert run.state() == "interrupted"
+    run.claim()
+    assert run.state() == "running"
