@@ -1,0 +1,31 @@
+"""rpg-lab: declarative experiments with KL-regularised policy gradients for language models.
+
+`import rpg` is light: torch is imported when a function that needs it is first used.
+"""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "algorithms": "rpg.catalogue",
+    "algorithm": "rpg.catalogue",
+    "Algorithm": "rpg.catalogue",
+    "AlgorithmError": "rpg.catalogue",
+    "policy_loss": "rpg.losses",
+    "LossOutput": "rpg.losses",
+    "Counts": "rpg.aggregation",
+    "advantages": "rpg.estimators",
+    "audit": "rpg.exactness",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str):
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'rpg' has no attribute {name!r}")
+
+
+def __dir__():
+    return [*globals(), *_HOMES]

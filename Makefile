@@ -1,0 +1,38 @@
+# Each target sets up what it needs, once. `make quickstart` and `make test` are all a newcomer has to know.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := local,orchestration,dashboard,dev
+
+.PHONY: help setup quickstart test lint dashboard clean
+help:
+	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (under 10 minutes)"
+	@echo "make test         set up, then run the tests"
+	@echo "make dashboard    set up, then open the comparison dashboard on http://127.0.0.1:8501"
+	@echo "make lint         ruff: style, imports, formatting"
+	@echo "make setup        only set up .venv"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v in ((3, 11), (3, 12)) else f"Python 3.11 or 3.12 is needed; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=/path/to/python3.11")'
+	@echo "Setting up $(VENV) with $$($(PYTHON) --version): one or two minutes, once."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $(STAMP)
+
+quickstart: $(STAMP)
+	@$(BIN)/rpg sweep configs/sweeps/quickstart.yaml
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+dashboard: $(STAMP)
+	@$(BIN)/rpg dashboard
+
+clean:
+	rm -rf $(VENV) *.egg-info

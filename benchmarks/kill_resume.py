@@ -1,0 +1,143 @@
+"""Kill a whole sweep at random moments, run it again, and compare every number with an undisturbed sweep.
+
+    python benchmarks/kill_resume.py [--kills 10] [--seed 0]
+
+Prints a row per kill: when, what was on disk then, and whether the final metrics, graded samples and weights are
+those of the undisturbed sweep, bit for bit. Exit code 1 when one is not, or when a process is left behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+CLOCK = ("time", "attempt", "tokens_per_second")  # and seconds_*: measured with a clock, so never equal
+
+SWEEP = """\
+name: kills
+description: A small sweep with both kinds of loss, dynamic sampling and a reference of its own.
+run:
+  task: {type: chain, tiers: {easy: 2, medium: 4}, train_problems: 2000, benchmark_problems: 16}
+  training: {steps: 12, prompts_per_step: 16, mini_batch_prompts: 4}
+  evaluation: {every: 4, samples_per_problem: 2}
+axes:
+  algorithm: [dapo, {name: rpg-reinforce-urkl, reference: {type: every_k, k: 6}}]
+  seed: [0]
+"""
+
+
+def fingerprint(home: Path) -> dict[str, str]:
+    """Run -> digest of all its numbers: metrics of every step, every graded sample, the last weights."""
+    from rpg.store import Layout
+
+    layout, out = Layout.at(home), {}
+    for folder in layout.run_folders("kills"):
+        digest = hashlib.sha256()
+        for row in folder.read_metrics().rows:
+            kept = {k: v for k, v in row.items() if k not in CLOCK and not k.startswith("seconds_")}
+            digest.update(json.dumps(kept, sort_keys=True).encode())
+        for benchmark in folder.benchmarks():
+            for step in folder.eval_steps(benchmark):
+                digest.update(json.dumps(folder.read_eval(benchmark, step).to_pylist()).encode())
+        digest.update((folder.checkpoint(folder.read_manifest()["steps"]) / "model.safetensors").read_bytes())
+        out[folder.name] = digest.hexdigest()[:16]
+    return out
+
+
+def start(file: Path, home: Path) -> subprocess.Popen:
+    log = (home.parent / f"{home.name}.log").open("ab")
+    command = [sys.executable, "-m", "rpg", "sweep", str(file), "--home", str(home), "--workers", "2"]
+    return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+
+def family(process: subprocess.Popen) -> list[psutil.Process]:
+    try:
+        root = psutil.Process(process.pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def on_disk(home: Path) -> str:
+    steps = sum(1 for f in home.glob("runs/kills/*/metrics-*.jsonl") for _ in f.open("rb"))
+    evals = len(list(home.glob("runs/kills/*/evals/*/step-*.parquet")))
+    return f"{steps} metric lines, {evals} evaluations"
+
+
+def one_kill(file: Path, home: Path, moment: float, want: dict[str, str]) -> tuple[str, bool]:
+    process = start(file, home)
+    deadline = time.monotonic() + moment
+    while time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    victims = family(process)
+    for victim in victims:
+        try:
+            victim.kill()
+        except psutil.NoSuchProcess:
+            pass
+    process.wait()
+    psutil.wait_procs(victims, timeout=5)
+    left = sum(v.is_running() and v.status() != psutil.STATUS_ZOMBIE for v in victims)
+    seen = on_disk(home)
+    again = start(file, home)
+    code = again.wait()
+    good = code == 0 and left == 0 and fingerprint(home) == want
+    why = "" if good else f" rerun exit {code}, {left} left, {fingerprint(home)} instead of {want}"
+    return f"{len(victims)} processes killed; {seen}{why}", good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    rng = random.Random(args.seed)
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        file = root / "kills.yaml"
+        file.write_text(SWEEP)
+        began = time.monotonic()
+        if start(file, root / "calm").wait() != 0:
+            print((root / "calm.log").read_text())
+            return 1
+        print(f"undisturbed, with its warm start: {time.monotonic() - began:.0f} s")
+        want = fingerprint(root / "calm")
+        # The clock of the kills starts from a data folder that already has its warm start, as a user's has.
+        shutil.copytree(root / "calm" / "cache", root / "warm" / "cache")
+        began = time.monotonic()
+        start(file, root / "warm").wait()
+        span = time.monotonic() - began
+        same = fingerprint(root / "warm") == want
+        print(f"undisturbed, warm start cached:   {span:.0f} s, same numbers: {same}")
+        bad = 0 if same else 1
+        for i in range(args.kills):
+            home = root / f"kill{i}"
+            shutil.copytree(root / "calm" / "cache", home / "cache")
+            moment = rng.uniform(0.5, span)
+            text, good = one_kill(file, home, moment, want)
+            bad += not good
+            print(
+                f"kill {i + 1:2d} after {moment:5.1f} s: {'identical' if good else 'DIFFERS'}  ({text})",
+                flush=True,
+            )
+            shutil.rmtree(home)
+    print(f"{args.kills - bad} of {args.kills} identical" if args.kills else "")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Children of a sweep: each in its own process group, none of which outlives the sweep."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+GRACE_SECONDS = 5.0
+"""Between SIGTERM and SIGKILL: a trainer leaves its files consistent at any moment, so this is a courtesy."""
+
+
+class Stopped(Exception):
+    """The sweep was told to stop while this child was running or waiting to start."""
+
+
+class Children:
+    """Starts one-thread Python children and ends every one of them on `stop()`.
+
+    A child leads its own process group, so that whatever it starts ends with it; it also watches for the death of
+    its parent (see rpg.backends.local), so that `kill -9` of the sweep leaves no orphan.
+    """
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen] = set()
+        self._lock = threading.Lock()
+        self.stopping = threading.Event()
+
+    def start(
+        self, module: str, *args: str | Path, log: Path, threads: int = 1, stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen:
+        """Start `python -m module args`, its output appended to `log`."""
+        counts = {
+            name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        }
+        environment = {**os.environ, **counts, "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+        with self._lock, log.open("ab") as output:
+            if self.stopping.is_set():
+                raise Stopped
+            child = subprocess.Popen(
+                [sys.executable, "-m", module, *map(str, args)],
+                stdin=stdin,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=environment,
+            )
+            self._running.add(child)
+        return child
+
+    def wait(self, child: subprocess.Popen) -> int:
+        """The child's exit code; raises Stopped when the sweep is being stopped."""
+        try:
+            code = child.wait()
+        finally:
+            self._end_group(child, signal.SIGKILL)  # grandchildren, if any
+            with self._lock:
+                self._running.discard(child)
+        if self.stopping.is_set():
+            raise Stopped
+        return code
+
+    def stop(self) -> None:
+        """End every child's whole group: SIGTERM, a short grace, SIGKILL. Safe to call twice and from a handler."""
+        self.stopping.set()
+        running = list(self._running)
+        for child in running:
+            self._end_group(child, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < deadline and any(child.poll() is None for child in running):
+            time.sleep(0.05)
+        for child in running:
+            self._end_group(child, signal.SIGKILL)
+
+    @staticmethod
+    def _end_group(child: subprocess.Popen, how: int) -> None:
+        try:
+            os.killpg(child.pid, how)
+        except (ProcessLookupError, PermissionError):
+            pass

@@ -1,0 +1,117 @@
+"""The Prefect API a sweep talks to: the configured one, else a private one on loopback that dies with the sweep.
+
+Prefect's own ephemeral server is an unguarded child: after `kill -9` of the sweep it stays behind for ever. Run as a
+module, this file is the same server made to end when its parent does.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rpg.guard import die_with_parent
+
+START_SECONDS = 180
+"""A loaded two-core machine needs most of a minute for the first start, which creates the database."""
+
+
+class ServerError(Exception):
+    """The private Prefect server did not come up; the message names its log."""
+
+
+def quiet_environment(home: Path) -> dict[str, str]:
+    """Prefect settings for an unattended, offline, silent client; what the user has set stays."""
+    wanted = {
+        "PREFECT_HOME": str(home / "prefect"),
+        "DO_NOT_TRACK": "1",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_LOGGING_LEVEL": "CRITICAL",
+        "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
+        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+        "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
+    }
+    return {name: os.environ.get(name, value) for name, value in wanted.items()}
+
+
+@contextmanager
+def prefect_api(home: Path) -> Iterator[str]:
+    """Yield the URL of the API to use; `PREFECT_API_URL` is set to it inside.
+
+    Raises:
+        ServerError: the private server ended or did not answer in START_SECONDS.
+    """
+    os.environ.update(quiet_environment(home))
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    configured = PREFECT_API_URL.value()
+    if configured:
+        yield configured
+        return
+    log = home / "prefect" / "server.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/api"
+    with log.open("ab") as output:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "flows.server", str(port)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for the sweep, which needs the API to record its end
+            env={
+                **os.environ,
+                "PREFECT_UI_ENABLED": "0",
+                "PREFECT__SERVER_EPHEMERAL": "1",
+                "PREFECT__SERVER_FINAL": "1",
+            },
+        )
+    try:
+        _wait_healthy(server, url, log)
+        with temporary_settings({PREFECT_API_URL: url}):
+            yield url
+    finally:
+        server.terminate()
+        try:
+            server.wait(timeout=3)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise ServerError(
+                f"the private Prefect server ended with code {server.returncode}; its log: {log}"
+            )
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.1)
+    raise ServerError(f"the private Prefect server did not answer in {START_SECONDS} s; its log: {log}")
+
+
+def main() -> None:
+    """`python -m flows.server PORT`: Prefect's API on loopback, until the parent process dies."""
+    die_with_parent()
+    import uvicorn
+    from prefect.server.api.server import create_app
+
+    uvicorn.run(create_app(), host="127.0.0.1", port=int(sys.argv[1]), log_level="error", lifespan="on")
+
+
+if __name__ == "__main__":
+    main()

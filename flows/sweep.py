@@ -1,0 +1,201 @@
+"""The flow of a sweep: prepare -> train -> evaluate checkpoints as they appear -> aggregate -> report.
+
+Files are the truth and Prefect's states a view of them: every stage derives what is still owed from the run
+folders, so running the same sweep again does exactly what is missing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rpg.evaluation import owed
+
+from flows.processes import Children
+from flows.register import register
+from rpg.config.sweep import Sweep
+from rpg.store import Layout, RunFolder, StoreError
+
+if TYPE_CHECKING:
+    from flows.live import Progress
+
+TRAINER, EVALUATOR = "rpg.backends.local", "rpg.evaluation"
+AGGREGATE_SECONDS = 15.0
+"""While runs finish, the database is rebuilt at most this often."""
+EVALUATOR_TRIES = 3
+
+
+class SweepBusy(Exception):
+    """Another process is running this sweep on the same data folder."""
+
+
+class StageFailed(Exception):
+    """A stage all runs need (data, warm start) failed; the message is for people and names the log."""
+
+
+@dataclass
+class Outcome:
+    """What a call did. `failed` maps run folder names to their one-line errors; `error` is a failed stage's."""
+
+    total: int
+    trained: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+    seconds: float = 0.0
+
+
+def unfinished(folders: Sequence[RunFolder]) -> list[RunFolder]:
+    """Runs that lack DONE.json, or an evaluation that their manifest promises."""
+    return [folder for folder in folders if not folder.done_path.exists() or owed(folder)]
+
+
+@contextmanager
+def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
+    """One conductor per sweep and data folder; the kernel frees the lock however its holder ends."""
+    folder = layout.sweep_folder(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder / ".conductor", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {folder}: {error.strerror}; set RPG_HOME or --home to a writable folder"
+        ) from None
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(fd, 100, 0).decode(errors="replace").strip()
+            raise SweepBusy(
+                f"sweep {name!r} is already being run by process {holder or '?'} in {layout.home}; "
+                f"follow it with: rpg status {name}"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | None = None) -> Outcome:
+    """Run what a sweep still owes, under Prefect, and rebuild database and report.
+
+    `workers` trainings go on at a time. Interrupting (Ctrl-C, SIGTERM) ends every child before it is re-raised.
+
+    Raises:
+        flows.server.ServerError, rpg.store.layout.StoreError
+    """
+    from flows.server import prefect_api
+
+    started = time.time()
+    folders = register(sweep, layout)
+    due = unfinished(folders)
+    outcome = Outcome(total=len(folders), trained=len(due))
+    if due:
+        children = Children()
+        try:
+            with prefect_api(layout.home):
+                from flows.stages import sweep_flow
+
+                sweep_flow.with_options(flow_run_name=sweep.spec.name)(
+                    sweep.spec.name, [folder.name for folder in due], str(layout.home), workers,
+                    _Context(children, progress),
+                )  # fmt: skip
+        except StageFailed as error:
+            outcome.error = str(error)
+        finally:
+            children.stop()
+    for folder in folders:
+        failure = folder.read_failed()
+        if failure:
+            outcome.failed[folder.name] = failure["error"]
+    outcome.seconds = time.time() - started
+    return outcome
+
+
+@dataclass
+class _Context:
+    """What the stages share within one process: never stored, never sent to the API."""
+
+    children: Children
+    progress: Progress | None
+
+    def say(self, phase: str) -> None:
+        if self.progress:
+            self.progress.phase = phase
+
+
+def archive_failure(folder: RunFolder) -> None:
+    """Before a run is tried again its FAILED.json is kept beside the new attempt, for those who look back."""
+    if folder.failed_path.exists():
+        attempt = max(folder.next_attempt() - 1, 0)
+        folder.failed_path.replace(folder.path / f"FAILED-{attempt}.json")
+
+
+def finish(folders: Sequence[RunFolder]) -> list[RunFolder]:
+    """Write DONE.json for each run that is trained and evaluated; returns those newly done."""
+    newly = []
+    for folder in folders:
+        if folder.done_path.exists() or folder.failed_path.exists() or folder.state() == "running":
+            continue
+        manifest = folder.read_manifest()
+        if not folder.checkpoint(manifest["steps"]).exists() or owed(folder):
+            continue
+        rows = folder.read_metrics().rows
+        seconds = sum(row.get("seconds_step", 0.0) for row in rows)
+        folder.write_done(seconds=seconds, attempts=len(folder.attempts()))
+        newly.append(folder)
+    return newly
+
+
+def run_trainer(folder: RunFolder, children: Children, threads: int) -> None:
+    """One training process to its end.
+
+    Raises:
+        StageFailed: it failed; FAILED.json holds the same line.
+        Stopped: the sweep is being stopped.
+    """
+    archive_failure(folder)
+    child = children.start(TRAINER, folder.path, log=folder.log_path, threads=threads)
+    code = children.wait(child)
+    if code == 0:
+        return
+    failure = folder.read_failed()
+    if failure is None:
+        how = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        if code == -9:
+            how += " (out of memory?)"
+        folder.write_failed(f"the training process was {how}" if code < 0 else f"the training process {how}")
+        failure = folder.read_failed() or {}
+    raise StageFailed(f"{folder.name}: {failure.get('error')}")
+
+
+def run_evaluator(layout: Layout, sweep: str, children: Children, trainings_over) -> None:
+    """One evaluation process for all runs; it is told by closing its input that no more checkpoints will come."""
+    log = layout.sweep_folder(sweep) / "evaluation.log"
+    for attempt in range(1, EVALUATOR_TRIES + 1):
+        child = children.start(EVALUATOR, layout.sweep_folder(sweep), log=log, stdin=subprocess.PIPE)
+        while child.poll() is None and not trainings_over.wait(0.2):
+            pass
+        if child.stdin:
+            child.stdin.close()
+        code = children.wait(child)
+        if code == 0:
+            return
+        if attempt == EVALUATOR_TRIES:
+            raise StageFailed(f"evaluation ended with code {code} {EVALUATOR_TRIES} times; its log: {log}")
+
+
+def last_line(path: Path) -> str:
+    """The last line with text in a log, for a one-line error."""
+    try:
+        lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return "no log"
+    return lines[-1] if lines else "empty log"

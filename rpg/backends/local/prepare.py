@@ -1,0 +1,52 @@
+"""python -m rpg.backends.local.prepare SWEEP_DIR: data and initial models of all runs of a sweep, once each.
+
+Exit codes: 0 all there, 1 something cannot be had (the last line of the output says what and why).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rpg.guard import die_with_parent
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m rpg.backends.local.prepare", description=__doc__)
+    parser.add_argument("sweep", type=Path, help="the sweep's folder, with a folder per run")
+    parser.add_argument("--home", type=Path, help="the data folder (default: two levels above SWEEP_DIR)")
+    parser.add_argument("--detached", action="store_true", help="go on when the parent process ends")
+    options = parser.parse_args(arguments)
+    if not options.detached:
+        die_with_parent()
+
+    from rpg.backends.local.initial import prepare_model
+    from rpg.backends.local.model import ModelError
+    from rpg.backends.local.run import spec_of
+    from rpg.config.errors import ConfigError
+    from rpg.data import prepare_data
+    from rpg.store.files import StoreError
+    from rpg.store.layout import Layout
+    from rpg.tasks import DataError
+
+    sweep = options.sweep.absolute()
+    home = (options.home or sweep.parents[1]).absolute()
+    say = lambda line: print(line, flush=True)  # noqa: E731
+    seen = set()
+    try:
+        for folder in Layout(home).run_folders(sweep.name):
+            spec = spec_of(folder)
+            key = (spec.task.model_dump_json(), spec.model.model_dump_json(), spec.rollout.model_dump_json())
+            if key not in seen:
+                prepare_data(spec, home)
+                prepare_model(spec, home, say)
+                seen.add(key)
+    except (ConfigError, DataError, ModelError, StoreError) as error:
+        say(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

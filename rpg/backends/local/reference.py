@@ -1,0 +1,72 @@
+"""The reference policy of the KL term: when it is renewed, and its log-probabilities.
+
+All schedules renew it between rollouts only, so a reference is always a policy that sampled a rollout, and within a
+rollout it does not change under the loss.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rpg.backends.local.batch import Batch
+from rpg.backends.local.policy import Policy
+from rpg.catalogue import Algorithm
+
+
+class Reference:
+    """The reference of one run. For `old` (and algorithms without a KL) nothing is kept or computed.
+
+    Attributes:
+        renewed_at: optimizer steps done when the reference was last renewed.
+        average: moving average of the token KL(policy || reference) since then, nats (schedule `kl_above`).
+        policy: its own weights, or None while it is the policy that samples the next rollout.
+    """
+
+    def __init__(self, algorithm: Algorithm):
+        self.needed = algorithm.needs_reference
+        self.schedule = algorithm.reference
+        self.renewed_at, self.average = 0, 0.0
+        self.policy: Policy | None = None
+
+    def begin_rollout(self, optimizer_step: int) -> None:
+        """Renew if it is due: from here to :meth:`begin_updates` it is the sampling policy itself."""
+        kind = self.schedule
+        due = (
+            not self.needed
+            or (kind.type == "every_k" and optimizer_step - self.renewed_at >= kind.k)
+            or (kind.type == "kl_above" and self.average > kind.kappa)
+        )
+        if due:
+            self.renewed_at, self.average, self.policy = optimizer_step, 0.0, None
+
+    def log_probs(self, batch: Batch, temperature: float, rows: int) -> Tensor | None:
+        """(N, T) under the reference, computed `rows` at a time; None where it is the sampling policy."""
+        if self.policy is None:
+            return None
+        return score(self.policy, batch, temperature, rows)
+
+    def begin_updates(self, sampler: Policy) -> None:
+        """The sampling policy is about to change: keep its weights where it is the reference."""
+        if self.needed and self.policy is None:
+            self.policy = sampler.frozen_copy()
+
+    def observe(self, token_kl: float) -> None:
+        """One optimizer step's mean KL(policy || reference) per token."""
+        if self.schedule.type == "kl_above":
+            decay = self.schedule.decay
+            self.average = decay * self.average + (1 - decay) * token_kl
+
+    def age(self, optimizer_step: int) -> int:
+        """Optimizer steps since the reference was renewed."""
+        return optimizer_step - self.renewed_at
+
+
+def score(policy: Policy, batch: Batch, temperature: float, rows: int) -> Tensor:
+    """Log-probabilities (N, T) without a gradient, `rows` responses at a time."""
+    result = torch.zeros(batch.tokens.shape, device=batch.tokens.device)
+    with torch.no_grad():
+        for index in torch.arange(len(batch), device=result.device).split(rows):
+            values = policy.log_probs(batch.rows(index), temperature)
+            result[index, : values.shape[1]] = values
+    return result

@@ -1,0 +1,166 @@
+"""One rollout: groups of responses, graded; with dynamic sampling, groups that teach nothing are replaced.
+
+Shapes: P groups, G responses per group, N = P * G rows, T response tokens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from rpg.backends.local import seeds
+from rpg.backends.local.batch import Batch
+from rpg.backends.local.decode import Samples
+from rpg.backends.local.policy import Policy
+from rpg.backends.local.tokenizer import encode_prompts
+from rpg.config.spec import RunSpec
+from rpg.rewards import grade, overlong_punishment, reward, verifier_of
+from rpg.tasks import Problem
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Samples with what they earned. Groups are contiguous: rows g * G to (g + 1) * G - 1."""
+
+    samples: Samples
+    rewards: Tensor
+    """(N,) float32, punishment included."""
+    correct: Tensor
+    """(N,) bool."""
+
+    def __len__(self) -> int:
+        return len(self.correct)
+
+    def groups(self, index: Tensor, size: int) -> Graded:
+        """The groups `index` only."""
+        rows = (index[:, None] * size + torch.arange(size, device=index.device)).flatten()
+        s = self.samples
+        batch = s.batch.rows(rows)
+        width = batch.tokens.shape[1]
+        samples = Samples(batch, s.log_prob[rows, :width], s.entropy[rows, :width], s.truncated[rows])
+        return Graded(samples, self.rewards[rows], self.correct[rows])
+
+
+@dataclass
+class Rollout:
+    """What a step trains on, and what it cost.
+
+    `first` holds the groups of the first round, before any was dropped: metrics are about them, so they compare
+    across algorithms. `kept` is what the update gets; None when no group was left.
+    """
+
+    first: Graded
+    kept: Graded | None
+    groups_sampled: int
+    tokens: int
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Roller:
+    """Makes rollouts for one run; everything random follows from (seed, step, round)."""
+
+    def __init__(self, spec: RunSpec, problems: Sequence[Problem]):
+        self.spec, self.problems = spec, problems
+        self.verifier = verifier_of(spec.task)
+        self.order = seeds.PromptOrder(len(problems), spec.seed)
+
+    def roll(self, policy: Policy, step: int) -> Rollout:
+        """The rollout of step `step` (from 1) with the policy as it is."""
+        spec = self.spec
+        wanted, size = spec.training.prompts_per_step, spec.rollout.group_size
+        seconds = {"rollout": 0.0, "reward": 0.0}
+        numbers = self.order.first(step, wanted)
+        first = self._round(policy, numbers, step, 0, seconds)
+        sampled, tokens = len(numbers), int(first.samples.batch.lengths.sum())
+        if not spec.algorithm.dynamic_sampling:
+            return Rollout(first, first, sampled, tokens, seconds)
+
+        used, useful = set(numbers), [_useful(first, size)]
+        left, rounds = wanted - len(useful[0]) // size, 0
+        while left > 0 and rounds < spec.rollout.max_refills:
+            rounds += 1
+            found = wanted - left
+            # As many as the share of useful groups so far suggests, at most one step's prompts.
+            count = min(wanted, -(-left * sampled // max(found, 1)))
+            numbers = self.order.refill(step, rounds, count, used)
+            if not numbers:
+                break  # every problem of a small data set was tried
+            used.update(numbers)
+            extra = self._round(policy, numbers, step, rounds, seconds)
+            sampled, tokens = sampled + len(numbers), tokens + int(extra.samples.batch.lengths.sum())
+            good = _useful(extra, size)
+            take = min(left, len(good) // size)
+            useful.append(good.groups(torch.arange(take, device=good.correct.device), size))
+            left -= take
+        kept = _join([part for part in useful if len(part)])
+        return Rollout(first, kept, sampled, tokens, seconds)
+
+    def _round(self, policy, numbers: list[int], step: int, round_: int, seconds: dict) -> Graded:
+        spec, rollout = self.spec, self.spec.rollout
+        began = time.perf_counter()
+        problems = [self.problems[i] for i in numbers]
+        prompts = encode_prompts(policy.tokenizer, [p.prompt for p in problems], rollout.max_prompt_tokens)
+        rows = len(prompts) * rollout.group_size
+        samples = policy.sample(
+            prompts,
+            group_size=rollout.group_size,
+            max_new_tokens=rollout.max_response_tokens,
+            uniforms=seeds.uniforms(rows, rollout.max_response_tokens, spec.seed, "rollout", step, round_),
+            temperature=rollout.temperature,
+        )
+        sampled = time.perf_counter()
+        texts, cut = policy.text(samples.batch), samples.truncated.tolist()
+        correct = [
+            grade(self.verifier, text, problems[row // rollout.group_size].answer, cut[row]).correct
+            for row, text in enumerate(texts)
+        ]
+        rewards = [reward(right) for right in correct]
+        overlong = spec.algorithm.overlong
+        if overlong:
+            limit = rollout.max_response_tokens
+            rewards = [
+                value + overlong_punishment(tokens, limit, overlong.buffer_fraction, overlong.factor)
+                for value, tokens in zip(rewards, samples.batch.lengths.tolist(), strict=True)
+            ]
+        device = samples.log_prob.device
+        graded = Graded(samples, torch.tensor(rewards, device=device), torch.tensor(correct, device=device))
+        seconds["rollout"] += sampled - began
+        seconds["reward"] += time.perf_counter() - sampled
+        return graded
+
+
+def _useful(graded: Graded, size: int) -> Graded:
+    """Without the groups whose responses are all right or all wrong."""
+    right = graded.correct.view(-1, size).sum(-1)
+    return graded.groups(((right > 0) & (right < size)).nonzero()[:, 0], size)
+
+
+def _join(parts: list[Graded]) -> Graded | None:
+    """One after another, padded to the widest; None for nothing."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    width = max(part.samples.log_prob.shape[1] for part in parts)
+    widened = lambda tensors: torch.cat([pad(t, (0, width - t.shape[1])) for t in tensors])  # noqa: E731
+    offsets, prompts = [], []
+    for part in parts:
+        offsets.append(len(prompts))
+        prompts += part.samples.batch.prompts
+    batches = [part.samples.batch for part in parts]
+    batch = Batch(
+        prompts,
+        torch.cat([b.prompt_of + offset for b, offset in zip(batches, offsets, strict=True)]),
+        widened([b.tokens for b in batches]),
+        torch.cat([b.lengths for b in batches]),
+    )
+    samples = Samples(
+        batch,
+        widened([part.samples.log_prob for part in parts]),
+        widened([part.samples.entropy for part in parts]),
+        torch.cat([part.samples.truncated for part in parts]),
+    )
+    return Graded(samples, torch.cat([p.rewards for p in parts]), torch.cat([p.correct for p in parts]))

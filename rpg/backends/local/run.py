@@ -1,0 +1,140 @@
+"""One run from its folder to its end: find out what is missing, do it, leave the folder consistent at every moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from rpg.backends.local.checkpoint import Checkpoints, load_training
+from rpg.backends.local.initial import initial_policy
+from rpg.backends.local.model import bfloat16, load_pretrained
+from rpg.backends.local.optimizers import Optimizer
+from rpg.backends.local.policy import Policy
+from rpg.backends.local.reference import Reference
+from rpg.backends.local.rollout import Roller
+from rpg.backends.local.trainer import Trainer, TrainingError
+from rpg.config.errors import ConfigError, explain
+from rpg.config.spec import RunSpec
+from rpg.data import prepare_data, read_problems
+from rpg.evaluation.owed import owed
+from rpg.store.run import RunFolder
+
+
+def spec_of(folder: RunFolder) -> RunSpec:
+    """The resolved specification in a run's manifest.
+
+    Raises:
+        StoreError: no readable manifest.
+        ConfigError: it holds something this version does not know.
+    """
+    manifest = folder.read_manifest()
+    try:
+        return RunSpec.model_validate(manifest["spec"])
+    except ValidationError as error:
+        raise explain(error, RunSpec, str(folder.manifest_path)) from error
+
+
+def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
+    """Train a run to its last step, from its newest checkpoint where there is one.
+
+    Raises:
+        DataError, ModelError, StoreError, ConfigError, TrainingError: with a one-line message.
+    """
+    spec = spec_of(folder)
+    configure_torch(spec)
+    trainer, checkpoints, done = _begin(folder, spec, home, say)
+    attempt, steps = folder.next_attempt(), spec.training.steps
+    for step in range(done + 1, steps + 1):
+        metrics = trainer.step(step)
+        folder.append_metrics(
+            attempt, metrics
+        )  # before the checkpoint: a checkpoint implies its steps' metrics
+        if step % spec.training.checkpoint_every == 0 or step in checkpoints.owed:
+            _save(checkpoints, step, trainer)
+        say(_line(step, steps, metrics))
+    say(f"trained: {steps} of {steps} steps")
+
+
+def configure_torch(spec: RunSpec) -> None:
+    """Threads, and the same bits for the same seed on a CPU."""
+    torch.set_num_threads(spec.backend.threads)
+    if spec.backend.device == "cpu":
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads such memory
+    elif not torch.cuda.is_available():
+        raise ConfigError(
+            "backend.device: 'cuda', but torch sees no GPU here; accepted on this machine: 'cpu'"
+        )
+
+
+def _begin(
+    folder: RunFolder, spec: RunSpec, home: Path, say: Callable[[str], None]
+) -> tuple[Trainer, Checkpoints, int]:
+    """(trainer, checkpoints, steps that are done)."""
+    prepared = prepare_data(spec, home)
+    roller = Roller(spec, read_problems(prepared.train))
+    checkpoints = Checkpoints(folder, spec.eval_steps())
+    resume = checkpoints.resumable({step for _, step in owed(folder)}, say)
+    if resume is None:
+        policy = initial_policy(spec, home, say)
+        trainer = Trainer(
+            spec,
+            policy,
+            Optimizer(policy.model, spec.training.optimizer),
+            Reference(spec.algorithm),
+            roller,
+        )
+        _save(checkpoints, 0, trainer)
+        return trainer, checkpoints, 0
+
+    state, tensors, weights = load_training(resume)
+    model, tokenizer = load_pretrained(resume)
+    policy = Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
+    optimizer = Optimizer(policy.model, spec.training.optimizer)
+    optimizer.load(tensors, state["optimizer"])
+    reference = Reference(spec.algorithm)
+    reference.renewed_at, reference.average = state["reference"]["renewed_at"], state["reference"]["average"]
+    if weights is not None:
+        reference.policy = policy.frozen_copy()
+        reference.policy.model.load_state_dict(weights, strict=False)
+    elif reference.needed and state["optimizer_step"]:
+        reference.policy = initial_policy(spec, home, say).frozen_copy()
+    trainer = Trainer(spec, policy, optimizer, reference, roller)
+    trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
+    say(f"going on after step {state['step']} of {spec.training.steps}")
+    return trainer, checkpoints, state["step"]
+
+
+def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
+    reference = trainer.reference
+    state: dict[str, Any] = {
+        "optimizer_step": trainer.optimizer_step,
+        "tokens": trainer.tokens,
+        "optimizer": trainer.optimizer.numbers(),
+        "reference": {"renewed_at": reference.renewed_at, "average": reference.average},
+    }
+    weights = None
+    if reference.policy is not None and reference.renewed_at:  # the initial policy is in the cache anyway
+        parameters = reference.policy.model.named_parameters()
+        weights = {name: value.detach().contiguous() for name, value in parameters}
+    checkpoints.save(step, trainer.policy, state, trainer.optimizer.tensors(), weights)
+
+
+def _line(step: int, steps: int, metrics: dict[str, float]) -> str:
+    clock = time.strftime("%H:%M:%S")
+    parts = [
+        f"{clock} step {step}/{steps}",
+        f"reward {metrics['reward']:+.3f}",
+        f"accuracy {metrics['accuracy']:.3f}",
+    ]
+    parts += [f"entropy {metrics['entropy']:.3f}", f"tokens {metrics['response_length']:.1f}"]
+    parts.append(f"grad {metrics['grad_norm']:.2f}" if "grad_norm" in metrics else "no group to learn from")
+    return "  ".join([*parts, f"{metrics['seconds_step']:.2f} s"])
+
+
+__all__ = ["TrainingError", "spec_of", "train"]

@@ -1,0 +1,219 @@
+"""One training step: a rollout, then several optimizer steps on it; and the numbers it reports.
+
+Shapes: N responses (rows), T response tokens.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import rpg
+from rpg.aggregation import Counts
+from rpg.backends.local import seeds
+from rpg.backends.local.batch import Batch
+from rpg.backends.local.optimizers import Optimizer
+from rpg.backends.local.policy import Policy
+from rpg.backends.local.reference import Reference, score
+from rpg.backends.local.rollout import Roller, Rollout
+from rpg.config.spec import RunSpec
+
+
+class TrainingError(Exception):
+    """A training that cannot go on; `str(error)` is one line that names the step and the quantity."""
+
+
+@dataclass(frozen=True)
+class Experience:
+    """What the optimizer steps of one rollout need; (N, T) each."""
+
+    batch: Batch
+    old: Tensor
+    reference: Tensor | None
+    advantages: Tensor
+
+    def rows(self, index: Tensor) -> Experience:
+        batch = self.batch.rows(index)
+        width = batch.tokens.shape[1]
+        old, advantages = self.old[index, :width], self.advantages[index, :width]
+        reference = None if self.reference is None else self.reference[index, :width]
+        return Experience(batch, old, reference, advantages)
+
+
+class Trainer:
+    """Trains a policy in place, one rollout step at a time.
+
+    Attributes:
+        optimizer_step: optimizer steps done.
+        tokens: response tokens sampled so far.
+    """
+
+    def __init__(
+        self, spec: RunSpec, policy: Policy, optimizer: Optimizer, reference: Reference, roller: Roller
+    ):
+        if spec.algorithm.advantage.type == "gae":
+            raise TrainingError(
+                f"algorithm {spec.algorithm.name}: advantage type gae needs a critic, which the embedded trainer does "
+                "not have; choose another, e.g. advantage: {type: group}"
+            )
+        self.spec, self.policy, self.optimizer = spec, policy, optimizer
+        self.reference, self.roller = reference, roller
+        self.optimizer_step = self.tokens = 0
+
+    def step(self, step: int) -> dict[str, float]:
+        """Rollout step number `step` (from 1); returns its metrics.
+
+        Raises:
+            TrainingError: a loss or a gradient is not finite. The policy is then as before that optimizer step.
+        """
+        try:
+            return self._step(step)
+        except FloatingPointError as error:
+            raise TrainingError(
+                f"training step {step}, optimizer step {self.optimizer_step + 1}: {error}; a smaller learning rate or "
+                "clipping may help"
+            ) from error
+
+    def _step(self, step: int) -> dict[str, float]:
+        began = time.perf_counter()
+        self.optimizer.rollout_mode()
+        self.reference.begin_rollout(self.optimizer_step)
+        rollout = self.roller.roll(self.policy, step)
+        self.tokens += rollout.tokens
+        metrics = _rollout_metrics(rollout, self.spec.rollout.group_size)
+        metrics["reference_age"] = self.reference.age(self.optimizer_step)
+        log_prob = update = 0.0
+        if rollout.kept is not None:
+            start = time.perf_counter()
+            experience = self._score(rollout)
+            scored = time.perf_counter()
+            self.reference.begin_updates(self.policy)
+            self.optimizer.update_mode()
+            metrics |= self._update(step, experience)
+            self.optimizer.rollout_mode()
+            log_prob, update = scored - start, time.perf_counter() - scored
+        total = time.perf_counter() - began
+        metrics |= {f"seconds_{name}": value for name, value in rollout.seconds.items()}
+        metrics |= {"seconds_log_prob": log_prob, "seconds_update": update, "seconds_step": total}
+        metrics |= {"tokens": self.tokens, "tokens_per_second": rollout.tokens / total}
+        return {"step": step, "optimizer_step": self.optimizer_step, **metrics}
+
+    def _score(self, rollout: Rollout) -> Experience:
+        """Old and reference log-probabilities, and advantages."""
+        graded, spec = rollout.kept, self.spec
+        samples, batch = graded.samples, graded.samples.batch
+        rows, temperature = spec.training.micro_batch_rows, spec.rollout.temperature
+        old = samples.log_prob
+        if not self.policy.exact_samples:
+            old = score(self.policy, batch, temperature, rows)
+        reference = self.reference.log_probs(batch, temperature, rows)
+        advantages = rpg.advantages(
+            spec.algorithm,
+            rewards=graded.rewards,
+            group=batch.prompt_of,
+            response_mask=batch.mask,
+            old_log_prob=old,
+            ref_log_prob=reference,
+        )
+        return Experience(batch, old, reference, advantages)
+
+    def _update(self, step: int, experience: Experience) -> dict[str, float]:
+        """All epochs and mini-batches of one rollout."""
+        training, size = self.spec.training, self.spec.rollout.group_size
+        meter, norms, rate = Meter(), [], 0.0
+        groups = len(experience.batch) // size
+        device = experience.old.device
+        for epoch in range(training.epochs):
+            order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch).to(device)
+            for chosen in order.split(training.mini_batch_prompts):
+                rows = (chosen.sort().values[:, None] * size + torch.arange(size, device=device)).flatten()
+                token_kl = self._accumulate(experience.rows(rows), meter)
+                self.optimizer_step += 1
+                norm, rate = self.optimizer.step(self.optimizer_step, training.max_grad_norm)
+                norms.append(norm)
+                self.reference.observe(token_kl)
+        return meter.means(len(norms)) | {
+            "grad_norm": sum(norms) / len(norms),
+            "grad_norm_max": max(norms),
+            "learning_rate": rate,
+        }
+
+    def _accumulate(self, mini: Experience, meter: Meter) -> float:
+        """Gradients of one mini-batch, a micro-batch at a time; returns its mean KL(policy || reference)."""
+        self.optimizer.zero_grad()
+        spec = self.spec
+        lengths = mini.batch.lengths
+        counts = Counts(int(lengths.sum()), len(lengths), spec.rollout.max_response_tokens)
+        token_kl = 0.0
+        for rows in _micro_batches(mini.batch, spec.training.micro_batch_rows):
+            micro = mini if len(rows) == len(lengths) else mini.rows(rows)
+            out = rpg.policy_loss(
+                spec.algorithm,
+                log_prob=self.policy.log_probs(micro.batch, spec.rollout.temperature),
+                old_log_prob=micro.old,
+                advantages=micro.advantages,
+                response_mask=micro.batch.mask,
+                ref_log_prob=micro.reference,
+                counts=counts,
+                optimizer_step=self.optimizer_step,
+            )
+            out.loss.backward()
+            meter.add(out.metrics, out.weight)
+            token_kl += out.metrics["kl_policy_to_ref"] * out.weight / counts.tokens
+        return token_kl
+
+    def state(self) -> dict[str, Any]:
+        """Counters, for a checkpoint."""
+        return {"optimizer_step": self.optimizer_step, "tokens": self.tokens}
+
+
+class Meter:
+    """Means of the loss's metrics over micro-batches and optimizer steps, weighted by tokens."""
+
+    def __init__(self):
+        self._sums: dict[str, float] = {}
+        self._weight = self._loss = 0.0
+        self._ratio_max = 0.0
+
+    def add(self, metrics: dict[str, float], weight: float) -> None:
+        metrics = dict(metrics)
+        self._loss += metrics.pop("loss")  # already divided by the counts of the mini-batch
+        self._ratio_max = max(self._ratio_max, metrics.pop("ratio_max"))
+        self._weight += weight
+        for name, value in metrics.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value * weight
+
+    def means(self, optimizer_steps: int) -> dict[str, float]:
+        result = {name: value / max(self._weight, 1.0) for name, value in self._sums.items()}
+        return {"loss": self._loss / optimizer_steps, "ratio_max": self._ratio_max, **result}
+
+
+def _micro_batches(batch: Batch, rows: int) -> list[Tensor]:
+    """Row indices of each micro-batch: sequences of similar length, groups together."""
+    index = torch.arange(len(batch), device=batch.lengths.device)
+    if len(batch) <= rows:
+        return [index]
+    total = batch.total_lengths()
+    longest = total.new_zeros(len(batch.prompts)).scatter_reduce(0, batch.prompt_of, total, "amax")
+    key = longest[batch.prompt_of] * len(batch.prompts) + batch.prompt_of
+    return list(key.argsort(stable=True).split(rows))
+
+
+def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
+    """Of the first round's groups, except the group counts."""
+    graded = rollout.first
+    samples = graded.samples
+    lengths = samples.batch.lengths
+    return {
+        "reward": float(graded.rewards.mean()),
+        "accuracy": float(graded.correct.float().mean()),
+        "entropy": float(samples.entropy.sum() / lengths.sum()),
+        "response_length": float(lengths.float().mean()),
+        "truncation_rate": float(samples.truncated.float().mean()),
+        "groups_sampled": rollout.groups_sampled,
+        "groups_kept": len(rollout.kept) // group_size if rollout.kept is not None else 0,
+    }

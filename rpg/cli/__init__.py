@@ -1,0 +1,54 @@
+"""The command `rpg`. Commands import what they need when they run, so that `rpg --help` is immediate."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import NoReturn
+
+from rpg.cli.app import app, error_console
+
+
+def main() -> NoReturn:
+    """Run the command line. Exit codes: 0 done, 1 some runs failed, 2 bad input, 130 interrupted."""
+    # Commands register themselves on import.
+    from rpg.cli import look, run  # noqa: F401
+
+    try:
+        code = app(standalone_mode=False)
+    except BrokenPipeError:  # `rpg ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except KeyboardInterrupt:
+        error_console.print("interrupted")
+        code = 130
+    except Exception as error:
+        code = _explain(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _explain(error: Exception) -> int:
+    """A user's mistake becomes its message and an exit code; anything else is ours and keeps its traceback."""
+    import click
+
+    from rpg.catalogue import AlgorithmError
+    from rpg.config.errors import ConfigError
+    from rpg.data import DataError
+    from rpg.store import StoreError
+
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.Abort):
+        return 130
+    if isinstance(error, click.ClickException):
+        error.show()
+        return error.exit_code
+    if isinstance(error, ConfigError | AlgorithmError | DataError | StoreError):
+        for line in str(error).splitlines():
+            error_console.print(f"error: {line}", markup=False, highlight=False, soft_wrap=True)
+        return 2
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+        error_console.print(f"error: {error.filename or ''}: {error.strerror}", markup=False, soft_wrap=True)
+        return 1
+    raise error

@@ -1,0 +1,32 @@
+"""The typer application, its consoles and the options several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(
+    name="rpg",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Experiments with KL-regularised policy gradients: a YAML file describes a sweep, one command runs it.",
+    epilog="Start with: [bold]rpg sweep configs/sweeps/quickstart.yaml[/bold]",
+)
+console = Console()
+error_console = Console(stderr=True)
+
+Home = Annotated[
+    Path | None,
+    typer.Option("--home", help="Data folder; default $RPG_HOME, else ./rpg-data.", show_default=False),
+]
+Set = Annotated[
+    list[str],
+    typer.Option(
+        "--set", "-s", help="field=value, e.g. training.steps=20; replaces an axis of that name. Repeatable."
+    ),
+]

@@ -1,0 +1,159 @@
+"""Commands that compute: sweep, train, evaluate."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rpg.cli.app import Home, Set, app, console, error_console
+
+
+def default_workers() -> int:
+    """One training per core this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+Workers = Annotated[
+    int | None, typer.Option("--workers", "-w", min=1, help="Trainings at a time; default: one per core.")
+]
+
+
+@app.command(epilog="Example: rpg sweep configs/sweeps/stress.yaml --set training.steps=10")
+def sweep(
+    file: Annotated[Path, typer.Argument(help="Sweep file (YAML).")],
+    set_: Set = [],  # noqa: B006 - typer copies it
+    home: Home = None,
+    workers: Workers = None,
+) -> int:
+    """Run a sweep: train, evaluate, aggregate, report. Run it again and it does only what is missing."""
+    from rpg.config.load import parse_assignments
+    from rpg.config.sweep import load_sweep
+    from rpg.data import data_digest
+
+    planned = load_sweep(file, parse_assignments(set_), data_digest)
+    return execute(planned, home, workers)
+
+
+@app.command(
+    epilog="Example: rpg train configs/runs/chain.yaml --set algorithm=rpg-reinforce-urkl --set seed=3"
+)
+def train(
+    file: Annotated[Path, typer.Argument(help="Run file (YAML).")],
+    set_: Set = [],  # noqa: B006 - typer copies it
+    home: Home = None,
+) -> int:
+    """Run a single training, evaluated and reported like a sweep of one."""
+    from rpg.config.load import parse_assignments
+    from rpg.config.sweep import single_run
+    from rpg.data import data_digest
+
+    return execute(single_run(file, parse_assignments(set_), data_digest), home, 1)
+
+
+def execute(planned, home: Path | None, workers: int | None) -> int:
+    """Conduct a sweep in the foreground, showing its progress; returns the exit code."""
+    from flows.live import Progress
+    from flows.server import ServerError
+    from flows.sweep import SweepBusy, conduct, sweep_lock, unfinished
+    from rpg.store import Layout
+
+    layout = Layout.at(home)
+    name, workers = planned.spec.name, workers or default_workers()
+    folders = [layout.run(name, run.folder) for run in planned.runs]
+    again = f"rpg sweep {planned.path}" if planned.spec.axes else f"rpg train {planned.path}"
+    try:
+        with sweep_lock(layout, name):
+            due = unfinished(folders)
+            if due:
+                console.print(
+                    f"{name}: {len(due)} of {len(folders)} runs to do, {workers} at a time, in {layout.sweep_folder(name)}",
+                    markup=False, highlight=False, soft_wrap=True,
+                )  # fmt: skip
+            progress = Progress(console, name, folders, workers)
+            with _terminal(progress) if due else _nothing(), _sigterm_is_interrupt():
+                outcome = conduct(planned, layout, workers, progress)
+    except SweepBusy as error:
+        error_console.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        return 2
+    except ServerError as error:
+        error_console.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        error_console.print(f"\nstopped; every process has ended. Nothing finished is lost. Continue with: {again}",
+                            markup=False, highlight=False, soft_wrap=True)  # fmt: skip
+        return 130
+    return _conclude(outcome, layout, planned, again)
+
+
+def _conclude(outcome, layout, planned, again: str) -> int:
+    from rpg.report import print_report
+
+    name = planned.spec.name
+    if not outcome.trained:
+        console.print(
+            f"{name}: all {outcome.total} runs were already done; nothing was trained.",
+            markup=False,
+            highlight=False,
+        )
+    if outcome.error and not outcome.failed:
+        error_console.print(f"error: {outcome.error}", markup=False, highlight=False, soft_wrap=True)
+        return 1
+    print_report(layout, name, console)
+    for run, error in outcome.failed.items():
+        error_console.print(f"failed: {run}: {error}", markup=False, highlight=False, soft_wrap=True)
+    if outcome.failed:
+        error_console.print(f"{len(outcome.failed)} of {outcome.total} runs failed; try them again with: {again}",
+                            markup=False, highlight=False, soft_wrap=True)  # fmt: skip
+        return 1
+    return 0
+
+
+class _nothing:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class _terminal:
+    """Draws the progress from a thread of its own: a live table on a terminal, lines elsewhere."""
+
+    def __init__(self, progress) -> None:
+        self.progress, self._over = progress, threading.Event()
+        self._thread = threading.Thread(target=self._draw, name="progress", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=10)
+
+    def _draw(self) -> None:
+        if not console.is_terminal:
+            while not self._over.wait(1.0):
+                self.progress.lines()
+            self.progress.lines()
+            return
+        from rich.live import Live
+
+        with Live(console=console, auto_refresh=False, transient=False) as live:
+            while not self._over.wait(0.5):
+                live.update(self.progress.render(), refresh=True)
+            live.update(self.progress.render(), refresh=True)
+
+
+class _sigterm_is_interrupt:
+    """SIGTERM stops a sweep the way Ctrl-C does, so that a service manager's stop ends the children too."""
+
+    def __enter__(self) -> None:
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        self._before = signal.signal(signal.SIGTERM, interrupt)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)

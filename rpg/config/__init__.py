@@ -1,0 +1,1 @@
+"""Sparse YAML in, resolved and hashed specifications out."""

@@ -1,0 +1,83 @@
+"""One kind of error for everything a user can get wrong in a file: it names file, field, value and what is accepted."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from pydantic import BaseModel, ValidationError
+
+from rpg.catalogue import AlgorithmError
+
+
+class ConfigError(Exception):
+    """A mistake in a configuration. `str(error)` is the whole message, one line per mistake."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` when a known word is close, else a full stop: the end of a sentence either way."""
+    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else "."
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _fields_at(model: type[BaseModel], location: tuple) -> list[str]:
+    """Names of the fields that stand beside the one at `location`, found by walking the model's annotations."""
+    candidates: list[type[BaseModel]] = [model]
+    for part in location[:-1]:
+        found: list[type[BaseModel]] = []
+        for candidate in candidates:
+            if part in candidate.model_fields:
+                found += models_in(candidate.model_fields[part].annotation)
+            elif part in _tags(candidate):
+                found.append(candidate)  # pydantic puts a union's tag into the location
+        candidates = found or candidates
+    return sorted({name for candidate in candidates for name in candidate.model_fields})
+
+
+def _tags(model: type[BaseModel]) -> tuple:
+    field = model.model_fields.get("type")
+    return getattr(field.annotation, "__args__", ()) if field else ()
+
+
+def models_in(annotation: object) -> list[type[BaseModel]]:
+    """The pydantic models an annotation mentions, through unions, lists and Annotated."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [m for inner in getattr(annotation, "__args__", ()) for m in models_in(inner)]
+
+
+def explain(error: ValidationError, model: type[BaseModel], where: str) -> ConfigError:
+    """Turn pydantic's report into ours: `where: field: what is wrong (got value); what would be accepted`."""
+    lines = []
+    for item in error.errors(include_url=False):
+        cause = item.get("ctx", {}).get("error")
+        if isinstance(cause, AlgorithmError):  # it has looked at the field itself already
+            lines.append(f"{where}: {'' if cause.field == 'algorithm' else 'algorithm.'}{cause}")
+            continue
+        location = item["loc"]
+        tags = {"tiny", "pretrained", "chain", "file", "adamw", "schedule_free", "local", "verl"}
+        field = ".".join(str(p) for i, p in enumerate(location) if not (i and p in tags)) or "(whole file)"
+        value, kind, context = item.get("input"), item["type"], item.get("ctx", {})
+        if kind == "extra_forbidden":
+            known = _fields_at(model, location)
+            what = f"unknown field{nearest(str(location[-1]), known)} Accepted: {', '.join(known)}"
+        elif kind == "union_tag_invalid":
+            tag = context.get("tag")
+            accepted = context.get("expected_tags", "")
+            got = f"unknown type {tag!r}{nearest(str(tag), accepted.replace(chr(39), '').split(', '))}"
+            what = f"{got} Accepted: {accepted.replace(chr(39), '')}"
+        elif kind == "missing":
+            what = "this field is required"
+        elif kind == "string_pattern_mismatch":
+            what = f"{_short(value)} is not accepted; use lower-case letters, digits and dashes, a letter or digit first"
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            message = message[0].lower() + message[1:] if message[:5] == "Input" else message
+            what = f"{message} (got {_short(value)})" if not isinstance(value, dict | BaseModel) else message
+        lines.append(f"{where}: {field}: {what}")
+    return ConfigError("\n".join(lines))

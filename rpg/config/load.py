@@ -1,0 +1,198 @@
+"""Files to specifications: safe YAML, overlays, dotted assignments, identity."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from rpg.config.errors import ConfigError, explain
+from rpg.config.spec import RunSpec
+
+MAX_BYTES = 1_000_000
+"""A configuration larger than this is a mistake (YAML aliases can also expand without bound)."""
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """safe_load that also refuses a key given twice and reads 1e-4 as a number (YAML 1.1 reads it as text)."""
+
+
+def _no_duplicates(loader: _StrictLoader, node: yaml.MappingNode) -> dict:
+    seen = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node)
+        if not isinstance(key, str):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {key!r} is not text", key_node.start_mark
+            )
+        if key in seen:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {key!r} is given twice", key_node.start_mark
+            )
+        seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_duplicates)
+_StrictLoader.yaml_implicit_resolvers = {
+    key: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:float"]
+    for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    yaml.reader.re.compile(
+        r"^[-+]?(?:\d[\d_]*\.[\d_]*(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?)$"
+    ),
+    list("-+0123456789."),
+)
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """Parse YAML safely; any mistake is a ConfigError that names file, line and column."""
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise ConfigError(f"{where}: larger than {MAX_BYTES:,} bytes; a configuration is a few lines")
+    try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
+            raise ConfigError(f"{where}: YAML aliases (*name) are not accepted; write the values out")
+        return yaml.load(text, Loader=_StrictLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(
+            f"{where}: {at}not valid YAML: {getattr(error, 'problem', None) or error}"
+        ) from None
+    except RecursionError:
+        raise ConfigError(f"{where}: nested too deeply") from None
+
+
+def read_mapping(path: Path, named_by: Path | None = None) -> dict:
+    """Read a YAML file whose top level is a mapping; `named_by` is the file whose `base` led here."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        folder = path.parent if path.parent.is_dir() else None
+        beside = sorted(p.name for p in folder.glob("*.y*ml")) if folder else []
+        hint = f"; in {folder} there are: {', '.join(beside)}" if beside else ""
+        by = f"{named_by}: base: " if named_by else ""
+        raise ConfigError(f"{by}{path}: no such file{hint}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file (UTF-8 expected)") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    data = parse_yaml(text, str(path))
+    if not isinstance(data, dict):
+        raise ConfigError(
+            f"{path}: expected a mapping of sections at the top level, got {type(data).__name__}"
+        )
+    return data
+
+
+def merge(base: dict, over: dict) -> dict:
+    """`over` on top of `base`: mappings merge, everything else replaces; a changed union `type` replaces whole."""
+    out = copy.deepcopy(base)
+    for key, value in over.items():
+        old = out.get(key)
+        same_kind = isinstance(value, dict) and isinstance(old, dict)
+        for tag in ("type", "name"):
+            same_kind = same_kind and (tag not in value or value[tag] == old.get(tag))
+        out[key] = merge(old, value) if same_kind else copy.deepcopy(value)
+    return out
+
+
+def assign(data: dict, dotted: str, value: Any, where: str) -> None:
+    """Set `data[a][b][c]` for the path `a.b.c`; a text where a section is needed is a ConfigError."""
+    *parents, last = dotted.split(".")
+    here = data
+    for i, part in enumerate(parents):
+        if isinstance(here.get(part), str) and part == "algorithm":
+            here[part] = {"name": here[part]}  # `algorithm: grpo` is short for `algorithm: {name: grpo}`
+        child = here.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"{where}: {dotted}: {'.'.join(parents[: i + 1])} is {child!r}, not a section")
+        here = child
+    if not last or "" in parents:
+        raise ConfigError(
+            f"{where}: {dotted!r} is not a field path; write section.field, e.g. training.steps"
+        )
+    # Changing a union's type drops the other type's fields; its own come from the defaults.
+    if last == "type" and here.get("type") not in (None, value):
+        here.clear()
+    here[last] = copy.deepcopy(value)
+
+
+def parse_assignments(pairs: list[str]) -> dict[str, Any]:
+    """`["training.steps=20", "seed=3"]` -> {path: value}; values are YAML."""
+    out = {}
+    for pair in pairs:
+        path, sign, text = pair.partition("=")
+        if not sign or not path.strip():
+            raise ConfigError(f"--set {pair!r}: write field=value, e.g. --set training.steps=20")
+        out[path.strip()] = parse_yaml(text, f"--set {path.strip()}")
+    return out
+
+
+def resolve(data: dict, where: str) -> RunSpec:
+    """Validate a raw mapping into a RunSpec; paths in a file task are taken relative to the working directory."""
+    try:
+        return RunSpec.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, RunSpec, where) from None
+
+
+def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict:
+    """A run file as a raw mapping, with its `base` (relative to the file) merged under it; `seen` led here."""
+    if path.resolve() in seen:
+        raise ConfigError(f"{path}: base: files include each other: {' -> '.join(map(str, seen))}")
+    data = read_mapping(path, seen[-1] if seen else None)
+    if "axes" in data:
+        raise ConfigError(
+            f"{path}: axes: this is a sweep file, and a run file is expected here; try: rpg sweep {path}"
+        )
+    base = data.pop("base", None)
+    if base is not None:
+        if not isinstance(base, str):
+            raise ConfigError(f"{path}: base: expected the path of a run file, got {base!r}")
+        data = merge(load_raw_run(path.parent / base, (*seen, path.resolve())), data)
+    return _own_paths(data, path)
+
+
+def _own_paths(data: dict, path: Path) -> dict:
+    """Relative paths of a file task mean: beside the file that names them."""
+    task = data.get("task")
+    if isinstance(task, dict) and task.get("type") == "file":
+        at = lambda p: str((path.parent / p).resolve()) if isinstance(p, str) else p  # noqa: E731
+        task = dict(task)
+        if "train" in task:
+            task["train"] = at(task["train"])
+        if isinstance(task.get("benchmarks"), dict):
+            task["benchmarks"] = {name: at(p) for name, p in task["benchmarks"].items()}
+        data = {**data, "task": task}
+    return data
+
+
+def load_run(path: Path, overrides: dict[str, Any] | None = None) -> RunSpec:
+    """A run file, with `--set` overrides, resolved."""
+    data = load_raw_run(path)
+    for dotted, value in sorted((overrides or {}).items(), key=lambda item: item[0].count(".")):
+        assign(data, dotted, value, "--set")
+    return resolve(data, str(path))
+
+
+def canonical_json(value: Any) -> str:
+    """One text for one value: sorted keys, no blanks, shortest round-trip floats."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def identity(spec: RunSpec, data_digest: str) -> str:
+    """Hash of the resolved run and its data: 16 hexadecimal digits. Paths count by content, not by name."""
+    resolved = spec.model_dump(mode="json")
+    if resolved["task"]["type"] == "file":
+        resolved["task"]["train"] = None
+        resolved["task"]["benchmarks"] = sorted(resolved["task"]["benchmarks"])
+    text = canonical_json({"spec": resolved, "data": data_digest})
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

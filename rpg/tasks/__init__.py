@@ -1,0 +1,34 @@
+"""Tasks: where problems come from. Pure data and text; no torch.
+
+`load_problems(task)` gives the splits of any task of `rpg.config.spec`; `rpg.tasks.demonstrations` gives what a
+model made from its config is warm-started on.
+"""
+
+from __future__ import annotations
+
+from rpg.config.spec import ChainTask, FileTask
+from rpg.tasks.problems import DataError, Problem, Splits
+
+__all__ = ["DataError", "Problem", "Splits", "load_problems", "task_files"]
+
+
+def load_problems(task: ChainTask | FileTask) -> Splits:
+    """All problems of a task.
+
+    Raises:
+        DataError: a file that cannot be used (the message names file, line and field), or too few problems.
+    """
+    if isinstance(task, ChainTask):
+        from rpg.tasks.chain import make
+
+        return make(task)
+    from rpg.tasks.files import read
+
+    return read(task)
+
+
+def task_files(task: ChainTask | FileTask) -> list[str]:
+    """The files a task's problems are read from: none for a task whose problems are made by code."""
+    return (
+        [] if isinstance(task, ChainTask) else [str(path) for path in (task.train, *task.benchmarks.values())]
+    )

@@ -1,0 +1,124 @@
+"""The labelled chain: left-to-right arithmetic modulo 10 that a tiny model can learn on one core.
+
+    prompt    a3b+7c-5=        start 3, then +7, then -5; letters label the operands
+    response  b+70c-55#5       per step: label, operator, operand, running value; after # the answer
+
+The labels make copying an operand unambiguous, without which a model of this size learns the task only for some
+seeds. Problems of n operations are numbered 0 .. 10 * 27**n - 1, so distinct ones are drawn by drawing numbers.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from rpg.config.spec import ChainTask
+from rpg.tasks.problems import DataError, Problem, Splits
+
+GENERATOR_VERSION = 1
+"""Part of the data's digest: raise it when the same settings would give other problems."""
+CHARACTERS = "0123456789+-*=#abcdefghijklm"
+MARKER = "#"
+_LABELS = "abcdefghijklm"
+_OPERATORS = "+-*"
+_CHOICES = len(_OPERATORS) * 9
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One problem: a start digit and the operations in order."""
+
+    start: int
+    operations: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def from_index(cls, length: int, index: int) -> Chain:
+        """Problem number `index` of those with `length` operations (a bijection)."""
+        index, start = divmod(index, 10)
+        operations = []
+        for _ in range(length):
+            index, choice = divmod(index, _CHOICES)
+            operations.append((_OPERATORS[choice // 9], choice % 9 + 1))
+        return cls(start, tuple(operations))
+
+    @property
+    def prompt(self) -> str:
+        body = "".join(
+            f"{label}{op}{x}" for label, (op, x) in zip(_LABELS[1:], self.operations, strict=False)
+        )
+        return f"{_LABELS[0]}{self.start}{body}="
+
+    @property
+    def answer(self) -> str:
+        value = self.start
+        for op, x in self.operations:
+            value = _apply(value, op, x)
+        return str(value)
+
+    def scratchpad(self, corruption: float = 0.0, rng: random.Random | None = None) -> str:
+        """A full response; each running value is replaced by a random digit with probability `corruption`.
+
+        A wrong value is carried on, so the response stays consistent with itself.
+        """
+        value, text = self.start, ""
+        for label, (op, x) in zip(_LABELS[1:], self.operations, strict=False):
+            value = _apply(value, op, x)
+            if rng is not None and rng.random() < corruption:
+                value = rng.randrange(10)
+            text += f"{label}{op}{x}{value}"
+        return f"{text}{MARKER}{value}"
+
+
+def _apply(value: int, op: str, x: int) -> int:
+    return (value + x if op == "+" else value - x if op == "-" else value * x) % 10
+
+
+def distinct(length: int) -> int:
+    """How many problems of `length` operations there are."""
+    return 10 * _CHOICES**length
+
+
+def make(task: ChainTask) -> Splits:
+    """Training problems and one benchmark per tier, all distinct, the same for the same settings.
+
+    Benchmarks are dealt first; the training problems are then spread evenly over the tiers, as far as a tier has
+    enough distinct ones.
+
+    Raises:
+        DataError: a tier has too few distinct problems for its benchmark and one training problem.
+    """
+    base, extra = divmod(task.train_problems, len(task.tiers))
+    shares = {tier: base + (i < extra) for i, tier in enumerate(task.tiers)}
+    hands = {length: _shuffled(task, length, sum(shares.values())) for length in set(task.tiers.values())}
+
+    def deal(tier: str, count: int, kind: str) -> list[Problem]:
+        length = task.tiers[tier]
+        numbers, hands[length] = hands[length][:count], hands[length][count:]
+        return [_problem(Chain.from_index(length, n), tier, f"{kind}-{i:05d}") for i, n in enumerate(numbers)]
+
+    benchmarks = {f"chain-{tier}": deal(tier, task.benchmark_problems, "held-out") for tier in task.tiers}
+    train = []
+    for position, (tier, share) in enumerate(shares.items()):
+        # Tiers of equal length share a hand: this one takes its part of what is left.
+        still = sum(task.tiers[t] == task.tiers[tier] for t in list(task.tiers)[position:])
+        problems = deal(tier, min(share, len(hands[task.tiers[tier]]) // still), "train")
+        if len(benchmarks[f"chain-{tier}"]) < task.benchmark_problems or not problems:
+            raise DataError(
+                f"task.benchmark_problems: {task.benchmark_problems} are too many for tier {tier!r}: there are only "
+                f"{distinct(task.tiers[tier])} distinct problems of {task.tiers[tier]} operation(s)"
+            )
+        train += problems
+    return Splits(train, benchmarks)
+
+
+def _shuffled(task: ChainTask, length: int, train_problems: int) -> list[int]:
+    """Enough distinct problem numbers for all tiers of a length, in random order."""
+    tiers = sum(n == length for n in task.tiers.values())
+    wanted = tiers * task.benchmark_problems + train_problems
+    rng = random.Random(f"chain {task.data_seed} {length}")
+    return rng.sample(range(distinct(length)), min(wanted, distinct(length)))
+
+
+def _problem(chain: Chain, tier: str, name: str) -> Problem:
+    text = chain.prompt
+    return Problem(f"chain-{tier}-{name}", text, text, chain.answer, tier, chain.scratchpad())

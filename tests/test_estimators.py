@@ -1,0 +1,121 @@
+import pytest
+import torch
+
+import rpg
+
+
+def advantages(name, rewards, group, mask=None, **kwargs):
+    algo = name if isinstance(name, rpg.Algorithm) else rpg.algorithm(name)
+    rewards = torch.tensor(rewards, dtype=torch.float64)
+    mask = torch.ones(len(rewards), 3) if mask is None else torch.tensor(mask)
+    return rpg.advantages(algo, rewards=rewards, group=torch.tensor(group), response_mask=mask, **kwargs)
+
+
+def test_grpo_by_hand():
+    """Rewards 1, 0, 0, 1 of one prompt: mean 0.5, unbiased std 0.577350."""
+    a = advantages("grpo", [1.0, 0.0, 0.0, 1.0], [7, 7, 7, 7])
+    assert a.shape == (4, 3)
+    assert a[:, 0].tolist() == pytest.approx([0.8660239, -0.8660239, -0.8660239, 0.8660239], abs=1e-6)
+
+
+def test_groups_need_not_be_contiguous_or_equal_in_size():
+    a = advantages("grpo", [1.0, 5.0, 0.0, 5.0, 9.0, 0.5], [3, 1, 3, 1, 8, 3])
+    alone = advantages("grpo", [1.0, 0.0, 0.5], [0, 0, 0])
+    torch.testing.assert_close(a[[0, 2, 5]], alone)
+    assert a[[1, 3, 4]].abs().max() == 0  # equal rewards; a group of one
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr-grpo", "rloo", "gpg", "rpg-urkl", "reinforce-pp", "reinforce"])
+def test_equal_rewards_give_exactly_zero(name):
+    a = advantages(name, [0.1] * 3, [0, 0, 0])  # the mean of three 0.1 is not 0.1 in binary
+    assert (a == 0).all()
+
+
+def test_leave_one_out_by_hand():
+    """Others' means of 1, 2, 6 are 4, 3.5, 1.5."""
+    assert advantages("rloo", [1.0, 2.0, 6.0], [0, 0, 0])[:, 0].tolist() == pytest.approx([-3.0, -1.5, 4.5])
+
+
+def test_gpg_rescales_by_the_share_of_groups_with_a_signal():
+    a = advantages("gpg", [1.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
+    assert a[:, 0].tolist() == pytest.approx([1.0, -1.0, 0, 0])  # 0.5 * 4 / 2
+
+
+def test_reinforce_pp_whitens_over_tokens():
+    """Rewards 1 and 0 with three and one tokens: mean 0.75, unbiased std 0.5."""
+    a = advantages("reinforce-pp", [1.0, 0.0], [0, 1], [[1, 1, 1], [1, 0, 0]])
+    assert a[0].tolist() == pytest.approx([0.5] * 3, abs=1e-5)
+    assert a[1].tolist() == pytest.approx([-1.5, 0, 0], abs=1e-5)
+
+
+def test_reinforce_pp_baseline_by_hand():
+    a = advantages("reinforce-pp-baseline", [1.0, 0.0, 3.0, 1.0], [0, 0, 1, 1])
+    # centred by group: .5 -.5 1 -1, three tokens each: unbiased std sqrt(7.5 / 11)
+    assert a[:, 0].tolist() == pytest.approx([x / (7.5 / 11) ** 0.5 for x in (0.5, -0.5, 1, -1)], abs=1e-5)
+
+
+def test_kl_in_the_reward_is_a_return_to_go():
+    """Penalties 0.1 k1 with k1 = (1, 2, 3) leave to come 0.6, 0.5, 0.3."""
+    algo = rpg.algorithm("reinforce-pp", beta=0.1, advantage={"std": False})
+    old, ref = torch.tensor([[0.0, 0.0, 0.0]] * 2), torch.tensor([[-1.0, -2.0, -3.0], [0.0, 0.0, 0.0]])
+    a = advantages(algo, [1.0, 1.0], [0, 0], old_log_prob=old, ref_log_prob=ref)
+    raw = torch.tensor([[0.4, 0.5, 0.7], [1.0, 1.0, 1.0]], dtype=torch.float64)
+    torch.testing.assert_close(a, raw - raw.mean())
+
+
+def test_kl_in_the_reward_of_group_methods_is_summed():
+    algo = rpg.algorithm("rloo", beta=0.1)
+    old, ref = torch.zeros(2, 3), torch.tensor([[-1.0, -2.0, -3.0], [0.0, 0.0, 0.0]])
+    a = advantages(algo, [1.0, 1.0], [0, 0], old_log_prob=old, ref_log_prob=ref)
+    assert a[:, 0].tolist() == pytest.approx([-0.6, 0.6])
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_live_wire_of_kl_in_the_reward(estimator):
+    old, ref = -torch.rand(3, 3), -torch.rand(3, 3)
+    rewards, group = [1.0, 0.0, 0.4], [0, 0, 0]
+    for name in ("reinforce-pp", "rloo", "ppo", "grpo"):
+        algo = rpg.algorithm(name, kl={"type": "reward", "estimator": estimator}, beta=0.3)
+        with_kl = advantages(algo, rewards, group, old_log_prob=old, ref_log_prob=ref)
+        assert not torch.allclose(with_kl, advantages(algo, rewards, group))
+
+
+def test_gae_with_a_critic():
+    algo = rpg.algorithm("ppo", advantage={"type": "gae", "gamma": 0.9, "lam": 0.5}, kl="none")
+    values = torch.tensor([[0.5, 0.2, 7.0]])
+    a = advantages(algo, [1.0], [0], [[1, 1, 0]], values=values)
+    # deltas: 0 + .9*.2 - .5 = -.32; 1 - .2 = .8
+    assert a[0].tolist() == pytest.approx([-0.32 + 0.45 * 0.8, 0.8, 0.0])
+    with pytest.raises(ValueError, match="values"):
+        advantages(algo, [1.0], [0])
+
+
+def test_masked_garbage_and_inputs_stay_out():
+    algo = rpg.algorithm("reinforce-pp", beta=0.1)
+    nan = float("nan")
+    old = torch.tensor([[0.0, nan, nan], [0.0, -1.0, float("-inf")]])
+    keep = old.clone()
+    a = advantages(algo, [1.0, 0.0], [0, 0], [[1, 0, 0], [1, 1, 0]], old_log_prob=old, ref_log_prob=old * 2)
+    assert a.isfinite().all() and (a[0, 1:] == 0).all() and a[1, 2] == 0
+    torch.testing.assert_close(old, keep, equal_nan=True)
+
+
+def test_empty_responses_and_empty_batch():
+    for name in rpg.algorithms():
+        assert (advantages(name, [1.0, 0.0], [0, 0], [[0, 0, 0], [0, 0, 0]]) == 0).all()
+        empty = rpg.advantages(
+            rpg.algorithm(name),
+            rewards=torch.zeros(0),
+            group=torch.zeros(0, dtype=torch.long),
+            response_mask=torch.zeros(0, 4),
+        )
+        assert empty.shape == (0, 4)
+
+
+def test_clear_errors():
+    with pytest.raises(ValueError, match="group: shape"):
+        advantages("grpo", [1.0, 0.0], [0])
+    with pytest.raises(FloatingPointError, match=r"rewards\[1\] is nan"):
+        advantages("grpo", [1.0, float("nan")], [0, 0])
+    with pytest.raises(ValueError, match="old_log_prob"):
+        advantages("reinforce-pp", [1.0], [0], ref_log_prob=torch.zeros(1, 3))

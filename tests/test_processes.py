@@ -1,0 +1,93 @@
+"""Children end with the sweep: on stop, with their whole group, and when the sweep itself is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import psutil
+import pytest
+
+from flows.processes import Children, Stopped
+
+
+def gone(pid, within=5.0):
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module that starts a grandchild, writes both process ids, ignores SIGTERM and sleeps."""
+    (tmp_path / "stubborn.py").write_text(
+        textwrap.dedent("""
+        import os, signal, subprocess, sys, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        with open(sys.argv[1] + ".part", "w") as f: f.write(f"{os.getpid()} {grandchild.pid}")
+        os.rename(sys.argv[1] + ".part", sys.argv[1])
+        time.sleep(600)
+    """)
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return "stubborn"
+
+
+def pids(path, within=10.0):
+    deadline = time.monotonic() + within
+    while not path.exists():
+        assert time.monotonic() < deadline, "the child never wrote its ids"
+        time.sleep(0.05)
+    return [int(p) for p in path.read_text().split()]
+
+
+def test_stop_ends_the_whole_group_even_if_it_ignores_sigterm(tmp_path, module, monkeypatch):
+    monkeypatch.setattr("flows.processes.GRACE_SECONDS", 0.3)
+    children = Children()
+    child = children.start(module, tmp_path / "ids", log=tmp_path / "log")
+    family = pids(tmp_path / "ids")
+    outcome = []
+
+    def wait():
+        try:
+            children.wait(child)
+        except Stopped:
+            outcome.append("stopped")
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    children.stop()
+    waiter.join(5)
+    assert outcome == ["stopped"] and all(gone(pid) for pid in family)
+    with pytest.raises(Stopped):
+        children.start(module, tmp_path / "ids2", log=tmp_path / "log")
+
+
+def test_grandchildren_of_a_child_that_crashed_end_too(tmp_path, module):
+    children = Children()
+    child = children.start(module, tmp_path / "ids", log=tmp_path / "log")
+    parent, grandchild = pids(tmp_path / "ids")
+    os.kill(parent, signal.SIGKILL)
+    assert children.wait(child) == -9
+    assert gone(grandchild)
+
+
+def test_guarded_child_dies_when_its_parent_is_killed(tmp_path):
+    child = "from rpg.guard import die_with_parent; die_with_parent(); import time; print('up', flush=True); time.sleep(600)"
+    parent_code = (
+        f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True, "
+        "stdout=subprocess.PIPE); p.stdout.readline(); print(p.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", parent_code], stdout=subprocess.PIPE, text=True)
+    pid = int(parent.stdout.readline())
+    assert psutil.pid_exists(pid)
+    parent.kill()
+    parent.wait()
+    assert gone(pid)
