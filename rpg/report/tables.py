@@ -216,7 +216,11 @@ _TEX = {
     "−": "$-$",
     "…": r"\dots{}",
 }
-_TEX |= {"±": r"$\pm$"} | {character: f"\\{character}" for character in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\n": " "}
+_TEX |= (
+    {"±": r"$\pm$"}
+    | {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"<": "$<$", ">": "$>$", "\n": " "}
+)
 
 
 def _tex(text: str) -> str:
