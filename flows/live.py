@@ -14,9 +14,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rpg.store.layout import RunFolder, StoreError
+from rpg.store import RunFolder, StoreError
 
-STYLES = {"done": "green", "running": "cyan", "failed": "bold red", "interrupted": "yellow", "pending": "dim"}
+STYLES = {
+    "done": "green",
+    "running": "cyan",
+    "evaluating": "blue",
+    "failed": "bold red",
+    "interrupted": "yellow",
+    "pending": "dim",
+}
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,8 @@ class Watch:
             return RunView(folder.name, folder.name, 0, "failed", 0, 0, None, None, None, 0, 0, str(error))
         self._manifests[folder.name] = manifest
         state, error = folder.state(), None
+        if state == "interrupted" and folder.checkpoint(manifest["steps"]).exists():
+            state = "evaluating"  # trained; DONE.json comes with the last evaluation
         if state == "failed":
             try:
                 error = (folder.read_failed() or {}).get("error")
@@ -127,8 +136,8 @@ def table(views: Sequence[RunView], most: int = 30) -> Table:
     for name, how in (("run", "left"), ("seed", "right"), ("state", "left"), ("", "left"), ("step", "right"),
                       ("reward", "right"), ("train acc", "right"), ("evals", "right"), ("left", "right")):  # fmt: skip
         out.add_column(name, justify=how, no_wrap=True)
-    order = {"running": 0, "failed": 1, "interrupted": 2, "pending": 3, "done": 4}
-    shown = list(views) if len(views) <= most else sorted(views, key=lambda v: order.get(v.state, 5))[:most]
+    order = {"running": 0, "failed": 1, "evaluating": 2, "interrupted": 3, "pending": 4, "done": 5}
+    shown = list(views) if len(views) <= most else sorted(views, key=lambda v: order[v.state])[:most]
     for v in shown:
         bar = ProgressBar(total=max(v.steps, 1), completed=v.step, width=16)
         number = "" if v.reward is None else f"{v.reward:+.3f}"

@@ -101,7 +101,9 @@ def once(folder: Path) -> Iterator[Path | None]:
         if folder.is_dir():
             yield None
             return
-        for stale in folder.parent.glob(f".{folder.name}.*.tmp"):  # of a process that was killed: we hold the lock
+        for stale in folder.parent.glob(
+            f".{folder.name}.*.tmp"
+        ):  # of a process that was killed: we hold the lock
             shutil.rmtree(stale, ignore_errors=True)
         with readable("write", folder):
             build = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
@@ -185,6 +187,6 @@ def read_problems(path: Path) -> list[Problem]:
             for row in rows
         ]
     except (OSError, pyarrow.ArrowException, KeyError, TypeError, IndexError) as error:
-        raise DataError(f"{path}: not a data file of this project ({error}); delete its folder to rebuild it") from error
-
-
+        raise DataError(
+            f"{path}: not a data file of this project ({error}); delete its folder to rebuild it"
+        ) from error

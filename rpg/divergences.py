@@ -17,6 +17,11 @@ def bounded_exp(x: Tensor) -> Tensor:
     return x.clamp(-LIMIT, LIMIT).exp_()
 
 
+def k3(x: Tensor) -> Tensor:
+    """exp(x) - 1 - x, never negative, without the cancellation that would swamp it in float32 near x = 0."""
+    return torch.expm1(x.clamp(-LIMIT, LIMIT)) - x
+
+
 def estimator(name: str, d: Tensor) -> tuple[Tensor, Tensor]:
     """k1, k2 or k3 of y = ref/pi (Schulman 2020, "Approximating KL divergence"), unweighted.
 

@@ -51,7 +51,9 @@ def grade(verifier: MarkerVerifier, response: str, truth: str, truncated: bool =
         found, expected = number(answer), number(truth)
         if expected is not None:
             right = found == expected
-            return Grade(answer, right, "correct" if right else "wrong" if found is not None else "not a number")
+            return Grade(
+                answer, right, "correct" if right else "wrong" if found is not None else "not a number"
+            )
     right = answer == truth.strip()
     return Grade(answer, right, "correct" if right else "wrong")
 
@@ -87,6 +89,8 @@ def overlong_punishment(tokens: int, limit: int, buffer_fraction: float, factor:
         ValueError: limit < 1 or buffer_fraction outside (0, 1].
     """
     if limit < 1 or not 0 < buffer_fraction <= 1:
-        raise ValueError(f"limit {limit} must be positive and buffer_fraction {buffer_fraction} within (0, 1]")
+        raise ValueError(
+            f"limit {limit} must be positive and buffer_fraction {buffer_fraction} within (0, 1]"
+        )
     buffer = buffer_fraction * limit
     return -factor * min(max(tokens - (limit - buffer), 0.0) / buffer, 1.0)

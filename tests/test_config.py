@@ -166,6 +166,7 @@ MISTAKES = [
     ("name: t\nbase: missing.yaml", ["missing.yaml", "no such file"]),
     ("name: t\nset: {training: 3}", ["training", "3"]),
     ("- a\n- b", ["mapping"]),
+    ("training: {steps: 3}", ["run file", "rpg train"]),
     ("name: [", ["line", "YAML"]),
     ("a: &x [1]\nname: *x", ["aliases"]),
     ("name: !!python/object/apply:os.system ['true']", ["YAML"]),
@@ -190,6 +191,11 @@ def test_bad_assignments_are_explained(pair):
     with pytest.raises(ConfigError):
         overrides = parse_assignments([pair])
         single_run(CONFIGS / "runs/chain.yaml", overrides, digest)
+
+
+def test_a_sweep_file_where_a_run_is_expected(tmp_path):
+    with pytest.raises(ConfigError, match="rpg sweep"):
+        single_run(sweep_file(tmp_path, "name: t\naxes: {seed: [0]}"), {}, digest)
 
 
 def test_canonical_json_refuses_nan():

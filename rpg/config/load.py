@@ -149,6 +149,10 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     if path.resolve() in seen:
         raise ConfigError(f"{path}: base: files include each other: {' -> '.join(map(str, seen))}")
     data = read_mapping(path, seen[-1] if seen else None)
+    if "axes" in data:
+        raise ConfigError(
+            f"{path}: axes: this is a sweep file, and a run file is expected here; try: rpg sweep {path}"
+        )
     base = data.pop("base", None)
     if base is not None:
         if not isinstance(base, str):

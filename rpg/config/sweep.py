@@ -74,6 +74,10 @@ def load_sweep(path: Path, overrides: dict[str, Any], data_digest: Callable[[Run
         ConfigError: naming the file, the field, the value and what would be accepted.
     """
     raw = read_mapping(path)
+    if "name" not in raw and not raw.keys().isdisjoint(RunSpec.model_fields):
+        raise ConfigError(
+            f"{path}: this is a run file, and a sweep file (name, axes) is expected here; try: rpg train {path}"
+        )
     try:
         spec = SweepSpec.model_validate(raw)
     except ValidationError as error:

@@ -13,4 +13,6 @@ def owed(folder: RunFolder) -> list[tuple[str, int]]:
     """
     manifest = folder.read_manifest()
     present = {benchmark: set(folder.eval_steps(benchmark)) for benchmark in manifest["benchmarks"]}
-    return [(b, step) for step in manifest["eval_steps"] for b in manifest["benchmarks"] if step not in present[b]]
+    return [
+        (b, step) for step in manifest["eval_steps"] for b in manifest["benchmarks"] if step not in present[b]
+    ]

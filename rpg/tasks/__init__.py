@@ -29,4 +29,6 @@ def load_problems(task: ChainTask | FileTask) -> Splits:
 
 def task_files(task: ChainTask | FileTask) -> list[str]:
     """The files a task's problems are read from: none for a task whose problems are made by code."""
-    return [] if isinstance(task, ChainTask) else [str(path) for path in (task.train, *task.benchmarks.values())]
+    return (
+        [] if isinstance(task, ChainTask) else [str(path) for path in (task.train, *task.benchmarks.values())]
+    )

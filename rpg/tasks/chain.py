@@ -43,7 +43,9 @@ class Chain:
 
     @property
     def prompt(self) -> str:
-        body = "".join(f"{label}{op}{x}" for label, (op, x) in zip(_LABELS[1:], self.operations, strict=False))
+        body = "".join(
+            f"{label}{op}{x}" for label, (op, x) in zip(_LABELS[1:], self.operations, strict=False)
+        )
         return f"{_LABELS[0]}{self.start}{body}="
 
     @property

@@ -60,7 +60,9 @@ class ChainDemonstrations:
                 one = self._fresh(length, rng)
                 self.held_out.append(Problem(f"warm-{tier}-{i}", one.prompt, one.prompt, one.answer, tier))
         if chain.distinct(min(self.task.tiers.values())) > 10 * len(self.held_out):
-            self._excluded |= {p.prompt for p in self.held_out}  # where so few problems exist, repeats are fine
+            self._excluded |= {
+                p.prompt for p in self.held_out
+            }  # where so few problems exist, repeats are fine
 
     def _fresh(self, length: int, rng: random.Random) -> chain.Chain:
         for _ in range(1000):

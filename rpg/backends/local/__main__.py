@@ -66,8 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _train(folder, home: Path) -> int:
     say = lambda line: print(line, flush=True)  # noqa: E731
     try:
-        from rpg.backends.local.run import TrainingError, train
         from rpg.backends.local.model import ModelError
+        from rpg.backends.local.run import TrainingError, train
         from rpg.config.errors import ConfigError
         from rpg.store.files import StoreError
         from rpg.tasks import DataError

@@ -68,7 +68,9 @@ class Checkpoints:
                 state = {"format": FORMAT, "step": step, **state, "files": _digests(build / "training")}
                 (build / "training" / "state.json").write_text(json.dumps(state, indent=1))
                 digests = {"format": FORMAT, "step": step, "optimizer_step": state["optimizer_step"]}
-                (build / "checkpoint.json").write_text(json.dumps(digests | {"files": self._digests}, indent=1))
+                (build / "checkpoint.json").write_text(
+                    json.dumps(digests | {"files": self._digests}, indent=1)
+                )
                 fsync_tree(build)
                 if final.exists():
                     _discard(final)

@@ -67,7 +67,9 @@ def generate(
     """
     rows = len(prompts) * group_size
     if not rows or max_new_tokens < 1:
-        raise ValueError(f"nothing to generate: {len(prompts)} prompts x {group_size}, {max_new_tokens} tokens")
+        raise ValueError(
+            f"nothing to generate: {len(prompts)} prompts x {group_size}, {max_new_tokens} tokens"
+        )
     if uniforms is not None and tuple(uniforms.shape) != (rows, max_new_tokens):
         raise ValueError(f"uniforms: shape {tuple(uniforms.shape)}, accepted: {(rows, max_new_tokens)}")
     device = engine.device

@@ -25,7 +25,9 @@ class CacheEngine:
         width = max(map(len, prompts))
         ids = torch.zeros(len(prompts), width, dtype=torch.long)
         attend = torch.zeros_like(ids)
-        for row, prompt in enumerate(prompts):  # padded on the left, so that all rows append at the same place
+        for row, prompt in enumerate(
+            prompts
+        ):  # padded on the left, so that all rows append at the same place
             ids[row, width - len(prompt) :] = torch.tensor(prompt)
             attend[row, width - len(prompt) :] = 1
         attend = attend.to(self.device)

@@ -13,12 +13,12 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
-
 from transformers.utils import logging as transformers_logging
 
 from rpg.config.spec import PretrainedModel, TinyModel
 
 transformers_logging.disable_progress_bar()  # our output is a log file
+
 
 class ModelError(Exception):
     """A model that cannot be had; `str(error)` is one line that names the field and what it may be."""

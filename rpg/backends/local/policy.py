@@ -24,7 +24,12 @@ class Policy:
     """
 
     def __init__(
-        self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, *, bfloat16: bool = False, lean: bool = True
+        self,
+        model: nn.Module,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        bfloat16: bool = False,
+        lean: bool = True,
     ):
         self.model, self.tokenizer, self.bfloat16 = model.eval(), tokenizer, bfloat16
         self.lean = lean and not bfloat16 and qwen3.supports(model)

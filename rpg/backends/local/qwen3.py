@@ -61,7 +61,9 @@ def _hidden(model: Qwen3ForCausalLM, pack: Packing) -> Tensor:
         fused = torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])
         q, k, v = (h @ fused.t()).split([heads * size, kv_heads * size, kv_heads * size], -1)
         q = _Rotate.apply(_RMSNorm.apply(q.reshape(-1, heads, size), attention.q_norm.weight, eps), cos, sin)
-        k = _Rotate.apply(_RMSNorm.apply(k.reshape(-1, kv_heads, size), attention.k_norm.weight, eps), cos, sin)
+        k = _Rotate.apply(
+            _RMSNorm.apply(k.reshape(-1, kv_heads, size), attention.k_norm.weight, eps), cos, sin
+        )
         o = _attend(q, torch.cat([k, v.reshape(-1, kv_heads, size)], 1), pack)
         x = torch.addmm(x, o, attention.o_proj.weight.t())
         h = _RMSNorm.apply(x, layer.post_attention_layernorm.weight, eps)

@@ -51,7 +51,9 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
     attempt, steps = folder.next_attempt(), spec.training.steps
     for step in range(done + 1, steps + 1):
         metrics = trainer.step(step)
-        folder.append_metrics(attempt, metrics)  # before the checkpoint: a checkpoint implies its steps' metrics
+        folder.append_metrics(
+            attempt, metrics
+        )  # before the checkpoint: a checkpoint implies its steps' metrics
         if step % spec.training.checkpoint_every == 0 or step in checkpoints.owed:
             _save(checkpoints, step, trainer)
         say(_line(step, steps, metrics))
@@ -65,7 +67,9 @@ def configure_torch(spec: RunSpec) -> None:
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads such memory
     elif not torch.cuda.is_available():
-        raise ConfigError("backend.device: 'cuda', but torch sees no GPU here; accepted on this machine: 'cpu'")
+        raise ConfigError(
+            "backend.device: 'cuda', but torch sees no GPU here; accepted on this machine: 'cpu'"
+        )
 
 
 def _begin(
@@ -123,7 +127,11 @@ def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
 
 def _line(step: int, steps: int, metrics: dict[str, float]) -> str:
     clock = time.strftime("%H:%M:%S")
-    parts = [f"{clock} step {step}/{steps}", f"reward {metrics['reward']:+.3f}", f"accuracy {metrics['accuracy']:.3f}"]
+    parts = [
+        f"{clock} step {step}/{steps}",
+        f"reward {metrics['reward']:+.3f}",
+        f"accuracy {metrics['accuracy']:.3f}",
+    ]
     parts += [f"entropy {metrics['entropy']:.3f}", f"tokens {metrics['response_length']:.1f}"]
     parts.append(f"grad {metrics['grad_norm']:.2f}" if "grad_norm" in metrics else "no group to learn from")
     return "  ".join([*parts, f"{metrics['seconds_step']:.2f} s"])

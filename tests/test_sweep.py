@@ -1,0 +1,212 @@
+"""The main job, end to end and for real: processes, Prefect server, training, evaluation, database, report."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rpg.store import Layout
+
+pytestmark = pytest.mark.slow
+CLOCK = ("time", "attempt", "tokens_per_second")
+
+SMALL = """\
+name: small
+description: Two variants, seconds each.
+run:
+  task: {type: chain, tiers: {easy: 2, medium: 3}, train_problems: 1000, benchmark_problems: 8}
+  model: {type: tiny, warm_start: {target_accuracy: 0.02, behaviour_steps: 5}}
+  training: {steps: 6, prompts_per_step: 8, mini_batch_prompts: 4}
+  rollout: {group_size: 4}
+  evaluation: {every: 3, samples_per_problem: 2}
+axes:
+  algorithm: [grpo, {name: rpg-reinforce-urkl, reference: {type: every_k, k: 5}}]
+  seed: [0]
+baseline: grpo
+"""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    """A folder with the sweep file and a finished run of it."""
+    root = tmp_path_factory.mktemp("sweep")
+    (root / "small.yaml").write_text(SMALL)
+    done = rpg(root, "sweep", "small.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return root, done
+
+
+def rpg(root, *args, **kwargs):
+    environment = {**os.environ, "RPG_HOME": str(root / "data"), "COLUMNS": "160", **kwargs.pop("env", {})}
+    command = [sys.executable, "-m", "rpg", *args]
+    return subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, timeout=300, **kwargs
+    )
+
+
+def start(root, home, *args):
+    environment = {**os.environ, "RPG_HOME": str(home), "COLUMNS": "160"}
+    log = (root / f"{home.name}.log").open("wb")
+    command = [sys.executable, "-m", "rpg", *args]
+    return subprocess.Popen(
+        command, cwd=root, env=environment, stdout=log, stderr=log, start_new_session=True
+    )
+
+
+def numbers(home):
+    """Everything a sweep measured, without what depends on a clock."""
+    out = {}
+    for folder in Layout.at(home).run_folders("small"):
+        rows = [{k: v for k, v in row.items() if k not in CLOCK and not k.startswith("seconds_")}
+                for row in folder.read_metrics().rows]  # fmt: skip
+        evals = {
+            (b, s): folder.read_eval(b, s).to_pylist()
+            for b in folder.benchmarks()
+            for s in folder.eval_steps(b)
+        }
+        weights = (folder.checkpoint(6) / "model.safetensors").read_bytes()
+        out[folder.name] = (rows, evals, weights)
+    return out
+
+
+def until(condition, within=120):
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
+
+
+def test_every_stage_left_its_files(bench):
+    root, done = bench
+    layout = Layout.at(root / "data")
+    folders = layout.run_folders("small")
+    assert len(folders) == 2 and all(f.state() == "done" for f in folders)
+    for folder in folders:
+        metrics = folder.read_metrics()
+        assert [row["step"] for row in metrics.rows] == [1, 2, 3, 4, 5, 6] and not metrics.warnings
+        assert [row["optimizer_step"] for row in metrics.rows] == [2, 4, 6, 8, 10, 12]
+        for benchmark in ("chain-easy", "chain-medium"):
+            assert folder.eval_steps(benchmark) == [0, 3, 6]
+            assert len(folder.read_eval(benchmark, 6)) == 8 * 2
+    assert (layout.analytics / "CURRENT").exists()
+    report = layout.reports("small")
+    for name in ("report.png", "report.html"):
+        assert (report / name).stat().st_size > 10_000
+    assert "grpo" in done.stdout.lower() and "mean accuracy" in done.stdout.lower()
+
+
+def test_a_second_call_does_nothing_and_says_so(bench):
+    root, _ = bench
+    before = numbers(root / "data")
+    began = time.monotonic()
+    again = rpg(root, "sweep", "small.yaml")
+    assert again.returncode == 0 and "already done" in again.stdout and "nothing was trained" in again.stdout
+    assert time.monotonic() - began < 20  # the contract of the issue, not a benchmark
+    assert numbers(root / "data") == before
+
+
+@pytest.mark.parametrize("moment", ["early", "late"])
+def test_kill_nine_of_everything_then_the_same_command_gives_the_same_numbers(bench, moment):
+    root, _ = bench
+    home = root / f"killed-{moment}"
+    (home / "cache").parent.mkdir()
+    subprocess.run(["cp", "-r", str(root / "data/cache"), str(home / "cache")], check=True)
+    sweep = start(root, home, "sweep", "small.yaml", "--workers", "1")
+    lines = 2 if moment == "early" else 9
+    until(lambda: sum(len(f.read_metrics().rows) for f in Layout.at(home).run_folders("small")) >= lines)
+    tree = [psutil.Process(sweep.pid), *psutil.Process(sweep.pid).children(recursive=True)]
+    for process in tree:
+        process.kill()
+    sweep.wait()
+    again = rpg(root, "sweep", "small.yaml", "--home", str(home))
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert numbers(home) == numbers(root / "data")
+
+
+def test_kill_nine_of_the_conductor_alone_leaves_no_orphan(bench):
+    root, _ = bench
+    home = root / "orphans"
+    sweep = start(root, home, "sweep", "small.yaml", "--set", "training.steps=500")
+    until(lambda: any(f.attempts() for f in Layout.at(home).run_folders("small")))
+    children = psutil.Process(sweep.pid).children(recursive=True)
+    assert len(children) >= 2
+    sweep.kill()
+    sweep.wait()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_ctrl_c_ends_the_children_and_says_how_to_continue(bench):
+    root, _ = bench
+    home = root / "interrupted"
+    sweep = start(root, home, "sweep", "small.yaml", "--set", "training.steps=500")
+    until(lambda: any(f.attempts() for f in Layout.at(home).run_folders("small")))
+    children = psutil.Process(sweep.pid).children(recursive=True)
+    sweep.send_signal(signal.SIGINT)
+    assert sweep.wait(timeout=30) == 130
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not alive
+    said = (root / "interrupted.log").read_text()
+    assert "Continue with: rpg sweep small.yaml" in said and "Traceback" not in said
+
+
+def test_two_at_once_the_second_is_told_who_is_running_it(bench):
+    root, _ = bench
+    home = root / "twice"
+    first = start(root, home, "sweep", "small.yaml", "--set", "training.steps=500")
+    try:
+        until(lambda: (home / "runs/small/sweep.json").exists())
+        second = rpg(root, "sweep", "small.yaml", "--home", str(home))
+        assert (
+            second.returncode == 2
+            and str(first.pid) in second.stderr
+            and "already being run" in second.stderr
+        )
+    finally:
+        first.send_signal(signal.SIGINT)
+        first.wait(timeout=30)
+
+
+def test_a_run_that_cannot_train_fails_alone(bench):
+    root, _ = bench
+    text = SMALL.replace("name: small", "name: partly").replace(
+        "  seed: [0]\n",
+        "  model: [{type: pretrained, path: /nowhere/model}, {type: tiny, warm_start: null}]\n  seed: [0]\n",
+    )
+    (root / "partly.yaml").write_text(text.replace("steps: 6", "steps: 3").replace("baseline: grpo\n", ""))
+    done = rpg(root, "sweep", "partly.yaml")
+    layout = Layout.at(root / "data")
+    states = {f.name: f.state() for f in layout.run_folders("partly")}
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert sorted(states.values()) == ["done", "done", "failed", "failed"], states
+    assert "/nowhere/model" in done.stderr and "Traceback" not in done.stderr
+    failed = next(f for f in layout.run_folders("partly") if f.state() == "failed")
+    record = json.loads(failed.failed_path.read_text())
+    assert "/nowhere/model" in record["error"] and Path(record["log"]).exists()
+
+
+@pytest.mark.parametrize(
+    "args,words",
+    [
+        (["sweep", "nothing.yaml"], ["nothing.yaml", "no such file"]),
+        (["sweep", "small.yaml", "--set", "training.stepz=3"], ["training.stepz", "did you mean 'steps'"]),
+        (["sweep", "small.yaml", "--set", "algorithm=gropo"], ["gropo", "did you mean 'grpo'"]),
+        (["sweep", "small.yaml", "--home", "/proc/none"], ["/proc/none", "--home"]),
+        (["train", "small.yaml"], ["axes"]),
+        (["report", "smal"], ["smal", "did you mean 'small'"]),
+        (["status", "smal"], ["smal", "did you mean 'small'"]),
+    ],
+)
+def test_mistakes_exit_with_two_and_one_clear_message(bench, args, words):
+    root, _ = bench
+    done = rpg(root, *args)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr and done.stderr.startswith("error: ")
+    for word in words:
+        assert word in done.stderr.replace("\n", " ")
