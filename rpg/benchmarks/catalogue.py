@@ -73,7 +73,7 @@ class Benchmark(Section):
     """How many distinct problems there must be; another number is an error."""
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """Digest of the problems and answers that were checked; another one is reported, not refused."""
-    corrections: dict[str, str] = {}
+    corrections: dict[str, str] = Field(default_factory=dict)
     """Answers as they stand in the source -> as they were meant, where the source has a slip."""
     prompt: Prompt = Prompt()
     verifier: Verifier = MathVerifier()

@@ -125,7 +125,9 @@ def _hub_rows(benchmark: Benchmark, local: str | Path | None) -> Iterator[tuple[
         ) from error
     try:
         data = datasets.load_dataset(source.hub, source.subset, split=source.split, revision=source.revision)
-    except Exception as error:  # the library raises a dozen kinds: no network, no such data set, no such split
+    except (
+        Exception
+    ) as error:  # the library raises a dozen kinds: no network, no such data set, no such split
         names = f", or put one of {', '.join(source.files)} into a folder and name it in ${LOCAL_DATA}"
         found = f" (not in {local} either)" if local else ""
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -34,15 +34,22 @@ class Leak:
 
 def words(text: str) -> list[str]:
     """Words, numbers and operators without typesetting and case."""
-    return [w for w in _WORD.findall(_MARKUP.sub(" ", text).lower()) if w not in {".", ",", ":", ";", "?", "!"}]
+    return [
+        w for w in _WORD.findall(_MARKUP.sub(" ", text).lower()) if w not in {".", ",", ":", ";", "?", "!"}
+    ]
 
 
 def shingles(text: str) -> frozenset[int]:
     """Hashes of all runs of five words (of the whole text where it is shorter)."""
     tokens = words(text)
-    runs = [tokens] if len(tokens) < SHINGLE else [tokens[i : i + SHINGLE] for i in range(len(tokens) - SHINGLE + 1)]
+    runs = (
+        [tokens]
+        if len(tokens) < SHINGLE
+        else [tokens[i : i + SHINGLE] for i in range(len(tokens) - SHINGLE + 1)]
+    )
     return frozenset(
-        int.from_bytes(hashlib.blake2b(" ".join(r).encode("utf-8", "replace"), digest_size=8).digest()) for r in runs
+        int.from_bytes(hashlib.blake2b(" ".join(r).encode("utf-8", "replace"), digest_size=8).digest())
+        for r in runs
     )
 
 
@@ -53,7 +60,9 @@ def leaks(
 
     Exact (no sketching): an inverted index over the benchmarks' shingles, then one pass over the training problems.
     """
-    held_out = [(name, problem, shingles(problem.text)) for name, group in benchmarks.items() for problem in group]
+    held_out = [
+        (name, problem, shingles(problem.text)) for name, group in benchmarks.items() for problem in group
+    ]
     index: dict[int, list[int]] = defaultdict(list)
     for i, (_, _, own) in enumerate(held_out):
         for shingle in own:

@@ -112,7 +112,38 @@ class FileTask(Section):
         return self
 
 
-Task = Annotated[ChainTask | FileTask, Field(discriminator="type"), _type("chain")]
+class MathTask(Section):
+    """Mathematics by the paper's recipe: a training file, and benchmarks that ship (AIME, AMC, ...) or one's own.
+
+    Training problems that are also in a benchmark, word for word or nearly so, are left out.
+    """
+
+    type: Literal["math"]
+    train: str
+    """A JSON-lines or Parquet file, or a YAML file that says where problems are, in the form of a benchmark's."""
+    benchmarks: tuple[str, ...] = ("aime24", "aime25", "amc23")
+    """Names of benchmarks that ship, or paths of YAML files of one's own."""
+    data: Path | None = None
+    """Folder of local copies of benchmarks; without it $RPG_DATA, then the Hugging Face hub."""
+    template: str = RECIPE_TEMPLATE
+    """How a problem becomes the user's message; `{prompt}` stands for the problem."""
+    verifier: MathVerifier = MathVerifier()
+
+    @model_validator(mode="after")
+    def _usable(self) -> MathTask:
+        if "{prompt}" not in self.template:
+            raise ValueError("template must contain {prompt}, the place where the problem goes")
+        names = self.names()
+        if not names or len(set(names)) < len(names):
+            raise ValueError("benchmarks must name at least one benchmark, each once")
+        return self
+
+    def names(self) -> tuple[str, ...]:
+        """Names of the benchmarks: of those given by a YAML file, its name without the ending."""
+        return tuple(Path(b).stem if b.endswith((".yaml", ".yml")) else b for b in self.benchmarks)
+
+
+Task = Annotated[ChainTask | FileTask | MathTask, Field(discriminator="type"), _type("chain")]
 
 
 # --------------------------------------------------------------------------------------------------- model
@@ -351,6 +382,8 @@ class RunSpec(Section):
         """Names of all benchmarks the task brings, in order."""
         if isinstance(self.task, ChainTask):
             return tuple(f"chain-{tier}" for tier in self.task.tiers)
+        if isinstance(self.task, MathTask):
+            return self.task.names()
         return tuple(self.task.benchmarks)
 
     def benchmarks(self) -> tuple[str, ...]:

@@ -7,8 +7,8 @@
 docs/grading.md states the rules and how they compare with math-verify's own.
 """
 
-from rpg.grading.grader import Grader, Item, extract, grade_all
+from rpg.grading.grader import Grader, Item, MarkerGrader, extract, grader_for
 from rpg.grading.pool import GradingError
 from rpg.rewards import Grade
 
-__all__ = ["Grade", "Grader", "GradingError", "Item", "extract", "grade_all"]
+__all__ = ["Grade", "Grader", "GradingError", "Item", "MarkerGrader", "extract", "grader_for"]

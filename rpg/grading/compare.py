@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from rpg.grading.extract import normalise, split, squeeze, without_unit
+from rpg.grading.extract import split, squeeze, without_unit
 from rpg.grading.numbers import number, same
 
 Verdict = tuple[bool, str]
@@ -60,7 +60,9 @@ def _equivalent(gold: str, answer: str, tolerance: float) -> bool:
         return len(wanted) == len(found) and _unordered(wanted, found, match)
 
     kind = _brackets(gold)
-    if kind is not None and len(_inside(gold)) > 1:  # a tuple or an interval: order and kind of bracket matter
+    if (
+        kind is not None and len(_inside(gold)) > 1
+    ):  # a tuple or an interval: order and kind of bracket matter
         return kind == _brackets(answer) and _ordered(_inside(gold), _inside(answer), match)
 
     left, right = _equation(gold)
@@ -148,7 +150,9 @@ def _algebra(gold: str, answer: str) -> bool:
     wanted, found = _parsed(gold), _parsed(answer)
     if wanted is None or found is None:
         return False
-    if wanted.is_Symbol != found.is_Symbol:  # `0 + m` has to become `m`: a symbol is compared by its name only
+    if (
+        wanted.is_Symbol != found.is_Symbol
+    ):  # `0 + m` has to become `m`: a symbol is compared by its name only
         wanted, found = wanted.doit(), found.doit()
     # No time limits of its own: they rest on signals, which Python handles only between its own instructions.
     return verify(wanted, found, timeout_seconds=None)
@@ -164,7 +168,9 @@ def _parsed(text: str):
     """
     from math_verify import parse
 
-    found = parse(f"${_latex(text)}$", extraction_config=_reader(), fallback_mode="no_fallback", parsing_timeout=None)
+    found = parse(
+        f"${_latex(text)}$", extraction_config=_reader(), fallback_mode="no_fallback", parsing_timeout=None
+    )
     return found[0] if found else None
 
 

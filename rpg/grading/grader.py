@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -115,14 +115,23 @@ class Grader:
         self.close()
 
 
-def grade_all(verifier: Verifier, items: Sequence[Item], grader: Grader | None = None) -> list[Grade]:
-    """Grades by any verifier. Mathematical answers need `grader` (a :class:`Grader` that the caller keeps and closes)."""
-    if isinstance(verifier, MarkerVerifier):
-        return [grade_marker(verifier, item.response, item.truth, item.truncated) for item in items]
-    if grader is not None:
-        return grader.grade(items)
-    with Grader(verifier) as own:
-        return own.grade(items)
+class MarkerGrader:
+    """The same for answers that only have to be found and compared (rpg.rewards)."""
+
+    def __init__(self, verifier: MarkerVerifier):
+        self.verifier = verifier
+
+    def grade(self, items: Iterable[Item | tuple[str, str]]) -> list[Grade]:
+        """Grades in the order of `items`."""
+        return [grade_marker(self.verifier, *Item(*item)) for item in items]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def grader_for(verifier: Verifier, workers: int = 1) -> Grader | MarkerGrader:
+    """The grader that a verifier asks for."""
+    return MarkerGrader(verifier) if isinstance(verifier, MarkerVerifier) else Grader(verifier, workers)
 
 
 @lru_cache(maxsize=50_000)

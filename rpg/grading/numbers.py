@@ -88,7 +88,9 @@ def same(gold: Number, answer: Number, relative_tolerance: float = 0.0) -> bool:
     With one percent sign the number before it or its hundredth may be meant: 62.5% is 62.5 and 0.625.
     """
     if gold.percent != answer.percent:
-        bare = same(Number(gold.value, gold.decimal), Number(answer.value, answer.decimal), relative_tolerance)
+        bare = same(
+            Number(gold.value, gold.decimal), Number(answer.value, answer.decimal), relative_tolerance
+        )
         return bare or same(_hundredth(gold), _hundredth(answer), relative_tolerance)
     if gold.value == answer.value:
         return True

@@ -132,12 +132,15 @@ class Pool:
         if not worker.ready:
             raise GradingError(
                 "answers cannot be graded: the grading worker does not start; "
-                "`python -m rpg.grading.worker 1 1000000000` says why (is math-verify installed? pip install 'rpg-lab[math]')"
+                "`python -m rpg.grading.worker 1 1000000000` says why (pip install 'rpg-lab[math]' brings math-verify)"
             )
         if worker.job is not None:
             seconds = f"{self.cpu_seconds:g} s"
             late = stuck or code == -signal.SIGPROF
-            verdicts[worker.job] = (False, f"time limit ({seconds})" if late else f"worker ended ({_ending(code)})")
+            verdicts[worker.job] = (
+                False,
+                f"time limit ({seconds})" if late else f"worker ended ({_ending(code)})",
+            )
         replacement = _Worker(self.cpu_seconds, self.memory_bytes)
         self._running.append(replacement)
         selector.register(replacement.process.stdout, selectors.EVENT_READ, replacement)

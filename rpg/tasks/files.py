@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rpg.config.errors import nearest
 from rpg.config.spec import FileTask
 from rpg.tasks.problems import DataError, Problem, Splits
 from rpg.tasks.rows import missing, read_rows
@@ -53,11 +52,15 @@ def _read_file(task: FileTask, path: Path, group: str) -> list[Problem]:
                 prompt=task.template.replace("{prompt}", text),
                 answer=_text(row, "answer", where).strip(),
                 group=group,
-                demonstration=_text(row, "demonstration", where) if row.get("demonstration") is not None else None,
+                demonstration=_text(row, "demonstration", where)
+                if row.get("demonstration") is not None
+                else None,
             )
         )
     if not problems:
-        raise DataError(f"{path}: the file holds no problem; expected at least one row with prompt and answer")
+        raise DataError(
+            f"{path}: the file holds no problem; expected at least one row with prompt and answer"
+        )
     return problems
 
 

@@ -70,4 +70,6 @@ def _parquet_rows(path: Path, wanted: dict[str, bool] | None) -> Iterator[tuple[
 def missing(field: str, present) -> str:
     """A sentence about a column that is not among those `present`."""
     present = [str(name) for name in present]
-    return f"field {field} is missing{nearest(field, present) or '.'} Found: {', '.join(present) or 'nothing'}"
+    return (
+        f"field {field} is missing{nearest(field, present) or '.'} Found: {', '.join(present) or 'nothing'}"
+    )

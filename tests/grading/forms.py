@@ -29,7 +29,9 @@ def equivalents(gold: str) -> dict[str, str]:
     if value is not None:
         exact = value.value
         forms["over one"] = f"{exact.numerator}/{exact.denominator}" + ("%" if value.percent else "")
-        forms["fraction"] = rf"\frac{{{exact.numerator}}}{{{exact.denominator}}}" + ("%" if value.percent else "")
+        forms["fraction"] = rf"\frac{{{exact.numerator}}}{{{exact.denominator}}}" + (
+            "%" if value.percent else ""
+        )
         forms["with a unit"] = bare + (r"\text{ cm}" if not value.percent else "")
         forms["with a name"] = f"x = {bare}"
         if Fraction(exact).limit_denominator(1000) == exact and set(_primes(exact.denominator)) <= {2, 5}:

@@ -50,7 +50,7 @@ HOSTILE = {
     "python": "__import__('os').system('touch {marker}')",
     "python in TeX": r"\text{__import__('os').system('touch {marker}')}",
     "python lambda": "(lambda: exec('import os; os._exit(0)'))()",
-    "sympify": "sympify('__import__(\"os\").system(\"touch {marker}\")')",
+    "sympify": 'sympify(\'__import__("os").system("touch {marker}")\')',
     "quotes": "'; import os; os._exit(1) #",
     "format": "{0.__class__.__mro__}",
     "backslashes": "\\" * 1_500,
@@ -78,7 +78,9 @@ def test_hostile_answers_are_wrong_in_bounded_time(grader, name, gold, tmp_path)
     began = time.process_time(), time.monotonic()
     grade = grader.grade([(f"Thinking.\nAnswer: {answer}", gold)])[0]
     assert time.process_time() - began[0] < 2.0, "extraction in this process has to be cheap"
-    assert time.monotonic() - began[1] < 60 * CPU, "a worker that hangs is given up after twenty times its limit"
+    assert time.monotonic() - began[1] < 60 * CPU, (
+        "a worker that hangs is given up after twenty times its limit"
+    )
     assert not grade.correct and grade.reason
     assert not marker.exists()
     assert grade.extracted is None or grade.extracted.encode("utf-8") is not None
@@ -148,7 +150,17 @@ def test_nothing_is_evaluated(grader):
 
 
 @pytest.mark.parametrize(
-    "text", ["a" * 2000, "ab " * 660, "m s " * 500, "1" * 2000, "1,111" * 400, "(" * 2000, "\\frac" * 400, "5 " + "m " * 990 + "!"]
+    "text",
+    [
+        "a" * 2000,
+        "ab " * 660,
+        "m s " * 500,
+        "1" * 2000,
+        "1,111" * 400,
+        "(" * 2000,
+        "\\frac" * 400,
+        "5 " + "m " * 990 + "!",
+    ],
 )
 def test_the_rules_of_this_process_are_linear_enough(text):
     """What runs outside of the killable workers may not explode on any text of the length it accepts."""
@@ -164,7 +176,12 @@ def test_truncated_and_missing_answers(grader):
     from rpg.grading import Item
 
     grades = grader.grade(
-        [Item("Answer: 12", "12", True), Item("Answer: 12\n", "12", True), Item("so 12", "12", True), Item("so 12", "12")]
+        [
+            Item("Answer: 12", "12", True),
+            Item("Answer: 12\n", "12", True),
+            Item("so 12", "12", True),
+            Item("so 12", "12"),
+        ]
     )
     assert [(g.correct, g.reason) for g in grades] == [
         (False, "answer cut off"),

@@ -50,7 +50,9 @@ class HuggingFaceEngine:
 
     def _generate(self, requests: Sequence[Request]) -> list[Completion]:
         limit, temperature = self.sampling.max_response_tokens, self.sampling.temperature
-        encoded = encode_prompts(self.tokenizer, [r.prompt for r in requests], self.sampling.max_prompt_tokens)
+        encoded = encode_prompts(
+            self.tokenizer, [r.prompt for r in requests], self.sampling.max_prompt_tokens
+        )
         width, pad = max(map(len, encoded)), self.stop[0]
         ids = torch.full((len(encoded), width), pad)
         mask = torch.zeros_like(ids)
@@ -75,7 +77,8 @@ class HuggingFaceEngine:
         rows = [self._until_stop(row) for row in out[:, width:].tolist()]
         texts = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
         return [
-            Completion(text, tuple(row), row[-1] not in self.stop) for text, row in zip(texts, rows, strict=True)
+            Completion(text, tuple(row), row[-1] not in self.stop)
+            for text, row in zip(texts, rows, strict=True)
         ]
 
     def _until_stop(self, row: list[int]) -> list[int]:

@@ -45,7 +45,9 @@ class LocalEngine:
         if len(sizes) > 1:  # part of a problem's samples were there already
             runs, sizes = [(request.prompt, 1) for request in requests], {1}
         prompts = encode_prompts(self.policy.tokenizer, [p for p, _ in runs], self.sampling.max_prompt_tokens)
-        uniforms = None if temperature == 0 else torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests])
+        uniforms = (
+            None if temperature == 0 else torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests])
+        )
         samples = self.policy.sample(
             prompts,
             group_size=sizes.pop(),

@@ -78,7 +78,9 @@ class VllmEngine:
         return True
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
-        encoded = encode_prompts(self.tokenizer, [r.prompt for r in requests], self.sampling.max_prompt_tokens)
+        encoded = encode_prompts(
+            self.tokenizer, [r.prompt for r in requests], self.sampling.max_prompt_tokens
+        )
         engine = self.llm.llm_engine
         for index, (request, ids) in enumerate(zip(requests, encoded, strict=True)):
             engine.add_request(str(index), {"prompt_token_ids": ids}, self._parameters(request))

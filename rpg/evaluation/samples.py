@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rpg.config.spec import Verifier
 from rpg.evaluation.engines import Completion, Engine, Request
 from rpg.evaluation.partial import Partial
-from rpg.grading import Grader, Item, grade_all
+from rpg.grading import Grader, Item, MarkerGrader
 from rpg.tasks import Problem
 
 _FLUSH_ROWS = 64
@@ -51,8 +50,7 @@ def evaluate_problems(
     *,
     samples_per_problem: int,
     seed: int,
-    verifier: Verifier,
-    grader: Grader | None = None,
+    grader: Grader | MarkerGrader,
     partial: Partial | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> list[dict[str, Any]]:
@@ -75,7 +73,7 @@ def evaluate_problems(
     tokens, waiting = 0, []
 
     def flush() -> None:
-        graded = _grade([(*missing[i], completion) for i, completion in waiting], verifier, grader)
+        graded = _grade([(*missing[i], completion) for i, completion in waiting], grader)
         if partial is not None:
             partial.add(graded)
         rows.update({(row["problem_id"], row["sample"]): row for row in graded})
@@ -97,10 +95,12 @@ def evaluate_problems(
 
 
 def _grade(
-    samples: Sequence[tuple[Problem, int, Completion]], verifier: Verifier, grader: Grader | None
+    samples: Sequence[tuple[Problem, int, Completion]], grader: Grader | MarkerGrader
 ) -> list[dict[str, Any]]:
-    items = [Item(completion.text, problem.answer, completion.truncated) for problem, _, completion in samples]
-    grades = grade_all(verifier, items, grader)
+    items = [
+        Item(completion.text, problem.answer, completion.truncated) for problem, _, completion in samples
+    ]
+    grades = grader.grade(items)
     return [
         {
             "problem_id": problem.id,
