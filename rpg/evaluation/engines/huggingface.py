@@ -42,6 +42,9 @@ class HuggingFaceEngine:
         self.model, self.tokenizer = load_pretrained(model, revision)
         self.model.to(self.device, self.dtype)
         self.stop = stop_tokens(self.tokenizer, self.model)
+        # A model's own generation settings (top-k, penalties) would change what is measured; `generate` fills
+        # what a request leaves open from them.
+        self.model.generation_config = GenerationConfig()
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         for start in range(0, len(requests), self.rows):
@@ -63,7 +66,6 @@ class HuggingFaceEngine:
         if temperature != 0:
             uniforms = torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests]).to(self.device)
             processors.append(_DrawFromUniforms(uniforms, temperature, width))
-        # A model's own generation settings (top-k, penalties) would change what is measured: none are taken over.
         config = GenerationConfig(
             max_new_tokens=limit, do_sample=False, eos_token_id=self.stop, pad_token_id=pad, use_cache=True
         )
