@@ -94,7 +94,8 @@ def test_a_copy_with_another_digest_is_reported(tmp_path):
 
 
 def test_answers_in_a_box_and_corrections(tmp_path):
-    text = 'source: {path: own.jsonl}\ncolumns: {answer: [answer, boxed(solution)]}\ncorrections: {"np.sqrt(2)": "\\\\sqrt{2}"}\n'
+    text = "source: {path: own.jsonl}\ncolumns: {answer: [answer, boxed(solution)]}\n"
+    text += 'corrections: {"np.sqrt(2)": "\\\\sqrt{2}"}\n'
     rows = [{"problem": "a", "solution": r"so \boxed{\frac{1}{2}}"}, {"problem": "b", "answer": "np.sqrt(2)"}]
     loaded = load_benchmark(benchmark(write(tmp_path, rows, text)))
     assert [p.answer for p in loaded.problems] == [r"\frac{1}{2}", r"\sqrt{2}"]
