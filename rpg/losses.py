@@ -91,9 +91,7 @@ def policy_loss(
             part_sums, peak = _measure(x, ratio, (value * weights[part]).sum())
             sums += part_sums
             peaks.append(peak)
-        *numbers, ratio_max = torch.stack(
-            [*sums, torch.stack(peaks).max()]
-        ).tolist()  # the one synchronisation
+        *numbers, ratio_max = torch.cat([sums, torch.stack(peaks).max()[None]]).tolist()  # synchronises once
     measured = dict(zip(_SUMS, numbers, strict=True))
     if not abs(measured["loss"]) < float("inf"):
         raise _explain_not_finite(measured["loss"], inputs, mask)
