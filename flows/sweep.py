@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rpg.evaluation import owed
-
 from flows.processes import Children
 from flows.register import register
 from rpg.config.sweep import Sweep
+from rpg.evaluation import owed
 from rpg.store import Layout, RunFolder, StoreError
 
 if TYPE_CHECKING:
