@@ -22,6 +22,22 @@ AXES = {
 }
 
 
+CURVE = (
+    "metric",
+    "sweep",
+    "variant",
+    "x",
+    "step",
+    "mean",
+    "low",
+    "high",
+    "lowest",
+    "highest",
+    "seeds",
+    "width",
+)
+
+
 class Series(NamedTuple):
     """What one curve shows: a variant of a sweep, over its seeds."""
 
@@ -77,7 +93,7 @@ def metric_names(db: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def variants(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> pandas.DataFrame:
-    """Variants of these sweeps with the algorithm behind each: sweep, variant, algorithm, display_name, seeds."""
+    """Variants of these sweeps: sweep, variant, algorithm behind it, its display_name, number of seeds."""
     return frame(
         db,
         """SELECT sweep, variant, any_value(algorithm) AS algorithm, any_value(display_name) AS display_name,
@@ -140,7 +156,8 @@ def metric_curves(
               FROM long, wide GROUP BY metric, sweep, variant, run, width, bin)
             SELECT metric, sweep, variant, avg(x) AS x, avg(step) AS step,
                    CASE WHEN count(value) = count(*) THEN avg(value) END AS mean,
-                   stddev_samp(value) AS spread, count(*)::INTEGER AS seeds, any_value(width) AS width
+                   stddev_samp(value) AS spread, min(value) AS lowest, max(value) AS highest,
+                   count(*)::INTEGER AS seeds, any_value(width) AS width
             FROM thin GROUP BY metric, sweep, variant, bin ORDER BY metric, sweep, variant, bin""",
         [points or 10**9],
     )
@@ -166,8 +183,9 @@ def score_curves(
               FROM metrics m JOIN runs r USING (sweep, run) JOIN chosen USING (sweep, variant)
               WINDOW w AS (PARTITION BY m.sweep, m.run ORDER BY m.step))
             SELECT s.benchmark, s.sweep, s.variant, s.step,
-                   avg(CASE WHEN s.step = 0 THEN 0 ELSE a.x END) AS x, avg(s.accuracy) AS mean, stddev_samp(s.accuracy) AS spread,
-                   count(*)::INTEGER AS seeds
+                   avg(CASE WHEN s.step = 0 THEN 0 ELSE a.x END) AS x,
+                   avg(s.accuracy) AS mean, stddev_samp(s.accuracy) AS spread,
+                   min(s.accuracy) AS lowest, max(s.accuracy) AS highest, count(*)::INTEGER AS seeds
             FROM scores s JOIN chosen USING (sweep, variant) LEFT JOIN axis a USING (sweep, run, step)
             WHERE list_contains(?, s.benchmark)
             GROUP BY s.benchmark, s.sweep, s.variant, s.step
@@ -190,7 +208,7 @@ def scores(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
 def problem_scores(
     db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: Sequence[tuple[str, int]]
 ) -> pandas.DataFrame:
-    """Accuracy per problem of these (run, step): run, step, benchmark, problem_id, accuracy."""
+    """Per problem of these (run, step): run, step, benchmark, problem_id, accuracy, samples."""
     wanted = pandas.DataFrame(
         {"run": [run for run, _ in checkpoints], "step": [step for _, step in checkpoints]}
     )
@@ -199,7 +217,8 @@ def problem_scores(
     try:
         return frame(
             db,
-            """SELECT s.run, s.step, s.benchmark, s.problem_id, avg(s.correct::INTEGER) AS accuracy
+            """SELECT s.run, s.step, s.benchmark, s.problem_id, avg(s.correct::INTEGER) AS accuracy,
+                      count(*)::INTEGER AS samples
                FROM samples s JOIN wanted w ON (s.run, s.step) = (w.run, w.step)
                WHERE s.sweep = ? GROUP BY ALL ORDER BY ALL""",
             [sweep],
