@@ -38,7 +38,7 @@ def grade(verifier: MarkerVerifier, response: str, truth: str, truncated: bool =
     The answer is what follows the last marker, up to the end of its line. In a response that was cut off by the
     length limit (`truncated`), an answer that reaches the cut is incomplete and does not count.
     """
-    head, marker, tail = response.rpartition(verifier.marker)
+    _, marker, tail = response.rpartition(verifier.marker)
     if not marker:
         return Grade(None, False, "cut off before an answer" if truncated else f"no {verifier.marker!r}")
     line, newline, _ = tail.partition("\n")
