@@ -126,6 +126,9 @@ class Algorithm(Frozen):
             "beta has no effect with kl of type none: set it to 0": kl.type != "none" or self.beta == 0,
             f"surrogate {self.surrogate} has ratio {level}; it is a choice for surrogate rpg": rpg
             or self.ratio == level,
+            "kl.Z scales the whole loss of surrogate rpg; others have no use for it": rpg
+            or not isinstance(kl, ObjectiveKL)
+            or kl.Z == 1.0,
             "policy_gradient has no ratio to clip": self.surrogate != "policy_gradient" or self.clip is None,
             "clip.gradient is a choice of the differentiable RPG losses": differentiable
             or self.clip is None
@@ -218,7 +221,8 @@ def _merge(default: Any, value: Any, field: str) -> Any:
 
 def _explain(error: ValidationError) -> AlgorithmError:
     """The first mistake pydantic found, in our words: the field as it is written in a config, and what it
-    takes."""
+    takes.
+    """
     first = error.errors()[-1]  # of a union's several complaints the last is about its richest member
     context, value = first.get("ctx", {}), first["input"]
     location = [str(part) for part in first["loc"]]
