@@ -10,7 +10,7 @@ from rpg.evaluation import owed
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.worker import Evaluator
 from rpg.store.layout import Layout
-from conftest import SPEC
+from tests.evaluation.tiny import SPEC
 
 
 def register(layout, run, checkpoints, engine, seed=0):
@@ -21,7 +21,14 @@ def register(layout, run, checkpoints, engine, seed=0):
     folder.checkpoints.mkdir(parents=True)
     for checkpoint in checkpoints:
         (folder.checkpoints / checkpoint.name).symlink_to(checkpoint)
-    fields = {"run_id": run, "variant": "grpo", "algorithm": "grpo", "seed": seed, "created": time.time(), "steps": 1}
+    fields = {
+        "run_id": run,
+        "variant": "grpo",
+        "algorithm": "grpo",
+        "seed": seed,
+        "created": time.time(),
+        "steps": 1,
+    }
     folder.write_manifest(
         fields | {"spec": spec.model_dump(mode="json"), "eval_steps": [0, 1], "benchmarks": ["chain-easy"]}
     )
@@ -41,7 +48,14 @@ def test_every_engine_fills_the_same_files(layout, checkpoints):
     one = register(layout, "one", checkpoints, "local")
     other = register(layout, "other", checkpoints, "huggingface")
     layout.write_sweep(
-        {"name": "sweep", "source": "", "baseline": None, "created": 0, "runs": ["one", "other"], "benchmarks": []}
+        {
+            "name": "sweep",
+            "source": "",
+            "baseline": None,
+            "created": 0,
+            "runs": ["one", "other"],
+            "benchmarks": [],
+        }
     )
     assert len(owed(one)) == 2
     evaluator = Evaluator(layout, "sweep", lambda line: None)
@@ -64,7 +78,7 @@ def test_samples_graded_before_an_end_are_kept(layout, checkpoints, monkeypatch)
 
     def until_the_end(self, requests):
         self.rows = 16
-        for count, part in enumerate(real(self, requests)):
+        for part in real(self, requests):
             drawn.append(len(part))
             if len(drawn) == 4:
                 raise KeyboardInterrupt
