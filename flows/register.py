@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.config.sweep import PlannedRun, Sweep
-from rpg.store.layout import Layout, RunFolder, StoreError
+from rpg.store import Layout, RunFolder, StoreError
 
 _VERSIONED = ("rpg-lab", "torch", "transformers", "numpy", "prefect", "duckdb", "schedulefree")
 

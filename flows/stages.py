@@ -12,8 +12,16 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.sweep import AGGREGATE_SECONDS, StageFailed, finish, last_line, run_evaluator, run_trainer
-from rpg.store.layout import Layout, RunFolder
+from flows.sweep import (
+    AGGREGATE_SECONDS,
+    StageFailed,
+    fail_unevaluated,
+    finish,
+    last_line,
+    run_evaluator,
+    run_trainer,
+)
+from rpg.store import Layout, RunFolder
 
 # Nothing of a stage is cached or kept by Prefect: the run folders say what is done.
 _plain = {"cache_policy": NO_CACHE, "persist_result": False}
@@ -52,7 +60,7 @@ def aggregate(home: str) -> str:
     """Bring the results database up to date; returns its file name."""
     from rpg.store.database import build
 
-    return build(Layout.at(home)).name
+    return build(Layout.at(home)).path.name
 
 
 @task(name="report", **_plain)
@@ -66,6 +74,15 @@ def report(sweep: str, home: str) -> list[str]:
 @flow(name="sweep", task_runner=ThreadPoolTaskRunner(max_workers=64), persist_result=False)
 def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: Any) -> None:
     """Train and evaluate `runs` of a registered sweep, `workers` trainings at a time; failures stay their own."""
+    try:
+        _sweep(sweep, runs, home, workers, context)
+    except BaseException:
+        # Before Prefect waits for the tasks' threads: those wait for their children.
+        context.children.stop()
+        raise
+
+
+def _sweep(sweep: str, runs: list[str], home: str, workers: int, context: Any) -> None:
     layout = Layout.at(home)
     folders = [layout.run(sweep, name) for name in runs]
     context.say("preparing data and warm start")
@@ -78,11 +95,11 @@ def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: An
     aggregated = time.time()
     try:
         while queue or not all(_ended(t) for t in trainings):
-            for folder in [
-                queue.pop(0) for _ in range(min(len(queue), workers - sum(not _ended(t) for t in trainings)))
-            ]:
+            if queue and sum(not _ended(t) for t in trainings) < workers:
+                folder = queue.pop(0)
                 threads = folder.read_manifest()["spec"]["backend"]["threads"]
                 trainings.append(train.submit(folder.name, str(folder.path), threads, context))
+                continue
             time.sleep(0.2)
             if finish(folders) and time.time() - aggregated > AGGREGATE_SECONDS:
                 aggregate(home)
@@ -92,6 +109,7 @@ def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: An
         over.set()
     failures = [_failure(future) for future in (evaluation, *trainings)]
     finish(folders)
+    fail_unevaluated(folders)
     context.say("building database and report")
     aggregate(home)
     report(sweep, home)

@@ -16,17 +16,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rpg.evaluation import owed
-
 from flows.processes import Children
 from flows.register import register
 from rpg.config.sweep import Sweep
-from rpg.store.layout import Layout, RunFolder, StoreError
+from rpg.evaluation import owed
+from rpg.store import Layout, RunFolder, StoreError
+from rpg.store.files import read_json_object
 
 if TYPE_CHECKING:
     from flows.live import Progress
 
 TRAINER, EVALUATOR = "rpg.backends.local", "rpg.evaluation"
+EVALUATION_LOG = "evaluation.log"
 AGGREGATE_SECONDS = 15.0
 """While runs finish, the database is rebuilt at most this often."""
 EVALUATOR_TRIES = 3
@@ -154,6 +155,23 @@ def finish(folders: Sequence[RunFolder]) -> list[RunFolder]:
     return newly
 
 
+def fail_unevaluated(folders: Sequence[RunFolder]) -> None:
+    """When no evaluation will come any more, a trained run that still lacks one has failed, and says why."""
+    for folder in folders:
+        if folder.done_path.exists() or folder.failed_path.exists():
+            continue
+        missing = owed(folder)
+        if not missing or not folder.checkpoint(folder.read_manifest()["steps"]).exists():
+            continue
+        benchmark, step = missing[0]
+        record = folder.eval_path(benchmark, step).with_suffix(".error.json")
+        try:
+            why = read_json_object(record)["error"]
+        except (StoreError, KeyError):
+            why = f"step {step} was not evaluated on {benchmark}"
+        folder.write_failed(str(why), step=step, log=str(folder.path.parent / EVALUATION_LOG))
+
+
 def run_trainer(folder: RunFolder, children: Children, threads: int) -> None:
     """One training process to its end.
 
@@ -178,7 +196,7 @@ def run_trainer(folder: RunFolder, children: Children, threads: int) -> None:
 
 def run_evaluator(layout: Layout, sweep: str, children: Children, trainings_over) -> None:
     """One evaluation process for all runs; it is told by closing its input that no more checkpoints will come."""
-    log = layout.sweep_folder(sweep) / "evaluation.log"
+    log = layout.sweep_folder(sweep) / EVALUATION_LOG
     for attempt in range(1, EVALUATOR_TRIES + 1):
         child = children.start(EVALUATOR, layout.sweep_folder(sweep), log=log, stdin=subprocess.PIPE)
         while child.poll() is None and not trainings_over.wait(0.2):
@@ -193,9 +211,9 @@ def run_evaluator(layout: Layout, sweep: str, children: Children, trainings_over
 
 
 def last_line(path: Path) -> str:
-    """The last line with text in a log, for a one-line error."""
+    """The last line with text in a log, "" while there is none: a child's last word is its one-line error."""
     try:
         lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
-        return "no log"
-    return lines[-1] if lines else "empty log"
+        return ""
+    return lines[-1] if lines else ""

@@ -10,23 +10,66 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from rpg.catalogue_parts import (  # the whole vocabulary is importable from here
+    GAE,
+    KL,
+    MODELS,
+    Advantage,
+    AggregationMode,
+    BatchAdvantage,
+    Clip,
+    EveryK,
+    FixedReference,
+    Frozen,
+    GroupAdvantage,
+    GroupThenBatch,
+    KLAbove,
+    LeaveOneOut,
+    LossKL,
+    NoKL,
+    ObjectiveKL,
+    OldReference,
+    Overlong,
+    RatioLevel,
+    RawReward,
+    Reference,
+    RewardKL,
+    Schedule,
+    named,
 )
 
-Divergence = Literal["fkl", "rkl", "ufkl", "urkl"]
-Estimator = Literal["k1", "k2", "k3"]
-RatioLevel = Literal["token", "prefix", "sequence"]
-AggregationMode = Literal[
-    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+__all__ = [
+    "GAE",
+    "KL",
+    "Advantage",
+    "AggregationMode",
+    "Algorithm",
+    "AlgorithmError",
+    "BatchAdvantage",
+    "Clip",
+    "EveryK",
+    "FixedReference",
+    "GroupAdvantage",
+    "GroupThenBatch",
+    "KLAbove",
+    "LeaveOneOut",
+    "LossKL",
+    "NoKL",
+    "ObjectiveKL",
+    "OldReference",
+    "Overlong",
+    "RatioLevel",
+    "RawReward",
+    "Reference",
+    "RewardKL",
+    "Schedule",
+    "algorithm",
+    "algorithms",
+    "override",
 ]
 
 
@@ -41,202 +84,8 @@ class AlgorithmError(ValueError):
             near = difflib.get_close_matches(asked, accepted, n=1, cutoff=0.5)
             text += f"; did you mean {near[0]!r}?" if near else ""
             accepted = ", ".join(accepted)
-        super().__init__(
-            f"{text.rstrip('?.')}{'?' if text.endswith('?') else '.'}"
-            + (f" Accepted: {accepted}." if accepted else "")
-        )
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-def _named(value: Any) -> Any:
-    """`old` is short for `{type: old}` in every union."""
-    return {"type": value} if isinstance(value, str) else value
-
-
-# --- KL regularisation ---------------------------------------------------------------------------------
-
-
-class NoKL(_Frozen):
-    type: Literal["none"] = "none"
-
-
-class ObjectiveKL(_Frozen):
-    """beta * D is part of the objective, and the surrogate differentiates it exactly (paper, Tables 1, 2
-    and 4)."""
-
-    type: Literal["objective"] = "objective"
-    divergence: Divergence = "urkl"
-    style: Literal["differentiable", "reinforce"] = "reinforce"
-    Z: float = Field(1.0, gt=0)  # mass of an unnormalised `old`; 1 for a language model
-
-    @model_validator(mode="after")
-    def _mass_only_where_it_means_something(self):
-        if self.Z != 1.0 and self.divergence not in ("ufkl", "urkl"):
-            raise ValueError("Z differs from 1 only for the unnormalised divergences ufkl and urkl")
-        return self
-
-
-class LossKL(_Frozen):
-    """beta * k(ref, pi) is added to the loss per token; `weighted` multiplies it by the importance ratio."""
-
-    type: Literal["loss"] = "loss"
-    estimator: Estimator = "k3"
-    weighted: bool = False
-
-
-class RewardKL(_Frozen):
-    """-beta * k(ref, old) is added to each token's reward before advantages are computed."""
-
-    type: Literal["reward"] = "reward"
-    estimator: Estimator = "k1"
-
-
-KL = Annotated[NoKL | ObjectiveKL | LossKL | RewardKL, Field(discriminator="type"), BeforeValidator(_named)]
-
-# --- clipping ------------------------------------------------------------------------------------------
-
-
-class Schedule(_Frozen):
-    """Linear from `start` to `end` over `steps` optimizer steps, constant afterwards."""
-
-    start: float
-    end: float
-    steps: int = Field(gt=0)
-
-    def at(self, step: int) -> float:
-        return self.start + (self.end - self.start) * min(max(step, 0) / self.steps, 1.0)
-
-
-def _within(low: float, high: float, what: str):
-    def check(value: float | Schedule | None) -> float | Schedule | None:
-        ends = (value.start, value.end) if isinstance(value, Schedule) else (value,)
-        if any(end is not None and not low <= end <= high for end in ends):
-            raise ValueError(what)
-        return value
-
-    return check
-
-
-class Clip(_Frozen):
-    """Ratios inside (1 - low, 1 + high) are left alone; `c` bounds them where the advantage is negative
-    (dual clip).
-
-    `gradient` says what a *fully differentiable* RPG loss does with the regularised advantage A, which
-    depends on the policy too (paper, Algorithm 1; the other losses hold A constant and do not read this
-    field): `exact` - an unclipped sample keeps the exact loss of the table, a clipped one differentiates
-    -bound * A; `through` - -w A itself is differentiated, to the letter of Algorithm 1's line 14 (this
-    cancels a forward KL); `detached` - A is a constant, as in the REINFORCE style."""
-
-    low: Annotated[float | Schedule, AfterValidator(_within(0.0, 1.0, "low lies between 0 and 1"))] = 0.2
-    high: Annotated[float | Schedule, AfterValidator(_within(0.0, float("inf"), "high is not negative"))] = (
-        0.28
-    )
-    c: Annotated[
-        float | Schedule | None, AfterValidator(_within(1.0, float("inf"), "c is at least 1, or null"))
-    ] = 10.0
-    gradient: Literal["exact", "through", "detached"] = "exact"
-
-    def at(self, step: int) -> tuple[float, float, float | None]:
-        """The three bounds (low, high, c) at an optimizer step."""
-        return tuple(b.at(step) if isinstance(b, Schedule) else b for b in (self.low, self.high, self.c))
-
-
-# --- reference policy, advantage, overlong punishment --------------------------------------------------
-
-
-class OldReference(_Frozen):
-    """The policy that sampled the rollout (the paper)."""
-
-    type: Literal["old"] = "old"
-
-
-class EveryK(_Frozen):
-    """A copy of the policy, renewed every k optimizer steps."""
-
-    type: Literal["every_k"] = "every_k"
-    k: int = Field(16, gt=0)
-
-
-class KLAbove(_Frozen):
-    """A copy of the policy, renewed when the moving average of the token KL exceeds kappa (nats per
-    token)."""
-
-    type: Literal["kl_above"] = "kl_above"
-    kappa: float = Field(0.01, gt=0)
-    decay: float = Field(0.9, ge=0, lt=1)
-
-
-class FixedReference(_Frozen):
-    """The initial model."""
-
-    type: Literal["fixed"] = "fixed"
-
-
-Reference = Annotated[
-    OldReference | EveryK | KLAbove | FixedReference, Field(discriminator="type"), BeforeValidator(_named)
-]
-
-
-class GroupAdvantage(_Frozen):
-    """Reward minus the mean of its group, divided by the group's standard deviation if `std`.
-
-    `rescale` multiplies by (responses / responses in groups whose rewards differ), GPG's alpha.
-    """
-
-    type: Literal["group"] = "group"
-    std: bool = True
-    rescale: bool = False
-
-
-class LeaveOneOut(_Frozen):
-    """Reward minus the mean of the *other* responses of its group (RLOO)."""
-
-    type: Literal["leave_one_out"] = "leave_one_out"
-
-
-class BatchAdvantage(_Frozen):
-    """Return to go, centred over all tokens of the batch and whitened if `std` (REINFORCE++)."""
-
-    type: Literal["batch"] = "batch"
-    std: bool = True
-
-
-class GroupThenBatch(_Frozen):
-    """Reward minus its group's mean, then whitened over all tokens of the batch (REINFORCE++-baseline)."""
-
-    type: Literal["group_then_batch"] = "group_then_batch"
-
-
-class GAE(_Frozen):
-    """Generalised advantage estimation from a critic's values."""
-
-    type: Literal["gae"] = "gae"
-    gamma: float = Field(1.0, ge=0, le=1)
-    lam: float = Field(1.0, ge=0, le=1)
-
-
-class RawReward(_Frozen):
-    """The reward itself, no baseline."""
-
-    type: Literal["none"] = "none"
-
-
-Advantage = Annotated[
-    GroupAdvantage | LeaveOneOut | BatchAdvantage | GroupThenBatch | GAE | RawReward,
-    Field(discriminator="type"),
-    BeforeValidator(_named),
-]
-
-
-class Overlong(_Frozen):
-    """Soft overlong punishment (DAPO): linear to -factor over the last buffer_fraction of the response
-    budget."""
-
-    buffer_fraction: float = Field(0.25, gt=0, le=1)
-    factor: float = Field(1.0, ge=0)
+        text += "" if text.endswith("?") else "."
+        super().__init__(f"{text} Accepted: {accepted}." if accepted else text)
 
 
 # --- the algorithm -------------------------------------------------------------------------------------
@@ -244,7 +93,7 @@ class Overlong(_Frozen):
 _PROSE = ("name", "display_name", "description", "citation", "formula", "objective", "paper_rows", "preset")
 
 
-class Algorithm(_Frozen):
+class Algorithm(Frozen):
     """One entry of the catalogue; every field below `preset` changes the mathematics."""
 
     name: str
@@ -269,30 +118,25 @@ class Algorithm(_Frozen):
 
     @model_validator(mode="after")
     def _belongs_together(self):
-        def needs(condition: bool, text: str):
-            if not condition:
-                raise ValueError(text)
-
-        rpg = self.surrogate == "rpg"
-        style = self.kl.style if isinstance(self.kl, ObjectiveKL) else None
-        needs(
-            not rpg or self.kl.type in ("none", "objective"),
-            "surrogate rpg takes kl of type objective or none",
-        )
-        needs(
-            self.kl.type != "none" or self.beta == 0, "beta has no effect with kl of type none: set it to 0"
-        )
-        needs(
-            rpg or self.ratio == ("sequence" if self.surrogate == "gspo" else "token"),
-            "ratio can be chosen for surrogate rpg only (gspo is sequence, the others are token)",
-        )
-        needs(
-            self.surrogate != "policy_gradient" or self.clip is None, "policy_gradient has no ratio to clip"
-        )
-        needs(
-            self.clip is None or self.clip.gradient == "exact" or (rpg and style == "differentiable"),
-            "clip.gradient is a choice of the differentiable RPG losses only",
-        )
+        rpg, kl = self.surrogate == "rpg", self.kl
+        differentiable = rpg and isinstance(kl, ObjectiveKL) and kl.style == "differentiable"
+        level = {"gspo": "sequence"}.get(self.surrogate, "token")
+        rules = {
+            "surrogate rpg takes kl of type objective or none": not rpg or kl.type in ("none", "objective"),
+            "beta has no effect with kl of type none: set it to 0": kl.type != "none" or self.beta == 0,
+            f"surrogate {self.surrogate} has ratio {level}; it is a choice for surrogate rpg": rpg
+            or self.ratio == level,
+            "kl.Z scales the whole loss of surrogate rpg; others have no use for it": rpg
+            or not isinstance(kl, ObjectiveKL)
+            or kl.Z == 1.0,
+            "policy_gradient has no ratio to clip": self.surrogate != "policy_gradient" or self.clip is None,
+            "clip.gradient is a choice of the differentiable RPG losses": differentiable
+            or self.clip is None
+            or self.clip.gradient == "exact",
+        }
+        for rule, holds in rules.items():
+            if not holds:
+                raise ValueError(rule)
         return self
 
     @property
@@ -345,8 +189,13 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
     data = base.model_dump()
     for field, value in overrides.items():
         data[field] = _merge(data[field], _plain(value), field)
-    if data["kl"] == {"type": "none"} and "beta" not in overrides:
-        data["beta"] = 0.0
+    if "beta" not in overrides and "kl" in overrides:
+        if data["kl"] == {"type": "none"}:
+            data["beta"] = 0.0
+        elif base.kl.type == "none":
+            raise AlgorithmError(
+                "beta", 0.0, "a number above 0", f"beta: the KL given to {base.name} needs one"
+            )
     try:
         return Algorithm.model_validate(data)
     except ValidationError as error:
@@ -362,7 +211,7 @@ _UNIONS = ("kl", "reference", "advantage")
 
 def _merge(default: Any, value: Any, field: str) -> Any:
     if field in _UNIONS:
-        value = _named(value)
+        value = named(value)
         same = isinstance(value, Mapping) and value.get("type", default["type"]) == default["type"]
         return {**default, **value} if same else value  # another type shares no fields with the default one
     if isinstance(default, Mapping) and isinstance(value, Mapping):
@@ -370,24 +219,10 @@ def _merge(default: Any, value: Any, field: str) -> Any:
     return value
 
 
-_MODELS: dict[str, type[BaseModel]] = {
-    **{f"kl.{m.model_fields['type'].default}": m for m in (NoKL, ObjectiveKL, LossKL, RewardKL)},
-    **{
-        f"reference.{m.model_fields['type'].default}": m
-        for m in (OldReference, EveryK, KLAbove, FixedReference)
-    },
-    **{
-        f"advantage.{m.model_fields['type'].default}": m
-        for m in (GroupAdvantage, LeaveOneOut, BatchAdvantage, GroupThenBatch, GAE, RawReward)
-    },
-    "clip": Clip,
-    "overlong": Overlong,
-}
-
-
 def _explain(error: ValidationError) -> AlgorithmError:
     """The first mistake pydantic found, in our words: the field as it is written in a config, and what it
-    takes."""
+    takes.
+    """
     first = error.errors()[-1]  # of a union's several complaints the last is about its richest member
     context, value = first.get("ctx", {}), first["input"]
     location = [str(part) for part in first["loc"]]
@@ -402,7 +237,7 @@ def _explain(error: ValidationError) -> AlgorithmError:
             path, value = f"{path}.type", context["tag"]
         return AlgorithmError(path, value, accepted)
     if first["type"] == "extra_forbidden":
-        model = _MODELS.get(owner)
+        model = MODELS.get(owner)
         if model is None and owner.startswith("clip."):
             model = Schedule
         fields = tuple(model.model_fields) if model else ()

@@ -62,11 +62,13 @@ def test_overrides_accept_models():
         ("grpo", {"clip": {"high": {"start": 0.1, "end": 1, "step": 3}}}, "clip.high.step", "steps"),
         ("grpo", {"beta": -1}, "beta", "greater than or equal to 0"),
         ("grpo", {"beta": float("nan")}, "beta", "finite"),
-        ("grpo", {"ratio": "sequence"}, "algorithm", "surrogate rpg only"),
+        ("grpo", {"ratio": "sequence"}, "algorithm", "choice for surrogate rpg"),
         ("rpg-urkl", {"ratio": "tokens"}, "ratio", "did you mean 'token'?"),
         ("rpg-fkl", {"kl": {"Z": 2.0}}, "kl", "unnormalised divergences"),
         ("rpg-fkl", {"kl": {"type": "loss"}}, "algorithm", "surrogate rpg takes kl"),
         ("dapo", {"beta": 0.1}, "algorithm", "kl of type none"),
+        ("grpo", {"kl": {"type": "objective", "divergence": "ufkl", "Z": 2.0}}, "algorithm", "kl.Z"),
+        ("dapo", {"kl": "loss"}, "beta", "Accepted: a number above 0."),
         ("grpo", {"reference": {"type": "every_k", "kk": 2}}, "reference.kk", "did you mean 'k'?"),
         ("grpo", {"reference": "odl"}, "reference.type", "did you mean 'old'?"),
         ("grpo", {"advantage": {"std": "maybe"}}, "advantage.std", "valid boolean"),
@@ -76,7 +78,7 @@ def test_overrides_accept_models():
             "rpg-reinforce-urkl",
             {"clip": {"gradient": "through"}},
             "algorithm",
-            "differentiable RPG losses only",
+            "differentiable RPG losses",
         ),
         ("grpo", {"preset": "relased"}, "preset", "did you mean 'released'?"),
     ],
@@ -106,7 +108,8 @@ def test_needs_reference():
 
 def test_released_presets_say_what_the_released_scripts_run():
     """paper.md section 9: the rf_clip_ppo scripts run the same dual-clip PPO, without KL, for all four
-    names."""
+    names.
+    """
     same = {
         str(rpg.algorithm(f"rpg-reinforce-{d}", "released").settings())
         for d in ("fkl", "rkl", "ufkl", "urkl")
@@ -116,3 +119,18 @@ def test_released_presets_say_what_the_released_scripts_run():
     assert released.surrogate == "ppo_clip" and released.kl.type == "objective"
     assert rpg.algorithm("grpo", "released").loss_agg_mode == "token-mean"
     assert rpg.algorithm("gspo", "released") == rpg.algorithm("gspo")
+
+
+def test_tables():
+    from rich.console import Console
+
+    from rpg.catalogue_table import algorithm_table, catalogue_table
+
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))
+    console.print(catalogue_table())
+    console.print(algorithm_table("rpg-ufkl"))
+    text = console.export_text()
+    assert all(name in text for name in NAMES) and "arXiv 2503.14476" in text
+    assert "Table 8: RPG-UFKL" in text and "low 0.2, high 0.28, c 10.0" in text
+    with pytest.raises(AlgorithmError):
+        algorithm_table("rpg-ukl")

@@ -218,7 +218,7 @@ class Rollout(Section):
     """Responses per prompt (the paper: 16)."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     max_prompt_tokens: Positive = 64
-    max_response_tokens: Positive = 32
+    max_response_tokens: Positive = 42
     max_refills: Annotated[int, Field(ge=0)] = 8
     """Dynamic sampling: extra rounds of prompts that may be drawn to replace groups all right or all wrong."""
 

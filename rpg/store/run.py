@@ -280,7 +280,7 @@ class RunFolder:
 
 
 def _is_step(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

@@ -42,9 +42,7 @@ def warm_start(
     """
     rng = random.Random(f"warm start {warm.seed}")
     optimizer = _ability(policy, task, demos, warm, rollout, rng, say)
-    _decay(
-        policy, optimizer, demos.ability, warm, warm.learning_rate, warm.consolidation_steps, rollout, rng
-    )
+    _decay(policy, optimizer, demos.ability, warm, warm.learning_rate, warm.consolidation_steps, rollout, rng)
     optimizer = _optimizer(policy, warm.behaviour_learning_rate)
     behave = lambda rng: demos.behaviour(rng, warm)  # noqa: E731
     _decay(policy, optimizer, behave, warm, warm.behaviour_learning_rate, warm.behaviour_steps, rollout, rng)

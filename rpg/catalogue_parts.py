@@ -1,0 +1,222 @@
+"""The parts an algorithm is put together from: KL, clip, reference, advantage, overlong punishment."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Divergence = Literal["fkl", "rkl", "ufkl", "urkl"]
+Estimator = Literal["k1", "k2", "k3"]
+RatioLevel = Literal["token", "prefix", "sequence"]
+AggregationMode = Literal[
+    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+]
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def named(value: Any) -> Any:
+    """`old` is short for `{type: old}` in every union."""
+    return {"type": value} if isinstance(value, str) else value
+
+
+# --- KL regularisation ---------------------------------------------------------------------------------
+
+
+class NoKL(Frozen):
+    type: Literal["none"] = "none"
+
+
+class ObjectiveKL(Frozen):
+    """beta * D is part of the objective, and the surrogate differentiates it exactly (paper, Tables 1, 2
+    and 4).
+    """
+
+    type: Literal["objective"] = "objective"
+    divergence: Divergence = "urkl"
+    style: Literal["differentiable", "reinforce"] = "reinforce"
+    Z: float = Field(1.0, gt=0)  # mass of an unnormalised `old`; 1 for a language model
+
+    @model_validator(mode="after")
+    def _mass_only_where_it_means_something(self):
+        if self.Z != 1.0 and self.divergence not in ("ufkl", "urkl"):
+            raise ValueError("Z differs from 1 only for the unnormalised divergences ufkl and urkl")
+        return self
+
+
+class LossKL(Frozen):
+    """beta * k(ref, pi) is added to the loss per token; `weighted` multiplies it by the importance ratio."""
+
+    type: Literal["loss"] = "loss"
+    estimator: Estimator = "k3"
+    weighted: bool = False
+
+
+class RewardKL(Frozen):
+    """-beta * k(ref, old) is added to each token's reward before advantages are computed."""
+
+    type: Literal["reward"] = "reward"
+    estimator: Estimator = "k1"
+
+
+KL = Annotated[NoKL | ObjectiveKL | LossKL | RewardKL, Field(discriminator="type"), BeforeValidator(named)]
+
+# --- clipping ------------------------------------------------------------------------------------------
+
+
+class Schedule(Frozen):
+    """Linear from `start` to `end` over `steps` optimizer steps, constant afterwards."""
+
+    start: float
+    end: float
+    steps: int = Field(gt=0)
+
+    def at(self, step: int) -> float:
+        return self.start + (self.end - self.start) * min(max(step, 0) / self.steps, 1.0)
+
+
+def _within(low: float, high: float, what: str):
+    def check(value: float | Schedule | None) -> float | Schedule | None:
+        ends = (value.start, value.end) if isinstance(value, Schedule) else (value,)
+        if any(end is not None and not low <= end <= high for end in ends):
+            raise ValueError(what)
+        return value
+
+    return check
+
+
+class Clip(Frozen):
+    """Ratios inside (1 - low, 1 + high) are left alone; `c` bounds them where the advantage is negative
+    (dual clip).
+
+    `gradient` says what a *fully differentiable* RPG loss does with the regularised advantage A, which
+    depends on the policy too (paper, Algorithm 1; the other losses hold A constant and do not read this
+    field): `exact` - an unclipped sample keeps the exact loss of the table, a clipped one differentiates
+    -bound * A; `through` - -w A itself is differentiated, to the letter of Algorithm 1's line 14 (this
+    cancels a forward KL); `detached` - A is a constant, as in the REINFORCE style.
+    """
+
+    low: Annotated[float | Schedule, AfterValidator(_within(0.0, 1.0, "low lies between 0 and 1"))] = 0.2
+    high: Annotated[float | Schedule, AfterValidator(_within(0.0, float("inf"), "high is not negative"))] = (
+        0.28
+    )
+    c: Annotated[
+        float | Schedule | None, AfterValidator(_within(1.0, float("inf"), "c is at least 1, or null"))
+    ] = 10.0
+    gradient: Literal["exact", "through", "detached"] = "exact"
+
+    def at(self, step: int) -> tuple[float, float, float | None]:
+        """The three bounds (low, high, c) at an optimizer step."""
+        return tuple(b.at(step) if isinstance(b, Schedule) else b for b in (self.low, self.high, self.c))
+
+
+# --- reference policy, advantage, overlong punishment --------------------------------------------------
+
+
+class OldReference(Frozen):
+    """The policy that sampled the rollout (the paper)."""
+
+    type: Literal["old"] = "old"
+
+
+class EveryK(Frozen):
+    """A copy of the policy, renewed every k optimizer steps."""
+
+    type: Literal["every_k"] = "every_k"
+    k: int = Field(16, gt=0)
+
+
+class KLAbove(Frozen):
+    """A copy of the policy, renewed when the moving average of the token KL exceeds kappa (nats per
+    token).
+    """
+
+    type: Literal["kl_above"] = "kl_above"
+    kappa: float = Field(0.01, gt=0)
+    decay: float = Field(0.9, ge=0, lt=1)
+
+
+class FixedReference(Frozen):
+    """The initial model."""
+
+    type: Literal["fixed"] = "fixed"
+
+
+Reference = Annotated[
+    OldReference | EveryK | KLAbove | FixedReference, Field(discriminator="type"), BeforeValidator(named)
+]
+
+
+class GroupAdvantage(Frozen):
+    """Reward minus the mean of its group, divided by the group's standard deviation if `std`.
+
+    `rescale` multiplies by (responses / responses in groups whose rewards differ), GPG's alpha.
+    """
+
+    type: Literal["group"] = "group"
+    std: bool = True
+    rescale: bool = False
+
+
+class LeaveOneOut(Frozen):
+    """Reward minus the mean of the *other* responses of its group (RLOO)."""
+
+    type: Literal["leave_one_out"] = "leave_one_out"
+
+
+class BatchAdvantage(Frozen):
+    """Return to go, centred over all tokens of the batch and whitened if `std` (REINFORCE++)."""
+
+    type: Literal["batch"] = "batch"
+    std: bool = True
+
+
+class GroupThenBatch(Frozen):
+    """Reward minus its group's mean, then whitened over all tokens of the batch (REINFORCE++-baseline)."""
+
+    type: Literal["group_then_batch"] = "group_then_batch"
+
+
+class GAE(Frozen):
+    """Generalised advantage estimation from a critic's values."""
+
+    type: Literal["gae"] = "gae"
+    gamma: float = Field(1.0, ge=0, le=1)
+    lam: float = Field(1.0, ge=0, le=1)
+
+
+class RawReward(Frozen):
+    """The reward itself, no baseline."""
+
+    type: Literal["none"] = "none"
+
+
+Advantage = Annotated[
+    GroupAdvantage | LeaveOneOut | BatchAdvantage | GroupThenBatch | GAE | RawReward,
+    Field(discriminator="type"),
+    BeforeValidator(named),
+]
+
+
+class Overlong(Frozen):
+    """Soft overlong punishment (DAPO): linear to -factor over the last buffer_fraction of the response
+    budget.
+    """
+
+    buffer_fraction: float = Field(0.25, gt=0, le=1)
+    factor: float = Field(1.0, ge=0)
+
+
+_UNIONS = {
+    "kl": (NoKL, ObjectiveKL, LossKL, RewardKL),
+    "reference": (OldReference, EveryK, KLAbove, FixedReference),
+    "advantage": (GroupAdvantage, LeaveOneOut, BatchAdvantage, GroupThenBatch, GAE, RawReward),
+}
+# where in a config a part may stand -> the part, to tell people which fields it has
+MODELS: dict[str, type[BaseModel]] = {
+    **{f"{at}.{m.model_fields['type'].default}": m for at, union in _UNIONS.items() for m in union},
+    **{"clip": Clip, "overlong": Overlong},
+}

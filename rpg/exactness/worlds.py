@@ -1,0 +1,78 @@
+"""Worlds small enough to enumerate: every response, its probability and its reward are known in float64.
+
+Shapes: N responses (all there are), T tokens, S states (prefixes), V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class World:
+    """A tabular autoregressive language: one row of logits per prefix, a random reward per response.
+
+    The sampling policy is `old` (S, V), the reference `ref`; the trained policy lies at `old + drift *
+    direction`.
+    """
+
+    tokens: Tensor  # (N, T) long
+    states: Tensor  # (N, T) long: which prefix a token continues
+    mask: Tensor  # (N, T) bool
+    rewards: Tensor  # (N,) centred under old
+    old: Tensor  # (S, V) logits
+    ref: Tensor  # (S, V) logits
+    direction: Tensor  # (S, V) logits
+
+    def policy(self, drift: float) -> Tensor:
+        """Logits (S, V) of the trained policy."""
+        return self.old + drift * self.direction
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """(N, T) log-probability of every token of every response, zero where masked."""
+        table = torch.log_softmax(logits, -1)
+        return torch.where(self.mask, table[self.states, self.tokens], 0)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """(N,) probability of every response."""
+        return self.log_probs(logits).sum(-1).exp()
+
+    def state_weights(self, logits: Tensor) -> Tensor:
+        """(S,) how often each prefix is visited per response."""
+        log_probs = self.log_probs(logits)
+        reached = (log_probs.cumsum(-1) - log_probs).exp()
+        weights = torch.zeros(len(logits), dtype=logits.dtype)
+        weights[self.states[self.mask]] = reached[self.mask]  # responses that share a prefix agree on it
+        return weights
+
+
+def world(vocabulary: int = 3, length: int = 3, seed: int = 0, eos: bool = False) -> World:
+    """All responses of `length` tokens over `vocabulary` symbols; with `eos`, symbol 0 ends a response."""
+    if not 2 <= vocabulary <= 8 or not 1 <= length <= 6 or vocabulary**length > 2_000:
+        raise ValueError(
+            f"vocabulary {vocabulary} with length {length}: accepted are 2 to 8 symbols, 1 to 6 tokens and "
+            "at most 2,000 responses"
+        )
+    responses = list(product(range(vocabulary), repeat=length))
+    if eos:
+        ended = {tuple(r[: r.index(0) + 1]) if 0 in r else r for r in responses}
+        responses = sorted(ended, key=lambda r: (len(r), r))
+    index: dict[tuple[int, ...], int] = {}
+    for response in responses:
+        for t in range(len(response)):
+            index.setdefault(response[:t], len(index))
+    tokens = torch.zeros(len(responses), length, dtype=torch.long)
+    states, mask = torch.zeros_like(tokens), torch.zeros_like(tokens, dtype=torch.bool)
+    for n, response in enumerate(responses):
+        for t, token in enumerate(response):
+            tokens[n, t], states[n, t], mask[n, t] = token, index[response[:t]], True
+    g = torch.Generator().manual_seed(seed)
+    old, apart, direction = torch.randn(3, len(index), vocabulary, generator=g, dtype=torch.float64)
+    ref = old + 0.7 * apart
+    rewards = torch.randn(len(responses), generator=g, dtype=torch.float64)
+    made = World(tokens, states, mask, rewards, old, ref, direction)
+    return World(tokens, states, mask, rewards - made.probabilities(old) @ rewards, old, ref, direction)

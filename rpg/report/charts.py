@@ -1,0 +1,281 @@
+"""The charts of the report and of the dashboard. Frames in, Altair charts out; nothing here reads a database.
+
+Colours are those of Okabe and Ito (2008), safe for colour-blind readers, without their yellow, which is
+invisible on white; from the ninth variant on the dash differs as well.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas
+
+from rpg.store.schema import METRICS
+
+COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#7F7F7F")
+DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3])
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # vl-convert brings the first, browsers the others
+BANDS = {
+    "interval": ("low", "high", "95 % interval of the mean over seeds"),
+    "range": ("lowest", "highest", "lowest to highest seed"),
+}
+TITLES = {
+    "mean": "Mean accuracy",
+    "reward": "Training reward",
+    "accuracy": "Training accuracy",
+    "entropy": "Entropy (nats per token)",
+    "response_length": "Response length (tokens)",
+    "kl_old_to_policy": "KL(old || policy), nats per token",
+    "kl_policy_to_old": "KL(policy || old), nats per token",
+    "kl_ref_to_policy": "KL(reference || policy), nats per token",
+    "kl_policy_to_ref": "KL(policy || reference), nats per token",
+    "grad_norm": "Gradient norm",
+    "ratio_mean": "Mean importance ratio",
+    "ratio_max": "Largest importance ratio",
+    "ess": "Effective sample size (share)",
+    "clip_fraction": "Clipped (share)",
+    "clip_fraction_upper": "Clipped at the upper bound (share)",
+    "clip_fraction_lower": "Clipped at the lower bound (share)",
+    "clip_fraction_dual": "Clipped by the dual clip (share)",
+    "truncation_rate": "Truncated responses (share)",
+    "reference_age": "Age of the reference (optimizer steps)",
+}
+X_TITLES = {
+    "step": "training step",
+    "optimizer_step": "optimizer step",
+    "tokens": "response tokens",
+    "hours": "hours of training",
+}
+VERDICTS = {"better": "#009E73", "worse": "#D55E00", "within noise": "#7F7F7F", "not testable": "#BBBBBB"}
+
+
+def title(name: str) -> str:
+    """What a metric or benchmark is called above its panel."""
+    return TITLES.get(name, name.replace("_", " ").capitalize() if name in METRICS else name)
+
+
+def band_for(seeds: int) -> str:
+    """Which band tells the truth legibly: with two seeds Student's interval is nine times their distance."""
+    return "interval" if seeds >= 3 else "range"
+
+
+def style(labels: Sequence[str], legend: bool = True) -> dict[str, Any]:
+    """Encodings that give every label its colour and dash, the same in every chart."""
+    count = range(len(labels))
+    colour = alt.Scale(domain=list(labels), range=[COLOURS[i % len(COLOURS)] for i in count])
+    dash = alt.Scale(domain=list(labels), range=[DASHES[i // len(COLOURS) % len(DASHES)] for i in count])
+    symbols = {"symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 2.5, "symbolOpacity": 1}
+    shown = alt.Legend(title=None, **symbols) if legend else None
+    return {
+        "color": alt.Color("label:N", scale=colour, legend=shown),
+        "strokeDash": alt.StrokeDash("label:N", scale=dash, legend=shown),
+    }
+
+
+def curves(
+    data: pandas.DataFrame,
+    labels: Sequence[str],
+    *,
+    name: str,
+    x: str = "step",
+    band: str | None = "interval",
+    smooth: int = 1,
+    points: bool = False,
+    legend: bool = True,
+    x_title: bool = True,
+    width: int | str = 240,
+    height: int = 170,
+    zoom: bool = False,
+    hover: bool = True,
+) -> alt.LayerChart:
+    """One panel: mean over seeds against `x` with a band, one colour and dash per label.
+
+    `data` has columns label, x, step, mean, low, high, lowest, highest, seeds. `smooth` > 1 draws the
+    moving average over that many points strongly and the unsmoothed mean faintly, and says so in the title.
+    Quantities that span decades (gradient norms, KL) get a logarithmic axis.
+    """
+    data = data.copy()
+    log = _log(data, name)
+    if log:
+        for column in ("mean", "low", "high", "lowest", "highest"):
+            data.loc[~(data[column] > 0), column] = np.nan
+    low, high, _ = BANDS[band or "interval"]
+    scale = alt.Scale(type="log" if log else "linear", domain=_domain(data, log), nice=False, zero=False)
+    axis = alt.Axis(format=_format(name), tickCount=4 if log else 5)
+    encoded = style(labels, legend)
+    across = alt.X("x:Q", title=X_TITLES[x] if x_title else None, scale=alt.Scale(nice=False, domainMin=0))
+    base = alt.Chart(data).encode(x=across, color=encoded["color"])
+    y = {"title": None, "scale": scale, "axis": axis}
+    line = {"clip": True, "strokeWidth": 1.6, "strokeJoin": "round"}
+    dash = encoded["strokeDash"]
+    heading = title(name)
+    layers = []
+    if band:
+        area = alt.Chart(data).mark_area(opacity=0.1, clip=True, strokeWidth=0)
+        layers.append(area.encode(x=across, y=alt.Y(f"{low}:Q", **y), y2=f"{high}:Q", color=encoded["color"]))
+    if smooth > 1:
+        heading += f" · moving average of {smooth} points"
+        data["smooth"] = data.groupby("label", sort=False)["mean"].transform(
+            lambda values: values.rolling(smooth, center=True, min_periods=1).mean()
+        )
+        faint = base.mark_line(**line | {"strokeWidth": 0.8, "opacity": 0.35})
+        layers.append(faint.encode(y=alt.Y("mean:Q", **y), strokeDash=dash))
+        layers.append(base.mark_line(**line).encode(y=alt.Y("smooth:Q", **y), strokeDash=dash))
+    else:
+        layers.append(base.mark_line(**line).encode(y=alt.Y("mean:Q", **y), strokeDash=dash))
+    # Wide invisible points: what the pointer finds, so that hovering does not need a steady hand.
+    dots = {"opacity": 1.0, "size": 22} if points else {"opacity": 0.0, "size": 90}
+    dotted = alt.Chart(data).mark_point(filled=True, clip=True, **dots)
+    tooltip = [
+        alt.Tooltip("label:N", title="variant"),
+        alt.Tooltip("step:Q", title="step", format=",.0f"),
+        alt.Tooltip("mean:Q", title="mean", format=".4g"),
+        alt.Tooltip("low:Q", title="95 % interval from", format=".4g"),
+        alt.Tooltip("high:Q", title="to", format=".4g"),
+        alt.Tooltip("seeds:Q", title="seeds"),
+    ]
+    if points or hover:
+        layers.append(
+            dotted.encode(x=across, y=alt.Y("mean:Q", **y), color=encoded["color"], tooltip=tooltip)
+        )
+    chart = alt.layer(*layers).properties(
+        width=width, height=height, title=alt.Title(heading, anchor="start", frame="group")
+    )
+    return chart.interactive(bind_y=False) if zoom else chart
+
+
+def figure(
+    panels: Sequence[alt.LayerChart], heading: str, lines: Sequence[str], columns: int = 4
+) -> alt.ConcatChart:
+    """Small multiples with one legend below, a heading, and what lines and bands mean."""
+    # Flush bounds: the plots line up, whatever the width of their axis labels.
+    chart = alt.concat(*panels, columns=columns, bounds="flush", spacing={"row": 62, "column": 52})
+    chart = chart.resolve_scale(color="shared", strokeDash="shared")
+    chart = chart.properties(
+        title=alt.Title(heading, subtitle=list(lines), anchor="start", fontSize=15, offset=18)
+    )
+    legend = {"columns": columns, "labelFontSize": 12, "labelLimit": 320, "symbolLimit": 64, "offset": 24}
+    return themed(chart).configure_legend(orient="bottom", **legend)
+
+
+def differences(table: pandas.DataFrame, baseline: str, width: int | str = 460) -> alt.LayerChart:
+    """Paired differences to the baseline with 95 % intervals, best first, coloured by verdict.
+
+    `table` has columns label, difference, difference_low, difference_high, p_corrected, verdict.
+    """
+    data = table.sort_values("difference", ascending=False)
+    order = data["label"].tolist()
+    y = alt.Y("label:N", sort=order, title=None, axis=alt.Axis(labelLimit=320, domain=False, ticks=False))
+    colour = alt.Color(
+        "verdict:N",
+        scale=alt.Scale(domain=list(VERDICTS), range=list(VERDICTS.values())),
+        legend=alt.Legend(
+            title=None, orient="bottom", symbolType="circle", symbolSize=120, values=_seen(data)
+        ),
+    )
+    tooltip = [
+        alt.Tooltip("label:N", title="variant"),
+        alt.Tooltip("difference:Q", title="difference", format="+.4f"),
+        alt.Tooltip("difference_low:Q", title="95 % interval from", format="+.4f"),
+        alt.Tooltip("difference_high:Q", title="to", format="+.4f"),
+        alt.Tooltip("p_corrected:Q", title="p, corrected", format=".3g"),
+        alt.Tooltip("verdict:N"),
+    ]
+    bounds = [*data["difference_low"].dropna(), *data["difference_high"].dropna(), *data["difference"], 0.0]
+    air = 0.04 * (max(bounds) - min(bounds)) or 0.01
+    scale = alt.Scale(domain=[min(bounds) - air, max(bounds) + air], nice=False)
+    axis = alt.Axis(labelExpr="format(datum.value * 100, '+.3~g')", tickCount=6)
+    zero = (
+        alt.Chart(pandas.DataFrame({"x": [0.0]}))
+        .mark_rule(color="#444444", strokeDash=[3, 3])
+        .encode(x="x:Q")
+    )
+    base = alt.Chart(data)
+    heading = f"Difference to {baseline} in accuracy, percentage points (paired, 95 % interval)"
+    rule = base.mark_rule(strokeWidth=2.2).encode(
+        x=alt.X("difference_low:Q", title=heading, axis=axis, scale=scale),
+        x2="difference_high:Q",
+        y=y,
+        color=colour,
+    )
+    point = base.mark_point(filled=True, size=75, opacity=1).encode(
+        x="difference:Q", y=y, color=colour, tooltip=tooltip
+    )
+    return alt.layer(zero, rule, point).properties(width=width, height=alt.Step(24))
+
+
+def themed(chart: Any) -> Any:
+    """Fonts, greys and grid of all charts."""
+    return (
+        chart.configure(font=FONT, background="white", padding=8)
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelFontSize=10.5,
+            titleFontSize=11,
+            titleFontWeight="normal",
+            titleColor="#333333",
+            labelColor="#333333",
+            gridColor="#E6E6E6",
+            domainColor="#888888",
+            tickColor="#888888",
+        )
+        .configure_title(
+            font=FONT,
+            subtitleFont=FONT,
+            anchor="start",
+            fontSize=12,
+            fontWeight="bold",
+            subtitleColor="#555555",
+        )
+    )
+
+
+def _seen(data: pandas.DataFrame) -> list[str]:
+    return [name for name in VERDICTS if name in set(data["verdict"])]
+
+
+def _log(data: pandas.DataFrame, name: str) -> bool:
+    values = data["mean"].dropna()
+    if not len(values) or not (values > 0).all():
+        return False
+    if name.startswith("grad_norm"):
+        return True
+    return name.startswith("kl_") and values.max() / values.min() > 30
+
+
+def _domain(data: pandas.DataFrame, log: bool) -> Any:
+    """The range of seeds with some air: an interval over few seeds may be far wider and is cut there."""
+    values = data[["mean", "lowest", "highest"]].to_numpy(float).ravel()
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return alt.Undefined
+    low, high = values.min(), values.max()
+    if log:
+        factor = max(1.1, (high / low) ** 0.05)
+        return [float(low / factor), float(high * factor)]
+    air = 0.06 * (high - low) or 0.05 * max(abs(high), 1e-3)
+    # Shares and other non-negative quantities do not get a negative axis from the air alone.
+    bottom = max(0.0, low - air) if low >= 0 else low - air
+    return [float(bottom), float(high + air)]
+
+
+def _format(name: str) -> str:
+    return {"learning_rate": ".1e", "tokens": "~s"}.get(name, "~g")
+
+
+def rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:
+    """Floats to so many significant digits: a chart shows no more, and its file becomes a third as large."""
+
+    def cut(value: float) -> float:
+        return value if not math.isfinite(value) or value == 0 else float(f"{value:.{digits}g}")
+
+    return data.assign(**{name: data[name].map(cut) for name in data.select_dtypes("float")})
+
+
+def labelled(data: pandas.DataFrame, labels: Mapping[Any, str]) -> pandas.DataFrame:
+    """Give each row the label of its (sweep, variant), or of its variant."""
+    if labels and isinstance(next(iter(labels)), tuple):
+        return data.assign(label=[labels[key] for key in zip(data["sweep"], data["variant"], strict=True)])
+    return data.assign(label=data["variant"].map(labels))

@@ -1,0 +1,260 @@
+"""The numbers behind the report and the dashboard's table: first, last and best per variant, and what is
+real.
+
+A variant is judged at the last checkpoint that all its benchmarks were evaluated at. Runs that have not
+come that far (failed, running, never begun) are left out of its numbers and named in the notes.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import pandas
+
+from rpg import stats
+from rpg.store import StoreError, queries
+
+MEAN = "mean"
+
+
+class Summary(NamedTuple):
+    """`table`: one row per variant and benchmark (and `mean`), variants in order, columns as in `COLUMNS`."""
+
+    sweep: str
+    baseline: str | None
+    benchmarks: list[str]
+    variants: list[str]
+    labels: dict[str, str]
+    table: pandas.DataFrame
+    notes: list[str]
+
+
+COLUMNS = (
+    "variant",
+    "label",
+    "benchmark",
+    "seeds",
+    "problems",
+    "k",
+    "step",  # the checkpoint that `last` is of
+    "steps",  # the training steps there shall be
+    "first_step",
+    "first",
+    "last",
+    "low",  # 95 % interval of `last`, over seeds and problems
+    "high",
+    "best",  # mean over seeds of each run's best checkpoint: optimistic
+    "pass_at_k",
+    "maj_at_k",
+    "difference",  # last minus the baseline's last, paired by seed and problem
+    "difference_low",
+    "difference_high",
+    "p",
+    "p_corrected",
+    "verdict",
+)
+
+
+def label(variant: str, algorithm: str | None, display_name: str | None) -> str:
+    """A variant as people read it: `rpg-ufkl algorithm.beta=0.001` becomes `RPG-UFKL beta=0.001`."""
+    if not algorithm or not variant.startswith(algorithm):
+        return variant
+    return (display_name or algorithm) + re.sub(r"(\w+\.)+(?=\w+=)", "", variant[len(algorithm) :])
+
+
+def labels(found: pandas.DataFrame) -> dict[str, str]:
+    """Variant to label; two variants that would get the same label keep their own names."""
+    made = {row.variant: label(row.variant, row.algorithm, row.display_name) for row in found.itertuples()}
+    counts = pandas.Series(list(made.values())).value_counts()
+    return {variant: name if counts[name] == 1 else variant for variant, name in made.items()}
+
+
+def summarise(
+    db: duckdb.DuckDBPyConnection,
+    sweep: str,
+    baseline: str | None = None,
+    names: Sequence[str] | None = None,
+) -> Summary:
+    """Judge the variants of a sweep. `baseline` replaces the sweep's own; `names` picks benchmarks (default
+    all).
+
+    Raises StoreError when the database does not hold the sweep.
+    """
+    known = queries.sweeps(db).set_index("sweep")
+    if sweep not in known.index:
+        raise StoreError(
+            f"no sweep {sweep!r} in the results database; it holds {', '.join(known.index) or 'none'}"
+        )
+    runs = queries.runs(db, sweep)
+    all_benchmarks = queries.benchmarks(db, [sweep])
+    benchmarks = [name for name in all_benchmarks if names is None or name in names]
+    found = queries.variants(db, [sweep])
+    baseline = baseline or known.loc[sweep, "baseline"]
+    baseline = baseline if isinstance(baseline, str) else None
+    variants = sorted(found["variant"], key=lambda variant: (variant != baseline, variant))
+    notes = _notes(runs, baseline, variants)
+    scores = queries.scores(db, sweep)
+    chosen = {variant: _checkpoint(scores, variant, benchmarks) for variant in variants}
+    chosen = {variant: (step, seeds) for variant, (step, seeds) in chosen.items() if seeds}
+    names_of = labels(found)
+    notes += _late(chosen, runs, names_of)
+    rows = _rows(db, sweep, runs, scores, chosen, benchmarks, baseline)
+    table = pandas.DataFrame(
+        rows, columns=[name for name in COLUMNS if name not in ("label", "p_corrected", "verdict")]
+    )
+    _correct(table)
+    table.insert(1, "label", table["variant"].map(names_of))
+    return Summary(sweep, baseline, benchmarks, variants, names_of, table[list(COLUMNS)], notes)
+
+
+def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str]) -> list[str]:
+    notes = []
+    for row in runs.itertuples():
+        place = f" at step {row.step:.0f}" if pandas.notna(row.step) else ""
+        if row.state == "failed":
+            notes.append(
+                f"{row.run} failed{place}: {row.error if isinstance(row.error, str) else 'unknown error'}"
+            )
+        elif row.state != "done":
+            of = f" of {row.steps:.0f}" if place and pandas.notna(row.steps) else ""
+            notes.append(f"{row.run} is {row.state}{place}{of}")
+    if baseline and baseline not in variants:
+        notes.append(f"the baseline {baseline} has no runs yet: nothing is compared with it")
+    return notes
+
+
+def _checkpoint(scores: pandas.DataFrame, variant: str, benchmarks: list[str]) -> tuple[int, dict[int, str]]:
+    """The last step at which a run of the variant has all benchmarks, and the runs (by seed) that have."""
+    mine = scores[(scores["variant"] == variant) & scores["benchmark"].isin(benchmarks)]
+    complete = mine.groupby(["step", "seed", "run"])["benchmark"].nunique()
+    complete = complete[complete == len(benchmarks)].reset_index()
+    if complete.empty or not benchmarks:
+        return 0, {}
+    step = int(complete["step"].max())
+    at = complete[complete["step"] == step]
+    return step, dict(zip(at["seed"].astype(int), at["run"], strict=True))
+
+
+def _late(chosen: dict, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:
+    notes = []
+    for variant, (step, seeds) in chosen.items():
+        mine = runs[runs["variant"] == variant]
+        steps = mine["steps"].max()
+        if pandas.notna(steps) and step < steps:
+            notes.append(f"{names[variant]}: last evaluated at step {step} of {steps:.0f}")
+        left_out = sorted(set(mine["run"]) - set(seeds.values()))
+        if left_out:
+            notes.append(f"{names[variant]}: numbers without {', '.join(left_out)}")
+    return notes
+
+
+def _rows(db, sweep, runs, scores, chosen, benchmarks, baseline) -> list[dict[str, Any]]:
+    problems = _Problems(db, sweep, scores, chosen, baseline)
+    steps = runs.groupby("variant")["steps"].max()
+    rows = []
+    for variant, (step, seeds) in chosen.items():
+        own = scores[scores["run"].isin(seeds.values()) & (scores["step"] <= step)]
+        arrays = problems.arrays(benchmarks, step, seeds)
+        against = problems.against(variant) if baseline in chosen and variant != baseline else None
+        for benchmark in [*benchmarks, MEAN] if len(benchmarks) > 1 else benchmarks:
+            parts = benchmarks if benchmark == MEAN else [benchmark]
+            if any(name not in arrays for name in parts):
+                continue
+            estimate = stats.accuracy([arrays[name] for name in parts])
+            # The mean's curve is averaged here, not taken from the database: `names` may pick benchmarks.
+            curve = own[own["benchmark"].isin(parts)].groupby(["run", "step"])
+            curve = curve[["accuracy", "pass_at_k", "maj_at_k"]].mean()[curve.size() == len(parts)]
+            first_step = int(curve.index.get_level_values("step").min())
+            at_last = curve.xs(step, level="step")
+            row = {
+                "variant": variant,
+                "benchmark": benchmark,
+                "seeds": len(seeds),
+                "problems": estimate.problems,
+                "k": problems.samples(parts, step, seeds),
+                "step": step,
+                "steps": int(steps[variant]) if pandas.notna(steps[variant]) else step,
+                "first_step": first_step,
+                "first": float(curve.xs(first_step, level="step")["accuracy"].mean()),
+                "last": estimate.mean,
+                "low": estimate.low,
+                "high": estimate.high,
+                "best": float(curve["accuracy"].groupby("run").max().mean()),
+                "pass_at_k": float(at_last["pass_at_k"].mean()),
+                "maj_at_k": float(at_last["maj_at_k"].mean()),
+            }
+            if against and parts and all(name in against[0] for name in parts):
+                compared = stats.compare(*([side[name] for name in parts] for side in against))
+                row |= {"difference": compared.difference, "p": compared.p}
+                row |= {"difference_low": compared.low, "difference_high": compared.high}
+            rows.append(row)
+    return rows
+
+
+class _Problems:
+    """Accuracy per seed and problem at the checkpoints that are needed, fetched in one query."""
+
+    def __init__(self, db, sweep, scores, chosen, baseline) -> None:
+        self.chosen, self.baseline = chosen, baseline
+        self.pairs: dict[str, tuple[int, list[int]]] = {}
+        for variant, (step, seeds) in chosen.items():
+            if baseline in chosen and variant != baseline:
+                other_step, other_seeds = chosen[baseline]
+                self.pairs[variant] = (min(step, other_step), sorted(set(seeds) & set(other_seeds)))
+        wanted = {(run, step) for step, seeds in chosen.values() for run in seeds.values()}
+        for variant, (step, seeds) in self.pairs.items():
+            for seed in seeds:
+                wanted |= {(chosen[variant][1][seed], step), (chosen[baseline][1][seed], step)}
+        found = queries.problem_scores(db, sweep, sorted(wanted))
+        self.found = dict(iter(found.groupby(["run", "step", "benchmark"])))
+
+    def _pivot(self, benchmark: str, step: int, runs: list[str]) -> pandas.DataFrame | None:
+        """(runs, problems that all of them have)."""
+        parts = [self.found.get((run, step, benchmark)) for run in runs]
+        if not parts or any(part is None for part in parts):
+            return None
+        table = pandas.concat(
+            [part.set_index("problem_id")["accuracy"] for part in parts], axis=1, join="inner"
+        )
+        return table.T if len(table) else None
+
+    def arrays(self, benchmarks: list[str], step: int, seeds: dict[int, str]) -> dict[str, np.ndarray]:
+        made = {name: self._pivot(name, step, [seeds[seed] for seed in sorted(seeds)]) for name in benchmarks}
+        return {name: table.to_numpy() for name, table in made.items() if table is not None}
+
+    def samples(self, benchmarks: list[str], step: int, seeds: dict[int, str]) -> int:
+        parts = [self.found[run, step, name] for name in benchmarks for run in seeds.values()]
+        return int(min(part["samples"].min() for part in parts))
+
+    def against(self, variant: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]] | None:
+        """Arrays of the variant and the baseline, same seeds and problems, at the last step of both."""
+        step, seeds = self.pairs[variant]
+        mine, theirs = (
+            {seed: self.chosen[name][1][seed] for seed in seeds} for name in (variant, self.baseline)
+        )
+        sides: tuple[dict, dict] = ({}, {})
+        names = sorted({benchmark for _, _, benchmark in self.found})
+        for name in names:
+            table = self._pivot(
+                name, step, [*(mine[seed] for seed in seeds), *(theirs[seed] for seed in seeds)]
+            )
+            if table is not None and seeds:
+                sides[0][name], sides[1][name] = (
+                    table.to_numpy()[: len(seeds)],
+                    table.to_numpy()[len(seeds) :],
+                )
+        return sides
+
+
+def _correct(table: pandas.DataFrame) -> None:
+    """Holm's correction, the mean accuracy as one family and the single benchmarks together as another."""
+    table["p_corrected"] = math.nan
+    for chosen in (table["benchmark"] == MEAN, table["benchmark"] != MEAN):
+        table.loc[chosen, "p_corrected"] = stats.holm(table.loc[chosen, "p"].astype(float).tolist())
+    table["verdict"] = [
+        stats.verdict(row.difference, row.p_corrected) if pandas.notna(row.difference) else ""
+        for row in table.itertuples()
+    ]

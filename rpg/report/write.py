@@ -1,0 +1,144 @@
+"""`rpg report`: the summary on the terminal, and figure, page and tables under reports/<sweep>/."""
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas
+from rich.console import Console
+
+from rpg.report import charts, tables
+from rpg.report.summary import MEAN, Summary, summarise
+from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
+from rpg.store.database import connect
+
+# The panels of the figure, as in the paper, with both directions of the KL and the gradient norm.
+METRICS = (
+    "reward",
+    "entropy",
+    "response_length",
+    "kl_old_to_policy",
+    "kl_policy_to_old",
+    "grad_norm",
+    "clip_fraction",
+)
+POINTS = 60  # points per curve of the figure: its panels are two fingers wide
+
+
+def print_report(layout: Layout, sweep: str, console: Console) -> None:
+    """Print tables and notes of a sweep; StoreError when the database does not hold it."""
+    with connect(layout) as db:
+        console.print(tables.terminal(summarise(db, sweep)))
+
+
+def write_report(layout: Layout, sweep: str) -> list[Path]:
+    """Write report.html, report.png, report.svg, table.md, table.tex, table.csv and curves.csv; their paths.
+
+    A sweep without any curve yet gets no figure. Raises StoreError when the database does not hold the
+    sweep or a file cannot be written.
+    """
+    folder = layout.reports(sweep)
+    with connect(layout) as db:
+        summary = summarise(db, sweep)
+        data = curve_data(db, summary)
+    written = []
+
+    def write(name: str, content: str | bytes) -> None:
+        path = folder / name
+        (atomic_write_bytes if isinstance(content, bytes) else atomic_write_text)(path, content)
+        written.append(path)
+
+    if not data.empty:
+        import vl_convert
+
+        drawing = vl_convert.vegalite_to_svg(figure(summary, data, hover=False).to_dict())
+        write("report.png", vl_convert.svg_to_png(drawing, scale=2))
+        write("report.svg", drawing)
+    write("report.html", page(summary, data))
+    write("table.md", tables.markdown(summary))
+    write("table.tex", tables.latex(summary))
+    write("table.csv", summary.table.to_csv(index=False))
+    write("curves.csv", data.to_csv(index=False))
+    return written
+
+
+def curve_data(db: duckdb.DuckDBPyConnection, summary: Summary) -> pandas.DataFrame:
+    """All curves of the figure in one frame: name (benchmark or metric), label, and the queries' columns."""
+    series = [queries.Series(summary.sweep, variant) for variant in summary.variants]
+    known = queries.metric_names(db)
+    names = [MEAN, *summary.benchmarks] if len(summary.benchmarks) > 1 else summary.benchmarks
+    scores = queries.score_curves(db, series, names).rename(columns={"benchmark": "name"})
+    metrics = queries.metric_curves(db, series, [name for name in METRICS if name in known], points=POINTS)
+    data = pandas.concat([scores, metrics.rename(columns={"metric": "name"})], ignore_index=True)
+    return charts.rounded(charts.labelled(data[data["mean"].notna()], summary.labels))
+
+
+def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
+    """The figure of the report: benchmarks first, then what training did."""
+    order = [MEAN, *summary.benchmarks, *METRICS]
+    shown = [summary.labels[variant] for variant in summary.variants]
+    panels = [
+        charts.curves(
+            data[data["name"] == name],
+            shown,
+            name=name,
+            band=charts.band_for(int(data["seeds"].max())),
+            points=name in summary.benchmarks or name == MEAN,
+            hover=hover,
+        )
+        for name in order
+        if (data["name"] == name).any()
+    ]
+    return charts.figure(panels, summary.sweep, lines(data))
+
+
+def lines(data: pandas.DataFrame) -> list[str]:
+    """What lines and bands of the figure are."""
+    seeds = int(data["seeds"].max())
+    if seeds == 1:
+        return ["One seed: no band."]
+    band = charts.BANDS[charts.band_for(seeds)][2]
+    text = f"Lines: mean over {seeds} seeds. Bands: {band}."
+    width = data["width"].max() if "width" in data else 1
+    return [text + (f" Each point of the training curves averages {width:.0f} steps." if width > 1 else "")]
+
+
+def page(summary: Summary, data: pandas.DataFrame) -> str:
+    """A page that needs nothing but itself: tables, charts and the library that draws them."""
+    import jinja2
+    import vl_convert
+
+    specs = [] if data.empty else [("Curves", figure(summary, data))]
+    judged = summary.table
+    judged = judged[(judged["benchmark"] == tables.headline(summary)) & (judged["verdict"] != "")]
+    if len(judged):
+        baseline = summary.labels.get(summary.baseline, summary.baseline)
+        chart = charts.themed(charts.differences(judged, baseline))
+        specs.insert(0, ("What is real", chart))
+    grids = [] if summary.table.empty else [tables.main_table(summary), tables.benchmark_table(summary)]
+    template = jinja2.Environment(autoescape=True).from_string(
+        resources.files("rpg.report").joinpath("page.html").read_text("utf-8")
+    )
+    return template.render(
+        summary=summary,
+        grids=[grid for grid in grids if grid],
+        caption=tables.caption(summary),
+        charts=[(name, _script(chart.to_dict())) for name, chart in specs],
+        library=_inline(vl_convert.javascript_bundle()),
+    )
+
+
+def _script(spec: dict[str, Any]) -> Any:
+    """JSON that cannot end the script element it stands in."""
+    import markupsafe
+
+    text = json.dumps(spec, separators=(",", ":"))
+    return markupsafe.Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _inline(code: str) -> Any:
+    import markupsafe
+
+    return markupsafe.Markup(code.replace("</script", "<\\/script"))

@@ -1,0 +1,188 @@
+"""Estimates with honest intervals, from few seeds and problems. Formulas and their limits:
+docs/statistics.md.
+
+Scores are arrays (S, P): one row per seed, one column per problem, each entry the share of right samples.
+Several benchmarks are a list of such arrays with the same seeds ("strata"): their estimate is the plain
+mean of the benchmarks' means.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats as _scipy
+
+LEVEL = 0.95
+
+
+class Estimate(NamedTuple):
+    """A mean, its standard error, degrees of freedom and 95 % interval (NaN where nothing can be said)."""
+
+    mean: float
+    standard_error: float
+    df: float
+    low: float
+    high: float
+    seeds: int
+    problems: int
+
+
+class Comparison(NamedTuple):
+    """A paired difference (variant minus baseline), its interval and two-sided p-value, uncorrected."""
+
+    difference: float
+    standard_error: float
+    df: float
+    low: float
+    high: float
+    p: float
+    seeds: int
+    problems: int
+
+
+def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> np.ndarray:
+    """Unbiased chance that at least one of k samples is right, per problem: 1 - C(n-c, k) / C(n, k).
+
+    `samples` n and `correct` c are (P,) counts with n >= k >= 1, else ValueError. Chen et al. 2021 (arXiv
+    2107.03374), eq. 1.
+    """
+    n, c = np.asarray(samples, float), np.asarray(correct, float)
+    if k < 1 or (n < k).any() or (c > n).any() or (c < 0).any():
+        raise ValueError(f"pass@{k} needs at least {k} samples per problem and 0 <= correct <= samples")
+    index = np.arange(k)[:, None]
+    return 1 - np.prod(np.maximum(n - c - index, 0) / (n - index), axis=0)
+
+
+def majority_at_k(answers: Sequence[str | None], correct: Sequence[bool]) -> float:
+    """Chance that a problem's most frequent answer is right, ties broken at random; None does not vote."""
+    votes: dict[str, list[bool]] = {}
+    for answer, right in zip(answers, correct, strict=True):
+        if answer is not None:
+            votes.setdefault(answer, []).append(right)
+    if not votes:
+        return 0.0
+    top = max(map(len, votes.values()))
+    return float(np.mean([np.mean(right) for right in votes.values() if len(right) == top]))
+
+
+def seed_interval(values: ArrayLike) -> Estimate:
+    """Mean of one number per seed with Student's t interval over seeds; (S,) -> Estimate.
+
+    One seed has no interval: its bounds are NaN.
+    """
+    values = np.asarray(values, float)
+    size = len(values)
+    mean = float(values.mean()) if size else math.nan
+    error = float(values.std(ddof=1)) / math.sqrt(size) if size > 1 else math.nan
+    return _estimate(mean, error, size - 1, size, 0)
+
+
+def t_quantile(df: ArrayLike) -> np.ndarray:
+    """Two-sided 95 % quantile of Student's t, NaN where df < 1."""
+    df = np.asarray(df, float)
+    return np.where(df >= 1, _scipy.t.ppf((1 + LEVEL) / 2, np.maximum(df, 1)), np.nan)
+
+
+def accuracy(strata: Sequence[ArrayLike]) -> Estimate:
+    """Mean accuracy of a variant over seeds and problems, both taken as samples of what could have been.
+
+    The interval is that of `crossed`, kept within [0, 1]. When every sample of every problem agrees there
+    is no spread to estimate from: the interval is then Clopper and Pearson's for as many trials as there
+    are problems.
+    """
+    found = crossed(strata)
+    if found.standard_error == 0 and found.mean in (0.0, 1.0):
+        slack = 1 - ((1 - LEVEL) / 2) ** (1 / found.problems)
+        bounds = (0.0, slack) if found.mean == 0 else (1 - slack, 1.0)
+        return found._replace(low=bounds[0], high=bounds[1])
+    return found._replace(low=max(0.0, found.low), high=min(1.0, found.high))
+
+
+def compare(strata: Sequence[ArrayLike], baseline: Sequence[ArrayLike]) -> Comparison:
+    """Paired difference of two variants on the same seeds and problems (arrays of equal shapes).
+
+    The test is a t test of the mean difference whose standard error treats seeds and problems as crossed
+    random effects (`crossed`), so it asks: would it hold with other seeds *and* other problems like these?
+    With one seed it can only speak about other problems.
+    """
+    differences = []
+    for one, other in zip(strata, baseline, strict=True):
+        one, other = np.asarray(one, float), np.asarray(other, float)
+        if one.shape != other.shape:
+            raise ValueError(f"pairing needs equal seeds and problems, got {one.shape} and {other.shape}")
+        differences.append(one - other)
+    found = crossed(differences)
+    if found.standard_error > 0:
+        p = float(2 * _scipy.t.sf(abs(found.mean) / found.standard_error, found.df))
+    elif found.standard_error == 0:
+        p = 1.0 if found.mean == 0 else 0.0
+    else:
+        p = math.nan
+    return Comparison(*found[:5], p, found.seeds, found.problems)
+
+
+def crossed(strata: Sequence[ArrayLike]) -> Estimate:
+    """Mean of benchmark means with the standard error of a two-way random-effects model, seeds x problems.
+
+    `strata` holds one (S, P_b) array per benchmark b, rows being the same seeds. With V_p the variance of
+    the mean due to problems, V_s due to seeds and V_e due to their interaction (which both contain), Var =
+    V_p + V_s - V_e, but not less than V_p or V_s; degrees of freedom after Satterthwaite (1946). See
+    Brennan, Generalizability Theory (2001), ch. 3, for the crossed design. Problems are never pooled across
+    benchmarks: the spread between benchmarks is no noise.
+    """
+    arrays = [np.asarray(array, float) for array in strata]
+    seeds = {array.shape[0] for array in arrays if array.ndim == 2}
+    if not arrays or any(array.ndim != 2 or array.size == 0 for array in arrays) or len(seeds) != 1:
+        raise ValueError("expected non-empty arrays (seeds, problems) with the same number of seeds")
+    size, parts = seeds.pop(), len(arrays)
+    problems = sum(array.shape[1] for array in arrays)
+    per_seed = np.mean([array.mean(axis=1) for array in arrays], axis=0)
+    mean = float(per_seed.mean())
+    v_problems, v_both, df_problems, df_both = 0.0, 0.0, [], []
+    for array in arrays:
+        count = array.shape[1]
+        if count < 2:
+            return _estimate(mean, math.nan, 0, size, problems)
+        means = array.mean(axis=0)
+        v = float(means.var(ddof=1)) / count / parts**2
+        v_problems += v
+        df_problems.append((v, count - 1))
+        if size > 1:
+            rest = array - means - array.mean(axis=1, keepdims=True) + array.mean()
+            v = float((rest**2).sum()) / ((size - 1) * (count - 1)) / (size * count) / parts**2
+            v_both += v
+            df_both.append((v, (size - 1) * (count - 1)))
+    v_seeds = float(per_seed.var(ddof=1)) / size if size > 1 else 0.0
+    variance = max(v_problems + v_seeds - v_both, v_problems, v_seeds)
+    spread = sum(v**2 / df for v, df in df_problems + df_both) + (
+        v_seeds**2 / (size - 1) if size > 1 else 0.0
+    )
+    df = max(1.0, variance**2 / spread) if spread > 0 else float(problems - parts)
+    return _estimate(mean, math.sqrt(variance), df, size, problems)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction of a family of p-values (1979); NaN stays NaN and does not count."""
+    order = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
+    corrected = [math.nan] * len(p_values)
+    worst = 0.0
+    for rank, (p, index) in enumerate(order):
+        worst = max(worst, min(1.0, p * (len(order) - rank)))
+        corrected[index] = worst
+    return corrected
+
+
+def verdict(difference: float, p_corrected: float) -> str:
+    """`better`, `worse` or `within noise` at the 5 % level; `not testable` without a p-value."""
+    if math.isnan(p_corrected):
+        return "not testable"
+    if p_corrected > 1 - LEVEL + 1e-12 or difference == 0:
+        return "within noise"
+    return "better" if difference > 0 else "worse"
+
+
+def _estimate(mean: float, error: float, df: float, seeds: int, problems: int) -> Estimate:
+    half = float(t_quantile(df)) * error
+    return Estimate(mean, error, float(df), mean - half, mean + half, seeds, problems)

@@ -1,0 +1,150 @@
+"""The results database: a product of the run folders that can be rebuilt from them at any time.
+
+    analytics/results-000012.duckdb    one file per build, never changed after it got its name
+              CURRENT                  name of the newest, replaced atomically
+
+A reader opens the file that CURRENT names and keeps it: a build neither waits for readers nor disturbs them.
+Builders take turns (a lock file); each copies the previous version and reads only the runs that have changed.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+
+from rpg.store.files import StoreError, atomic_write_text, readable
+from rpg.store.ingest import forget, ingest, look, look_aside
+from rpg.store.layout import Layout
+from rpg.store.schema import VERSION, create_tables
+
+KEEP = 3  # versions that stay on disk: a reader may just have read an older CURRENT
+ASIDE = ("", "")  # stands for what is no run: the sweep files and the audits
+_NAME = re.compile(r"results-(\d+)\.duckdb")
+_OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+
+
+class Build(NamedTuple):
+    """The newest file, how many runs were read, kept and dropped, and whether a new version was needed."""
+
+    path: Path
+    read: int
+    kept: int
+    dropped: int
+    new: bool
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+
+def current(layout: Layout) -> Path | None:
+    """The newest database file, or None before the first build."""
+    pointer = layout.analytics / "CURRENT"
+    try:
+        name = pointer.read_text().strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"cannot read {pointer}: {error}") from error
+    path = layout.analytics / name
+    return path if _NAME.fullmatch(name) and path.is_file() else None
+
+
+def connect(layout: Layout, external: bool = False) -> duckdb.DuckDBPyConnection:
+    """A read-only connection to the newest version; StoreError when there is none or it cannot be opened.
+
+    `external` allows SQL that reads or writes other files (COPY, read_parquet).
+    """
+    path = current(layout)
+    if path is None:
+        raise StoreError(
+            f"no results database in {layout.analytics}: run a sweep, or `rpg report SWEEP`, first"
+        )
+    return open_file(path, external)
+
+
+def open_file(path: Path, external: bool = False) -> duckdb.DuckDBPyConnection:
+    """A read-only connection to one version."""
+    try:
+        return duckdb.connect(
+            path, read_only=True, config={**_OFFLINE, "enable_external_access": str(external).lower()}
+        )
+    except duckdb.Error as error:
+        line = str(error).splitlines()[0]
+        raise StoreError(f"cannot open {path}: {line}; delete {path.parent} to rebuild it") from error
+
+
+def build(layout: Layout) -> Build:
+    """Bring the database up to date with the run folders; when nothing has changed, the newest version stays.
+
+    Raises StoreError when it cannot be written.
+    """
+    with readable("write", layout.analytics):
+        layout.analytics.mkdir(parents=True, exist_ok=True)
+        with open(layout.analytics / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return _build(layout)
+
+
+def _build(layout: Layout) -> Build:
+    found, rest = look(layout), look_aside(layout)
+    here = {(source.folder.sweep, source.folder.name): source for source in found}
+    previous = current(layout)
+    seen = _fingerprints(previous) if previous else None
+    changed = [source for key, source in here.items() if seen is None or seen.get(key) != source.fingerprint]
+    dropped = [key for key in seen or {} if key not in here and key != ASIDE]
+    if seen is not None and not changed and not dropped and seen[ASIDE] == rest:
+        return Build(previous, 0, len(here), 0, False)
+    if seen is None or 3 * (len(changed) + len(dropped)) > len(here):
+        # Reading everything costs little more than reading most of it, and leaves no holes in the file.
+        changed, previous = found, None
+
+    versions = [int(match[1]) for name in os.listdir(layout.analytics) if (match := _NAME.fullmatch(name))]
+    path = layout.analytics / f"results-{max(versions, default=0) + 1:06d}.duckdb"
+    temporary = path.with_name(f".{path.name}.tmp")
+    for stale in layout.analytics.glob(".results-*.tmp*"):  # of builders that were killed: we hold the lock
+        stale.unlink()
+    try:
+        if previous:
+            shutil.copyfile(previous, temporary)
+        with contextlib.closing(duckdb.connect(temporary, config=_OFFLINE)) as db:
+            if not previous:
+                db.execute(create_tables())
+            # No transaction: nobody sees this file yet, and a file that cannot be read would abort all of it.
+            forget(db, dropped)
+            ingest(db, layout, changed, rest)
+            db.execute("CHECKPOINT")
+        temporary.replace(path)
+    except duckdb.Error as error:
+        raise StoreError(f"cannot build {path}: {str(error).splitlines()[0]}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+        temporary.with_name(f"{temporary.name}.wal").unlink(missing_ok=True)
+    atomic_write_text(layout.analytics / "CURRENT", path.name + "\n")
+    _prune(layout)
+    return Build(path, len(changed), len(here) - len(changed), len(dropped), True)
+
+
+def _fingerprints(path: Path) -> dict[tuple[str, str], str] | None:
+    """What was on disk when `path` was built; None when it is damaged or of another schema version."""
+    try:
+        with contextlib.closing(open_file(path)) as db:
+            [(version, aside)] = db.execute("SELECT schema_version, fingerprint FROM meta").fetchall()
+            if version != VERSION:
+                return None
+            rows = db.execute("SELECT sweep, run, fingerprint FROM runs").fetchall()
+    except (StoreError, duckdb.Error, ValueError):
+        return None
+    return {(sweep, run): fingerprint for sweep, run, fingerprint in rows} | {ASIDE: aside}
+
+
+def _prune(layout: Layout) -> None:
+    """Remove all but the newest versions; a reader that has one open keeps it until it closes the file."""
+    names = [name for name in os.listdir(layout.analytics) if _NAME.fullmatch(name)]
+    for name in sorted(names, key=lambda name: int(_NAME.fullmatch(name)[1]))[:-KEEP]:
+        (layout.analytics / name).unlink(missing_ok=True)

@@ -1,0 +1,338 @@
+"""From run folders into the tables of an open database. What cannot be read becomes a row of `warnings`."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow
+
+from rpg.store.files import StoreError, read_json_object
+from rpg.store.layout import Layout
+from rpg.store.run import EVAL_COLUMNS, RunFolder
+from rpg.store.schema import KEYS, TABLES, VERSION, create_views, quote
+
+Rows = list[dict[str, Any]]
+
+
+class Source(NamedTuple):
+    """A run's files as they were when looked at: equal fingerprints mean nothing has to be read again."""
+
+    folder: RunFolder
+    state: str
+    fingerprint: str
+
+
+def look(layout: Layout) -> list[Source]:
+    """Every run with its state and fingerprint, without opening its files."""
+    return [_source(folder) for sweep in layout.sweeps() for folder in layout.run_folders(sweep)]
+
+
+def _source(folder: RunFolder) -> Source:
+    # The lease is left out: it changes with every heartbeat and says nothing beyond the state.
+    seen = []
+    if folder.path.is_dir():
+        for entry in os.scandir(folder.path):
+            if entry.name.endswith((".json", ".jsonl")) and entry.name != "lease.json":
+                seen.append(_mark(entry.name, entry))
+        evals = folder.path / "evals"
+        for benchmark in folder.benchmarks():
+            for entry in os.scandir(evals / benchmark):
+                if entry.name.endswith(".parquet") and not entry.name.startswith("."):
+                    seen.append(_mark(f"{benchmark}/{entry.name}", entry))
+    state = folder.state()
+    return Source(folder, state, f"{state} {hash_text(sorted(seen))}")
+
+
+def _mark(name: str, entry: os.DirEntry | Path) -> str:
+    stat = entry.stat()
+    return f"{name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
+
+
+def hash_text(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def look_aside(layout: Layout) -> str:
+    """A fingerprint of the files that belong to no run: sweep files and audits."""
+    paths = [*layout.runs.glob("*/sweep.json"), *layout.audits.glob("*.json")]
+    return hash_text(sorted(_mark(str(path), path) for path in paths))
+
+
+def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source], aside: str) -> None:
+    """Replace what `db` holds about these runs by what their folders hold now; sweeps and audits anew."""
+    forget(db, [(source.folder.sweep, source.folder.name) for source in sources])
+    warnings: Rows = []
+    _runs(db, sources, warnings)
+    _metrics(db, sources, warnings)
+    _samples(db, sources, warnings)
+    _evals(db)
+    _sweeps_and_audits(db, layout, warnings)
+    _insert(db, "warnings", warnings)
+    measurements = db.execute("SELECT * FROM metrics LIMIT 0").description
+    db.execute(create_views(len(measurements) > len(KEYS)))
+    db.execute("DELETE FROM meta")
+    db.execute("INSERT INTO meta VALUES (?, ?, ?)", [VERSION, time.time(), aside])
+
+
+def forget(db: duckdb.DuckDBPyConnection, keys: list[tuple[str, str]]) -> None:
+    """Delete all rows of these runs, (sweep, run) each; they stay in the temporary table `changed`."""
+    _temporary(db, "changed", [{"sweep": sweep, "run": run} for sweep, run in keys], ("sweep", "run"))
+    for table in ("runs", "metrics", "samples", "evals", "warnings"):
+        db.execute(f"DELETE FROM {table} t USING changed c WHERE t.sweep = c.sweep AND t.run = c.run")
+
+
+def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
+    rows = []
+    for folder, state, fingerprint in sources:
+        row = {"sweep": folder.sweep, "run": folder.name, "state": state, "fingerprint": fingerprint}
+        try:
+            if folder.path.is_dir():
+                row |= _manifest(folder.read_manifest())
+            row["benchmarks"] = row.get("benchmarks") or folder.benchmarks()
+            failed, done = folder.read_failed() or {}, folder.read_done() or {}
+            row |= {"error": _text(failed.get("error")), "log": _text(failed.get("log"))}
+            row |= {"finished": _number(done.get("finished")), "seconds": _number(done.get("seconds"))}
+        except StoreError as error:
+            warnings.append({"sweep": folder.sweep, "run": folder.name, "message": str(error)})
+        rows.append(row)
+    _insert(db, "runs", rows)
+
+
+def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
+    row = {name: _text(manifest.get(name)) for name in ("run_id", "variant", "algorithm", "git_revision")}
+    row["display_name"] = _text(manifest.get("display_name")) or row["algorithm"]
+    row |= {name: _integer(manifest.get(name)) for name in ("seed", "steps")}
+    row |= {name: json.dumps(manifest.get(name)) for name in ("axes", "versions", "machine", "spec")}
+    row["created"] = _number(manifest.get("created"))
+    row["benchmarks"] = _names(manifest.get("benchmarks"))
+    return row
+
+
+def _metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
+    # Attempts ascend within a run and rows keep the files' order: the last row of a step is the valid one.
+    files = [
+        {"filename": str(folder.metrics_path(attempt)), "attempt": attempt, **_key(folder)}
+        for folder, _, _ in sources
+        for attempt in folder.attempts()
+    ]
+    if not files:
+        return
+    _temporary(db, "files", files, ("filename", "sweep", "run", "attempt"))
+    files, names = _measurements(db, files, warnings)
+    if not files:
+        return
+    kinds = {"step": "JSON", "optimizer_step": "BIGINT", "time": "DOUBLE"} | dict.fromkeys(names, "DOUBLE")
+    columns = ", ".join(f"'{_sql_text(name)}': '{kind}'" for name, kind in kinds.items())
+    db.execute(
+        f"""CREATE OR REPLACE TEMP TABLE raw AS SELECT * REPLACE (
+              CASE WHEN regexp_full_match(step::VARCHAR, '[0-9]+') THEN try_cast(step AS BIGINT) END AS step)
+            FROM read_json(?, format='newline_delimited', columns={{{columns}}}, ignore_errors=true,
+                           filename=true, hive_partitioning=false)""",
+        [_patterns(files)],
+    )
+    known = {column[0] for column in db.execute("SELECT * FROM metrics LIMIT 0").description}
+    for name in names:
+        if name not in known:
+            db.execute(f"ALTER TABLE metrics ADD COLUMN {quote(name)} DOUBLE")
+    values = "".join(f", raw.{quote(name)}" for name in names)
+    db.execute(
+        f"""INSERT INTO metrics BY NAME
+            SELECT f.sweep, f.run, f.attempt, raw.step, raw.optimizer_step, raw.time{values}
+            FROM raw JOIN files f USING (filename)
+            WHERE raw.rowid IN (SELECT max(raw.rowid) FROM raw JOIN files f USING (filename)
+                                WHERE raw.step IS NOT NULL GROUP BY f.sweep, f.run, raw.step)
+            ORDER BY raw.rowid"""
+    )
+    bad = db.execute(
+        """SELECT f.sweep, f.run, f.attempt, count(*) FROM raw JOIN files f USING (filename)
+           WHERE raw.step IS NULL GROUP BY ALL ORDER BY ALL"""
+    ).fetchall()
+    for sweep, run, attempt, count in bad:
+        message = (
+            f"{sweep}/{run}/metrics-{attempt}.jsonl: {count} unreadable line{'s' * (count > 1)} left out"
+        )
+        warnings.append({"sweep": sweep, "run": run, "message": message})
+    db.execute("DROP TABLE raw")
+    db.execute(
+        """UPDATE runs SET step = m.step, attempts = m.attempts
+           FROM (SELECT sweep, run, max(step) AS step, count(DISTINCT attempt) AS attempts
+                 FROM metrics JOIN changed USING (sweep, run) GROUP BY ALL) m
+           WHERE runs.sweep = m.sweep AND runs.run = m.run"""
+    )
+
+
+def _measurements(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) -> tuple[Rows, list[str]]:
+    """The files that can be opened, and the names of all measurements in them.
+
+    Columns ignore case, so of `A` and `a` only the first is kept.
+    """
+    found: set[str] = set()
+
+    def scan(part: Rows) -> None:
+        rows = db.execute(
+            """SELECT DISTINCT unnest(json_keys(json)) FROM read_json_objects(?, format='newline_delimited',
+               ignore_errors=true, hive_partitioning=false)""",
+            [_patterns(part)],
+        )
+        found.update(name for (name,) in rows.fetchall())
+
+    files = _each_readable(files, scan, warnings)
+    known = {
+        column[0].lower(): column[0] for column in db.execute("SELECT * FROM metrics LIMIT 0").description
+    }
+    names = []
+    for name in sorted(found):
+        if not name or name.lower() in {*KEYS, "filename"}:
+            continue
+        kept = known.setdefault(name.lower(), name)
+        if kept == name:
+            names.append(name)
+        else:
+            message = f"metric {name!r} left out: it differs from {kept!r} only in case"
+            warnings.append({"sweep": None, "run": None, "message": message})
+    return files, names
+
+
+def _each_readable(files: Rows, read: Callable[[Rows], None], warnings: Rows) -> Rows:
+    """Call `read` on all files at once, or, when it fails, on halves: the files that could be read.
+
+    One statement over thousands of files is a hundred times faster than one statement per file.
+    """
+    try:
+        read(files)
+        return files
+    except duckdb.Error as error:
+        if len(files) > 1:
+            half = len(files) // 2
+            return _each_readable(files[:half], read, warnings) + _each_readable(files[half:], read, warnings)
+        file = files[0]
+        message = f"{file['filename']} left out: {str(error).splitlines()[0]}"
+        warnings.append({"sweep": file["sweep"], "run": file["run"], "message": message})
+        return []
+
+
+def _samples(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
+    files = [
+        {"filename": str(folder.eval_path(name, step)), "benchmark": name, "step": step, **_key(folder)}
+        for folder, _, _ in sources
+        for name in folder.benchmarks()
+        for step in folder.eval_steps(name)
+    ]
+    if not files:
+        return
+    _temporary(db, "files", files, ("filename", "sweep", "run", "benchmark", "step"))
+    columns = [name for name in TABLES["samples"] if name in EVAL_COLUMNS]
+    sql = f"""INSERT INTO samples BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, {", ".join(columns)}
+              FROM read_parquet(?, filename=true, hive_partitioning=false) p JOIN files f USING (filename)"""
+
+    _each_readable(files, lambda part: db.execute(sql, [_patterns(part)]), warnings)
+
+
+def _evals(db: duckdb.DuckDBPyConnection) -> None:
+    """Summaries of the evaluations of the changed runs; formulas in docs/statistics.md."""
+    db.execute(
+        """INSERT INTO evals BY NAME
+        WITH s AS (SELECT samples.* FROM samples JOIN changed USING (sweep, run)),
+        answers AS (SELECT sweep, run, benchmark, step, problem_id, extracted, count(*) AS votes,
+                           avg(correct::INTEGER) AS right_share
+                    FROM s WHERE extracted IS NOT NULL GROUP BY ALL),
+        tops AS (SELECT *, max(votes) OVER (PARTITION BY sweep, run, benchmark, step, problem_id) AS top
+                 FROM answers),
+        majority AS (SELECT sweep, run, benchmark, step, problem_id, avg(right_share) AS majority
+                     FROM tops WHERE votes = top GROUP BY ALL),
+        p AS (SELECT sweep, run, benchmark, step, problem_id, count(*) AS n, sum(correct::INTEGER) AS c,
+                     sum(tokens) AS tokens, sum(truncated::INTEGER) AS truncated
+              FROM s GROUP BY ALL),
+        k AS (SELECT *, min(n) OVER (PARTITION BY sweep, run, benchmark, step) AS k FROM p)
+        SELECT sweep, run, benchmark, step, count(*) AS problems, any_value(k) AS k, avg(c / n) AS accuracy,
+               stddev_samp(c / n) / sqrt(count(*)) AS standard_error,
+               avg(1 - list_aggregate(list_transform(range(k), lambda i: greatest(n - c - i, 0) / (n - i)),
+                                      'product')) AS pass_at_k,
+               avg(coalesce(majority, 0)) AS maj_at_k, sum(tokens) / sum(n) AS tokens,
+               sum(truncated) / sum(n) AS truncated
+        FROM k LEFT JOIN majority USING (sweep, run, benchmark, step, problem_id)
+        GROUP BY sweep, run, benchmark, step ORDER BY sweep, run, benchmark, step"""
+    )
+
+
+def _sweeps_and_audits(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> None:
+    db.execute("DELETE FROM sweeps; DELETE FROM audits; DELETE FROM warnings WHERE run IS NULL")
+    sweeps: Rows = []
+    for name in layout.sweeps():
+        row: dict[str, Any] = {"sweep": name, "runs": len(layout.run_folders(name)), "benchmarks": []}
+        try:
+            sweep = layout.read_sweep(name)
+            row |= {"created": _number(sweep.get("created")), "baseline": _text(sweep.get("baseline"))}
+            row |= {"source": _text(sweep.get("source")), "benchmarks": _names(sweep.get("benchmarks"))}
+        except StoreError as error:
+            warnings.append({"sweep": name, "run": None, "message": str(error)})
+        sweeps.append(row)
+    _insert(db, "sweeps", sweeps)
+    audits: Rows = []
+    for path in sorted(layout.audits.glob("[!.]*.json")):
+        try:
+            audits.append({"name": path.stem, "report": json.dumps(read_json_object(path), allow_nan=True)})
+        except StoreError as error:
+            warnings.append({"sweep": None, "run": None, "message": str(error)})
+    _insert(db, "audits", audits)
+
+
+_ARROW = {
+    "VARCHAR": pyarrow.string(),
+    "JSON": pyarrow.string(),
+    "VARCHAR[]": pyarrow.list_(pyarrow.string()),
+    "INTEGER": pyarrow.int32(),
+    "BIGINT": pyarrow.int64(),
+    "DOUBLE": pyarrow.float64(),
+}
+
+
+def _insert(db: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> None:
+    """Append rows, missing keys as null; through Arrow, since parameters cost a millisecond a row."""
+    if rows:
+        schema = pyarrow.schema([(name, _ARROW[kind]) for name, (kind, _) in TABLES[table].items()])
+        db.register("incoming", pyarrow.Table.from_pylist(rows, schema))
+        db.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
+        db.unregister("incoming")
+
+
+def _temporary(db: duckdb.DuckDBPyConnection, table: str, rows: Rows, columns: tuple[str, ...]) -> None:
+    data = {name: [row[name] for row in rows] for name in columns}
+    kinds = [(name, pyarrow.int64() if name in ("attempt", "step") else pyarrow.string()) for name in columns]
+    db.register("incoming", pyarrow.table(data, pyarrow.schema(kinds)))
+    db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM incoming")
+    db.unregister("incoming")
+
+
+def _key(folder: RunFolder) -> dict[str, str]:
+    return {"sweep": folder.sweep, "run": folder.name}
+
+
+def _patterns(files: Rows) -> list[str]:
+    """The files' names, escaped so that DuckDB takes no character in them for a pattern."""
+    return [file["filename"].replace("[", "[[]").replace("*", "[*]").replace("?", "[?]") for file in files]
+
+
+def _sql_text(text: str) -> str:
+    return text.replace("'", "''")
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _names(value: Any) -> list[str]:
+    return [str(name) for name in value] if isinstance(value, list) else []
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) and abs(value) < 2**63 else None

@@ -1,0 +1,263 @@
+"""Questions to the results database, answered as pandas frames. Values are bound, never pasted into SQL."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import pandas
+
+from rpg.stats import t_quantile
+from rpg.store.schema import KEYS, quote
+
+POINTS = 200  # points per curve: more cannot be told apart on a screen and make pages slow
+
+# What can stand on the x axis, as an SQL expression over `metrics m` (`w`: over the steps of one run, in
+# order).
+AXES = {
+    "step": "m.step",
+    "optimizer_step": "m.optimizer_step",
+    "tokens": "m.tokens",
+    "hours": "sum(m.seconds_step) OVER w / 3600",
+}
+
+
+CURVE = (
+    "metric",
+    "sweep",
+    "variant",
+    "x",
+    "step",
+    "mean",
+    "low",
+    "high",
+    "lowest",
+    "highest",
+    "seeds",
+    "width",
+)
+
+
+class Series(NamedTuple):
+    """What one curve shows: a variant of a sweep, over its seeds."""
+
+    sweep: str
+    variant: str
+
+
+def frame(db: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] = ()) -> pandas.DataFrame:
+    return db.execute(sql, list(parameters)).df()
+
+
+def sweeps(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
+    """One row per sweep, newest first, with the number of its runs in each state."""
+    states = ("done", "running", "failed", "interrupted", "pending")
+    counts = ", ".join(f"count(r.run) FILTER (r.state = '{state}')::INTEGER AS {state}" for state in states)
+    return frame(
+        db,
+        f"""SELECT s.sweep, s.baseline, s.benchmarks, s.created, s.runs, {counts},
+                   count(DISTINCT r.variant)::INTEGER AS variants
+            FROM sweeps s LEFT JOIN runs r USING (sweep)
+            GROUP BY ALL ORDER BY s.created DESC NULLS LAST, s.sweep""",
+    )
+
+
+def runs(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
+    """The runs of a sweep without their settings, by variant and seed."""
+    return frame(
+        db,
+        """SELECT sweep, run, variant, algorithm, display_name, seed, state, error, log, step, steps,
+        benchmarks,
+                  created, finished, seconds, attempts
+           FROM runs WHERE sweep = ? ORDER BY variant, seed, run""",
+        [sweep],
+    )
+
+
+def run(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> dict[str, Any] | None:
+    """All columns of one run, or None."""
+    found = frame(db, "SELECT * FROM runs WHERE sweep = ? AND run = ?", [sweep, name])
+    return None if found.empty else found.iloc[0].to_dict()
+
+
+def warnings(db: duckdb.DuckDBPyConnection) -> list[str]:
+    """What could not be read, one line each."""
+    return [
+        line for (line,) in db.execute("SELECT message FROM warnings ORDER BY sweep, run, message").fetchall()
+    ]
+
+
+def metric_names(db: duckdb.DuckDBPyConnection) -> list[str]:
+    """Measurements in the database, in the order of their columns."""
+    return [name for name, *_ in db.execute("DESCRIBE metrics").fetchall() if name not in KEYS]
+
+
+def variants(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> pandas.DataFrame:
+    """Variants of these sweeps: sweep, variant, algorithm behind it, its display_name, number of seeds."""
+    return frame(
+        db,
+        """SELECT sweep, variant, any_value(algorithm) AS algorithm, any_value(display_name) AS display_name,
+                  count(*)::INTEGER AS seeds
+           FROM runs WHERE list_contains(?, sweep) AND variant IS NOT NULL GROUP BY ALL ORDER BY sweep,
+           variant""",
+        [list(names)],
+    )
+
+
+def benchmarks(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[str]:
+    """Benchmarks that runs of these sweeps were evaluated on, in the order in which the sweeps name them."""
+    rows = db.execute(
+        """WITH listed AS (SELECT unnest(benchmarks) AS benchmark, generate_subscripts(benchmarks, 1) AS place
+                           FROM runs WHERE list_contains($1, sweep))
+           SELECT e.benchmark FROM evals e LEFT JOIN listed l USING (benchmark)
+           WHERE list_contains($1, e.sweep) GROUP BY ALL ORDER BY min(l.place) NULLS LAST, e.benchmark""",
+        [list(names)],
+    )
+    return [name for (name,) in rows.fetchall()]
+
+
+def metric_curves(
+    db: duckdb.DuckDBPyConnection,
+    series: Sequence[Series],
+    metrics: Sequence[str],
+    x: str = "step",
+    points: int | None = POINTS,
+) -> pandas.DataFrame:
+    """Curves of metrics: mean and 95 % t interval over seeds.
+
+    Columns: metric, sweep, variant, x, step, mean, low, high, seeds, width. Runs longer than `points` steps
+    are averaged over `width` neighbouring steps first; None keeps every step. Where a seed's value is not
+    finite the mean is null. Raises KeyError for an unknown metric or axis.
+    """
+    known = set(metric_names(db))
+    for name in metrics:
+        if name not in known:
+            raise KeyError(f"unknown metric {name!r}")
+    if not metrics or not series:
+        return pandas.DataFrame(
+            columns=["metric", "sweep", "variant", "x", "step", "mean", "low", "high", "seeds"]
+        )
+    needed = {"tokens": "tokens", "hours": "seconds_step"}.get(x)
+    axis = AXES[x] if needed is None or needed in known else "NULL"
+    _choose(db, series)
+    columns = ", ".join(quote(name) for name in metrics)
+    found = frame(
+        db,
+        f"""WITH base AS (
+              SELECT m.sweep, m.run, r.variant, m.step, ({axis})::DOUBLE AS "x axis", {columns}
+              FROM metrics m JOIN runs r USING (sweep, run) JOIN chosen USING (sweep, variant)
+              WINDOW w AS (PARTITION BY m.sweep, m.run ORDER BY m.step)),
+            wide AS (SELECT greatest(1, ceil(max(step) / $1::DOUBLE))::BIGINT AS width FROM base),
+            long AS (UNPIVOT base ON {columns} INTO NAME metric VALUE value),
+            thin AS (
+              SELECT metric, sweep, variant, run, width, (step - 1) // width AS bin,
+                     avg(step) AS step, avg("x axis") AS x,
+                     CASE WHEN bool_and(isfinite(value)) THEN avg(value) FILTER (isfinite(value)) END AS value
+              FROM long, wide GROUP BY metric, sweep, variant, run, width, bin)
+            SELECT metric, sweep, variant, avg(x) AS x, avg(step) AS step,
+                   CASE WHEN count(value) = count(*) THEN avg(value) END AS mean,
+                   stddev_samp(value) AS spread, min(value) AS lowest, max(value) AS highest,
+                   count(*)::INTEGER AS seeds, any_value(width) AS width
+            FROM thin GROUP BY metric, sweep, variant, bin ORDER BY metric, sweep, variant, bin""",
+        [points or 10**9],
+    )
+    return _with_interval(found)
+
+
+def score_curves(
+    db: duckdb.DuckDBPyConnection, series: Sequence[Series], names: Sequence[str], x: str = "step"
+) -> pandas.DataFrame:
+    """Accuracy (mean@k) against training: mean and 95 % t interval over seeds.
+
+    `names`: benchmarks, among them `mean` for the mean over a run's benchmarks. Columns: benchmark, sweep,
+    variant, x, step, mean, low, high, seeds.
+    """
+    known = set(metric_names(db))
+    needed = {"tokens": "tokens", "hours": "seconds_step"}.get(x)
+    axis = AXES[x] if needed is None or needed in known else "NULL"
+    _choose(db, series)
+    found = frame(
+        db,
+        f"""WITH axis AS (
+              SELECT m.sweep, m.run, m.step, ({axis})::DOUBLE AS x
+              FROM metrics m JOIN runs r USING (sweep, run) JOIN chosen USING (sweep, variant)
+              WINDOW w AS (PARTITION BY m.sweep, m.run ORDER BY m.step))
+            SELECT s.benchmark, s.sweep, s.variant, s.step,
+                   avg(CASE WHEN s.step = 0 THEN 0 ELSE a.x END) AS x,
+                   avg(s.accuracy) AS mean, stddev_samp(s.accuracy) AS spread,
+                   min(s.accuracy) AS lowest, max(s.accuracy) AS highest, count(*)::INTEGER AS seeds
+            FROM scores s JOIN chosen USING (sweep, variant) LEFT JOIN axis a USING (sweep, run, step)
+            WHERE list_contains(?, s.benchmark)
+            GROUP BY s.benchmark, s.sweep, s.variant, s.step
+            ORDER BY s.benchmark, s.sweep, s.variant, s.step""",
+        [list(names)],
+    )
+    return _with_interval(found)
+
+
+def scores(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
+    """Every evaluation of a sweep, `mean` included: run, variant, seed, benchmark, step and the scores."""
+    return frame(
+        db,
+        """SELECT run, variant, seed, benchmark, step, accuracy, pass_at_k, maj_at_k FROM scores
+           WHERE sweep = ? AND variant IS NOT NULL ORDER BY variant, seed, run, benchmark, step""",
+        [sweep],
+    )
+
+
+def problem_scores(
+    db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: Sequence[tuple[str, int]]
+) -> pandas.DataFrame:
+    """Per problem of these (run, step): run, step, benchmark, problem_id, accuracy, samples."""
+    wanted = pandas.DataFrame(
+        {"run": [run for run, _ in checkpoints], "step": [step for _, step in checkpoints]}
+    )
+    wanted = wanted.astype({"run": "object", "step": "int64"})
+    db.register("wanted", wanted)
+    try:
+        return frame(
+            db,
+            """SELECT s.run, s.step, s.benchmark, s.problem_id, avg(s.correct::INTEGER) AS accuracy,
+                      count(*)::INTEGER AS samples
+               FROM samples s JOIN wanted w ON (s.run, s.step) = (w.run, w.step)
+               WHERE s.sweep = ? GROUP BY ALL ORDER BY ALL""",
+            [sweep],
+        )
+    finally:
+        db.unregister("wanted")
+
+
+def run_metrics(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> pandas.DataFrame:
+    """Every measurement of one run, by step."""
+    return frame(db, "SELECT * FROM metrics WHERE sweep = ? AND run = ? ORDER BY step", [sweep, name])
+
+
+def run_evals(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> pandas.DataFrame:
+    """Every evaluation of one run."""
+    return frame(
+        db, "SELECT * FROM evals WHERE sweep = ? AND run = ? ORDER BY benchmark, step", [sweep, name]
+    )
+
+
+def audits(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Audit reports: name to JSON."""
+    return dict(db.execute("SELECT name, report FROM audits ORDER BY name").fetchall())
+
+
+def _choose(db: duckdb.DuckDBPyConnection, series: Sequence[Series]) -> None:
+    data = pandas.DataFrame(list(series), columns=["sweep", "variant"], dtype="object")
+    db.register("chosen_series", data)
+    db.execute(
+        "CREATE OR REPLACE TEMP TABLE chosen AS "
+        "SELECT sweep::VARCHAR AS sweep, variant::VARCHAR AS variant FROM chosen_series"
+    )
+    db.unregister("chosen_series")
+
+
+def _with_interval(found: pandas.DataFrame) -> pandas.DataFrame:
+    """Replace `spread` by the bounds of Student's interval over seeds (null for one seed)."""
+    half = t_quantile(found["seeds"] - 1) * found.pop("spread") / np.sqrt(found["seeds"])
+    place = found.columns.get_loc("mean") + 1
+    found.insert(place, "low", found["mean"] - half)
+    found.insert(place + 1, "high", found["mean"] + half)
+    return found

@@ -1,0 +1,219 @@
+"""Tables and views of the results database, with the meaning of every column.
+
+docs/database.md is checked against this file by a test.
+"""
+
+VERSION = 1  # raise it when a table changes: databases of another version are rebuilt from the run folders
+
+TABLES: dict[str, dict[str, tuple[str, str]]] = {
+    "meta": {
+        "schema_version": ("INTEGER", "version of these tables"),
+        "built": ("DOUBLE", "when this version was built (unix seconds)"),
+        "fingerprint": ("VARCHAR", "what the sweep files and audits looked like when read"),
+    },
+    "sweeps": {
+        "sweep": ("VARCHAR", "name of the sweep, its folder under runs/"),
+        "created": ("DOUBLE", "when it was begun (unix seconds)"),
+        "baseline": ("VARCHAR", "variant that the others are compared with, or null"),
+        "source": ("VARCHAR", "the sweep's YAML"),
+        "benchmarks": ("VARCHAR[]", "benchmarks its checkpoints are evaluated on"),
+        "runs": ("INTEGER", "runs it consists of, begun or not"),
+    },
+    "runs": {
+        "sweep": ("VARCHAR", "sweep of the run"),
+        "run": ("VARCHAR", "folder name of the run; (sweep, run) identifies it everywhere"),
+        "run_id": ("VARCHAR", "hash of its resolved settings and data"),
+        "variant": ("VARCHAR", "what is compared: the settings without the seed; null until the run began"),
+        "algorithm": ("VARCHAR", "catalogue name of the algorithm"),
+        "display_name": ("VARCHAR", "the algorithm's name as papers write it"),
+        "seed": ("BIGINT", "seed; the same seed of two variants has the same data order and warm start"),
+        "axes": ("JSON", "the sweep's axes and this run's values"),
+        "state": ("VARCHAR", "pending, running, done, failed or interrupted, when the database was built"),
+        "error": ("VARCHAR", "one line, when it failed"),
+        "log": ("VARCHAR", "log file of the failure"),
+        "steps": ("BIGINT", "training steps it shall have"),
+        "step": ("BIGINT", "last step in its metrics"),
+        "benchmarks": ("VARCHAR[]", "benchmarks of the run"),
+        "created": ("DOUBLE", "when the manifest was written (unix seconds)"),
+        "finished": ("DOUBLE", "when it was done (unix seconds)"),
+        "seconds": ("DOUBLE", "seconds of work until done, all attempts together"),
+        "attempts": ("INTEGER", "attempts that wrote metrics"),
+        "git_revision": ("VARCHAR", "revision of the code"),
+        "versions": ("JSON", "versions of the libraries"),
+        "machine": ("JSON", "the machine"),
+        "spec": ("JSON", "the resolved settings"),
+        "fingerprint": ("VARCHAR", "what the run's files looked like when read (names, sizes, times)"),
+    },
+    "metrics": {
+        "sweep": ("VARCHAR", "sweep of the run"),
+        "run": ("VARCHAR", "run"),
+        "attempt": ("INTEGER", "attempt that wrote this step (the highest one that did)"),
+        "step": ("BIGINT", "training step: one rollout and its updates"),
+        "optimizer_step": ("BIGINT", "optimizer steps taken so far"),
+        "time": ("DOUBLE", "when the step ended (unix seconds)"),
+    },
+    "samples": {
+        "sweep": ("VARCHAR", "sweep of the run"),
+        "run": ("VARCHAR", "run"),
+        "benchmark": ("VARCHAR", "benchmark"),
+        "step": ("BIGINT", "training step of the checkpoint"),
+        "problem_id": ("VARCHAR", "problem"),
+        "sample": ("INTEGER", "number of the sample, from 0"),
+        "correct": ("BOOLEAN", "whether the verifier accepted the answer"),
+        "extracted": ("VARCHAR", "answer found in the response, null when there was none"),
+        "reason": ("VARCHAR", "why the verifier decided so"),
+        "tokens": ("INTEGER", "tokens of the response"),
+        "truncated": ("BOOLEAN", "whether the response hit the length limit"),
+    },
+    "evals": {
+        "sweep": ("VARCHAR", "sweep of the run"),
+        "run": ("VARCHAR", "run"),
+        "benchmark": ("VARCHAR", "benchmark"),
+        "step": ("BIGINT", "training step of the checkpoint"),
+        "problems": ("INTEGER", "problems that were evaluated"),
+        "k": ("INTEGER", "samples per problem (the smallest number)"),
+        "accuracy": ("DOUBLE", "mean@k: mean over problems of the share of correct samples"),
+        "standard_error": ("DOUBLE", "of mean@k over problems (samples of a problem are not independent)"),
+        "pass_at_k": ("DOUBLE", "chance that one of k samples is right, unbiased, mean over problems"),
+        "maj_at_k": ("DOUBLE", "share of problems whose most frequent answer is right, ties shared"),
+        "tokens": ("DOUBLE", "mean tokens per response"),
+        "truncated": ("DOUBLE", "share of responses that hit the length limit"),
+    },
+    "audits": {
+        "name": ("VARCHAR", "file name without .json under audits/"),
+        "report": ("JSON", "the audit's report"),
+    },
+    "warnings": {
+        "sweep": ("VARCHAR", "sweep"),
+        "run": ("VARCHAR", "run, or null"),
+        "message": ("VARCHAR", "what could not be read, in one line"),
+    },
+}
+KEYS = tuple(TABLES["metrics"])  # columns of `metrics` that are not measurements
+
+# Measurements become DOUBLE columns of `metrics` as they appear in the files. Those that trainers write:
+METRICS: dict[str, str] = {
+    "reward": "mean reward of the rollout, penalties included",
+    "accuracy": "share of the rollout's responses that are right",
+    "entropy": "mean entropy of the policy's next-token distribution, nats",
+    "loss": "policy loss, mean over the step's updates",
+    "kl_old_to_policy": "KL(old || policy), nats per token: how far the updates have moved",
+    "kl_policy_to_old": "KL(policy || old), nats per token",
+    "kl_ref_to_policy": "KL(reference || policy), nats per token",
+    "kl_policy_to_ref": "KL(policy || reference), nats per token",
+    "ratio_mean": "mean importance ratio policy / old",
+    "ratio_max": "largest importance ratio",
+    "ess": "effective sample size of the ratios, as a fraction",
+    "clip_fraction": "share of tokens (or sequences) whose gradient was clipped away",
+    "clip_fraction_upper": "share clipped at the upper bound",
+    "clip_fraction_lower": "share clipped at the lower bound",
+    "clip_fraction_dual": "share clipped by the dual clip c",
+    "grad_norm": "gradient norm before clipping, mean over the step's updates",
+    "grad_norm_max": "largest gradient norm of the step",
+    "response_length": "mean response length in tokens",
+    "truncation_rate": "share of responses cut at the length limit",
+    "learning_rate": "learning rate",
+    "groups_sampled": "prompt groups sampled, refills included",
+    "groups_kept": "prompt groups trained on",
+    "tokens": "response tokens sampled so far",
+    "tokens_per_second": "response tokens per second of the step",
+    "seconds_rollout": "seconds spent sampling",
+    "seconds_reward": "seconds spent grading",
+    "seconds_log_prob": "seconds spent on log-probabilities of old and reference",
+    "seconds_update": "seconds spent on updates",
+    "seconds_step": "seconds of the whole step",
+    "reference_age": "optimizer steps since the reference was renewed",
+}
+
+VIEWS: dict[str, tuple[str, str]] = {
+    "curves": (
+        "`metrics` in long form: one row per run, step and metric, with variant and seed",
+        """SELECT r.variant, r.seed, u.* FROM
+           (UNPIVOT metrics ON COLUMNS(* EXCLUDE ({keys})) INTO NAME metric VALUE value) u
+           JOIN runs r USING (sweep, run)""",
+    ),
+    "problems": (
+        "per problem of each evaluation: samples, correct ones, and their share",
+        """SELECT sweep, run, benchmark, step, problem_id, count(*)::INTEGER AS samples,
+                  sum(correct::INTEGER)::INTEGER AS correct, avg(correct::INTEGER) AS accuracy
+           FROM samples GROUP BY ALL""",
+    ),
+    "scores": (
+        "`evals` with variant and seed, and a benchmark `mean`: the mean over the run's benchmarks, at steps "
+        "that have them all",
+        """SELECT r.variant, r.seed, e.sweep, e.run, e.benchmark, e.step, e.accuracy, e.pass_at_k, e.maj_at_k
+           FROM evals e JOIN runs r USING (sweep, run)
+           UNION ALL
+           SELECT any_value(r.variant), any_value(r.seed), e.sweep, e.run, 'mean', e.step, avg(e.accuracy),
+                  avg(e.pass_at_k), avg(e.maj_at_k)
+           FROM evals e JOIN runs r USING (sweep, run)
+           WHERE list_contains(r.benchmarks, e.benchmark)
+           GROUP BY e.sweep, e.run, e.step
+           HAVING count(*) = any_value(len(r.benchmarks))""",
+    ),
+    "last_best": (
+        "per run and benchmark (and `mean`): first, last and best accuracy and their steps; best is the "
+        "maximum over checkpoints, hence optimistic",
+        """SELECT sweep, run, variant, seed, benchmark,
+                  min(step) AS first_step, arg_min(accuracy, step) AS first,
+                  max(step) AS last_step, arg_max(accuracy, step) AS last,
+                  min_by(step, (-accuracy, step)) AS best_step, max(accuracy) AS best
+           FROM scores GROUP BY sweep, run, variant, seed, benchmark""",
+    ),
+    "paired": (
+        "per problem, at the last step both have: accuracy of a variant and of the sweep's baseline with the "
+        "same seed, and their difference",
+        """WITH both_have AS (
+             SELECT v.sweep, v.run, b.run AS baseline_run, v.variant, b.variant AS baseline, v.seed,
+                    e.benchmark, max(e.step) AS step
+             FROM runs v
+             JOIN sweeps s USING (sweep)
+             JOIN runs b ON (b.sweep, b.variant, b.seed) = (v.sweep, s.baseline, v.seed)
+             JOIN evals e ON (e.sweep, e.run) = (v.sweep, v.run)
+             JOIN evals f ON (f.sweep, f.run, f.benchmark, f.step) = (b.sweep, b.run, e.benchmark, e.step)
+             WHERE v.variant <> s.baseline
+             GROUP BY ALL)
+           SELECT t.sweep, t.variant, t.baseline, t.seed, t.benchmark, t.step, p.problem_id, p.accuracy,
+                  q.accuracy AS baseline_accuracy, p.accuracy - q.accuracy AS difference
+           FROM both_have t
+           JOIN problems p USING (sweep, run, benchmark, step)
+           JOIN problems q ON (q.sweep, q.run, q.benchmark, q.step, q.problem_id)
+                            = (t.sweep, t.baseline_run, t.benchmark, t.step, p.problem_id)""",
+    ),
+}
+
+
+def quote(name: str) -> str:
+    """A name as an SQL identifier, whatever it contains."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def create_tables() -> str:
+    """SQL that creates the empty tables."""
+    return "".join(
+        f"CREATE TABLE {table} ({', '.join(f'{quote(name)} {kind}' for name, (kind, _) in columns.items())});"
+        for table, columns in TABLES.items()
+    )
+
+
+def create_views(measurements: bool) -> str:
+    """SQL that creates the views; without measurement columns there is nothing to unpivot in `curves`."""
+    views = {name: sql.format(keys=", ".join(KEYS)) for name, (_, sql) in VIEWS.items()}
+    if not measurements:
+        columns = ("variant", "seed", *KEYS, "metric", "value")
+        views["curves"] = "SELECT " + ", ".join(f"NULL AS {name}" for name in columns) + " WHERE false"
+    return "".join(f"CREATE OR REPLACE VIEW {name} AS {sql};" for name, sql in views.items())
+
+
+def documentation() -> str:
+    """The tables and views as Markdown, as docs/database.md holds them."""
+    lines = []
+    for table, columns in TABLES.items():
+        lines += [f"### `{table}`", "", "| column | type | meaning |", "|---|---|---|"]
+        lines += [f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in columns.items()]
+        if table == "metrics":
+            lines += [f"| `{name}` | DOUBLE | {meaning} |" for name, meaning in METRICS.items()]
+        lines.append("")
+    lines += ["### Views", "", "| view | rows |", "|---|---|"]
+    lines += [f"| `{name}` | {meaning} |" for name, (meaning, _) in VIEWS.items()]
+    return "\n".join(lines) + "\n"

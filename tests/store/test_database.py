@@ -1,0 +1,458 @@
+"""The database says what the run folders say, whatever they contain and whoever reads or builds meanwhile."""
+
+import math
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from benchmarks.synthetic import Shape, write_run, write_sweep
+from rpg.store import Layout, StoreError
+from rpg.store.database import KEEP, build, connect, current, open_file
+from rpg.store.schema import TABLES, VIEWS, documentation
+
+SMALL = Shape(steps=6, eval_every=3, problems=5, samples=3, benchmarks=("easy", "hard"), metrics=4)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def layout(tmp_path):
+    return write_sweep(tmp_path, "demo", ("grpo", "rpg-urkl"), (0, 1), SMALL)
+
+
+def rows(db, sql, *parameters):
+    return db.execute(sql, parameters).fetchall()
+
+
+def query(layout, sql, *parameters):
+    build(layout)
+    with connect(layout) as db:
+        return rows(db, sql, *parameters)
+
+
+def content(path):
+    """All tables as sorted rows (columns by name, sums in any order), without the time of the build."""
+    with open_file(path) as db:
+        tables = {}
+        for name in TABLES:
+            if name != "meta":
+                names = sorted(column[0] for column in db.execute(f"FROM {name} LIMIT 0").description)
+                columns = ", ".join(f'"{column}"' for column in names)
+                found = rows(db, f"SELECT {columns} FROM {name}")
+                tables[name] = names, sorted(repr([rounded(value) for value in row]) for row in found)
+        return tables
+
+
+def rounded(value):
+    return round(value, 12) if isinstance(value, float) else value
+
+
+def test_counts(layout):
+    assert query(layout, "SELECT count(*) FROM runs WHERE state = 'done'") == [(4,)]
+    assert query(layout, "SELECT count(*) FROM metrics") == [(4 * 6,)]
+    assert query(layout, "SELECT count(*) FROM samples") == [(4 * 2 * 3 * 5 * 3,)]
+    assert query(layout, "SELECT count(*) FROM evals") == [(4 * 2 * 3,)]
+    assert query(layout, "SELECT count(*) FROM curves") == [(4 * 6 * 4,)]
+    assert query(layout, "SELECT count(*) FROM paired") == [(2 * 2 * 5,)]
+    assert query(layout, "SELECT count(*) FROM warnings") == [(0,)]
+
+
+def test_metrics_are_those_that_the_run_folder_reads(layout):
+    run = layout.run("demo", "grpo-seed0")
+    first = run.read_metrics().rows
+    for attempt, steps in ((2, (4, 5)), (10, (5, 6, 7))):
+        for step in steps:
+            run.append_metrics(
+                attempt, {"step": step, "reward": attempt + step / 8, "loss": math.nan, "x": math.inf}
+            )
+    garbage = (
+        b'\xff\xfe\n[1]\nnull\n{"reward": 1}\n{"step": "7"}\n{"step": -1}\n{"step": 1.5}\n{"step": true}\n'
+    )
+    garbage += (
+        b'{"step": 99999999999999999999}\n{"step": 8} {"step": 9}\n\n  \n{"step": 3, "reward": "high"}\n{"st'
+    )
+    with open(run.metrics_path(2), "ab") as handle:
+        handle.write(garbage)
+    expected, warnings = run.read_metrics()
+    assert [row["attempt"] for row in expected] == [1, 1, 2, 2, 10, 10, 10] and first[0] == expected[0]
+    found = query(
+        layout, "SELECT step, attempt, reward, loss, x FROM metrics WHERE run = ? ORDER BY step", run.name
+    )
+    numbers = [
+        (row["step"], row["attempt"], row["reward"], row.get("loss"), row.get("x")) for row in expected
+    ]
+    assert [row[2] for row in numbers][2] == "high" and found[2][2] is None
+    numbers[2] = (3, 2, None, None, None)
+    assert repr(found) == repr(numbers)
+    assert query(layout, "SELECT sweep, run, message FROM warnings") == [("demo", run.name, warnings[0])]
+
+
+def test_evaluations_by_hand(tmp_path):
+    layout = Layout.at(tmp_path)
+    write_run(layout.run("s", "r"), "grpo", 0, 0.3, Shape(2, 5, 1, 1, ("other",), 3), None)
+    run = layout.run("s", "r")
+    shutil.rmtree(run.path / "evals")
+    answers = {  # problem -> [(extracted, correct)]
+        "all-right": [("1", True)] * 4,
+        "majority": [("1", True), ("1", True), ("2", False), (None, False)],
+        "tie": [("1", True), ("2", False), ("1", True), ("2", False)],
+        "minority": [("2", False), ("2", False), ("1", True), (None, False)],
+        "silent": [(None, False)] * 5,
+    }
+    row = {"problem": "?", "answer": "1", "response": "", "reason": "", "tokens": 8, "truncated": False}
+    samples = [
+        row | {"problem_id": problem, "sample": number, "extracted": extracted, "correct": correct}
+        for problem, tries in answers.items()
+        for number, (extracted, correct) in enumerate(tries)
+    ]
+    run.write_eval("b", 1, samples)
+    [(problems, k, accuracy, error, passed, majority)] = query(
+        layout, "SELECT problems, k, accuracy, standard_error, pass_at_k, maj_at_k FROM evals"
+    )
+    shares = [1, 1 / 2, 1 / 2, 1 / 4, 0]
+    mean = sum(shares) / 5
+    assert (problems, k) == (5, 4)
+    assert accuracy == pytest.approx(mean)
+    assert error == pytest.approx(math.sqrt(sum((share - mean) ** 2 for share in shares) / 4 / 5))
+    assert passed == pytest.approx(4 / 5)
+    assert majority == pytest.approx((1 + 1 + 1 / 2 + 0 + 0) / 5)
+
+
+def test_pass_at_k_when_problems_have_unequal_numbers_of_samples(tmp_path):
+    layout = Layout.at(tmp_path)
+    run = layout.run("s", "r")
+    write_run(run, "grpo", 0, 0.3, Shape(2, 5, 1, 1, ("other",), 3), None)
+    shutil.rmtree(run.path / "evals")
+    row = {
+        "problem": "?",
+        "answer": "",
+        "response": "",
+        "reason": "",
+        "tokens": 1,
+        "truncated": False,
+        "extracted": "",
+    }
+    samples = [row | {"problem_id": "a", "sample": number, "correct": number < 2} for number in range(5)]
+    samples += [row | {"problem_id": "b", "sample": number, "correct": False} for number in range(2)]
+    run.write_eval("b", 1, samples)
+    # problem a: 5 samples, 2 right, k = 2: 1 - C(3, 2) / C(5, 2) = 0.7; problem b: 0
+    assert query(layout, "SELECT pass_at_k FROM evals")[0][0] == pytest.approx(0.35)
+
+
+def test_last_best_and_mean_by_hand(layout):
+    scores = {
+        (benchmark, step): accuracy
+        for benchmark, step, accuracy in query(
+            layout, "SELECT benchmark, step, accuracy FROM evals WHERE run = 'rpg-urkl-seed1'"
+        )
+    }
+    mean = {step: (scores["easy", step] + scores["hard", step]) / 2 for step in (0, 3, 6)}
+    best_step = max(mean, key=lambda step: (mean[step], -step))
+    found = query(
+        layout,
+        """SELECT first_step, first, last_step, last, best_step, best FROM last_best
+           WHERE run = 'rpg-urkl-seed1' AND benchmark = 'mean'""",
+    )
+    assert found == [(0, mean[0], 6, mean[6], best_step, mean[best_step])]
+
+
+def test_mean_only_where_all_benchmarks_are_evaluated(layout):
+    layout.run("demo", "grpo-seed0").eval_path("hard", 6).unlink()
+    found = query(
+        layout, "SELECT step FROM scores WHERE run = 'grpo-seed0' AND benchmark = 'mean' ORDER BY step"
+    )
+    assert found == [(0,), (3,)]
+
+
+def test_paired_uses_the_last_step_that_both_have(layout):
+    layout.run("demo", "grpo-seed0").eval_path("hard", 6).unlink()
+    steps = query(layout, "SELECT DISTINCT benchmark, seed, step FROM paired ORDER BY ALL")
+    assert steps == [("easy", 0, 6), ("easy", 1, 6), ("hard", 0, 3), ("hard", 1, 6)]
+    wrong = query(
+        layout,
+        """SELECT d.* FROM paired d
+           JOIN runs r ON (r.sweep, r.variant, r.seed) = (d.sweep, d.variant, d.seed)
+           JOIN runs b ON (b.sweep, b.variant, b.seed) = (d.sweep, d.baseline, d.seed)
+           JOIN samples s ON (s.benchmark, s.step, s.problem_id) = (d.benchmark, d.step, d.problem_id)
+           GROUP BY ALL
+           HAVING avg(s.correct::INT) FILTER (s.run = r.run) <> any_value(d.accuracy)
+               OR avg(s.correct::INT) FILTER (s.run = b.run) <> any_value(d.baseline_accuracy)""",
+    )
+    assert wrong == []
+
+
+def test_a_build_without_changes_makes_nothing(layout):
+    first, second = build(layout), build(layout)
+    assert first.new and first.read == 4
+    assert second == (first.path, 0, 4, 0, False)
+
+
+def test_an_incremental_build_equals_a_full_one(layout, tmp_path):
+    build(layout)
+    changed = layout.run("demo", "grpo-seed1")
+    changed.append_metrics(2, {"step": 7, "reward": 1.0, "a new metric": 2.0})
+    assert build(layout)[1:] == (1, 3, 0, True)
+    write_run(layout.run("demo", "late"), "dapo", 3, 0.3, SMALL, None)
+    assert build(layout)[1:] == (1, 4, 0, True)
+    shutil.rmtree(layout.run("demo", "late").path)
+    assert build(layout)[1:] == (0, 4, 1, True)
+    layout.write_sweep(layout.read_sweep("demo") | {"baseline": "rpg-urkl"})
+    assert build(layout)[1:] == (0, 4, 0, True)
+    layout.audits.mkdir()
+    (layout.audits / "loss.json").write_text('{"bias": 0.25}')
+    incremental = build(layout).path
+    shutil.copytree(layout.home, tmp_path / "copy", copy_function=shutil.copy2)
+    fresh = Layout.at(tmp_path / "copy")
+    shutil.rmtree(fresh.analytics)
+    one, other = content(incremental), content(build(fresh).path)
+    for name in set(TABLES) - {"meta", "runs"}:
+        assert one[name] == other[name], name
+    assert query(layout, "SELECT report->>'$.bias' FROM audits") == [("0.25",)]
+    assert query(layout, "SELECT DISTINCT baseline FROM paired") == [("rpg-urkl",)]
+
+
+def test_states_and_promised_runs(layout):
+    layout.write_sweep(layout.read_sweep("demo") | {"runs": ["grpo-seed0", "not begun"]})
+    failed = layout.run("demo", "grpo-seed1")
+    failed.write_failed("ValueError: the loss is nan", step=3)
+    found = query(layout, "SELECT run, variant, state, error, step, steps, attempts FROM runs ORDER BY run")
+    assert found[:3] == [
+        ("grpo-seed0", "grpo", "done", None, 6, 6, 1),
+        ("grpo-seed1", "grpo", "failed", "ValueError: the loss is nan", 6, 6, 1),
+        ("not begun", None, "pending", None, None, None, None),
+    ]
+    interrupted = layout.run("demo", "rpg-urkl-seed0")
+    interrupted.done_path.unlink()
+    assert query(layout, "SELECT state FROM runs WHERE run = 'rpg-urkl-seed0'") == [("interrupted",)]
+
+
+def test_what_is_corrupt_is_a_warning_and_the_rest_is_there(layout):
+    layout.run("demo", "grpo-seed0").manifest_path.write_text("{")
+    evaluation = layout.run("demo", "grpo-seed1").eval_path("easy", 3)
+    evaluation.write_bytes(evaluation.read_bytes()[:100])
+    metrics = layout.run("demo", "rpg-urkl-seed0").metrics_path(2)
+    metrics.mkdir()
+    (layout.runs / "broken").mkdir()
+    (layout.runs / "broken" / "sweep.json").write_text("[]")
+    found = query(layout, "SELECT sweep, run, message FROM warnings ORDER BY ALL")
+    assert [row[:2] for row in found] == [
+        ("broken", None),
+        ("demo", "grpo-seed0"),
+        ("demo", "grpo-seed1"),
+        ("demo", "rpg-urkl-seed0"),
+    ]
+    for (_, _, message), file in zip(
+        found, ("broken/sweep.json", "manifest.json", "step-000003.parquet", "metrics-2.jsonl"), strict=True
+    ):
+        assert file in message and "\n" not in message
+    assert query(layout, "SELECT count(*) FROM evals") == [(4 * 2 * 3 - 1,)]
+    assert query(layout, "SELECT count(*) FROM metrics") == [(4 * 6,)]
+
+
+def test_a_file_without_the_needed_columns_is_a_warning(layout):
+    import pyarrow
+    import pyarrow.parquet
+
+    path = layout.run("demo", "grpo-seed0").eval_path("easy", 0)
+    pyarrow.parquet.write_table(pyarrow.table({"other": [1]}), path)
+    assert query(layout, "SELECT count(*) FROM warnings") == [(1,)]
+    assert query(layout, "SELECT count(*) FROM evals") == [(4 * 2 * 3 - 1,)]
+
+
+HOSTILE = "Robert'); DROP TABLE runs;--\" <script>alert(1)</script> [x]*? 🙂 beta=0.1"
+
+
+def test_names_are_names_whatever_they_contain(tmp_path):
+    layout = Layout.at(tmp_path / "[h]*ome'")
+    name = HOSTILE.replace("/", "∕")
+    shape = Shape(3, 3, 2, 2, (name,), 3)
+    layout.write_sweep({"name": name, "source": HOSTILE, "baseline": HOSTILE, "created": 1, "runs": [name]})
+    run = layout.run(name, name)
+    write_run(run, HOSTILE, 0, 0.2, shape, HOSTILE)
+    keys = {HOSTILE: 0.5, "a'b\"c": 1.5, "filename": 1, "sweep": 2, "Reward": 7.0, "": 3}
+    run.append_metrics(1, {"step": 4, **keys})
+    found = query(
+        layout,
+        'SELECT m."a\'b""c", r.variant, s.baseline FROM metrics m JOIN runs r USING (sweep, run) '
+        "JOIN sweeps s USING (sweep) WHERE m.run = ? AND m.step = 4",
+        name,
+    )
+    assert found == [(1.5, HOSTILE, HOSTILE)]
+    assert query(layout, "SELECT DISTINCT benchmark FROM samples") == [(name,)]
+    assert query(layout, "SELECT value FROM curves WHERE metric = ?", HOSTILE) == [(0.5,)]
+    assert query(layout, "SELECT message FROM warnings") == [
+        ("metric 'reward' left out: it differs from 'Reward' only in case",)
+    ]
+
+
+def test_a_reader_keeps_its_version_while_others_build_and_prune(layout):
+    first = build(layout).path
+    with open_file(first) as reader:
+        before = rows(reader, "SELECT count(*) FROM metrics")
+        for step in range(10, 10 + KEEP + 2):
+            layout.run("demo", "grpo-seed0").append_metrics(2, {"step": step, "reward": 1.0})
+            assert build(layout).new
+        assert not first.exists()
+        assert len(list(layout.analytics.glob("*.duckdb"))) == KEEP
+        assert rows(reader, "SELECT count(*) FROM metrics") == before
+        assert rows(reader, "SELECT count(*) FROM samples") == [(4 * 2 * 3 * 5 * 3,)]
+
+
+def python(code, *arguments):
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+BUILDER = """
+import sys
+from rpg.store import Layout
+from rpg.store.database import build
+for _ in range(6):
+    build(Layout.at(sys.argv[1]))
+print("built")
+"""
+WRITER = """
+import sys
+from rpg.store import Layout
+run = Layout.at(sys.argv[1]).run("demo", "grpo-seed0")
+for step in range(100, 1000):
+    run.append_metrics(2, {"step": step, "reward": 1.0, "accuracy": 1.0})
+print("wrote")
+"""
+READER = """
+import sys
+from rpg.store import Layout
+from rpg.store.database import connect
+reads = 0
+while reads < 60:
+    with connect(Layout.at(sys.argv[1])) as db:
+        step, = db.execute("SELECT step FROM runs WHERE run = 'grpo-seed0'").fetchone()
+        top, bad = db.execute("SELECT max(step), count(*) FILTER (reward IS NULL) FROM metrics "
+                              "WHERE run = 'grpo-seed0'").fetchone()
+        assert step == top and bad == 0, (step, top, bad)  # one version, never a mixture
+    reads += 1
+print("read")
+"""
+
+
+def test_builders_writers_and_readers_at_once(layout):
+    build(layout)
+    processes = [python(code, layout.home) for code in (WRITER, BUILDER, BUILDER, READER, READER)]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 5, outputs
+    assert [line.split()[-1] for line in outputs] == ["wrote", "built", "built", "read", "read"]
+    assert query(layout, "SELECT max(step) FROM metrics") == [(999,)]
+
+
+def test_a_killed_build_leaves_the_previous_version(layout):
+    before = build(layout).path
+    layout.run("demo", "grpo-seed0").append_metrics(2, {"step": 9, "reward": 1.0})
+    code = "import os, sys, rpg.store.database as d\nfrom rpg.store import Layout\n"
+    code += "d.ingest = lambda *a: os.kill(os.getpid(), 9)\nd.build(Layout.at(sys.argv[1]))"
+    assert python(code, layout.home).wait(timeout=60) == -signal.SIGKILL
+    assert list(layout.analytics.glob(".results-*.tmp*"))
+    assert current(layout) == before
+    assert query(layout, "SELECT max(step) FROM metrics") == [(9,)]
+    assert not list(layout.analytics.glob(".results-*.tmp*"))
+
+
+def test_a_full_disk_leaves_the_previous_version(layout):
+    before = build(layout).path
+    layout.run("demo", "grpo-seed0").append_metrics(2, {"step": 9, "reward": 1.0})
+    pid = os.fork()
+    if pid == 0:  # files may not grow: what a full disk does to a database
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        try:
+            build(layout)
+        except StoreError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert current(layout) == before
+    assert query(layout, "SELECT max(step) FROM metrics") == [(9,)]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "other version", "gone", "pointer"])
+def test_a_damaged_database_is_rebuilt(layout, damage):
+    path = build(layout).path
+    pointer = layout.analytics / "CURRENT"
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[:5000])
+    elif damage == "garbage":
+        path.write_bytes(b"not a database" * 1000)
+    elif damage == "other version":
+        with duckdb.connect(path) as db:
+            db.execute("UPDATE meta SET schema_version = 0")
+    elif damage == "gone":
+        path.unlink()
+    else:
+        pointer.write_text("../../../etc/passwd\n")
+    if damage not in ("other version",):
+        with pytest.raises(StoreError):
+            connect(layout)
+    assert build(layout)[1:] == (4, 0, 0, True)
+    assert query(layout, "SELECT count(*) FROM metrics") == [(24,)]
+
+
+def test_an_empty_home_and_a_run_without_numbers(tmp_path):
+    layout = Layout.at(tmp_path)
+    with pytest.raises(StoreError, match="no results database"):
+        connect(layout)
+    assert query(layout, "SELECT count(*) FROM runs") == [(0,)]
+    layout.run("s", "r").path.mkdir(parents=True)
+    layout.run("s", "r").metrics_path(1).write_text("")
+    for view in VIEWS:
+        assert query(layout, f"SELECT * FROM {view}") == []
+    layout.run("s", "r").append_metrics(1, {"step": 1})
+    assert query(layout, "SELECT count(*) FROM metrics") == [(1,)]
+    assert query(layout, "SELECT count(*) FROM curves") == [(0,)]
+
+
+def test_a_connection_can_neither_write_nor_reach_other_files(layout, tmp_path):
+    build(layout)
+    with connect(layout) as db:
+        with pytest.raises(duckdb.Error):
+            db.execute("DELETE FROM runs")
+        with pytest.raises(duckdb.Error):
+            db.execute("SELECT * FROM read_text('/etc/hostname')")
+    with connect(layout, external=True) as db:
+        db.execute(f"COPY runs TO '{tmp_path / 'runs.parquet'}'")
+    assert (tmp_path / "runs.parquet").stat().st_size > 0
+
+
+def test_adding_one_run_is_quick(tmp_path):
+    """The full-size figures come from benchmarks/aggregate.py; this only notices a lost shortcut."""
+    layout = write_sweep(tmp_path, "demo", [f"v{number}" for number in range(40)], (0, 1, 2), SMALL)
+    build(layout)
+    write_run(layout.run("demo", "late"), "v0", 9, 0.3, SMALL, None)
+    begin = time.perf_counter()
+    result = build(layout)
+    assert result[1:3] == (1, 120)
+    assert time.perf_counter() - begin < 2
+
+
+def test_the_documentation_holds_the_schema(layout):
+    assert documentation() in (ROOT / "docs" / "database.md").read_text()
+    build(layout)
+    with connect(layout) as db:
+        found = {name for (name,) in rows(db, "SELECT table_name FROM information_schema.tables")}
+        assert found == {*TABLES, *VIEWS}
+        for table, columns in TABLES.items():
+            described = rows(db, f"DESCRIBE {table}")
+            assert [(name, kind) for name, kind, *_ in described][: len(columns)] == [
+                (name, kind) for name, (kind, _) in columns.items()
+            ]

@@ -1,0 +1,202 @@
+"""Extreme, empty and hostile inputs: a defined result or a clear error, never a silent NaN."""
+
+import pytest
+import torch
+
+import rpg
+
+NAN, INF = float("nan"), float("inf")
+LOSSES = [
+    *rpg.algorithms(),
+    "rpg-urkl prefix",
+    "rpg-reinforce-rkl sequence",
+    "rpg-fkl sequence",
+]
+
+
+def make(label):
+    name, _, ratio = label.partition(" ")
+    return rpg.algorithm(name, ratio=ratio) if ratio else rpg.algorithm(name)
+
+
+def tensors(rows=3, tokens=4, dtype=torch.float32, **changes):
+    g = torch.Generator().manual_seed(0)
+    data = {
+        "log_prob": -torch.rand(rows, tokens, generator=g),
+        "old_log_prob": -torch.rand(rows, tokens, generator=g),
+        "ref_log_prob": -torch.rand(rows, tokens, generator=g),
+        "advantages": torch.randn(rows, 1, generator=g).expand(rows, tokens).clone(),
+        "response_mask": torch.ones(rows, tokens),
+    }
+    data = {name: value.to(dtype) if name != "response_mask" else value for name, value in data.items()}
+    return data | changes
+
+
+def run(label, data):
+    data = dict(data)
+    data["log_prob"] = data["log_prob"].detach().clone().requires_grad_()
+    out = rpg.policy_loss(make(label), **data)
+    out.loss.backward()
+    return out, data["log_prob"].grad
+
+
+@pytest.mark.parametrize("label", LOSSES)
+def test_masked_garbage_never_leaks(label):
+    clean = tensors()
+    clean["response_mask"][:, 2:] = 0
+    dirty = {name: value.clone() for name, value in clean.items()}
+    for i, name in enumerate(("log_prob", "old_log_prob", "ref_log_prob", "advantages")):
+        dirty[name][:, 2] = (NAN, INF, -INF, 1e38)[i]
+        dirty[name][:, 3] = (-INF, NAN, INF, NAN)[i]
+    weights = torch.ones(3, 4)
+    weights[:, 2:] = NAN
+    (a, grad_a), (b, grad_b) = run(label, clean), run(label, dirty | {"rollout_weights": weights})
+    assert a.loss == b.loss and a.metrics == b.metrics
+    assert torch.equal(grad_a, grad_b) and (grad_b[:, 2:] == 0).all()
+
+
+@pytest.mark.parametrize("shift", [-50.0, 50.0, -INF])
+@pytest.mark.parametrize("which", ["log_prob", "old_log_prob", "ref_log_prob"])
+@pytest.mark.parametrize("label", LOSSES)
+def test_extreme_log_ratios_stay_finite(label, which, shift):
+    data = tensors()
+    data[which] = data[which] + shift
+    out, grad = run(label, data)
+    assert out.loss.isfinite() and grad.isfinite().all()
+    assert all(abs(value) < INF for value in out.metrics.values())
+    assert min(value for name, value in out.metrics.items() if name.startswith("kl_")) >= 0
+
+
+@pytest.mark.parametrize("label", LOSSES)
+def test_minus_infinity_everywhere_at_once(label):
+    data = tensors()
+    for name in ("log_prob", "old_log_prob", "ref_log_prob"):
+        data[name][0, 0] = -INF
+    out, grad = run(label, data)
+    assert out.loss.isfinite() and grad.isfinite().all()
+
+
+def test_clamped_ratio_by_hand():
+    one = torch.zeros(1, 1)
+    data = {"log_prob": one + 50, "old_log_prob": one, "advantages": one + 1, "response_mask": one + 1}
+    out, grad = run("cispo", data)
+    assert out.metrics["ratio_max"] == pytest.approx(4.851652e8) and grad.item() == pytest.approx(-1.28)
+    algo = rpg.algorithm("rpg-reinforce-urkl", clip=None, beta=0.0)
+    data["log_prob"] = data["log_prob"].requires_grad_()
+    rpg.policy_loss(algo, **data).loss.backward()
+    assert data["log_prob"].grad.item() == pytest.approx(-4.851652e8)  # exp(20), not exp(50)
+
+
+@pytest.mark.parametrize("label", LOSSES)
+def test_all_masked_rows_and_batches(label):
+    data = tensors()
+    data["response_mask"][1] = 0
+    out, grad = run(label, data)
+    assert out.loss.isfinite() and (grad[1] == 0).all() and out.weight == 8
+    data["response_mask"][:] = 0
+    out, grad = run(label, data)
+    assert out.loss == 0 and (grad == 0).all() and out.weight == 0
+    assert all(value == 0 for value in out.metrics.values())
+
+
+@pytest.mark.parametrize("label", LOSSES)
+def test_no_rows_or_no_tokens(label):
+    for rows, tokens in ((0, 4), (3, 0)):
+        out, grad = run(label, tensors(rows, tokens))
+        assert out.loss == 0 and grad.shape == (rows, tokens)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("label", LOSSES)
+def test_half_precision_is_computed_in_float32(label, dtype):
+    half = tensors(dtype=dtype)
+    full = {name: value.float() for name, value in half.items()}
+    (a, grad_a), (b, grad_b) = run(label, half), run(label, full)
+    assert a.loss.dtype == torch.float32 and torch.equal(a.loss, b.loss) and a.metrics == b.metrics
+    assert grad_a.dtype == dtype and torch.equal(grad_a, grad_b.to(dtype))
+
+
+@pytest.mark.parametrize("mask_dtype", [torch.bool, torch.int64, torch.float32, torch.bfloat16])
+def test_any_kind_of_mask(mask_dtype):
+    data = tensors()
+    data["response_mask"][0, 1:] = 0
+    expected, _ = run("grpo", data)
+    data["response_mask"] = data["response_mask"].to(mask_dtype)
+    assert run("grpo", data)[0].metrics == expected.metrics
+
+
+@pytest.mark.parametrize("label", LOSSES)
+def test_inputs_are_not_modified_and_only_log_prob_gets_a_gradient(label):
+    data = tensors(advantages=torch.full((3, 4), 2.0), rollout_weights=torch.rand(3, 1))
+    data["log_prob"][0, 0] = -INF
+    for name, value in data.items():
+        if name != "response_mask":
+            value.requires_grad_()
+    before = {name: value.detach().clone() for name, value in data.items()}
+    rpg.policy_loss(make(label), **data).loss.backward()
+    for name, value in data.items():
+        assert torch.equal(value, before[name])
+        assert (value.grad is not None) == (name == "log_prob")
+
+
+def test_rollout_weights_multiply_the_gradient_per_token_or_per_response():
+    data = tensors()
+    _, plain = run("rpg-urkl", data)
+    per_token = torch.rand(3, 4)
+    _, grad = run("rpg-urkl", data | {"rollout_weights": per_token})
+    torch.testing.assert_close(grad, plain * per_token)
+    _, grad = run("rpg-urkl", data | {"rollout_weights": per_token[:, :1]})
+    torch.testing.assert_close(grad, plain * per_token[:, :1])
+
+
+def test_unmasked_nan_is_named():
+    data = tensors()
+    data["ref_log_prob"][1, 2] = NAN
+    with pytest.raises(FloatingPointError, match=r"ref_log_prob\[1, 2\] is nan; 1 unmasked"):
+        run("grpo", data)
+    data = tensors()
+    data["log_prob"][2, 3] = INF
+    with pytest.raises(FloatingPointError, match=r"log_prob\[2, 3\] is inf"):
+        run("rpg-urkl", data)
+    with pytest.raises(FloatingPointError, match="rollout_weights"):
+        run("dapo", tensors(rollout_weights=torch.full((3, 1), NAN)))
+
+
+def test_shapes_are_checked():
+    with pytest.raises(ValueError, match=r"advantages: shape \(3,\), accepted: \(3, 4\) like log_prob"):
+        run("grpo", tensors(advantages=torch.zeros(3)))
+    with pytest.raises(ValueError, match=r"rollout_weights: shape \(4, 1\)"):
+        run("grpo", tensors(rollout_weights=torch.zeros(4, 1)))
+    with pytest.raises(ValueError, match=r"accepted: \(responses, tokens\)"):
+        run("grpo", {name: value[0] for name, value in tensors().items()})
+    integers = {name: value.long() for name, value in tensors().items()}
+    with pytest.raises(ValueError, match=r"log_prob: dtype torch.int64"):
+        rpg.policy_loss(rpg.algorithm("grpo"), **integers)
+
+
+def test_metrics_by_hand():
+    """Two tokens, ratios 2 and 1/2, reference equal to old: mean of w - 1 - log w and of w log w - w + 1."""
+    old = torch.full((1, 2), -1.0, dtype=torch.float64)
+    log2 = torch.log(torch.tensor(2.0, dtype=torch.float64)).item()
+    log_prob = old + torch.tensor([[log2, -log2]])
+    out = rpg.policy_loss(
+        rpg.algorithm("dapo"),
+        log_prob=log_prob,
+        old_log_prob=old,
+        advantages=torch.tensor([[1.0, -1.0]], dtype=torch.float64),
+        response_mask=torch.ones(1, 2),
+    )
+    m = out.metrics
+    assert m["kl_old_to_policy"] == m["kl_ref_to_policy"] == pytest.approx((1 - log2 + log2 - 0.5) / 2)
+    assert m["kl_policy_to_old"] == pytest.approx((2 * log2 - 1 - 0.5 * log2 + 0.5) / 2)
+    assert (m["ratio_mean"], m["ratio_max"]) == (pytest.approx(1.25), pytest.approx(2.0))
+    assert m["ess"] == pytest.approx(2.5**2 / (2 * 4.25))
+    assert (m["clip_fraction"], m["clip_fraction_upper"], m["clip_fraction_lower"]) == (1.0, 0.5, 0.5)
+    assert out.weight == 2 and m["loss"] == pytest.approx((-1.28 + 0.8) / 2)
+    assert all(isinstance(value, float) for value in m.values())
+
+
+def test_small_divergences_survive_float32():
+    old = torch.zeros(1, 1000)
+    out, _ = run("dapo", tensors(1, 1000, log_prob=old + 1e-4, old_log_prob=old, ref_log_prob=None))
+    assert out.metrics["kl_old_to_policy"] == pytest.approx(5.00017e-9, rel=1e-2)
