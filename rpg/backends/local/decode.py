@@ -90,7 +90,7 @@ def generate(
         row_of = active // group_size  # their rows in the cache
         for t in range(max_new_tokens):
             u = None if uniforms is None else uniforms[active, t]
-            drawn, log_prob[active, t], entropy[active, t] = _draw(logits, row_of, u, temperature)
+            drawn, log_prob[active, t], entropy[active, t] = draw(logits, u, temperature, row_of)
             tokens[active, t] = drawn
             ended = torch.isin(drawn, ends)
             finished = active[ended]
@@ -110,13 +110,18 @@ def generate(
     return Samples(batch, log_prob[:, :width], entropy[:, :width], truncated)
 
 
-def _draw(
-    logits: Tensor, row_of: Tensor, u: Tensor | None, temperature: float
+def draw(
+    logits: Tensor, u: Tensor | None, temperature: float, row_of: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For each response in rows `row_of` of the cache: (token, its log-probability, the distribution's entropy)."""
+    """(token, its log-probability, the distribution's entropy), each (rows,); greedy where `u` is None.
+
+    With `row_of`, one draw for each of its entries from that row of `logits`; `u` has as many numbers.
+    """
     logits = logits.float()
     if temperature != 1.0:
         logits = logits / temperature
+    if row_of is None:
+        row_of = torch.arange(len(logits), device=logits.device)
     log_p = logits.log_softmax(-1)
     p = log_p.exp()
     if u is None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -165,10 +164,6 @@ class Trainer:
             meter.add(out.metrics, out.weight)
             token_kl += out.metrics["kl_policy_to_ref"] * out.weight / counts.tokens
         return token_kl
-
-    def state(self) -> dict[str, Any]:
-        """Counters, for a checkpoint."""
-        return {"optimizer_step": self.optimizer_step, "tokens": self.tokens}
 
 
 class Meter:
