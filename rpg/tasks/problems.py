@@ -32,3 +32,5 @@ class Splits:
 
     train: list[Problem]
     benchmarks: dict[str, list[Problem]]
+    notes: tuple[str, ...] = ()
+    """What a reader of results should know about these problems."""

@@ -13,7 +13,8 @@ from rpg.backends.local.model import ModelError
 from rpg.backends.local.policy import Policy
 from rpg.backends.local.tokenizer import encode_prompts
 from rpg.config.spec import ChainTask, FileTask, Rollout, WarmStart
-from rpg.rewards import grade, verifier_of
+from rpg.grading import Item, grader_for
+from rpg.rewards import verifier_of
 from rpg.tasks import DataError
 from rpg.tasks.demonstrations import Demonstrations
 
@@ -120,6 +121,6 @@ def _accuracy(policy: Policy, task, demos: Demonstrations, rollout: Rollout) -> 
     prompts = encode_prompts(policy.tokenizer, [p.prompt for p in problems], rollout.max_prompt_tokens)
     limit = rollout.max_response_tokens
     samples = policy.sample(prompts, group_size=1, max_new_tokens=limit, uniforms=None, temperature=1.0)
-    verifier = verifier_of(task)
     rows = zip(policy.text(samples.batch), problems, samples.truncated.tolist(), strict=True)
-    return sum(grade(verifier, text, p.answer, cut).correct for text, p, cut in rows) / len(problems)
+    grades = grader_for(verifier_of(task)).grade(Item(text, p.answer, cut) for text, p, cut in rows)
+    return sum(found.correct for found in grades) / len(problems)
