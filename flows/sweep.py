@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from flows.processes import Children
 from flows.register import register
 from rpg.config.sweep import Sweep
+from rpg.errors import UserError
 from rpg.evaluation import owed
 from rpg.store import Layout, RunFolder, StoreError
 from rpg.store.files import read_json_object
@@ -33,11 +34,11 @@ AGGREGATE_SECONDS = 15.0
 EVALUATOR_TRIES = 3
 
 
-class SweepBusy(Exception):
+class SweepBusy(UserError):
     """Another process is running this sweep on the same data folder."""
 
 
-class StageFailed(Exception):
+class StageFailed(UserError):
     """A stage all runs need (data, warm start) failed; the message is for people and names the log."""
 
 

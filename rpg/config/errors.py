@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from pydantic import BaseModel, ValidationError
 
 from rpg.catalogue import AlgorithmError
+from rpg.errors import UserError
 
 
-class ConfigError(Exception):
+class ConfigError(UserError):
     """A mistake in a configuration. `str(error)` is the whole message, one line per mistake."""
 
 

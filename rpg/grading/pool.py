@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import rpg
+from rpg.errors import UserError
 from rpg.grading.compare import Verdict
 
 CPU_SECONDS = 3.0
@@ -23,7 +24,7 @@ _WALL_FACTOR = 20.0
 """Wall time that may pass per second of the limit before a worker counts as stuck (a busy machine is slow, too)."""
 
 
-class GradingError(RuntimeError):
+class GradingError(UserError):
     """The workers cannot be started: math-verify is missing, or no process can be made."""
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rpg.errors import UserError
 
-class DataError(Exception):
+
+class DataError(UserError):
     """Problems that cannot be used; `str(error)` names the file, the line and the field."""
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rpg.config.spec import EngineSpec
+from rpg.errors import UserError
 
 
-class EngineError(Exception):
+class EngineError(UserError):
     """An engine that cannot be had or cannot go on; `str(error)` is one line."""
 
 
