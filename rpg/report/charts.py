@@ -65,7 +65,7 @@ def style(labels: Sequence[str], legend: bool = True) -> dict[str, Any]:
     """Encodings that give every label its colour and dash, the same in every chart."""
     count = range(len(labels))
     colour = alt.Scale(domain=list(labels), range=[COLOURS[i % len(COLOURS)] for i in count])
-    dash = alt.Scale(domain=list(labels), range=[DASHES[i // len(COLOURS) % len(DASHES)] for i in count])
+    dash = alt.Scale(domain=list(labels), range=[DASHES[i // 4 % len(DASHES)] for i in count])
     symbols = {"symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 2.5, "symbolOpacity": 1}
     shown = alt.Legend(title=None, **symbols) if legend else None
     return {
@@ -102,8 +102,9 @@ def curves(
         for column in ("mean", "low", "high", "lowest", "highest"):
             data.loc[~(data[column] > 0), column] = np.nan
     low, high, _ = BANDS[band or "interval"]
-    scale = alt.Scale(type="log" if log else "linear", domain=_domain(data, log), nice=False, zero=False)
-    axis = alt.Axis(format=_format(name), tickCount=4 if log else 5)
+    kind = {"type": "log"} if log else {"type": "linear", "zero": False}
+    scale = alt.Scale(**kind, domain=_domain(data, log), nice=False)
+    axis = alt.Axis(format=_format(name, log), tickCount=4 if log else 5)
     encoded = style(labels, legend)
     across = alt.X("x:Q", title=X_TITLES[x] if x_title else None, scale=alt.Scale(nice=False, domainMin=0))
     base = alt.Chart(data).encode(x=across, color=encoded["color"])
@@ -261,8 +262,10 @@ def _domain(data: pandas.DataFrame, log: bool) -> Any:
     return [float(bottom), float(high + air)]
 
 
-def _format(name: str) -> str:
-    return {"learning_rate": ".1e", "tokens": "~s"}.get(name, "~g")
+def _format(name: str, log: bool) -> str:
+    if name == "learning_rate" or (log and name.startswith("kl_")):
+        return "~e"
+    return "~s" if name == "tokens" else "~g"
 
 
 def rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:
