@@ -52,7 +52,7 @@ def aggregate(home: str) -> str:
     """Bring the results database up to date; returns its file name."""
     from rpg.store.database import build
 
-    return build(Layout.at(home)).name
+    return build(Layout.at(home)).path.name
 
 
 @task(name="report", **_plain)
@@ -66,6 +66,15 @@ def report(sweep: str, home: str) -> list[str]:
 @flow(name="sweep", task_runner=ThreadPoolTaskRunner(max_workers=64), persist_result=False)
 def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: Any) -> None:
     """Train and evaluate `runs` of a registered sweep, `workers` trainings at a time; failures stay their own."""
+    try:
+        _sweep(sweep, runs, home, workers, context)
+    except BaseException:
+        # Before Prefect waits for the tasks' threads: those wait for their children.
+        context.children.stop()
+        raise
+
+
+def _sweep(sweep: str, runs: list[str], home: str, workers: int, context: Any) -> None:
     layout = Layout.at(home)
     folders = [layout.run(sweep, name) for name in runs]
     context.say("preparing data and warm start")

@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rpg.evaluation import owed
-
 from flows.processes import Children
 from flows.register import register
 from rpg.config.sweep import Sweep
+from rpg.evaluation import owed
 from rpg.store import Layout, RunFolder, StoreError
 
 if TYPE_CHECKING:
@@ -193,9 +192,9 @@ def run_evaluator(layout: Layout, sweep: str, children: Children, trainings_over
 
 
 def last_line(path: Path) -> str:
-    """The last line with text in a log, for a one-line error."""
+    """The last line with text in a log, "" while there is none: a child's last word is its one-line error."""
     try:
         lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
-        return "no log"
-    return lines[-1] if lines else "empty log"
+        return ""
+    return lines[-1] if lines else ""

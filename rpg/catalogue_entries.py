@@ -11,7 +11,7 @@ from typing import Any
 
 from rpg.catalogue import Algorithm
 
-RPG_PAPER = "Zhang et al., KL-Regularized Policy Gradient Algorithms for LLM Reasoning, arXiv 2505.17508"
+RPG_PAPER = "Zhang et al., RPG, arXiv 2505.17508"
 DUAL = {"low": 0.2, "high": 0.28, "c": 10.0}
 PPO = {"low": 0.2, "high": 0.2, "c": None}
 OVERLONG = {"buffer_fraction": 0.25, "factor": 1.0}
@@ -19,10 +19,10 @@ OVERLONG = {"buffer_fraction": 0.25, "factor": 1.0}
 _DIVERGENCES = {
     # what is subtracted from E[R], differentiable term, REINFORCE weight;
     # w = π/old, v = ref/old, d = log(π/ref)
-    "fkl": ("KL(ref‖π)", "−v log π", "wR + βv"),
-    "rkl": ("KL(π‖ref)", "wd", "w(R − β(d + 1))"),
-    "ufkl": ("UKL(ref‖π)", "w − v − vd", "wR − β(w − v)"),
-    "urkl": ("UKL(π‖ref)", "w(d − 1)", "w(R − βd)"),
+    "fkl": ("KL(ref‖π)", "− βv log π", "wR + βv"),
+    "rkl": ("KL(π‖ref)", "+ βwd", "w(R − β(d + 1))"),
+    "ufkl": ("UKL(ref‖π)", "+ β(w − v − vd)", "wR − β(w − v)"),
+    "urkl": ("UKL(π‖ref)", "+ βw(d − 1)", "w(R − βd)"),
 }
 _WORDS = {
     "fkl": "the forward KL",
@@ -44,7 +44,6 @@ def _rpg(divergence: str, reinforce: bool) -> Iterator[Algorithm]:
         "name": label.lower(),
         "display_name": label,
         "citation": RPG_PAPER,
-        "objective": f"E_π[R] − β {penalty}",
         "paper_rows": _rows(label, *tables, "Table 8"),
         "advantage": {"type": "group", "std": False},
         "dynamic_sampling": True,
@@ -58,31 +57,29 @@ def _rpg(divergence: str, reinforce: bool) -> Iterator[Algorithm]:
         preset="paper",
         description=f"Exact gradient under {_WORDS[divergence]}, "
         + ("REINFORCE style with RPG-Style Clip." if reinforce else "fully differentiable, dual clip."),
-        formula=f"−sg({weight}) log π" if reinforce else f"−wR + β ({kl_term})",
+        formula=f"−sg({weight}) log π" if reinforce else f"−wR {kl_term}",
+        objective=f"E_π[R] − β {penalty}, clipped",
         surrogate="rpg",
         kl={"type": "objective", "divergence": divergence, "style": style},
         beta=1e-4,
         clip=DUAL,
     )
+    released: dict[str, Any] = {**common, "preset": "released", "surrogate": "ppo_clip", "clip": DUAL}
     if reinforce:
         yield Algorithm(
-            **common,
-            preset="released",
+            **released,
             description="What the released rf_clip_ppo scripts run: dual-clip PPO, the KL never added.",
             formula="−min(wR, clip(w)R), dual clip",
-            surrogate="ppo_clip",
-            clip=DUAL,
+            objective="E_π[R], clipped; no KL",
         )
     else:
         yield Algorithm(
-            **common,
-            preset="released",
+            **released,
             description=f"Dual-clip PPO on the raw advantage, {_WORDS[divergence]} beside it, unclipped.",
-            formula=f"−min(wR, clip(w)R) + β ({kl_term})",
-            surrogate="ppo_clip",
+            formula=f"−min(wR, clip(w)R) {kl_term}",
+            objective=f"E_π[R] − β {penalty}, reward term clipped",
             kl={"type": "objective", "divergence": divergence, "style": "differentiable"},
             beta=1e-4,
-            clip=DUAL,
         )
 
 
@@ -93,7 +90,7 @@ def _baselines() -> Iterator[Algorithm]:
         "display_name": "GRPO",
         "citation": "Shao et al., DeepSeekMath, arXiv 2402.03300",
         "formula": "−min(wA, clip(w)A) + β k3(ref/π)",
-        "objective": "E_π[R], clipped; on-policy the KL term moves along −β ∇KL(ref‖π)",
+        "objective": "E_π[R] clipped; on-policy − β KL(ref‖π)",
         "paper_rows": _rows("GRPO", *all_tables),
         "surrogate": "ppo_clip",
         "kl": {"type": "loss", "estimator": "k3", "weighted": False},
@@ -120,7 +117,7 @@ def _baselines() -> Iterator[Algorithm]:
             **grpo,
             "name": "grpo-corrected",
             "display_name": "GRPO (corrected KL)",
-            "citation": f"{RPG_PAPER}; DeepSeek-V3.2 (eq. 7)",
+            "citation": f"{RPG_PAPER}; DeepSeek-V3.2, eq. 7",
             "description": "GRPO whose k3 carries the importance ratio: the KL term is exactly URKL's.",
             "formula": "−min(wA, clip(w)A) + β w k3(ref/π)",
             "objective": "E_π[R] − β KL(π‖ref), reward term clipped",
@@ -134,7 +131,7 @@ def _baselines() -> Iterator[Algorithm]:
         name="dr-grpo",
         display_name="Dr. GRPO",
         description="GRPO without its two biases: no division by standard deviation or length.",
-        citation="Liu et al., Understanding R1-Zero-Like Training, arXiv 2503.20783",
+        citation="Liu et al., Dr. GRPO, arXiv 2503.20783",
         formula="−min(wA, clip(w)A), summed over tokens / budget",
         objective="E_π[R], clipped",
         surrogate="ppo_clip",
@@ -189,7 +186,7 @@ def _baselines() -> Iterator[Algorithm]:
     rpp_released = {
         "description": "As the released scripts: k1 in the loss, whose on-policy gradient averages to zero.",
         "formula": "−min(wA, clip(w)A) + β log(π/ref), dual clip",
-        "objective": "E_π[R], clipped; the KL term averages to nothing on-policy",
+        "objective": "E_π[R], clipped; on-policy no KL",
         "kl": {"type": "loss", "estimator": "k1", "weighted": False},
         "clip": DUAL,
         "dynamic_sampling": True,
@@ -209,7 +206,7 @@ def _baselines() -> Iterator[Algorithm]:
         preset="paper",
         description="Group mean as baseline, then whitened over the batch; k2 in the loss.",
         formula="−min(wA, clip(w)A) + β ½ log²(π/ref)",
-        objective="E_π[R] clipped; on-policy the KL term is −β KL(π‖ref)",
+        objective="E_π[R] clipped; on-policy − β KL(π‖ref)",
         kl={"type": "loss", "estimator": "k2", "weighted": False},
         clip=PPO,
     )
@@ -221,7 +218,7 @@ def _more() -> Iterator[Algorithm]:
         name="rloo",
         display_name="RLOO",
         description="REINFORCE with the mean of the group's other rewards as baseline, k1 in the reward.",
-        citation="Ahmadian et al., Back to Basics, arXiv 2402.14740",
+        citation="Ahmadian et al., RLOO, arXiv 2402.14740",
         formula="−(R − mean of the others) log π",
         objective="E_π[R] − β KL(π‖ref), on-policy",
         surrogate="policy_gradient",
@@ -251,7 +248,7 @@ def _more() -> Iterator[Algorithm]:
         description="Plain policy gradient on group-centred rewards, rescaled for groups without a signal.",
         citation="Chu et al., GPG, arXiv 2504.02546",
         formula="−α (R − group mean) log π",
-        objective="E_π[R], on-policy, up to the scale α",
+        objective="E_π[R], on-policy",
         surrogate="policy_gradient",
         advantage={"type": "group", "std": False, "rescale": True},
     )
@@ -259,9 +256,9 @@ def _more() -> Iterator[Algorithm]:
         name="gspo",
         display_name="GSPO",
         description="PPO clip on the length-normalised ratio of the whole response.",
-        citation="Zheng et al., Group Sequence Policy Optimization, arXiv 2507.18071",
+        citation="Zheng et al., GSPO, arXiv 2507.18071",
         formula="−min(sA, clip(s)A), s = (Π w)^(1/length)",
-        objective="E_π[R] on-policy (length-normalised); no exact objective off-policy",
+        objective="E_π[R], on-policy",
         surrogate="gspo",
         clip={"low": 3e-4, "high": 4e-4, "c": None},
         ratio="sequence",
@@ -281,7 +278,7 @@ def _more() -> Iterator[Algorithm]:
         name="reinforce",
         display_name="REINFORCE",
         description="The score-function gradient with a batch-mean baseline; right only on-policy.",
-        citation="Williams, Simple statistical gradient-following algorithms, 1992",
+        citation="Williams, Machine Learning 8, 1992",
         formula="−(R − batch mean) log π",
         objective="E_π[R], on-policy",
         surrogate="policy_gradient",

@@ -1,6 +1,7 @@
 """What every loss of the catalogue is exact for, and facts about losses that the audit has to find."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -257,3 +258,40 @@ def test_absent_peers_are_named(monkeypatch):
     monkeypatch.setattr(peers, "version", missing)
     subjects, absent = peers.installed(0.3)
     assert subjects == [] and absent == {"verl": "not installed", "trl": "not installed"}
+
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def test_documented_figures_are_the_measured_ones(report):
+    assert report.markdown() in (DOCS / "audit.md").read_text()
+    levels = (DOCS / "losses" / "ratio-levels.md").read_text()
+    for result in report.levels:
+        divergence, level = result.name.split()
+        target = RESPONSE_FKL if "fkl" in divergence else RESPONSE_RKL
+        cells = []
+        for drift in (0.1, 0.2, 0.4, 0.8):
+            point = result.point(drift)
+            bias = "0" if point.bias[target] <= EXACT else f"{point.bias[target]:.1%}"
+            cells.append(f"{bias} / {point.noise:.1f}")
+        assert f"| `{divergence}` | {level} | {' | '.join(cells)} |" in levels
+    advantages = (DOCS / "losses" / "advantages.md").read_text()
+    bends = [b for b in report.bends if b.study == "advantage"]
+    for name in dict.fromkeys(b.name for b in bends):
+        if name.startswith(("no baseline", "batch mean (")):
+            continue
+        cells = [
+            f"{b.scale:.3f}, {'0' if b.bias <= EXACT else f'{b.bias:.1%}'}" for b in bends if b.name == name
+        ]
+        assert f"| {name.partition(' (')[0]} | {' | '.join(cells)} |" in advantages
+
+
+def test_documented_peers_are_the_measured_ones():
+    pytest.importorskip("verl", reason="the peers' table needs verl and TRL")
+    pytest.importorskip("trl", reason="the peers' table needs verl and TRL")
+    report = audit_catalogue()
+    text = (DOCS / "audit.md").read_text()
+    if "verl 0.9.1" in {r.source for r in report.losses} and "trl 1.16.0" in {
+        r.source for r in report.losses
+    }:
+        assert report.markdown("verl") in text and report.markdown("trl") in text

@@ -77,7 +77,7 @@ def test_overrides_accept_models():
             "rpg-reinforce-urkl",
             {"clip": {"gradient": "through"}},
             "algorithm",
-            "differentiable RPG losses only",
+            "differentiable RPG losses",
         ),
         ("grpo", {"preset": "relased"}, "preset", "did you mean 'released'?"),
     ],
@@ -117,3 +117,18 @@ def test_released_presets_say_what_the_released_scripts_run():
     assert released.surrogate == "ppo_clip" and released.kl.type == "objective"
     assert rpg.algorithm("grpo", "released").loss_agg_mode == "token-mean"
     assert rpg.algorithm("gspo", "released") == rpg.algorithm("gspo")
+
+
+def test_tables():
+    from rich.console import Console
+
+    from rpg.catalogue_table import algorithm_table, catalogue_table
+
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))
+    console.print(catalogue_table())
+    console.print(algorithm_table("rpg-ufkl"))
+    text = console.export_text()
+    assert all(name in text for name in NAMES) and "arXiv 2503.14476" in text
+    assert "Table 8: RPG-UFKL" in text and "low 0.2, high 0.28, c 10.0" in text
+    with pytest.raises(AlgorithmError):
+        algorithm_table("rpg-ukl")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from importlib import import_module
 from typing import NoReturn
 
 from rpg.cli.app import app, error_console
@@ -12,8 +13,9 @@ from rpg.cli.app import app, error_console
 
 def main() -> NoReturn:
     """Run the command line. Exit codes: 0 done, 1 some runs failed, 2 bad input, 130 interrupted."""
-    # Commands register themselves on import.
-    from rpg.cli import look, run  # noqa: F401
+    # Commands register themselves on import, in the order of the help page.
+    import_module("rpg.cli.run")
+    import_module("rpg.cli.look")
 
     try:
         code = app(standalone_mode=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +19,9 @@ app = typer.Typer(
     help="Experiments with KL-regularised policy gradients: a YAML file describes a sweep, one command runs it.",
     epilog="Start with: [bold]rpg sweep configs/sweeps/quickstart.yaml[/bold]",
 )
-console = Console()
+# A pipe or a log has no width of its own: wide enough that no table loses a column.
+_WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 150
+console = Console(width=_WIDTH)
 error_console = Console(stderr=True)
 
 Home = Annotated[

@@ -9,16 +9,22 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from rpg.cli.app import Home, Set, app, console, error_console
 
+Preset = Annotated[str, typer.Option("--preset", help="paper, or released where the released code differs.")]
 
-@app.command("list", epilog="Example: rpg list")
-def list_() -> None:
-    """The catalogue of algorithms: formula, objective, citation."""
-    from rpg.catalogue_table import catalogue_table
 
-    console.print(catalogue_table())
+@app.command("list", epilog="Examples: rpg list · rpg list rpg-reinforce-urkl")
+def list_(
+    name: Annotated[str | None, typer.Argument(help="One algorithm, in full.")] = None,
+    preset: Preset = "paper",
+) -> None:
+    """The catalogue of algorithms: formula, objective, citation; every setting of one."""
+    from rpg.catalogue_table import algorithm_table, catalogue_table
+
+    console.print(algorithm_table(name, preset) if name else catalogue_table(preset))
 
 
 @app.command(epilog="Example: rpg show configs/sweeps/quickstart.yaml --set training.steps=10")
@@ -138,6 +144,159 @@ def report(
     write_report(layout, sweep)
     print_report(layout, sweep, console)
     return 0
+
+
+@app.command(
+    epilog="Examples: rpg audit · rpg audit rpg-urkl --figure audit.svg · rpg audit --json > audit.json"
+)
+def audit(
+    name: Annotated[
+        str | None, typer.Argument(help="One algorithm; the whole catalogue when left out.")
+    ] = None,
+    preset: Preset = "paper",
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, everything.")] = False,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw bias and variance against drift: .png, .svg or .html.")
+    ] = None,
+    save: Annotated[bool, typer.Option(help="Keep the result for the database and the dashboard.")] = True,
+    home: Home = None,
+) -> int:
+    """What each loss optimises, by exact enumeration: bias against every objective, and variance."""
+    import rpg
+    from rpg.config.errors import ConfigError
+    from rpg.exactness import audit as audit_one
+    from rpg.exactness import audit_catalogue
+    from rpg.store import Layout, atomic_write_text
+
+    if figure is not None and figure.suffix not in (".png", ".svg", ".html"):
+        raise ConfigError(f"--figure {figure}: the name must end in .png, .svg or .html")
+    algorithm = rpg.algorithm(name, preset) if name else None
+    with error_console.status("auditing by enumeration ..."):
+        report = audit_one(algorithm) if algorithm else audit_catalogue()
+    text = report.to_json()
+    if as_json:
+        print(text)
+    else:
+        console.print(report.table())
+    if save:
+        file = f"{name or 'catalogue'}{'-released' if preset == 'released' else ''}.json"
+        atomic_write_text(Layout.at(home).audits / file, text)
+    if figure is not None:
+        _draw(report.figure(), figure)
+        error_console.print(f"wrote {figure}", markup=False, highlight=False)
+    return 0
+
+
+def _draw(chart, path: Path) -> None:
+    """Save an Altair chart without network: PNG at twice the size, SVG, or a page that holds its own scripts."""
+    if path.suffix == ".html":
+        chart.save(path, inline=True)
+    else:
+        chart.save(path, **({"scale_factor": 2} if path.suffix == ".png" else {}))
+
+
+@app.command(epilog='Example: rpg sql "select variant, seed, state from runs" --out runs.csv')
+def sql(
+    query: Annotated[str, typer.Argument(help="SQL for DuckDB; docs/database.md describes the tables.")],
+    out: Annotated[Path | None, typer.Option(help="Write the whole result: .csv, .parquet or .json.")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows to print.")] = 50,
+    home: Home = None,
+) -> int:
+    """Query the results database (read-only); it is brought up to date first."""
+    import duckdb
+
+    from rpg.config.errors import ConfigError
+    from rpg.store import Layout, atomic_path
+    from rpg.store.database import build, connect
+
+    writers = {".csv": "to_csv", ".parquet": "to_parquet", ".json": "to_json"}
+    if out is not None and out.suffix not in writers:
+        raise ConfigError(f"--out {out}: the name must end in .csv, .parquet or .json")
+    layout = Layout.at(home)
+    build(layout)
+    with connect(layout) as db:
+        try:
+            frame = db.execute(query).df()
+        except duckdb.Error as error:
+            raise ConfigError(f"sql: {str(error).strip()}") from None
+    if out is not None:
+        with atomic_path(out.absolute()) as temporary:
+            options = {"orient": "records"} if out.suffix == ".json" else {"index": False}
+            getattr(frame, writers[out.suffix])(temporary, **options)
+        console.print(f"wrote {len(frame):,} rows to {out}", markup=False, highlight=False)
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in frame.columns:
+        table.add_column(Text(str(name)))
+    for row in frame.head(rows).itertuples(index=False):
+        table.add_row(*(Text(f"{v:.6g}" if isinstance(v, float) else str(v)) for v in row))
+    console.print(table)
+    if len(frame) > rows:
+        console.print(f"... {len(frame) - rows:,} more rows; --rows N or --out FILE shows them", style="dim")
+    return 0
+
+
+@app.command(epilog="Examples: rpg paper · rpg paper lint")
+def paper(
+    what: Annotated[
+        str, typer.Argument(help="tables, or lint: values that cannot be, found by rule.")
+    ] = "tables",
+) -> int:
+    """The published tables of the RPG paper, and a lint of them."""
+    from rpg.config.errors import ConfigError, nearest
+    from rpg.paper import lint
+    from rpg.paper.show import findings, tables
+
+    if what not in ("tables", "lint"):
+        raise ConfigError(
+            f"paper {what!r}: not known{nearest(what, ('tables', 'lint'))} Accepted: tables, lint"
+        )
+    console.print(tables() if what == "tables" else findings(lint()))
+    return 0
+
+
+@app.command(epilog="Example: rpg dashboard --port 8600")
+def dashboard(
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8501,
+    address: Annotated[
+        str, typer.Option(help="Address to listen on; everyone who reaches it can read.")
+    ] = "127.0.0.1",
+    home: Home = None,
+) -> int:
+    """Compare variants in the browser. Listens on loopback unless told otherwise; no telemetry."""
+    import os
+    import socket
+    import subprocess
+
+    from rpg.store import Layout
+    from rpg.store.database import build
+
+    layout = Layout.at(home)
+    build(layout)
+    with socket.socket() as probe:
+        if probe.connect_ex((address, port)) == 0:
+            error_console.print(
+                f"error: port {port} on {address} is in use; choose another: rpg dashboard --port {port + 1}"
+            )
+            return 2
+    script = Path(__file__).resolve().parents[2] / "dashboard" / "app.py"
+    options = {
+        "server.address": address, "server.port": port, "server.headless": "true",
+        "browser.gatherUsageStats": "false", "server.fileWatcherType": "none", "client.toolbarMode": "minimal",
+    }  # fmt: skip
+    flags = [f"--{name}={value}" for name, value in options.items()]
+    console.print(
+        f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)",
+        markup=False,
+        highlight=False,
+    )
+    environment = {**os.environ, "RPG_HOME": str(layout.home)}
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "streamlit", "run", str(script), *flags], env=environment
+        ).returncode
+    except KeyboardInterrupt:
+        return 0
 
 
 @app.command(epilog="Example: rpg doctor")

@@ -35,22 +35,20 @@ def chart(report: Any) -> Any:
         panels.append((_lines(levels, "sequence", "levels"), "bias to the response-level objective"))
     drawn = []
     for rows, title in panels:
-        base = alt.Chart(alt.Data(values=rows)).encode(
+        chart = alt.Chart(alt.Data(values=rows)).mark_line(strokeWidth=2)
+        base = chart.properties(width=340, height=220).encode(
             x=alt.X("drift:Q", title="drift of the policy from old (standard deviations of a logit)"),
             color=alt.Color("loss:N", title=None),
             strokeDash=alt.StrokeDash(
                 "clip:N",
                 title=None,
                 scale=alt.Scale(domain=["no clip", "with its clip"], range=[[1, 0], [4, 3]]),
-                legend=alt.Legend(symbolType="stroke", symbolStrokeColor="black"),
             ),
         )
-        line = base.mark_line(point=True).properties(width=340, height=220)
-        drawn.append(
-            alt.hconcat(
-                line.encode(y=alt.Y("bias:Q", axis=alt.Axis(format="%"), title=title)),
-                line.encode(y=alt.Y("noise:Q", title="noise: standard deviation / mean step")),
-            ).resolve_scale(color="shared")
+        heights = (
+            alt.Y("bias:Q", axis=alt.Axis(format="%"), title=title),
+            alt.Y("noise:Q", title="noise: standard deviation / mean step"),
         )
+        drawn.append(alt.hconcat(*(base.encode(y=y) for y in heights)))
     figure = alt.vconcat(*drawn).resolve_scale(color="independent")
     return figure.properties(title="What the losses optimise, by exact enumeration")

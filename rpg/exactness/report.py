@@ -95,26 +95,37 @@ class Report:
         )
         return Group(*parts)
 
-    def _loss_table(self, title: str, results: list[Result]) -> Any:
+    def markdown(self, source: str = "rpg") -> str:
+        """The table of one source's losses (`rpg`, `verl`, `trl`) as Markdown, for documentation."""
+        headings = ["loss", "exact for", "only on-policy", *(h.replace("\n", " ").strip() for h in _FIGURES)]
+        lines = ["| " + " | ".join(headings) + " |", "|---|---|---|" + "---:|" * len(_FIGURES)]
+        for result in (r for r in self.losses if r.source.split()[0] == source):
+            cells = self._row(result)
+            cells += [""] * (len(headings) - len(cells))
+            lines.append("| " + " | ".join([f"`{cells[0]}`", *cells[1:]]) + " |")
+        return "\n".join(lines)
+
+    def _row(self, result: Result) -> list[str]:
+        if result.note:
+            return [result.name, result.note]
         drift = self.shown_drift
-        table = _table(f"{title} (figures at drift {drift:g})")
+        return [
+            result.name,
+            _objectives(result.exact_off_policy) or "none",
+            _objectives(n for n in result.exact_on_policy if n not in result.exact_off_policy),
+            *_cells(result, result.point(drift)),
+            *_cells(result, result.point(drift, True)),
+        ]
+
+    def _loss_table(self, title: str, results: list[Result]) -> Any:
+        table = _table(f"{title} (figures at drift {self.shown_drift:g})")
         table.add_column("loss", no_wrap=True)
         table.add_column("exact for")
         table.add_column("only on-policy")
         for heading in _FIGURES:
             table.add_column(heading, justify="right", no_wrap=True)
         for result in results:
-            if result.note:
-                table.add_row(result.name, f"[dim]{result.note}")
-                continue
-            bare, clipped = result.point(drift), result.point(drift, True)
-            table.add_row(
-                result.name,
-                _objectives(result.exact_off_policy) or "none",
-                _objectives([n for n in result.exact_on_policy if n not in result.exact_off_policy]),
-                *_cells(result, bare),
-                *_cells(result, clipped),
-            )
+            table.add_row(*self._row(result))
         return table
 
     def _drift_table(self, result: Result) -> Any:
