@@ -128,7 +128,7 @@ def _write_metrics(run: RunFolder, rng: np.random.Generator, gain: float, shape:
     accuracy = np.clip(0.3 + gain * rise + 0.02 * noise[0], 0, 1)
     kl = 2e-3 * np.exp(0.3 * noise[1])
     length = 30 + 25 * rise + noise[2]
-    columns = dict.fromkeys(METRICS, np.ones(shape.steps)) | {
+    columns = dict.fromkeys(METRICS, np.zeros(shape.steps)) | {
         "reward": 2 * accuracy - 1,
         "accuracy": accuracy,
         "entropy": 0.2 + 0.6 * np.exp(-2 * step / shape.steps) + 0.01 * noise[3],

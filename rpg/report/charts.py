@@ -144,7 +144,12 @@ def curves(
     chart = alt.layer(*layers).properties(
         width=width, height=height, title=alt.Title(heading, anchor="start", frame="group")
     )
-    return chart.interactive(bind_y=False) if zoom else chart
+    if not zoom:
+        return chart
+    # With Shift, so that the wheel still scrolls the page.
+    return chart.add_params(
+        alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.shiftKey]")
+    )
 
 
 def figure(
@@ -207,6 +212,48 @@ def differences(table: pandas.DataFrame, baseline: str, width: int | str = 460) 
     return alt.layer(zero, rule, point).properties(width=width, height=alt.Step(24))
 
 
+def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
+    """Bias and noise of losses against the drift of the policy, with and without clipping.
+
+    `rows` has columns label, drift, bias, noise, clipped; `labels` give the colours, as in every other chart.
+    """
+    data = rows.assign(clip=np.where(rows["clipped"], "with its clip", "without clip"))
+    shown = [label for label in labels if label in set(data["label"])]
+    colour = style(labels)["color"].to_dict()["scale"]
+    colour = alt.Scale(
+        domain=shown, range=[colour["range"][colour["domain"].index(label)] for label in shown]
+    )
+    dash = alt.Scale(domain=["without clip", "with its clip"], range=[[1, 0], [4, 3]])
+    symbols = {
+        "title": None,
+        "orient": "bottom",
+        "symbolType": "stroke",
+        "symbolSize": 400,
+        "labelLimit": 260,
+    }
+    legend, grey = alt.Legend(columns=4, **symbols), alt.Legend(symbolStrokeColor="#333333", **symbols)
+    base = alt.Chart(data).encode(
+        x=alt.X("drift:Q", title="drift from old (standard deviations of a logit)"),
+        color=alt.Color("label:N", scale=colour, legend=legend),
+        strokeDash=alt.StrokeDash("clip:N", scale=dash, legend=grey),
+        tooltip=[
+            "label",
+            "clip",
+            "drift",
+            *(alt.Tooltip(f"{name}:Q", format=".3g") for name in ("bias", "noise")),
+        ],
+    )
+    line = base.mark_line(point={"size": 40}, strokeWidth=1.6).properties(width=385, height=230)
+    place = {"anchor": "start", "frame": "group"}
+    bias = line.encode(y=alt.Y("bias:Q", title=None, axis=alt.Axis(format="%")))
+    noise = line.encode(y=alt.Y("noise:Q", title=None))
+    return alt.hconcat(
+        bias.properties(title=alt.Title("Bias of the expected gradient", **place)),
+        noise.properties(title=alt.Title("Noise of one sample", **place)),
+        spacing=40,
+    )
+
+
 def themed(chart: Any) -> Any:
     """Fonts, greys and grid of all charts."""
     return (
@@ -262,10 +309,10 @@ def _domain(data: pandas.DataFrame, log: bool) -> Any:
     return [float(bottom), float(high + air)]
 
 
-def _format(name: str, log: bool) -> str:
+def _format(name: str, log: bool) -> Any:
     if name == "learning_rate" or (log and name.startswith("kl_")):
         return "~e"
-    return "~s" if name == "tokens" else "~g"
+    return "~s" if name == "tokens" else alt.Undefined
 
 
 def rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:
