@@ -102,7 +102,7 @@ def main() -> int:
     try:
         import verl  # noqa: F401
     except ImportError:
-        print("verl is not installed: pip install verl==0.9.1 -c constraints.txt", file=sys.stderr)
+        print("verl is not installed: pip install -c constraints.txt -e '.[peers]'", file=sys.stderr)
         return 2
     torch.set_num_threads(1)
     data = batch(args.rows, args.tokens)

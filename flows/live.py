@@ -127,7 +127,7 @@ def time_left(views: Sequence[RunView], workers: int, started: float, at_start: 
     done = sum(v.step for v in views) - at_start
     left = sum(v.steps - v.step for v in views if v.state != "failed")
     elapsed = time.time() - started
-    return left * elapsed / done if done > 0 and elapsed > 3 else None
+    return left * elapsed / done if done > 0 and left > 0 and elapsed > 3 else None
 
 
 def table(views: Sequence[RunView], most: int = 30) -> Table:

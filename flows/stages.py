@@ -12,7 +12,15 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.sweep import AGGREGATE_SECONDS, StageFailed, finish, last_line, run_evaluator, run_trainer
+from flows.sweep import (
+    AGGREGATE_SECONDS,
+    StageFailed,
+    fail_unevaluated,
+    finish,
+    last_line,
+    run_evaluator,
+    run_trainer,
+)
 from rpg.store import Layout, RunFolder
 
 # Nothing of a stage is cached or kept by Prefect: the run folders say what is done.
@@ -87,11 +95,11 @@ def _sweep(sweep: str, runs: list[str], home: str, workers: int, context: Any) -
     aggregated = time.time()
     try:
         while queue or not all(_ended(t) for t in trainings):
-            for folder in [
-                queue.pop(0) for _ in range(min(len(queue), workers - sum(not _ended(t) for t in trainings)))
-            ]:
+            if queue and sum(not _ended(t) for t in trainings) < workers:
+                folder = queue.pop(0)
                 threads = folder.read_manifest()["spec"]["backend"]["threads"]
                 trainings.append(train.submit(folder.name, str(folder.path), threads, context))
+                continue
             time.sleep(0.2)
             if finish(folders) and time.time() - aggregated > AGGREGATE_SECONDS:
                 aggregate(home)
@@ -101,6 +109,7 @@ def _sweep(sweep: str, runs: list[str], home: str, workers: int, context: Any) -
         over.set()
     failures = [_failure(future) for future in (evaluation, *trainings)]
     finish(folders)
+    fail_unevaluated(folders)
     context.say("building database and report")
     aggregate(home)
     report(sweep, home)

@@ -19,23 +19,26 @@ from typing import TYPE_CHECKING
 from flows.processes import Children
 from flows.register import register
 from rpg.config.sweep import Sweep
+from rpg.errors import UserError
 from rpg.evaluation import owed
 from rpg.store import Layout, RunFolder, StoreError
+from rpg.store.files import read_json_object
 
 if TYPE_CHECKING:
     from flows.live import Progress
 
 TRAINER, EVALUATOR = "rpg.backends.local", "rpg.evaluation"
+EVALUATION_LOG = "evaluation.log"
 AGGREGATE_SECONDS = 15.0
 """While runs finish, the database is rebuilt at most this often."""
 EVALUATOR_TRIES = 3
 
 
-class SweepBusy(Exception):
+class SweepBusy(UserError):
     """Another process is running this sweep on the same data folder."""
 
 
-class StageFailed(Exception):
+class StageFailed(UserError):
     """A stage all runs need (data, warm start) failed; the message is for people and names the log."""
 
 
@@ -153,6 +156,23 @@ def finish(folders: Sequence[RunFolder]) -> list[RunFolder]:
     return newly
 
 
+def fail_unevaluated(folders: Sequence[RunFolder]) -> None:
+    """When no evaluation will come any more, a trained run that still lacks one has failed, and says why."""
+    for folder in folders:
+        if folder.done_path.exists() or folder.failed_path.exists():
+            continue
+        missing = owed(folder)
+        if not missing or not folder.checkpoint(folder.read_manifest()["steps"]).exists():
+            continue
+        benchmark, step = missing[0]
+        record = folder.eval_path(benchmark, step).with_suffix(".error.json")
+        try:
+            why = read_json_object(record)["error"]
+        except (StoreError, KeyError):
+            why = f"step {step} was not evaluated on {benchmark}"
+        folder.write_failed(str(why), step=step, log=str(folder.path.parent / EVALUATION_LOG))
+
+
 def run_trainer(folder: RunFolder, children: Children, threads: int) -> None:
     """One training process to its end.
 
@@ -177,7 +197,7 @@ def run_trainer(folder: RunFolder, children: Children, threads: int) -> None:
 
 def run_evaluator(layout: Layout, sweep: str, children: Children, trainings_over) -> None:
     """One evaluation process for all runs; it is told by closing its input that no more checkpoints will come."""
-    log = layout.sweep_folder(sweep) / "evaluation.log"
+    log = layout.sweep_folder(sweep) / EVALUATION_LOG
     for attempt in range(1, EVALUATOR_TRIES + 1):
         child = children.start(EVALUATOR, layout.sweep_folder(sweep), log=log, stdin=subprocess.PIPE)
         while child.poll() is None and not trainings_over.wait(0.2):

@@ -18,7 +18,8 @@ class Counts:
 
     tokens: response tokens; sequences: responses with at least one token; horizon: the response budget in
     tokens, the constant that `seq-mean-token-sum-norm` divides by (None: the width of the tensors, which
-    depends on padding)."""
+    depends on padding).
+    """
 
     tokens: float
     sequences: float
@@ -35,7 +36,8 @@ def token_weights(mask: Tensor, mode: str, counts: Counts | None = None, dtype=t
     """The weight of every token in the aggregated loss, (B, T), zero where `mask` (B, T, bool) is False.
 
     `sum(weights * loss)` is verl's `agg_loss` of the same mode. An empty batch has all-zero weights. Raises
-    ValueError for an unknown mode."""
+    ValueError for an unknown mode.
+    """
     weights = mask.to(dtype)
     if mode == "seq-mean-token-mean":
         weights = weights / weights.sum(-1, keepdim=True).clamp(min=1)
@@ -52,6 +54,7 @@ def token_weights(mask: Tensor, mode: str, counts: Counts | None = None, dtype=t
 
 def aggregate(loss: Tensor, response_mask: Tensor, mode: str, counts: Counts | None = None) -> Tensor:
     """Scalar mean of a per-token loss (B, T) under `mode`; masked positions may hold anything, NaN
-    included."""
+    included.
+    """
     mask = response_mask != 0
     return (torch.where(mask, loss, 0) * token_weights(mask, mode, counts, loss.dtype)).sum()

@@ -41,6 +41,7 @@ from rpg.catalogue_parts import (  # the whole vocabulary is importable from her
     Schedule,
     named,
 )
+from rpg.errors import UserError
 
 __all__ = [
     "GAE",
@@ -73,7 +74,7 @@ __all__ = [
 ]
 
 
-class AlgorithmError(ValueError):
+class AlgorithmError(UserError, ValueError):
     """A catalogue name or an override that does not exist; `field`, `value` and `accepted` say what would."""
 
     def __init__(self, field: str, value: Any, accepted: tuple[str, ...] | str = (), message: str = ""):
@@ -126,6 +127,9 @@ class Algorithm(Frozen):
             "beta has no effect with kl of type none: set it to 0": kl.type != "none" or self.beta == 0,
             f"surrogate {self.surrogate} has ratio {level}; it is a choice for surrogate rpg": rpg
             or self.ratio == level,
+            "kl.Z scales the whole loss of surrogate rpg; others have no use for it": rpg
+            or not isinstance(kl, ObjectiveKL)
+            or kl.Z == 1.0,
             "policy_gradient has no ratio to clip": self.surrogate != "policy_gradient" or self.clip is None,
             "clip.gradient is a choice of the differentiable RPG losses": differentiable
             or self.clip is None
@@ -218,7 +222,8 @@ def _merge(default: Any, value: Any, field: str) -> Any:
 
 def _explain(error: ValidationError) -> AlgorithmError:
     """The first mistake pydantic found, in our words: the field as it is written in a config, and what it
-    takes."""
+    takes.
+    """
     first = error.errors()[-1]  # of a union's several complaints the last is about its richest member
     context, value = first.get("ctx", {}), first["input"]
     location = [str(part) for part in first["loc"]]

@@ -32,7 +32,8 @@ class NoKL(Frozen):
 
 class ObjectiveKL(Frozen):
     """beta * D is part of the objective, and the surrogate differentiates it exactly (paper, Tables 1, 2
-    and 4)."""
+    and 4).
+    """
 
     type: Literal["objective"] = "objective"
     divergence: Divergence = "urkl"
@@ -95,7 +96,8 @@ class Clip(Frozen):
     depends on the policy too (paper, Algorithm 1; the other losses hold A constant and do not read this
     field): `exact` - an unclipped sample keeps the exact loss of the table, a clipped one differentiates
     -bound * A; `through` - -w A itself is differentiated, to the letter of Algorithm 1's line 14 (this
-    cancels a forward KL); `detached` - A is a constant, as in the REINFORCE style."""
+    cancels a forward KL); `detached` - A is a constant, as in the REINFORCE style.
+    """
 
     low: Annotated[float | Schedule, AfterValidator(_within(0.0, 1.0, "low lies between 0 and 1"))] = 0.2
     high: Annotated[float | Schedule, AfterValidator(_within(0.0, float("inf"), "high is not negative"))] = (
@@ -129,7 +131,8 @@ class EveryK(Frozen):
 
 class KLAbove(Frozen):
     """A copy of the policy, renewed when the moving average of the token KL exceeds kappa (nats per
-    token)."""
+    token).
+    """
 
     type: Literal["kl_above"] = "kl_above"
     kappa: float = Field(0.01, gt=0)
@@ -200,7 +203,8 @@ Advantage = Annotated[
 
 class Overlong(Frozen):
     """Soft overlong punishment (DAPO): linear to -factor over the last buffer_fraction of the response
-    budget."""
+    budget.
+    """
 
     buffer_fraction: float = Field(0.25, gt=0, le=1)
     factor: float = Field(1.0, ge=0)

@@ -2,7 +2,8 @@
 
 w = pi/old, v = ref/old, d = log(pi/ref); x is sampled from `old`. All tensors broadcast. A pair's slope is
 exactly what autograd finds for its value, but it is written down, because it is the quantity that has to be
-right."""
+right.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def prefix_term(name: str, log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) ->
     The reverse KL of a response is the sum of its tokens' E[w d]; token s moves the terms of tokens t >= s
     only, so its slope is their sum. The forward KL of token s depends on token s alone. Masked tokens must
     come with d = 0 and lie after the response or carry no slope. The constants are chosen as in
-    :func:`divergence_term`."""
+    :func:`divergence_term`.
+    """
     value, own = divergence_term(name, log_prob, w, v, d)
     if name in ("fkl", "ufkl"):
         return value, own

@@ -1,7 +1,8 @@
 """Advantages: from one reward per response to (B, T), for every estimator of the catalogue.
 
 Shapes: B responses (rows), T token positions. Standard deviations are the unbiased ones (n - 1) plus
-EPSILON, as in verl and TRL. Groups need not be contiguous nor of equal size."""
+EPSILON, as in verl and TRL. Groups need not be contiguous nor of equal size.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def advantages(
     response_mask (B, T): non-zero where a token counts. old_log_prob and ref_log_prob (B, T) are read when
     `algo.kl` is of type reward (ref_log_prob=None: the reference is `old`, so that KL is zero); values (B,
     T) by gae only. A group of one response, or of equal rewards, has advantage zero exactly. Raises
-    ValueError for wrong shapes, FloatingPointError for rewards that are not finite."""
+    ValueError for wrong shapes, FloatingPointError for rewards that are not finite.
+    """
     mask = response_mask != 0
     rows = mask.shape[0]
     if mask.ndim != 2:

@@ -3,7 +3,8 @@
 Shapes: B responses (rows), T token positions; log-probabilities are natural logs, of the sampled tokens.
 :mod:`rpg.surrogates` writes each token's loss as (value, slope); here the slopes are weighted, summed up
 and handed to autograd in one piece. That is one pass without a graph of temporaries, and masked positions
-can hold anything."""
+can hold anything.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _CHUNK = 65_536  # tokens per pass on a CPU: the temporaries of a pass then stay
 @dataclass(frozen=True)
 class LossOutput:
     """loss: scalar to call backward() on; metrics: plain floats; weight: how many tokens they are a mean
-    over."""
+    over.
+    """
 
     loss: Tensor
     metrics: dict[str, float]
@@ -60,7 +62,8 @@ def policy_loss(
     Metrics are means over unmasked tokens (over responses for the ratio of a whole response): `loss`;
     `kl_p_to_q` (nats per token, estimates of KL(p || q) that are never negative); `ratio_mean`, `ratio_max`
     and `ess`, the effective sample size (sum w)^2 / (n sum w^2); `clip_fraction` of tokens without a
-    gradient from the advantage, and its parts `_upper`, `_lower` and `_dual`."""
+    gradient from the advantage, and its parts `_upper`, `_lower` and `_dual`.
+    """
     named = {
         "log_prob": log_prob,
         "old_log_prob": old_log_prob,
@@ -77,7 +80,7 @@ def policy_loss(
         if rollout_weights is not None:
             weights *= torch.where(mask, rollout_weights, 0)
         rows, tokens = mask.shape
-        size = max(1, rows if log_prob.is_cuda else _CHUNK // max(1, tokens))
+        size = max(1, _CHUNK // max(1, tokens) if log_prob.device.type == "cpu" else rows)
         slope = torch.empty_like(weights)
         sums, peaks = weights.new_zeros(len(_SUMS)), [weights.new_zeros(())]
         for start in range(0, rows, size):
@@ -88,9 +91,7 @@ def policy_loss(
             part_sums, peak = _measure(x, ratio, (value * weights[part]).sum())
             sums += part_sums
             peaks.append(peak)
-        *numbers, ratio_max = torch.stack(
-            [*sums, torch.stack(peaks).max()]
-        ).tolist()  # the one synchronisation
+        *numbers, ratio_max = torch.cat([sums, torch.stack(peaks).max()[None]]).tolist()  # synchronises once
     measured = dict(zip(_SUMS, numbers, strict=True))
     if not abs(measured["loss"]) < float("inf"):
         raise _explain_not_finite(measured["loss"], inputs, mask)
@@ -137,7 +138,8 @@ def _measure(x: Batch, ratio: Ratio, loss: Tensor) -> tuple[Tensor, Tensor]:
     """The sums of _SUMS over unmasked tokens, and the largest ratio; nothing leaves the device.
 
     KL(p || q) = E_p[q/p - 1 - log(q/p)] (paper, Appendix D), its expectation carried over to samples from
-    `old`."""
+    `old`.
+    """
     w = bounded_exp(x.log_w)
     kls = [k3(x.log_w).sum(), (w * k3(-x.log_w)).sum()]
     if x.log_v is None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rpg.config.spec import ChainTask, FileTask, MarkerVerifier
+from rpg.config.spec import ChainTask, MarkerVerifier, Task, Verifier
 
 CORRECT, WRONG = 1.0, -1.0
 """Rewards of a right and a wrong response (paper, App. H)."""
@@ -23,7 +23,7 @@ class Grade:
     reason: str
 
 
-def verifier_of(task: ChainTask | FileTask) -> MarkerVerifier:
+def verifier_of(task: Task) -> Verifier:
     """How a task's responses are checked."""
     if isinstance(task, ChainTask):
         from rpg.tasks.chain import MARKER
@@ -38,7 +38,7 @@ def grade(verifier: MarkerVerifier, response: str, truth: str, truncated: bool =
     The answer is what follows the last marker, up to the end of its line. In a response that was cut off by the
     length limit (`truncated`), an answer that reaches the cut is incomplete and does not count.
     """
-    head, marker, tail = response.rpartition(verifier.marker)
+    _, marker, tail = response.rpartition(verifier.marker)
     if not marker:
         return Grade(None, False, "cut off before an answer" if truncated else f"no {verifier.marker!r}")
     line, newline, _ = tail.partition("\n")

@@ -2,7 +2,8 @@
 
 Shapes: b responses (rows), T token positions. w = pi/old, v = ref/old, d = log(pi/ref), R the advantage.
 `value` is the loss a token reports; `slope` is what training follows and what the tests hold against
-autograd and enumeration."""
+autograd and enumeration.
+"""
 
 from __future__ import annotations
 
@@ -51,14 +52,12 @@ def token_loss(algo: Algorithm, x: Batch, bounds: Bounds | None) -> tuple[Tensor
     if isinstance(kl, LossKL):
         pair = estimator(kl.estimator, x.d)
         kl_value, kl_slope = weighted(*pair, w) if kl.weighted else pair
-        scale = algo.beta
     else:
         v = torch.ones_like(w) if x.log_v is None else bounded_exp(x.log_v)
         kl_value, kl_slope = divergence_term(kl.divergence, x.log_prob, w, v, x.d)
         if kl.style == "reinforce":
             kl_value = kl_slope * x.log_prob
-        scale = algo.beta * kl.Z
-    return value + scale * kl_value, slope + scale * kl_slope, ratio
+    return value + algo.beta * kl_value, slope + algo.beta * kl_slope, ratio
 
 
 # --- baselines ---------------------------------------------------------------------------------------
@@ -96,7 +95,8 @@ def _ppo_clip(x: Batch, bounds: Bounds | None):
 
 def _gspo(x: Batch, bounds: Bounds | None):
     """The geometric mean of a response's ratios, in the form that gives each token the gradient of its own
-    factor (Zheng et al. 2025, GSPO-token)."""
+    factor (Zheng et al. 2025, GSPO-token).
+    """
     length = x.mask.sum(-1, keepdim=True).clamp(min=1)
     return _clipped_ratio(bounded_exp(x.log_w.sum(-1, keepdim=True) / length), x, bounds)
 
@@ -127,7 +127,8 @@ class _Level:
     """The quantities of one ratio level, broadcasting to (b, T).
 
     `spread` is the part of a response's scalar loss that one of its tokens reports, so that they add up to
-    it."""
+    it.
+    """
 
     w: Tensor
     v: Tensor
@@ -138,7 +139,8 @@ class _Level:
 
 def _level(algo: Algorithm, x: Batch) -> _Level:
     """Ratios and KL term where a sample is a token given its prefix (token) or a whole response (prefix,
-    sequence)."""
+    sequence).
+    """
     kl = algo.kl if algo.beta and isinstance(algo.kl, ObjectiveKL) else None
     log_v = torch.zeros_like(x.log_w) if x.log_v is None else x.log_v
     if algo.ratio == "token":
@@ -161,7 +163,8 @@ def _rpg(algo: Algorithm, x: Batch, bounds: Bounds | None):
     """The paper's eight losses (Tables 1, 2, 4) with RPG-Style Clip (Algorithms 1 and 2).
 
     With K the slope of the KL term, W = w R - beta K is the REINFORCE weight and A = W / w the regularised
-    advantage; an unclipped sample has slope -W in either style. w > 0, so W has the sign of A."""
+    advantage; an unclipped sample has slope -W in either style. w > 0, so W has the sign of A.
+    """
     level = _level(algo, x)
     reward = level.w * x.advantages
     W = reward - algo.beta * level.kl_slope
@@ -186,7 +189,8 @@ def _clip_differentiable(algo: Algorithm, level: _Level, W, value, silent, bound
 
     dA / d log pi is -beta for the reverse divergences and -beta v / w for the forward ones. catalogue.Clip
     explains the three readings. With prefix products A belongs to a token and has no such derivative: it is
-    held constant."""
+    held constant.
+    """
     reading = algo.clip.gradient
     A, A_slope = W / level.w, 0.0
     if algo.beta and algo.ratio != "prefix" and reading != "detached":

@@ -1,7 +1,8 @@
 """An independent truth for the losses: plain formulas under autograd, and exact enumeration.
 
 Nothing here imports rpg. `plain_*` write each loss as the papers do and let autograd differentiate;
-`objective` is the regularised objective itself, summed over all outcomes of a categorical policy."""
+`objective` is the regularised objective itself, summed over all outcomes of a categorical policy.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def kl(p_log, q_log):
 
 def objective(divergence, log_pi, log_ref, reward, beta):
     """J = E_pi[R] - beta D, with the masses written out: normalised policies leave them zero, measures do
-    not."""
+    not.
+    """
     masses = log_pi.exp().sum() - log_ref.exp().sum()
     value = {
         "fkl": lambda: kl(log_ref, log_pi),

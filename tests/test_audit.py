@@ -143,6 +143,23 @@ def test_per_response_means():
     assert rpg.audit(summed, per_token=True)["summed"].exact_off_policy == ()
 
 
+def test_mistakes_in_a_callable_are_raised():
+    def broken(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+        return log_prob.meen()
+
+    with pytest.raises(AttributeError, match="meen"):
+        rpg.audit(broken)
+
+
+def test_a_loss_without_a_gradient_still_makes_json():
+    def silent(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+        return (log_prob * 0).sum()
+
+    report = rpg.audit(silent)
+    assert report["silent"].exact_off_policy == ()
+    assert json.loads(report.to_json())["rows"][0]["noise"] is None
+
+
 def test_a_loss_that_mixes_its_batch_is_reported_not_measured():
     def whitened(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
         return (-(log_prob - log_prob.detach().mean()) * advantages).sum() / len(log_prob) ** 2
@@ -189,7 +206,7 @@ def test_worlds_are_complete():
             (w.probabilities(w.old) @ w.mask.sum(-1).double()).item(), abs=1e-12
         )
         assert (w.probabilities(w.old) @ w.rewards).item() == pytest.approx(0.0, abs=1e-12)
-    with pytest.raises(ValueError, match="2 to 8 symbols"):
+    with pytest.raises(ValueError, match="at most 2,000 responses"):
         world(vocabulary=9)
 
 

@@ -67,6 +67,7 @@ def test_overrides_accept_models():
         ("rpg-fkl", {"kl": {"Z": 2.0}}, "kl", "unnormalised divergences"),
         ("rpg-fkl", {"kl": {"type": "loss"}}, "algorithm", "surrogate rpg takes kl"),
         ("dapo", {"beta": 0.1}, "algorithm", "kl of type none"),
+        ("grpo", {"kl": {"type": "objective", "divergence": "ufkl", "Z": 2.0}}, "algorithm", "kl.Z"),
         ("dapo", {"kl": "loss"}, "beta", "Accepted: a number above 0."),
         ("grpo", {"reference": {"type": "every_k", "kk": 2}}, "reference.kk", "did you mean 'k'?"),
         ("grpo", {"reference": "odl"}, "reference.type", "did you mean 'old'?"),
@@ -107,7 +108,8 @@ def test_needs_reference():
 
 def test_released_presets_say_what_the_released_scripts_run():
     """paper.md section 9: the rf_clip_ppo scripts run the same dual-clip PPO, without KL, for all four
-    names."""
+    names.
+    """
     same = {
         str(rpg.algorithm(f"rpg-reinforce-{d}", "released").settings())
         for d in ("fkl", "rkl", "ufkl", "urkl")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from math import inf, isfinite
 
 from rpg.exactness.moments import Moments, NotSeparable, moments, relative, slopes
 from rpg.exactness.objectives import DIVERGENCES, LEVELS, Objective, gradient
@@ -64,8 +65,8 @@ class Result:
         return next((p for p in self.points if (p.drift, p.clipped, p.reference) == wanted), None)
 
     def rows(self) -> list[dict]:
-        """One flat row per loss, drift, clipping, reference and objective: what a database takes."""
-        shared = {"loss": self.name, "source": self.source, "beta": self.beta, "note": self.note}
+        """One flat row per loss, drift, clipping, reference and objective; infinite figures are None."""
+        shared = {"loss": self.name, "source": self.source, "beta": self.beta}
         rows = []
         for point in self.points:
             flat = {k: v for k, v in asdict(point).items() if k != "bias"}
@@ -77,7 +78,10 @@ class Result:
                     "bias": bias,
                     "exact": bias <= self.tolerance,
                 }
-                rows.append({**shared, **flat, **row})
+                row = {**shared, **flat, **row}
+                rows.append(
+                    {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
+                )
         return rows
 
 
@@ -121,7 +125,7 @@ def _point(subject: Subject, settings: Settings, drift: float, clipped: bool, re
         kl=sum(run[2] for run in runs) / len(runs),
         bias={name: max(run[1][name] for run in runs) for name in runs[0][1]},
         variance=variance / len(runs),
-        noise=(variance / size) ** 0.5 if size > 0 else float("inf"),
+        noise=(variance / size) ** 0.5 if size > 0 else inf,
     )
 
 
@@ -138,7 +142,7 @@ def measure(subject: Subject, settings: Settings = Settings()) -> Result:
     except NotSeparable as error:
         return replace(base, note=str(error))
     except Exception as error:
-        if subject.source == "rpg":
+        if not subject.peer:
             raise
         # a peer's code may refuse anything; that must not end the audit of the others
         return replace(base, note=f"{type(error).__name__}: {error}".splitlines()[0])

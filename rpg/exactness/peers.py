@@ -50,13 +50,13 @@ def _verl(source: str, beta: float) -> list[Subject]:
     bounds = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
     wide = ActorConfig(**base, **dict.fromkeys(bounds, WIDE))
     subjects = [
-        Subject(name, source, partial(_verl_loss, name, wide), partial(_verl_loss, name, clipped))
+        Subject(name, source, partial(_verl_loss, name, wide), partial(_verl_loss, name, clipped), peer=True)
         for name in POLICY_LOSS_REGISTRY
         if name != "bypass_mode"  # a dispatcher to the others, not a loss
     ]
     for kind, divergence in _VERL_KL.items():
         parts = (partial(_verl_loss, "vanilla", c, kl=kind, beta=beta) for c in (wide, clipped))
-        subjects.append(Subject(f"vanilla + kl_penalty {kind}", source, *parts, beta, divergence))
+        subjects.append(Subject(f"vanilla + kl_penalty {kind}", source, *parts, beta, divergence, peer=True))
     return subjects
 
 
@@ -111,7 +111,8 @@ def _trl(source: str, beta: float) -> list[Subject]:
         bare = partial(_trl_loss, **settings, beta=strength, low=WIDE, high=WIDE)
         high = 5.0 if settings["loss_type"] == "cispo" else 0.2  # cispo's is a bound, not a distance from 1
         clipped = partial(_trl_loss, **settings, beta=strength, low=0.2, high=high)
-        subjects.append(Subject(name, source, bare, clipped, strength, "rkl" if has_kl else "none"))
+        meant = "rkl" if has_kl else "none"
+        subjects.append(Subject(name, source, bare, clipped, strength, meant, peer=True))
     return subjects
 
 

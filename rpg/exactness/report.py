@@ -72,9 +72,7 @@ class Report:
         parts: list[Any] = [Text.from_markup(_LEGEND)]
         sources = list(dict.fromkeys(result.source for result in self.losses))
         for source in sources:
-            title = {"rpg": "The catalogue", "callable": "Your loss"}.get(
-                source, f"{source}; 0: at most 1e-7"
-            )
+            title = {"rpg": "rpg-lab", "callable": "Your loss"}.get(source, f"{source}; 0: at most 1e-7")
             parts.append(self._loss_table(title, [r for r in self.losses if r.source == source]))
         if len(self.losses) == 1:
             parts.append(self._drift_table(self.losses[0]))
@@ -118,6 +116,8 @@ class Report:
         ]
 
     def _loss_table(self, title: str, results: list[Result]) -> Any:
+        from rich.markup import escape
+
         table = _table(f"{title} (figures at drift {self.shown_drift:g})")
         table.add_column("loss", no_wrap=True)
         table.add_column("exact for")
@@ -125,7 +125,7 @@ class Report:
         for heading in _FIGURES:
             table.add_column(heading, justify="right", no_wrap=True)
         for result in results:
-            table.add_row(*self._row(result))
+            table.add_row(*map(escape, self._row(result)))
         return table
 
     def _drift_table(self, result: Result) -> Any:

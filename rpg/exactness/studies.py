@@ -25,7 +25,8 @@ from rpg.losses import policy_loss
 @dataclass(frozen=True)
 class Bend:
     """How an expected gradient lies to the exact one: `scale` times it (which a learning rate absorbs) plus
-    a part of relative size `bias` in other directions (which nothing absorbs)."""
+    a part of relative size `bias` in other directions (which nothing absorbs).
+    """
 
     study: str
     name: str

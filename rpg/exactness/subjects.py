@@ -23,7 +23,8 @@ def spread(world: World, ref: Tensor | None) -> Tensor:
 @dataclass(frozen=True)
 class Subject:
     """`loss` without clipping and `clipped` with it take log_prob, old_log_prob, advantages, response_mask,
-    ref_log_prob (N, T) and return a scalar; `divergence` is the KL it is meant to have (none, fkl or rkl)."""
+    ref_log_prob (N, T) and return a scalar; `divergence` is the KL it is meant to have (none, fkl or rkl).
+    """
 
     name: str
     source: str
@@ -33,6 +34,7 @@ class Subject:
     divergence: str = "none"
     per_token: bool = True  # the mean is over tokens; times T it is a mean over responses
     advantages: Callable[[World, Tensor | None], Tensor] = field(default=spread)
+    peer: bool = False  # somebody else's code
 
 
 def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None = None) -> Subject:
@@ -58,7 +60,8 @@ def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None 
 
 def _with_reward_kl(algo: Algorithm, world: World, ref: Tensor | None) -> Tensor:
     """Advantages as the algorithm makes them from reward and KL; its group and batch statistics, which are
-    no matter of the loss, are left out (they have an audit of their own)."""
+    no matter of the loss, are left out (they have an audit of their own).
+    """
     per_token = algo.advantage.type in ("batch", "gae")
     plain = override(algo, advantage={"type": "batch", "std": False} if per_token else "none")
     old = world.log_probs(world.old)

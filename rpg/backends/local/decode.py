@@ -1,6 +1,11 @@
-"""Sampling responses: one loop over any engine that can prefill, step and drop rows.
+"""Sampling responses: one loop over any engine that can prefill, step and reorder its cache.
 
-Shapes: P prompts, G responses per prompt, N = P * G rows (row i answers prompt i // G), T new tokens, V vocabulary.
+Responses of a group that are equal so far are one row of the cache: what they have in common (at first the whole
+prompt) is computed once, and they part where their draws do. A sharp policy thus costs little more than one response
+per prompt.
+
+Shapes: P prompts, G responses per prompt, N = P * G responses (response i answers prompt i // G), T new tokens,
+R rows of the cache, V vocabulary.
 """
 
 from __future__ import annotations
@@ -14,23 +19,20 @@ from torch import Tensor
 
 from rpg.backends.local.batch import Batch
 
-_DROP = 8
-"""Finished rows leave the cache once they are 1/8 of it: dropping copies what stays."""
-
 
 class Engine(Protocol):
-    """A model with its key-value cache. Logits are (rows, V), rows in the order of the cache."""
+    """A model with its key-value cache. Logits are (R, V), rows in the order of the cache."""
 
     device: torch.device
 
-    def prefill(self, prompts: Sequence[Sequence[int]], group_size: int, max_new_tokens: int) -> Tensor:
-        """Logits behind each prompt, (P, V); each prompt is computed once, then shared by its group's rows."""
+    def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
+        """One row per prompt; logits behind each."""
+
+    def select(self, index: Tensor) -> None:
+        """The rows become the rows `index`, which may repeat and leave out."""
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Append one token (rows,) to every row; logits behind it."""
-
-    def keep(self, index: Tensor) -> None:
-        """Only the rows `index` go on."""
+        """Append one token (R,) to every row; logits behind it."""
 
 
 @dataclass(frozen=True)
@@ -83,54 +85,52 @@ def generate(
     if uniforms is not None:
         uniforms = uniforms.to(device)
     with torch.inference_mode():
-        logits = engine.prefill(prompts, group_size, max_new_tokens).repeat_interleave(group_size, 0)
-        active = torch.arange(rows, device=device)  # rows in the cache, in its order
-        running = torch.ones(rows, dtype=torch.bool, device=device)  # among them, those not finished
+        logits = engine.prefill(prompts, max_new_tokens)
+        active = torch.arange(rows, device=device)  # responses that go on
+        row_of = active // group_size  # their rows in the cache
         for t in range(max_new_tokens):
             u = None if uniforms is None else uniforms[active, t]
-            drawn, drawn_log_prob, drawn_entropy = _draw(logits, u, temperature)
-            if len(running) == int(running.sum()):
-                write = slice(None)
-            else:
-                write = running
-            at = active[write]
-            tokens[at, t], log_prob[at, t], entropy[at, t] = (
-                drawn[write],
-                drawn_log_prob[write],
-                drawn_entropy[write],
-            )
-            ended = running & torch.isin(drawn, ends)
-            rows_ended = active[ended]
-            lengths[rows_ended] = t + 1
-            truncated[rows_ended] = False
-            running = running & ~ended
-            left = int(running.sum())
-            if not left or t == max_new_tokens - 1:
+            drawn, log_prob[active, t], entropy[active, t] = draw(logits, u, temperature, row_of)
+            tokens[active, t] = drawn
+            ended = torch.isin(drawn, ends)
+            finished = active[ended]
+            lengths[finished] = t + 1
+            truncated[finished] = False
+            active, row_of, drawn = active[~ended], row_of[~ended], drawn[~ended]
+            if not len(active) or t == max_new_tokens - 1:
                 break
-            if (len(running) - left) * _DROP >= len(running):
-                kept = running.nonzero()[:, 0]
-                engine.keep(kept)
-                active, drawn, running = active[kept], drawn[kept], running[kept]
-            logits = engine.step(drawn)
+            parts, row_of = torch.unique(row_of * logits.shape[1] + drawn, return_inverse=True)
+            parents = parts // logits.shape[1]
+            if len(parents) != len(logits) or bool((parents[1:] == parents[:-1]).any()):
+                engine.select(parents)
+            logits = engine.step(parts % logits.shape[1])
     width = int(lengths.max())
     prompt_of = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
     batch = Batch([list(p) for p in prompts], prompt_of, tokens[:, :width], lengths)
     return Samples(batch, log_prob[:, :width], entropy[:, :width], truncated)
 
 
-def _draw(logits: Tensor, u: Tensor | None, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(token, its log-probability, the distribution's entropy), each (rows,)."""
+def draw(
+    logits: Tensor, u: Tensor | None, temperature: float, row_of: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(token, its log-probability, the distribution's entropy), each (rows,); greedy where `u` is None.
+
+    With `row_of`, one draw for each of its entries from that row of `logits`; `u` has as many numbers.
+    """
     logits = logits.float()
     if temperature != 1.0:
         logits = logits / temperature
+    if row_of is None:
+        row_of = torch.arange(len(logits), device=logits.device)
     log_p = logits.log_softmax(-1)
     p = log_p.exp()
     if u is None:
-        token = log_p.argmax(-1)
+        token = log_p.argmax(-1)[row_of]
     else:
         cumulative = p.cumsum(-1)
         total = cumulative[:, -1]
         # Below the total also where u rounds up to it: a token of probability zero is never drawn.
-        target = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
-        token = (cumulative <= target[:, None]).sum(-1)
-    return token, log_p.gather(1, token[:, None])[:, 0], torch.special.entr(p).sum(-1)
+        below = torch.nextafter(total, torch.zeros_like(total))
+        target = torch.minimum(u * total[row_of], below[row_of])
+        token = (cumulative[row_of] <= target[:, None]).sum(-1)
+    return token, log_p[row_of, token], torch.special.entr(p).sum(-1)[row_of]

@@ -21,7 +21,7 @@ class CacheEngine:
         self.model = model
         self.device = next(model.parameters()).device
 
-    def prefill(self, prompts: Sequence[Sequence[int]], group_size: int, max_new_tokens: int) -> Tensor:
+    def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
         width = max(map(len, prompts))
         ids = torch.zeros(len(prompts), width, dtype=torch.long)
         attend = torch.zeros_like(ids)
@@ -40,8 +40,7 @@ class CacheEngine:
             use_cache=True,
             logits_to_keep=1,
         )
-        self.cache.batch_repeat_interleave(group_size)
-        self.attend = attend.repeat_interleave(group_size, 0)
+        self.attend = attend
         return out.logits[:, -1]
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -55,7 +54,7 @@ class CacheEngine:
         )
         return out.logits[:, -1]
 
-    def keep(self, index: Tensor) -> None:
+    def select(self, index: Tensor) -> None:
         self.cache.batch_select_indices(index)
         self.attend = self.attend[index]
 

@@ -1,10 +1,13 @@
-"""Prompts and responses packed into one row of tokens, each prompt once for all responses of its group.
+"""Prompts and responses packed into one row of tokens, everything that is common computed once.
 
-    tokens   prompt 0 | prompt 1 | ... | response 0 | response 1 | ...      (a response without its last token,
-                                                                              which predicts nothing)
+    tokens   prompt 0 | prompt 1 | ... | new tokens of path 0 | new tokens of path 1 | ...
 
-Only attention needs padded rows; they come in blocks of similar length. Prompts attend to themselves, a response to
-its prompt and to itself.
+A *path* is a distinct response without its last token (which predicts nothing). The paths of a prompt form a prefix
+tree: sorted, each shares its first tokens with the one before it, and only the rest is new. So a prompt is computed
+once for its group, equal responses are computed once, and so are the common beginnings of different ones; values and
+gradients are those of computing every response by itself.
+
+Only attention needs padded rows; they come in blocks of similar length.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from rpg.backends.local.batch import Batch
 
 _MASKED = -1e9
 _SHORTER = 0.7
-"""A response shorter than this fraction of its block's longest begins the next block."""
+"""A path with fewer new tokens than this fraction of its block's longest begins the next block."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,12 @@ class Block:
     """Padded rows for attention. `mask` (rows, 1, queries, keys) is 0 where a query sees a key."""
 
     mask: Tensor
-    query_slice: slice
-    key_slice: slice
+    queries: Tensor
+    """(rows, queries) packed token of each query slot (token 0 where the slot is padding)."""
+    keys: Tensor
+    """(rows, keys) the same for key slots."""
+    real: Tensor
+    """(rows, queries) bool: the query slot is no padding."""
 
 
 @dataclass(frozen=True)
@@ -39,93 +46,117 @@ class Packing:
     positions: Tensor
     """(M,) position of each within its own sequence, prompt included."""
     blocks: list[Block]
-    queries: Tensor
-    """(Q,) packed token of each padded query slot of all blocks (token 0 where the slot is padding)."""
-    keys: Tensor
-    """The same for key slots."""
     slots: Tensor
-    """(M,) the query slot of each packed token."""
-    mask: Tensor
-    """(N, T) bool: response tokens."""
+    """(M,) for each packed token its query slot, counted through all blocks."""
     predictors: Tensor
     """Packed tokens that predict a response token."""
     predictor_of: Tensor
-    """For each response token (row-major order of `mask`) an index into `predictors`."""
+    """For each response token (row-major order of the batch's mask) an index into `predictors`."""
 
     @classmethod
     def of(cls, batch: Batch) -> Packing:
         """Pack a batch."""
         device = batch.tokens.device
         prompt_sizes = torch.tensor([len(p) for p in batch.prompts], device=device)
-        own = batch.lengths - 1
         prompt_starts = prompt_sizes.cumsum(0) - prompt_sizes
-        starts = own.cumsum(0) - own + prompt_sizes.sum()
-        ids = [token for prompt in batch.prompts for token in prompt]
-        column = torch.arange(batch.tokens.shape[1], device=device)
-        within = column < own[:, None]
-        ids = torch.cat([torch.tensor(ids, device=device), batch.tokens[within]])
-        before = prompt_sizes[batch.prompt_of]
-        positions = torch.cat([_counting(prompt_sizes), (column + before[:, None])[within]])
+        prompt_ids = torch.tensor([token for prompt in batch.prompts for token in prompt], device=device)
+        paths = _Paths.of(batch, len(prompt_ids))
 
+        within = torch.arange(int(prompt_sizes.max()), device=device) < prompt_sizes[:, None]
+        prompt_nodes = torch.where(within, prompt_starts[:, None] + torch.arange(within.shape[1], device=device), 0)
         none = torch.zeros_like(prompt_sizes)
-        parts = [_block(none, none, prompt_starts, prompt_sizes)]
-        for rows in _similar(own):
-            prompts = batch.prompt_of[rows]
-            parts.append(_block(prompt_starts[prompts], prompt_sizes[prompts], starts[rows], own[rows]))
-        blocks, query_at, key_at = [], 0, 0
-        for mask, queries, _, keys in parts:
+        blocks = [_block(prompt_nodes[:, :0], none, prompt_nodes, none, prompt_sizes)]
+        for rows in _similar(paths.size - paths.shared):
+            prompt = paths.prompt[rows]
+            width = int(prompt_sizes[prompt].max())
+            path = paths.nodes[rows, : int(paths.size[rows].max())]
             blocks.append(
-                Block(mask, slice(query_at, query_at + queries.numel()), slice(key_at, key_at + keys.numel()))
+                _block(
+                    prompt_nodes[prompt, :width], prompt_sizes[prompt], path, paths.shared[rows], paths.size[rows]
+                )
             )
-            query_at, key_at = query_at + queries.numel(), key_at + keys.numel()
-        queries = torch.cat([queries.flatten() for _, queries, _, _ in parts])
-        real = torch.cat([real.flatten() for _, _, real, _ in parts]).nonzero()[:, 0]
+        ids = torch.cat([prompt_ids, paths.tokens[paths.new]])
+        positions = torch.cat(
+            [
+                torch.arange(within.shape[1], device=device).expand(within.shape)[within],
+                (prompt_sizes[paths.prompt][:, None] + torch.arange(paths.new.shape[1], device=device))[paths.new],
+            ]
+        )
+        queries = torch.cat([block.queries.flatten() for block in blocks])
+        real = torch.cat([block.real.flatten() for block in blocks]).nonzero()[:, 0]
         slots = torch.empty_like(ids).index_copy_(0, queries[real], real)
 
-        mask = batch.mask
-        first = (prompt_starts + prompt_sizes - 1)[batch.prompt_of]
-        source = torch.where(column == 0, first[:, None], (starts - 1)[:, None] + column)[mask]
-        predictors, predictor_of = torch.unique(source, return_inverse=True)
-        keys = torch.cat([keys.flatten() for _, _, _, keys in parts])
-        return cls(ids, positions, blocks, queries, keys, slots, mask, predictors, predictor_of)
+        last = (prompt_starts + prompt_sizes - 1)[batch.prompt_of]
+        before = torch.cat([last[:, None], paths.nodes[paths.path_of]], 1)[batch.mask]
+        predictors, predictor_of = torch.unique(before, return_inverse=True)
+        return cls(ids, positions, blocks, slots, predictors, predictor_of)
 
 
-def _counting(sizes: Tensor) -> Tensor:
-    """0 .. sizes[0] - 1, 0 .. sizes[1] - 1, ..."""
-    ends = sizes.cumsum(0)
-    return torch.arange(int(ends[-1]), device=sizes.device) - (ends - sizes).repeat_interleave(sizes)
+@dataclass(frozen=True)
+class _Paths:
+    """Distinct responses without their last tokens, sorted by prompt and tokens; U of them, W = T - 1 tokens."""
+
+    prompt: Tensor
+    """(U,) index of the prompt."""
+    tokens: Tensor
+    """(U, W) token ids."""
+    size: Tensor
+    """(U,) tokens of the path."""
+    shared: Tensor
+    """(U,) how many of them it shares with earlier paths."""
+    new: Tensor
+    """(U, W) bool: tokens that are packed for this path."""
+    nodes: Tensor
+    """(U, W) packed token of every token of the path, shared or new."""
+    path_of: Tensor
+    """(N,) the path of each response."""
+
+    @classmethod
+    def of(cls, batch: Batch, first_node: int) -> _Paths:
+        device = batch.tokens.device
+        column = torch.arange(batch.tokens.shape[1] - 1, device=device)
+        inside = column < (batch.lengths - 1)[:, None]
+        table = torch.cat([batch.prompt_of[:, None], torch.where(inside, batch.tokens[:, :-1], -1)], 1)
+        table, path_of = torch.unique(table, dim=0, return_inverse=True)
+        prompt, tokens = table[:, 0], table[:, 1:]
+        size = (tokens >= 0).sum(-1)
+        # A shorter path sorts before those it is the beginning of, and -1 never equals a token that follows.
+        alike = ((table[1:] == table[:-1]) & (table[1:] >= 0)).long().cumprod(-1).sum(-1) - 1
+        shared = torch.cat([alike.new_zeros(1), alike.clamp(min=0)])
+        new = (column >= shared[:, None]) & (column < size[:, None])
+        number = (new.flatten().cumsum(0) - 1).view(new.shape) + first_node
+        # Token t of path i was packed for the last path up to i that does not share it.
+        row = torch.arange(len(size), device=device)[:, None].expand(new.shape)
+        owner = torch.where(column >= shared[:, None], row, 0).cummax(0).values
+        nodes = number.gather(0, owner) if len(column) else number
+        return cls(prompt, tokens, size, shared, new, nodes, path_of)
 
 
-def _similar(own: Tensor) -> list[Tensor]:
-    """Rows with at least one token, longest first, cut where lengths fall off."""
-    order = own.argsort(descending=True, stable=True)
-    lengths = own[order].tolist()
-    groups, longest = [], None
-    for row, length in zip(order.tolist(), lengths, strict=True):
-        if not length:
+def _similar(new: Tensor) -> list[Tensor]:
+    """Paths with new tokens, those with most first, cut where their number falls off."""
+    counts, order = new.sort(descending=True, stable=True)
+    groups: list[list[int]] = []
+    longest = 0
+    for path, count in zip(order.tolist(), counts.tolist(), strict=True):
+        if not count:
             break
-        if longest is None or length < _SHORTER * longest:
+        if count < _SHORTER * longest or not groups:
             groups.append([])
-            longest = length
-        groups[-1].append(row)
-    return [torch.tensor(group, device=own.device) for group in groups]
+            longest = count
+        groups[-1].append(path)
+    return [torch.tensor(group, device=new.device) for group in groups]
 
 
-def _block(before: Tensor, before_size: Tensor, start: Tensor, size: Tensor):
-    """(mask, queries, real, keys) of padded rows that see `before` whole and themselves causally."""
-    device = start.device
-    prefix = torch.arange(int(before_size.max()), device=device)
-    column = torch.arange(int(size.max()), device=device)
-    real = column < size[:, None]
-    queries = torch.where(real, start[:, None] + column, 0)
-    prefix_real = prefix < before_size[:, None]
-    keys = torch.cat([torch.where(prefix_real, before[:, None] + prefix, 0), queries], 1)
-    causal = column[:, None] >= column  # its diagonal keeps every query, padding too, from seeing nothing
-    seen = torch.cat(
-        [
-            prefix_real[:, None, :].expand(-1, len(column), -1),
-            causal.expand(len(size), -1, -1),
-        ],
-        2,
-    )
-    return torch.where(seen, 0.0, _MASKED)[:, None], queries, real, keys
+def _block(before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, size: Tensor) -> Block:
+    """Rows that see `before` whole and their path causally; queries are the tokens behind `shared`."""
+    device = path.device
+    offset = torch.arange(int((size - shared).max()), device=device)
+    at = shared[:, None] + offset  # (rows, queries) place of each query in its path
+    real = at < size[:, None]
+    queries = torch.where(real, path.gather(1, at.clamp(max=path.shape[1] - 1)), 0)
+    seen_before = torch.arange(before.shape[1], device=device) < before_size[:, None]
+    column = torch.arange(path.shape[1], device=device)
+    # Padding queries see the beginning of their row too: a softmax over nothing is not a number.
+    seen_path = column <= at[:, :, None]
+    seen = torch.cat([seen_before[:, None, :].expand(-1, len(offset), -1), seen_path], 2)
+    return Block(torch.where(seen, 0.0, _MASKED)[:, None], queries, torch.cat([before, path], 1), real)

@@ -1,7 +1,7 @@
 """A lean Qwen3: the same function as transformers' Qwen3ForCausalLM, computed with less work for small models.
 
-Tokens of all sequences lie behind each other in one packed tensor (no padding outside attention), a prompt is
-computed once for all responses of its group, and in decoding the projections of a layer are fused. Weights are read
+Tokens of all sequences lie behind each other in one packed tensor (no padding outside attention), what
+sequences have in common is computed once (packing.py), and in decoding the projections of a layer are fused. Weights are read
 from the transformers model at every call, so there is nothing to keep in step. Tests compare both, values and
 gradients.
 
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rpg.backends.local.batch import Batch, token_log_prob
+from rpg.backends.local.batch import Batch
 from rpg.backends.local.packing import Packing
 
 _MASKED = -1e9
@@ -41,11 +41,12 @@ def supports(model: nn.Module) -> bool:
 def log_probs(model: Qwen3ForCausalLM, batch: Batch, temperature: float) -> Tensor:
     """Log-probabilities of the response tokens, (N, T), zero behind a row's length; differentiable."""
     pack = Packing.of(batch)
-    hidden = _hidden(model, pack)
-    logits = hidden[pack.predictors] @ model.lm_head.weight.t()
-    row, column = pack.mask.nonzero(as_tuple=True)
-    chosen = token_log_prob(logits[pack.predictor_of], batch.tokens[row, column], temperature)
-    return torch.zeros(pack.mask.shape, device=chosen.device).index_put((row, column), chosen)
+    logits = _hidden(model, pack)[pack.predictors] @ model.lm_head.weight.t()
+    if temperature != 1.0:
+        logits = logits / temperature
+    mask = batch.mask
+    chosen = logits.log_softmax(-1)[pack.predictor_of, batch.tokens[mask]]
+    return torch.zeros(mask.shape, device=chosen.device).masked_scatter(mask, chosen)
 
 
 def _hidden(model: Qwen3ForCausalLM, pack: Packing) -> Tensor:
@@ -74,16 +75,14 @@ def _hidden(model: Qwen3ForCausalLM, pack: Packing) -> Tensor:
 
 def _attend(q: Tensor, kv: Tensor, pack: Packing) -> Tensor:
     """Causal attention of every packed token to its own sequence: q (M, H, D), kv (M, 2K, D) -> (M, H * D)."""
-    padded_q = _Spread.apply(q, pack.queries, pack.slots)
-    padded_kv = kv.index_select(0, pack.keys)
     parts = []
     for block in pack.blocks:
-        rows, queries, keys = block.mask.shape[0], block.mask.shape[2], block.mask.shape[3]
-        qs = padded_q[block.query_slice].view(rows, queries, *q.shape[1:]).transpose(1, 2)
-        ks, vs = padded_kv[block.key_slice].view(rows, keys, *kv.shape[1:]).transpose(1, 2).chunk(2, 1)
+        rows, queries = block.queries.shape
+        qs = q[block.queries].transpose(1, 2)
+        ks, vs = kv[block.keys].transpose(1, 2).chunk(2, 1)
         out = F.scaled_dot_product_attention(qs, ks, vs, attn_mask=block.mask, enable_gqa=True)
         parts.append(out.transpose(1, 2).reshape(rows * queries, -1))
-    return torch.cat(parts).index_select(0, pack.slots)
+    return torch.cat(parts)[pack.slots]
 
 
 def _sizes(config: Qwen3Config) -> tuple[int, int, int, float]:
@@ -157,19 +156,6 @@ class _Rotate(torch.autograd.Function):
         return _swap_halves(grad * sin).addcmul_(grad, cos), None, None
 
 
-class _Spread(torch.autograd.Function):
-    """x[index], where x[i] is read by entry back[i] and by entries (padding) whose gradient is zero."""
-
-    @staticmethod
-    def forward(ctx, x, index, back):
-        ctx.save_for_backward(back)
-        return x.index_select(0, index)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad.index_select(0, ctx.saved_tensors[0]), None, None
-
-
 class LeanEngine:
     """Decoding with fused projections (see decode.Engine).
 
@@ -209,7 +195,7 @@ class LeanEngine:
         self.embedding = self.model.model.embed_tokens.weight
         self.head = (self.model.lm_head.weight * self.model.model.norm.weight).t().contiguous()
 
-    def prefill(self, prompts: Sequence[Sequence[int]], group_size: int, max_new_tokens: int) -> Tensor:
+    def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
         width = max(map(len, prompts))
         self._fuse(width + max_new_tokens)
         ids = torch.zeros(len(prompts), width, dtype=torch.long)
@@ -219,22 +205,21 @@ class LeanEngine:
         seen = torch.arange(width) >= padding[:, None]
         mask = seen[:, None, :] & torch.ones(width, width, dtype=torch.bool).tril()
         mask = torch.where(mask, 0.0, _MASKED)[:, None].to(self.device)
-        rows = len(prompts) * group_size
-        shape = (rows, self.kv_heads, width + max_new_tokens, self.size)
+        shape = (len(prompts), self.kv_heads, width + max_new_tokens, self.size)
         self.keys = [torch.empty(shape, device=self.device) for _ in self.layers]
         self.values = [torch.empty(shape, device=self.device) for _ in self.layers]
         x = self.embedding[ids.to(self.device)]
         for index, layer in enumerate(self.layers):
             q, k, v = self._project(x, layer, slice(0, width))
             k, v = k.transpose(1, 2), v.transpose(1, 2)
-            self.keys[index][:, :, :width] = k.repeat_interleave(group_size, 0)
-            self.values[index][:, :, :width] = v.repeat_interleave(group_size, 0)
+            self.keys[index][:, :, :width] = k
+            self.values[index][:, :, :width] = v
             o = F.scaled_dot_product_attention(
                 q.transpose(1, 2), k, v, attn_mask=mask, enable_gqa=True, scale=1.0
             )
             x = self._finish(x, o.transpose(1, 2).flatten(2), layer)
-        self.bias = torch.zeros(rows, 1, 1, width + max_new_tokens, device=self.device)
-        self.bias[:, 0, 0, :width] = torch.where(seen, 0.0, _MASKED).repeat_interleave(group_size, 0)
+        self.bias = torch.zeros(len(prompts), 1, 1, width + max_new_tokens, device=self.device)
+        self.bias[:, 0, 0, :width] = torch.where(seen, 0.0, _MASKED)
         self.filled = width
         return self._logits(x[:, -1])
 
@@ -253,10 +238,16 @@ class LeanEngine:
         self.filled += 1
         return self._logits(x[:, 0])
 
-    def keep(self, index: Tensor) -> None:
-        self.keys = [keys[index] for keys in self.keys]
-        self.values = [values[index] for values in self.values]
+    def select(self, index: Tensor) -> None:
+        self.keys = [self._reordered(keys, index) for keys in self.keys]
+        self.values = [self._reordered(values, index) for values in self.values]
         self.bias = self.bias[index]
+
+    def _reordered(self, cache: Tensor, index: Tensor) -> Tensor:
+        """Rows of a cache, copying only its filled slots."""
+        result = cache.new_empty(len(index), *cache.shape[1:])
+        result[:, :, : self.filled] = cache[:, :, : self.filled][index]
+        return result
 
     def _normed(self, x: Tensor) -> Tensor:
         """RMS norm without its weight."""

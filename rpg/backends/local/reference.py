@@ -6,6 +6,9 @@ rollout it does not change under the loss.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -56,6 +59,34 @@ class Reference:
         if self.schedule.type == "kl_above":
             decay = self.schedule.decay
             self.average = decay * self.average + (1 - decay) * token_kl
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
+        """(numbers, weights) for a checkpoint; the initial policy's weights are in the cache, so they are left out."""
+        kept = "initial" if self.renewed_at == 0 else "own"
+        numbers = {
+            "renewed_at": self.renewed_at,
+            "average": self.average,
+            "weights": "policy" if self.policy is None else kept,
+        }
+        if numbers["weights"] != "own":
+            return numbers, None
+        parameters = self.policy.model.named_parameters()
+        return numbers, {name: value.detach().contiguous() for name, value in parameters}
+
+    def restore(
+        self,
+        numbers: dict[str, Any],
+        weights: dict[str, Tensor] | None,
+        sampler: Policy,
+        initial: Callable[[], Policy],
+    ) -> None:
+        """Back to a :meth:`state`; `initial` makes the initial policy, if it is needed."""
+        self.renewed_at, self.average = numbers["renewed_at"], numbers["average"]
+        if numbers["weights"] == "initial":
+            self.policy = initial().frozen_copy()
+        elif numbers["weights"] == "own":
+            self.policy = sampler.frozen_copy()
+            self.policy.model.load_state_dict(weights, strict=False)  # tied weights have one name only
 
     def age(self, optimizer_step: int) -> int:
         """Optimizer steps since the reference was renewed."""

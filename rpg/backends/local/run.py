@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -98,12 +97,7 @@ def _begin(
     optimizer = Optimizer(policy.model, spec.training.optimizer)
     optimizer.load(tensors, state["optimizer"])
     reference = Reference(spec.algorithm)
-    reference.renewed_at, reference.average = state["reference"]["renewed_at"], state["reference"]["average"]
-    if weights is not None:
-        reference.policy = policy.frozen_copy()
-        reference.policy.model.load_state_dict(weights, strict=False)
-    elif reference.needed and state["optimizer_step"]:
-        reference.policy = initial_policy(spec, home, say).frozen_copy()
+    reference.restore(state["reference"], weights, policy, lambda: initial_policy(spec, home, say))
     trainer = Trainer(spec, policy, optimizer, reference, roller)
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
     say(f"going on after step {state['step']} of {spec.training.steps}")
@@ -111,17 +105,13 @@ def _begin(
 
 
 def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
-    reference = trainer.reference
-    state: dict[str, Any] = {
+    numbers, weights = trainer.reference.state()
+    state = {
         "optimizer_step": trainer.optimizer_step,
         "tokens": trainer.tokens,
         "optimizer": trainer.optimizer.numbers(),
-        "reference": {"renewed_at": reference.renewed_at, "average": reference.average},
+        "reference": numbers,
     }
-    weights = None
-    if reference.policy is not None and reference.renewed_at:  # the initial policy is in the cache anyway
-        parameters = reference.policy.model.named_parameters()
-        weights = {name: value.detach().contiguous() for name, value in parameters}
     checkpoints.save(step, trainer.policy, state, trainer.optimizer.tensors(), weights)
 
 

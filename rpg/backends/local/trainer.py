@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,9 +20,10 @@ from rpg.backends.local.policy import Policy
 from rpg.backends.local.reference import Reference, score
 from rpg.backends.local.rollout import Roller, Rollout
 from rpg.config.spec import RunSpec
+from rpg.errors import UserError
 
 
-class TrainingError(Exception):
+class TrainingError(UserError):
     """A training that cannot go on; `str(error)` is one line that names the step and the quantity."""
 
 
@@ -165,10 +165,6 @@ class Trainer:
             meter.add(out.metrics, out.weight)
             token_kl += out.metrics["kl_policy_to_ref"] * out.weight / counts.tokens
         return token_kl
-
-    def state(self) -> dict[str, Any]:
-        """Counters, for a checkpoint."""
-        return {"optimizer_step": self.optimizer_step, "tokens": self.tokens}
 
 
 class Meter:

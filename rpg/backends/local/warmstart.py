@@ -13,7 +13,8 @@ from rpg.backends.local.model import ModelError
 from rpg.backends.local.policy import Policy
 from rpg.backends.local.tokenizer import encode_prompts
 from rpg.config.spec import ChainTask, FileTask, Rollout, WarmStart
-from rpg.rewards import grade, verifier_of
+from rpg.grading import Item, grader_for
+from rpg.rewards import verifier_of
 from rpg.tasks import DataError
 from rpg.tasks.demonstrations import Demonstrations
 
@@ -41,12 +42,16 @@ def warm_start(
         DataError: a demonstration that does not fit the rollout's limits.
     """
     rng = random.Random(f"warm start {warm.seed}")
-    _ability(policy, task, demos, warm, rollout, rng, say)
-    _behaviour(policy, demos, warm, rollout, rng)
+    optimizer = _ability(policy, task, demos, warm, rollout, rng, say)
+    _decay(policy, optimizer, demos.ability, warm, warm.learning_rate, warm.consolidation_steps, rollout, rng)
+    optimizer = _optimizer(policy, warm.behaviour_learning_rate)
+    behave = lambda rng: demos.behaviour(rng, warm)  # noqa: E731
+    _decay(policy, optimizer, behave, warm, warm.behaviour_learning_rate, warm.behaviour_steps, rollout, rng)
     say(f"warm start: behaviour learnt, greedy accuracy now {_accuracy(policy, task, demos, rollout):.2f}")
 
 
-def _ability(policy, task, demos, warm, rollout, rng, say) -> None:
+def _ability(policy, task, demos, warm, rollout, rng, say) -> torch.optim.Optimizer:
+    """Stage 1 up to the target accuracy."""
     optimizer = _optimizer(policy, warm.learning_rate)
     accuracy = best = 0.0
     for step in range(1, warm.max_steps + 1):
@@ -59,19 +64,19 @@ def _ability(policy, task, demos, warm, rollout, rng, say) -> None:
             if step % (4 * _CHECK_EVERY) == 0 or accuracy >= warm.target_accuracy:
                 say(f"warm start: step {step}, held-out accuracy {accuracy:.2f} of {warm.target_accuracy}")
             if accuracy >= warm.target_accuracy:
-                return
+                return optimizer
     raise ModelError(
         f"model.warm_start: held-out accuracy {best:.2f} after max_steps={warm.max_steps} steps, the target_accuracy "
         f"is {warm.target_accuracy}; another seed, more steps or a larger model may reach it"
     )
 
 
-def _behaviour(policy, demos, warm, rollout, rng) -> None:
-    optimizer = _optimizer(policy, warm.behaviour_learning_rate)
-    for step in range(1, warm.behaviour_steps + 1):
-        factor = min(1.0, step / _WARM_UP) * (1 - 0.9 * step / warm.behaviour_steps)
-        pairs = [demos.behaviour(rng, warm) for _ in range(warm.batch_size)]
-        _update(policy, optimizer, _batch(policy, pairs, rollout), warm.behaviour_learning_rate * factor)
+def _decay(policy, optimizer, demonstrate, warm, learning_rate, steps, rollout, rng) -> None:
+    """`steps` updates on `demonstrate(rng)`, the rate going up shortly and then linearly to a tenth."""
+    for step in range(1, steps + 1):
+        factor = min(1.0, step / _WARM_UP) * (1 - 0.9 * step / steps)
+        pairs = [demonstrate(rng) for _ in range(warm.batch_size)]
+        _update(policy, optimizer, _batch(policy, pairs, rollout), learning_rate * factor)
 
 
 def _optimizer(policy: Policy, learning_rate: float) -> torch.optim.Optimizer:
@@ -116,6 +121,6 @@ def _accuracy(policy: Policy, task, demos: Demonstrations, rollout: Rollout) -> 
     prompts = encode_prompts(policy.tokenizer, [p.prompt for p in problems], rollout.max_prompt_tokens)
     limit = rollout.max_response_tokens
     samples = policy.sample(prompts, group_size=1, max_new_tokens=limit, uniforms=None, temperature=1.0)
-    verifier = verifier_of(task)
     rows = zip(policy.text(samples.batch), problems, samples.truncated.tolist(), strict=True)
-    return sum(grade(verifier, text, p.answer, cut).correct for text, p, cut in rows) / len(problems)
+    grades = grader_for(verifier_of(task)).grade(Item(text, p.answer, cut) for text, p, cut in rows)
+    return sum(found.correct for found in grades) / len(problems)
