@@ -26,6 +26,7 @@ from forms import equivalents, near_misses  # noqa: E402
 
 from rpg.benchmarks import benchmark, load_benchmark  # noqa: E402
 from rpg.grading import Grader  # noqa: E402
+from rpg.grading.extract import normalise  # noqa: E402
 
 NAMES = ("aime24", "aime25", "amc23", "minerva_math", "olympiadbench")
 
@@ -41,14 +42,11 @@ def cases(names, data):
 
 
 def by_math_verify(gold: str, answer: str) -> bool:
-    """The library as its own page shows it: both texts parsed with the default settings, then compared."""
+    """The library with its default settings, on the same two answers without their typesetting, as one formula each."""
     from math_verify import parse, verify
 
-    def read(text):
-        return parse(text if "$" in text or "boxed" in text else f"${text}$")
-
     try:
-        return bool(verify(read(gold), read(answer)))
+        return bool(verify(parse(f"${normalise(gold)}$"), parse(f"${normalise(answer)}$")))
     except Exception:
         return False
 

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-from forms import equivalents, near_misses
 
 from rpg.benchmarks import benchmark, load_benchmark
 from rpg.grading import Grader
+from tests.grading.forms import equivalents, near_misses
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
 
