@@ -60,9 +60,7 @@ def _equivalent(gold: str, answer: str, tolerance: float) -> bool:
         return len(wanted) == len(found) and _unordered(wanted, found, match)
 
     kind = _brackets(gold)
-    if (
-        kind is not None and len(_inside(gold)) > 1
-    ):  # a tuple or an interval: order and kind of bracket matter
+    if kind is not None and len(_inside(gold)) > 1:  # tuple, interval: order and brackets matter
         return kind == _brackets(answer) and _ordered(_inside(gold), _inside(answer), match)
 
     left, right = _equation(gold)
