@@ -12,6 +12,7 @@ from rpg.evaluation import evaluate
 from rpg.evaluation.partial import Partial
 from rpg.store.run import EVAL_COLUMNS, read_samples
 from rpg.tasks import DataError
+from tests.evaluation.tiny import VLLM
 
 LIMITS = {"max_prompt_tokens": 64, "max_response_tokens": 32}
 
@@ -56,6 +57,20 @@ def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchma
     assert [row for row in more if row["sample"] < 4] == first, (
         "more samples of a problem keep the first ones"
     )
+
+
+@pytest.mark.parametrize("kind", ["huggingface", VLLM])
+def test_greedy_results_do_not_depend_on_the_engine(kind, checkpoints, own_benchmark, tmp_path, monkeypatch):
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    found = []
+    for name in ("local", kind):
+        engine = {"type": name} | ({"enforce_eager": True} if name == "vllm" else {})
+        out = tmp_path / name
+        [result] = evaluate(
+            checkpoints[0], [own_benchmark], engine=engine, temperature=0.0, out=out, say=str, **LIMITS
+        )
+        found.append((samples(result), result.summary))
+    assert found[0] == found[1] and found[0][1].k == 1
 
 
 KILLED = """

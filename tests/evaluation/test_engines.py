@@ -8,19 +8,7 @@ from pydantic import TypeAdapter
 
 from rpg.config.spec import EngineSpec
 from rpg.evaluation.engines import EngineError, Request, Sampling, start_engine
-
-try:
-    import vllm  # noqa: F401
-
-    WITHOUT_VLLM = None
-except ImportError as error:
-    WITHOUT_VLLM = (
-        f"vllm is not installed ({error}); see docs/evaluation.md for how to run this test on a CPU"
-    )
-
-VLLM = pytest.param(
-    "vllm", marks=[pytest.mark.slow, pytest.mark.skipif(bool(WITHOUT_VLLM), reason=str(WITHOUT_VLLM))]
-)
+from tests.evaluation.tiny import VLLM, WITHOUT_VLLM
 
 
 def start(kind, temperature, **settings):

@@ -1,4 +1,6 @@
-"""The run whose model the tests evaluate."""
+"""The run whose model the tests evaluate, and whether vLLM is here to do it."""
+
+import pytest
 
 from rpg.config.spec import RunSpec
 
@@ -8,4 +10,17 @@ SPEC = RunSpec.model_validate(
         # Heads of 32 dimensions: vLLM's attention on CPUs has no smaller ones.
         "model": {"heads": 2, "kv_heads": 1, "warm_start": {"behaviour_steps": 60}},
     }
+)
+
+try:
+    import vllm  # noqa: F401
+
+    WITHOUT_VLLM = None
+except ImportError as error:
+    WITHOUT_VLLM = (
+        f"vllm is not installed ({error}); see docs/evaluation.md for how to run this test on a CPU"
+    )
+
+VLLM = pytest.param(
+    "vllm", marks=[pytest.mark.slow, pytest.mark.skipif(bool(WITHOUT_VLLM), reason=str(WITHOUT_VLLM))]
 )
