@@ -20,7 +20,8 @@ def page(view: View) -> None:
         baseline = choose("Baseline", list(names), "baseline", label)
     with right:
         benchmarks = choose_many("Benchmarks", usual.benchmarks, "benchmarks")
-    found = view.summary(sweep, names.get(baseline), benchmarks)
+    same = names.get(baseline) == usual.baseline and benchmarks == usual.benchmarks
+    found = usual if same else view.summary(sweep, names.get(baseline), benchmarks)
     if found.table.empty:
         st.text("No checkpoint has been evaluated on all of these benchmarks yet.")
     else:

@@ -9,19 +9,27 @@ from dashboard.common import View, choose, choose_many, choose_sweep, series_lab
 from dashboard.compare import caption, curve_data
 from rpg.report import charts
 
+AUDIT = "What the loss optimises"
 GROUPS = {
-    "Importance ratios": ("ratio_mean", "ratio_max", "ess"),
-    "Clipping": ("clip_fraction", "clip_fraction_upper", "clip_fraction_lower", "clip_fraction_dual"),
+    "Ratios and clipping": (
+        "ratio_mean",
+        "ratio_max",
+        "ess",
+        "clip_fraction",
+        "clip_fraction_upper",
+        "clip_fraction_lower",
+        "clip_fraction_dual",
+    ),
     "Divergence": (
         "kl_old_to_policy",
         "kl_policy_to_old",
+        "reference_age",
         "kl_ref_to_policy",
         "kl_policy_to_ref",
-        "reference_age",
     ),
     "Updates": ("grad_norm", "grad_norm_max", "entropy", "truncation_rate"),
+    AUDIT: (),
 }
-
 REFERENCES = {"old (the paper)": "old", "another policy than old": "third"}
 
 
@@ -33,35 +41,38 @@ def page(view: View) -> None:
         names = series_labels(view, [sweep])
         chosen = choose_many("Variants", list(names.values()), "variants")
     series = tuple(key for key, label in names.items() if label in chosen)
-    labels = list(names.values())
-    show_legend(labels, chosen)
+    group = st.segmented_control(
+        "Show", list(GROUPS), default=next(iter(GROUPS)), required=True, key="group", bind="query-params",
+        label_visibility="collapsed",
+    )  # fmt: skip
+    show_legend(list(names.values()), chosen)
+    if group == AUDIT:
+        _audit(view, series, names)
+    else:
+        _curves(view, series, names, GROUPS[group])
+
+
+def _curves(view: View, series, names, metrics: tuple[str, ...]) -> None:
     known = view.ask("metric_names")
-    text = ""
-    for title, metrics in GROUPS.items():
-        shown = [name for name in metrics if name in known]
-        data = curve_data(view, series, tuple(shown), "step", names)
-        if data.empty:
-            continue
-        st.subheader(title)
-        seeds = int(data["seeds"].max())
-        text = caption(data, seeds, charts.band_for(seeds))
-        columns = st.columns(3)
-        for place, name in enumerate(shown):
-            part = data[data["name"] == name]
-            if len(part):
-                with columns[place % 3]:
-                    band = charts.band_for(seeds) if seeds > 1 else None
-                    panel = charts.curves(
-                        part, labels, name=name, band=band, legend=False, height=190, zoom=True
-                    )
-                    show_chart(panel, f"{title} {name}")
-    if text:
-        st.text(text)
-    _audit(view, series, names)
+    shown = tuple(name for name in metrics if name in known)
+    data = curve_data(view, series, shown, "step", names)
+    if data.empty:
+        st.text("Nothing measured yet.")
+        return
+    seeds = int(data["seeds"].max())
+    band = charts.band_for(seeds) if seeds > 1 else None
+    columns = st.columns(3)
+    for place, name in enumerate(name for name in shown if (data["name"] == name).any()):
+        part = data[data["name"] == name]
+        panel = charts.curves(
+            part, list(names.values()), name=name, band=band, legend=False, height=190, zoom=True
+        )
+        with columns[place % 3]:
+            show_chart(panel, f"panel {name}")
+    st.text(caption(data, seeds, band))
 
 
 def _audit(view: View, series, names) -> None:
-    st.subheader("What the loss optimises, by exact enumeration")
     reports = view.ask("audits")
     if not reports:
         st.text("No audit yet; make one with: rpg audit")

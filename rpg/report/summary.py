@@ -222,25 +222,27 @@ class _Problems:
             for seed in seeds:
                 wanted |= {(chosen[variant][1][seed], step), (chosen[baseline][1][seed], step)}
         found = queries.problem_scores(db, sweep, sorted(wanted))
-        self.found = dict(iter(found.groupby(["run", "step", "benchmark"])))
+        self.k = found.groupby(["run", "step", "benchmark"])["samples"].min().to_dict()
+        self.tables = {}
+        for benchmark, part in found.groupby("benchmark"):
+            table = part.pivot(index=["run", "step"], columns="problem_id", values="accuracy")
+            self.tables[benchmark] = {key: place for place, key in enumerate(table.index)}, table.to_numpy()
 
-    def _pivot(self, benchmark: str, step: int, runs: list[str]) -> pandas.DataFrame | None:
+    def _array(self, benchmark: str, step: int, runs: list[str]) -> np.ndarray | None:
         """(runs, problems that all of them have)."""
-        parts = [self.found.get((run, step, benchmark)) for run in runs]
-        if not parts or any(part is None for part in parts):
+        places, values = self.tables.get(benchmark, ({}, None))
+        if not runs or any((run, step) not in places for run in runs):
             return None
-        table = pandas.concat(
-            [part.set_index("problem_id")["accuracy"] for part in parts], axis=1, join="inner"
-        )
-        return table.T if len(table) else None
+        values = values[[places[run, step] for run in runs]]
+        values = values[:, ~np.isnan(values).any(axis=0)]
+        return values if values.size else None
 
     def arrays(self, benchmarks: list[str], step: int, seeds: dict[int, str]) -> dict[str, np.ndarray]:
-        made = {name: self._pivot(name, step, [seeds[seed] for seed in sorted(seeds)]) for name in benchmarks}
-        return {name: table.to_numpy() for name, table in made.items() if table is not None}
+        made = {name: self._array(name, step, [seeds[seed] for seed in sorted(seeds)]) for name in benchmarks}
+        return {name: array for name, array in made.items() if array is not None}
 
     def samples(self, benchmarks: list[str], step: int, seeds: dict[int, str]) -> int:
-        parts = [self.found[run, step, name] for name in benchmarks for run in seeds.values()]
-        return int(min(part["samples"].min() for part in parts))
+        return min(self.k[run, step, name] for name in benchmarks for run in seeds.values())
 
     def against(self, variant: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]] | None:
         """Arrays of the variant and the baseline, same seeds and problems, at the last step of both."""
@@ -249,16 +251,10 @@ class _Problems:
             {seed: self.chosen[name][1][seed] for seed in seeds} for name in (variant, self.baseline)
         )
         sides: tuple[dict, dict] = ({}, {})
-        names = sorted({benchmark for _, _, benchmark in self.found})
-        for name in names:
-            table = self._pivot(
-                name, step, [*(mine[seed] for seed in seeds), *(theirs[seed] for seed in seeds)]
-            )
-            if table is not None and seeds:
-                sides[0][name], sides[1][name] = (
-                    table.to_numpy()[: len(seeds)],
-                    table.to_numpy()[len(seeds) :],
-                )
+        for name in self.tables:
+            array = self._array(name, step, [*mine.values(), *theirs.values()])
+            if array is not None:
+                sides[0][name], sides[1][name] = np.split(array, 2)
         return sides
 
 

@@ -192,6 +192,16 @@ def test_paper_puts_our_numbers_next_to_the_published(layout):
     assert "0.5261 †" in html and "0.9517 †" in html
 
 
+AUDIT = "What the loss optimises"
+
+
+def test_why_draws_every_group(demo):
+    for group, panels in (("Ratios and clipping", 7), ("Divergence", 5), ("Updates", 4)):
+        app = show("why", sweep="demo", group=group)
+        assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == panels
+    assert any("No audit yet" in text for text in texts(show("why", sweep="demo", group=AUDIT)))
+
+
 def test_why_draws_the_audit(demo):
     demo.audits.mkdir()
     rows = [
@@ -203,7 +213,7 @@ def test_why_draws_the_audit(demo):
     (demo.audits / "catalogue.json").write_text(json.dumps(report))
     (demo.audits / "strange.json").write_text(json.dumps({"rows": 3}))
     build(demo)
-    app = show("why", sweep="demo", audit="catalogue")
+    app = show("why", sweep="demo", group=AUDIT, audit="catalogue")
     assert any("enumerated exactly" in text for text in texts(app))
-    app = show("why", sweep="demo", audit="strange")
+    app = show("why", sweep="demo", group=AUDIT, audit="strange")
     assert any("none of the chosen variants" in text for text in texts(app))
