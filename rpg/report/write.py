@@ -31,7 +31,7 @@ POINTS = 60  # points per curve of the figure: its panels are two fingers wide
 def print_report(layout: Layout, sweep: str, console: Console) -> None:
     """Print tables and notes of a sweep; StoreError when the database does not hold it."""
     with connect(layout) as db:
-        console.print(tables.terminal(summarise(db, sweep)))
+        console.print(tables.terminal(summarise(db, sweep), console.width))
 
 
 def write_report(layout: Layout, sweep: str) -> list[Path]:

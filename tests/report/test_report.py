@@ -188,7 +188,7 @@ def test_best_is_bold_and_second_underlined(layout):
 
 def test_terminal_table_holds_the_numbers(layout):
     found = row(summary(layout), "rpg-urkl", "mean")
-    [line] = [line for line in shown(layout).splitlines() if line.startswith("  RPG-URKL") and "±" in line]
+    [line] = [line for line in shown(layout).splitlines() if line.strip().startswith("RPG-URKL") and "±" in line]
     cells = re.split(r"\s{2,}", line.strip())
     half = max(found["last"] - found["low"], found["high"] - found["last"])
     assert cells[:3] == ["RPG-URKL", "3", f"{found['first']:.3f}"]
