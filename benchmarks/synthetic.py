@@ -5,6 +5,7 @@ so that tables and figures made from them show whether they can be read.
 """
 
 import json
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def write_sweep(
 ) -> Layout:
     """Write a finished sweep of every variant with every seed; variant i gains 0.05 * i more."""
     layout = Layout.at(home)
-    runs = [f"{variant}-seed{seed}".replace(" ", "-") for variant in variants for seed in seeds]
+    runs = [re.sub(r"[\s/\\]", "-", f"{variant}-seed{seed}") for variant in variants for seed in seeds]
     layout.write_sweep(
         {
             "name": name,
@@ -80,7 +81,7 @@ def write_run(
 ) -> None:
     """Write one finished run whose accuracy rises by about `gain`."""
     algorithm = variant.split(" ")[0]
-    display = NAMES.get(algorithm, algorithm.upper())
+    display = NAMES.get(algorithm, algorithm if "<" in algorithm else algorithm.upper())
     axes = dict(axis.split("=", 1) for axis in variant.split(" ")[1:] if "=" in axis)
     run.write_manifest(
         {
@@ -127,7 +128,7 @@ def _write_metrics(run: RunFolder, rng: np.random.Generator, gain: float, shape:
     accuracy = np.clip(0.3 + gain * rise + 0.02 * noise[0], 0, 1)
     kl = 2e-3 * np.exp(0.3 * noise[1])
     length = 30 + 25 * rise + noise[2]
-    columns = dict.fromkeys(METRICS, np.ones(shape.steps)) | {
+    columns = dict.fromkeys(METRICS, np.zeros(shape.steps)) | {
         "reward": 2 * accuracy - 1,
         "accuracy": accuracy,
         "entropy": 0.2 + 0.6 * np.exp(-2 * step / shape.steps) + 0.01 * noise[3],

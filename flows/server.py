@@ -17,13 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rpg.errors import UserError
 from rpg.guard import die_with_parent
 
 START_SECONDS = 180
 """A loaded two-core machine needs most of a minute for the first start, which creates the database."""
 
 
-class ServerError(Exception):
+class ServerError(UserError):
     """The private Prefect server did not come up; the message names its log."""
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from flows.processes import Children
 from flows.register import register
 from rpg.config.sweep import Sweep
+from rpg.errors import UserError
 from rpg.evaluation import owed
 from rpg.store import Layout, RunFolder, StoreError
 from rpg.store.files import read_json_object
@@ -33,11 +34,11 @@ AGGREGATE_SECONDS = 15.0
 EVALUATOR_TRIES = 3
 
 
-class SweepBusy(Exception):
+class SweepBusy(UserError):
     """Another process is running this sweep on the same data folder."""
 
 
-class StageFailed(Exception):
+class StageFailed(UserError):
     """A stage all runs need (data, warm start) failed; the message is for people and names the log."""
 
 
@@ -108,8 +109,10 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
                     sweep.spec.name, [folder.name for folder in due], str(layout.home), workers,
                     _Context(children, progress),
                 )  # fmt: skip
-        except StageFailed as error:
-            outcome.error = str(error)
+        except Exception as error:
+            outcome.error = _in_a_line(error)
+            if outcome.error is None:
+                raise
         finally:
             children.stop()
     for folder in folders:
@@ -118,6 +121,27 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
             outcome.failed[folder.name] = failure["error"]
     outcome.seconds = time.time() - started
     return outcome
+
+
+def _in_a_line(error: BaseException) -> str | None:
+    """What a person can do something about; None for a mistake of ours, which keeps its traceback.
+
+    Files are the truth: when only the Prefect API failed (a full disk under its database, a lost server), the runs
+    are as far as their folders say, and running the sweep again goes on from there.
+    """
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    for one in chain:
+        if isinstance(one, UserError):
+            return str(one)
+    for one in chain:
+        if type(one).__module__.split(".")[0] in ("prefect", "httpx"):
+            return (
+                f"the Prefect server failed: {str(one).splitlines()[0] if str(one) else type(one).__name__}"
+            )
+    return None
 
 
 @dataclass

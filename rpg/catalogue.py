@@ -41,6 +41,7 @@ from rpg.catalogue_parts import (  # the whole vocabulary is importable from her
     Schedule,
     named,
 )
+from rpg.errors import UserError
 
 __all__ = [
     "GAE",
@@ -73,7 +74,7 @@ __all__ = [
 ]
 
 
-class AlgorithmError(ValueError):
+class AlgorithmError(UserError, ValueError):
     """A catalogue name or an override that does not exist; `field`, `value` and `accepted` say what would."""
 
     def __init__(self, field: str, value: Any, accepted: tuple[str, ...] | str = (), message: str = ""):

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rpg.config.spec import ChainTask, RunSpec
+from rpg.config.spec import ChainTask, MathTask, RunSpec
 from rpg.store.files import atomic_write_json, fsync_folder, readable
 from rpg.tasks import DataError, Problem, load_problems, task_files
 from rpg.tasks.chain import GENERATOR_VERSION
@@ -45,6 +45,10 @@ def data_digest(spec: RunSpec) -> str:
     fields = spec.task.model_dump(mode="json")
     if isinstance(spec.task, ChainTask):
         fields["generator"] = GENERATOR_VERSION
+    elif isinstance(spec.task, MathTask):
+        from rpg.tasks.math import digests
+
+        fields |= {"train": None, "data": None, "benchmarks": digests(spec.task)}
     else:
         fields["train"] = _file_digest(str(spec.task.train))
         fields["benchmarks"] = {name: _file_digest(str(path)) for name, path in spec.task.benchmarks.items()}
@@ -77,7 +81,10 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
             for name, problems in files.items():
                 _write(build / f"{name}.parquet", name, problems, "train" if name == "train" else "test")
             counts = {name: len(problems) for name, problems in files.items()}
-            atomic_write_json(build / "data.json", {"files": task_files(spec.task), "problems": counts})
+            atomic_write_json(
+                build / "data.json",
+                {"files": task_files(spec.task), "problems": counts, "notes": splits.notes},
+            )
     return PreparedData(
         digest, folder / "train.parquet", {name: folder / f"{name}.parquet" for name in spec.benchmarks()}
     )

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rpg.config.spec import ChainTask, FileTask, MarkerVerifier
+from rpg.config.spec import ChainTask, MarkerVerifier, Task, Verifier
 
 CORRECT, WRONG = 1.0, -1.0
 """Rewards of a right and a wrong response (paper, App. H)."""
@@ -23,7 +23,7 @@ class Grade:
     reason: str
 
 
-def verifier_of(task: ChainTask | FileTask) -> MarkerVerifier:
+def verifier_of(task: Task) -> Verifier:
     """How a task's responses are checked."""
     if isinstance(task, ChainTask):
         from rpg.tasks.chain import MARKER

@@ -34,10 +34,7 @@ def _explain(error: Exception) -> int:
     """A user's mistake becomes its message and an exit code; anything else is ours and keeps its traceback."""
     import click
 
-    from rpg.catalogue import AlgorithmError
-    from rpg.config.errors import ConfigError
-    from rpg.data import DataError
-    from rpg.store import StoreError
+    from rpg.errors import UserError
 
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
@@ -46,7 +43,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, click.ClickException):
         error.show()
         return error.exit_code
-    if isinstance(error, ConfigError | AlgorithmError | DataError | StoreError):
+    if isinstance(error, UserError):
         for line in str(error).splitlines():
             error_console.print(f"error: {line}", markup=False, highlight=False, soft_wrap=True)
         return 2

@@ -55,11 +55,79 @@ def train(
     return execute(single_run(file, parse_assignments(set_), data_digest), home, 1)
 
 
+@app.command(
+    epilog="Example: rpg evaluate Qwen/Qwen3-4B --benchmarks aime24,amc23 --engine vllm --device cuda"
+)
+def evaluate(
+    checkpoint: Annotated[
+        str, typer.Argument(help="A Hugging Face model: a folder (any checkpoint of a run) or a hub id.")
+    ],
+    benchmarks: Annotated[
+        str, typer.Option("--benchmarks", "-b", help="Names or YAML files, separated by commas.")
+    ] = "aime24,aime25,amc23",
+    engine: Annotated[str, typer.Option(help="local, huggingface or vllm.")] = "local",
+    k: Annotated[
+        int | None, typer.Option("--k", min=1, help="Samples per problem; default: the benchmark's own.")
+    ] = None,
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy, with one sample.")] = 1.0,
+    max_response_tokens: Annotated[int, typer.Option(min=1)] = 2048,
+    max_prompt_tokens: Annotated[int, typer.Option(min=1)] = 2048,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with local copies; default $RPG_DATA, then the hub.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the results; default: evaluations/ in the home.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    home: Home = None,
+) -> int:
+    """Grade a model on benchmarks: mean@k, pass@k, maj@k with errors over problems; every sample is kept."""
+    from rich.table import Table
+
+    from rpg.evaluation import evaluate as evaluate_model
+    from rpg.store import Layout
+
+    name = checkpoint.strip("/").replace("/", "--")
+    results = evaluate_model(
+        checkpoint,
+        [part.strip() for part in benchmarks.split(",") if part.strip()],
+        engine=engine,
+        out=out or Layout.at(home).home / "evaluations" / name,
+        data=data,
+        samples_per_problem=k,
+        temperature=temperature,
+        max_prompt_tokens=max_prompt_tokens,
+        max_response_tokens=max_response_tokens,
+        seed=seed,
+        device=device,
+        say=lambda line: error_console.print(line, markup=False, highlight=False),
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("benchmark", "problems", "k", "mean@k", "pass@k", "maj@k", "tokens", "cut off"):
+        table.add_column(heading, justify="left" if heading == "benchmark" else "right")
+    for result in results:
+        s = result.summary
+        shares = (
+            f"{e.mean:.3f} ± {e.standard_error:.3f}" for e in (s.mean_at_k, s.pass_at_k, s.majority_at_k)
+        )
+        table.add_row(
+            result.benchmark, str(s.problems), str(s.k), *shares,
+            f"{s.response_tokens.mean:.0f}", f"{s.truncation_rate.mean:.1%}",
+        )  # fmt: skip
+    console.print(table)
+    console.print("± is one standard error over problems.", style="dim")
+    for result in results:
+        console.print(
+            f"samples: {result.samples}", markup=False, highlight=False, soft_wrap=True, style="dim"
+        )
+    return 0
+
+
 def execute(planned, home: Path | None, workers: int | None) -> int:
     """Conduct a sweep in the foreground, showing its progress; returns the exit code."""
     from flows.live import Progress
-    from flows.server import ServerError
-    from flows.sweep import SweepBusy, conduct, sweep_lock, unfinished
+    from flows.sweep import conduct, sweep_lock, unfinished
     from rpg.store import Layout
 
     layout = Layout.at(home)
@@ -77,12 +145,6 @@ def execute(planned, home: Path | None, workers: int | None) -> int:
             progress = Progress(console, name, folders, workers)
             with _terminal(progress) if due else _nothing(), _sigterm_is_interrupt():
                 outcome = conduct(planned, layout, workers, progress)
-    except SweepBusy as error:
-        error_console.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
-        return 2
-    except ServerError as error:
-        error_console.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
-        return 1
     except KeyboardInterrupt:
         error_console.print(f"\nstopped; every process has ended. Nothing finished is lost. Continue with: {again}",
                             markup=False, highlight=False, soft_wrap=True)  # fmt: skip
@@ -92,6 +154,7 @@ def execute(planned, home: Path | None, workers: int | None) -> int:
 
 def _conclude(outcome, layout, planned, again: str) -> int:
     from rpg.report import print_report
+    from rpg.store import StoreError
 
     name = planned.spec.name
     if not outcome.trained:
@@ -100,17 +163,19 @@ def _conclude(outcome, layout, planned, again: str) -> int:
             markup=False,
             highlight=False,
         )
+    try:
+        print_report(layout, name, console)
+    except StoreError as error:
+        outcome.error = outcome.error or str(error)
+    lines = [f"failed: {run}: {error}" for run, error in outcome.failed.items()]
     if outcome.error and not outcome.failed:
-        error_console.print(f"error: {outcome.error}", markup=False, highlight=False, soft_wrap=True)
-        return 1
-    print_report(layout, name, console)
-    for run, error in outcome.failed.items():
-        error_console.print(f"failed: {run}: {error}", markup=False, highlight=False, soft_wrap=True)
-    if outcome.failed:
-        error_console.print(f"{len(outcome.failed)} of {outcome.total} runs failed; try them again with: {again}",
-                            markup=False, highlight=False, soft_wrap=True)  # fmt: skip
-        return 1
-    return 0
+        lines.append(f"error: {outcome.error}")
+    if lines:
+        left = f"{len(outcome.failed)} of {outcome.total} runs failed" if outcome.failed else "not finished"
+        lines.append(f"{left}; try again with: {again}")
+    for line in lines:
+        error_console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return 1 if lines else 0
 
 
 class _nothing:

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from pydantic import BaseModel, ValidationError
 
 from rpg.catalogue import AlgorithmError
+from rpg.errors import UserError
 
 
-class ConfigError(Exception):
+class ConfigError(UserError):
     """A mistake in a configuration. `str(error)` is the whole message, one line per mistake."""
 
 
@@ -60,7 +61,19 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> Confi
             lines.append(f"{where}: {'' if cause.field == 'algorithm' else 'algorithm.'}{cause}")
             continue
         location = item["loc"]
-        tags = {"tiny", "pretrained", "chain", "file", "adamw", "schedule_free", "local", "verl"}
+        tags = {
+            "tiny",
+            "pretrained",
+            "chain",
+            "file",
+            "math",
+            "marker",
+            "adamw",
+            "schedule_free",
+            "local",
+            "verl",
+        }
+        tags |= {"huggingface", "vllm"}
         field = ".".join(str(p) for i, p in enumerate(location) if not (i and p in tags)) or "(whole file)"
         value, kind, context = item.get("input"), item["type"], item.get("ctx", {})
         if kind == "extra_forbidden":

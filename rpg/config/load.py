@@ -162,15 +162,21 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict:
 
 
 def _own_paths(data: dict, path: Path) -> dict:
-    """Relative paths of a file task mean: beside the file that names them."""
+    """Relative paths of a task mean: beside the file that names them."""
+    at = lambda p: str((path.parent / p).resolve()) if isinstance(p, str) else p  # noqa: E731
     task = data.get("task")
     if isinstance(task, dict) and task.get("type") == "file":
-        at = lambda p: str((path.parent / p).resolve()) if isinstance(p, str) else p  # noqa: E731
         task = dict(task)
         if "train" in task:
             task["train"] = at(task["train"])
         if isinstance(task.get("benchmarks"), dict):
             task["benchmarks"] = {name: at(p) for name, p in task["benchmarks"].items()}
+        data = {**data, "task": task}
+    elif isinstance(task, dict) and task.get("type") == "math":
+        task = {name: at(v) if name in ("train", "data") else v for name, v in task.items()}
+        if isinstance(task.get("benchmarks"), list):
+            own = lambda b: at(b) if str(b).endswith((".yaml", ".yml")) else b  # noqa: E731
+            task["benchmarks"] = [own(b) for b in task["benchmarks"]]
         data = {**data, "task": task}
     return data
 
@@ -194,5 +200,7 @@ def identity(spec: RunSpec, data_digest: str) -> str:
     if resolved["task"]["type"] == "file":
         resolved["task"]["train"] = None
         resolved["task"]["benchmarks"] = sorted(resolved["task"]["benchmarks"])
+    elif resolved["task"]["type"] == "math":
+        resolved["task"] |= {"train": None, "data": None, "benchmarks": list(spec.task.names())}
     text = canonical_json({"spec": resolved, "data": data_digest})
     return hashlib.sha256(text.encode()).hexdigest()[:16]

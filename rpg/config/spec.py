@@ -13,6 +13,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from rpg.catalogue import Algorithm, algorithm
 
+RECIPE_TEMPLATE = (
+    "Solve the following math problem step by step. The last line of your response should be of the form "
+    "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n{prompt}\n\n"
+    'Remember to put your answer on its own line after "Answer:".'
+)
+"""How the paper's recipe asks a mathematical problem (App. H)."""
+
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -69,6 +76,19 @@ class MarkerVerifier(Section):
     """`exact` compares text without surrounding blanks; `number` compares values (1/2 = 0.5 = 0.50)."""
 
 
+class MathVerifier(Section):
+    """The answer is the last `Answer:` line; it is right when it means the same as the gold answer (docs/grading.md)."""
+
+    type: Literal["math"] = "math"
+    fallback: Literal["none", "boxed"] = "none"
+    r"""`boxed`: a response without an `Answer:` line is read for its last `\boxed{...}`. The recipe does not do this."""
+    relative_tolerance: Annotated[float, Field(ge=0.0, lt=0.1)] = 0.0
+    """Numbers that differ by no more than this part of the gold number are right (for answers of physics)."""
+
+
+Verifier = Annotated[MarkerVerifier | MathVerifier, Field(discriminator="type"), _type("marker")]
+
+
 class FileTask(Section):
     """Problems of your own, from JSON-lines or Parquet files with the columns `prompt` and `answer`.
 
@@ -81,7 +101,7 @@ class FileTask(Section):
     """Benchmark name -> file of held-out problems. Problems that are also in `train` are an error."""
     template: str = "{prompt}"
     """How a problem becomes the user's message; `{prompt}` stands for the problem."""
-    verifier: MarkerVerifier = MarkerVerifier()
+    verifier: Verifier = MarkerVerifier()
 
     @model_validator(mode="after")
     def _template_has_prompt(self) -> FileTask:
@@ -92,7 +112,38 @@ class FileTask(Section):
         return self
 
 
-Task = Annotated[ChainTask | FileTask, Field(discriminator="type"), _type("chain")]
+class MathTask(Section):
+    """Mathematics by the paper's recipe: a training file, and benchmarks that ship (AIME, AMC, ...) or one's own.
+
+    Training problems that are also in a benchmark, word for word or nearly so, are left out.
+    """
+
+    type: Literal["math"]
+    train: str
+    """A JSON-lines or Parquet file, or a YAML file that says where problems are, in the form of a benchmark's."""
+    benchmarks: tuple[str, ...] = ("aime24", "aime25", "amc23")
+    """Names of benchmarks that ship, or paths of YAML files of one's own."""
+    data: Path | None = None
+    """Folder of local copies of benchmarks; without it $RPG_DATA, then the Hugging Face hub."""
+    template: str = RECIPE_TEMPLATE
+    """How a problem becomes the user's message; `{prompt}` stands for the problem."""
+    verifier: MathVerifier = MathVerifier()
+
+    @model_validator(mode="after")
+    def _usable(self) -> MathTask:
+        if "{prompt}" not in self.template:
+            raise ValueError("template must contain {prompt}, the place where the problem goes")
+        names = self.names()
+        if not names or len(set(names)) < len(names):
+            raise ValueError("benchmarks must name at least one benchmark, each once")
+        return self
+
+    def names(self) -> tuple[str, ...]:
+        """Names of the benchmarks: of those given by a YAML file, its name without the ending."""
+        return tuple(Path(b).stem if b.endswith((".yaml", ".yml")) else b for b in self.benchmarks)
+
+
+Task = Annotated[ChainTask | FileTask | MathTask, Field(discriminator="type"), _type("chain")]
 
 
 # --------------------------------------------------------------------------------------------------- model
@@ -223,6 +274,38 @@ class Rollout(Section):
     """Dynamic sampling: extra rounds of prompts that may be drawn to replace groups all right or all wrong."""
 
 
+class LocalEngineSpec(Section):
+    """The trainer's own decoder."""
+
+    type: Literal["local"] = "local"
+    rows: Positive = 512
+    """Responses decoded at a time."""
+
+
+class HuggingFaceEngineSpec(Section):
+    """Hugging Face `generate`."""
+
+    type: Literal["huggingface"]
+    rows: Positive = 64
+    """Responses decoded at a time."""
+
+
+class VllmEngineSpec(Section):
+    """vLLM, with continuous batching."""
+
+    type: Literal["vllm"]
+    tensor_parallel: Positive = 1
+    """GPUs that share the model."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.85
+    enforce_eager: bool = False
+    """Do not capture CUDA graphs: starts sooner, decodes slower."""
+
+
+EngineSpec = Annotated[
+    LocalEngineSpec | HuggingFaceEngineSpec | VllmEngineSpec, Field(discriminator="type"), _type("local")
+]
+
+
 class Evaluation(Section):
     """Checkpoints 0, every, 2*every, ... and the last are evaluated on the task's benchmarks as they appear."""
 
@@ -233,6 +316,8 @@ class Evaluation(Section):
     """0 is greedy."""
     benchmarks: tuple[str, ...] | None = None
     """Names to keep; all of the task's when null."""
+    engine: EngineSpec = LocalEngineSpec()
+    """What produces the responses."""
 
 
 # ------------------------------------------------------------------------------------------------- backend
@@ -300,6 +385,8 @@ class RunSpec(Section):
         """Names of all benchmarks the task brings, in order."""
         if isinstance(self.task, ChainTask):
             return tuple(f"chain-{tier}" for tier in self.task.tiers)
+        if isinstance(self.task, MathTask):
+            return self.task.names()
         return tuple(self.task.benchmarks)
 
     def benchmarks(self) -> tuple[str, ...]:

@@ -7,22 +7,27 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rpg.backends.local.checkpoint import damaged, model_digest
 from rpg.backends.local.model import bfloat16
 from rpg.backends.local.run import configure_torch, spec_of
-from rpg.config.spec import RunSpec
-from rpg.data import data_digest, prepare_data
-from rpg.evaluation.evaluate import evaluate_checkpoint
+from rpg.config.spec import RunSpec, Verifier
+from rpg.data import data_digest, prepare_data, read_problems
+from rpg.evaluation.engines import Engine, Sampling, start_engine
 from rpg.evaluation.owed import owed
+from rpg.evaluation.partial import Partial
+from rpg.evaluation.samples import Progress, evaluate_problems
+from rpg.grading import Grader, MarkerGrader, grader_for
 from rpg.rewards import verifier_of
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
 from rpg.store.layout import Layout
 from rpg.store.run import RunFolder, step_name
 
 POLL_SECONDS = 0.5
+SAY_SECONDS = 15.0
+"""How often a long evaluation reports its progress."""
 
 
 @dataclass
@@ -34,6 +39,9 @@ class Evaluator:
     say: Callable[[str], None] = print
     _specs: dict[str, RunSpec] = field(default_factory=dict)
     _done: dict[str, Path] = field(default_factory=dict)
+    _engines: dict[str, Engine] = field(default_factory=dict)
+    _loaded: dict[str, str] = field(default_factory=dict)
+    _graders: dict[str, Grader | MarkerGrader] = field(default_factory=dict)
     _given_up: set[tuple[str, str, int]] = field(default_factory=set)
 
     def pass_over(self) -> int:
@@ -77,26 +85,63 @@ class Evaluator:
         damage = damaged(checkpoint)
         if damage:
             raise StoreError(f"{damage}; run the sweep again to make it anew")
-        evaluation, rollout = spec.evaluation, spec.rollout
+        weights = model_digest(checkpoint)
         settings = {
-            "samples_per_problem": evaluation.samples_per_problem,
-            "temperature": evaluation.temperature,
+            "samples_per_problem": spec.evaluation.samples_per_problem,
             "seed": spec.seed,
-            "max_prompt_tokens": rollout.max_prompt_tokens,
-            "max_response_tokens": rollout.max_response_tokens,
-            "device": spec.backend.device,
-            "bfloat16": bfloat16(spec.model),
+            "sampling": asdict(_sampling(spec)),
+            "engine": _engine_key(spec),
         }
-        same = json.dumps([model_digest(checkpoint), data_digest(spec), benchmark, settings], sort_keys=True)
+        same = json.dumps([weights, data_digest(spec), benchmark, settings], sort_keys=True)
         earlier = self._done.get(same)
         if earlier is not None and earlier.exists():
             with atomic_path(target) as temporary:
                 shutil.copyfile(earlier, temporary)
             return True
         parquet = prepare_data(spec, self.layout.home).benchmarks[benchmark]
-        rows = evaluate_checkpoint(checkpoint, parquet, verifier=verifier_of(spec.task), **settings)
+        partial = Partial(target.with_suffix(".partial.jsonl"), same)
+        rows = evaluate_problems(
+            self._engine(spec, checkpoint, weights),
+            read_problems(parquet),
+            samples_per_problem=spec.evaluation.samples_per_problem,
+            seed=spec.seed,
+            grader=self._grader(verifier_of(spec.task)),
+            partial=partial,
+            progress=self._say_now_and_then(f"{folder.name}: step {step} on {benchmark}"),
+        )
         self._done[same] = folder.write_eval(benchmark, step, rows)
+        partial.remove()
         return False
+
+    def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:
+        """The engine for these settings with this checkpoint in it; one is started per kind of settings."""
+        key = json.dumps([_engine_key(spec), asdict(_sampling(spec))])
+        if key not in self._engines:
+            self._engines[key] = start_engine(
+                spec.evaluation.engine, _sampling(spec), spec.backend.device, bfloat16(spec.model)
+            )
+        if self._loaded.get(key) != weights:
+            self._loaded.pop(key, None)
+            self._engines[key].load(checkpoint)
+            self._loaded[key] = weights
+        return self._engines[key]
+
+    def _grader(self, verifier: Verifier) -> Grader | MarkerGrader:
+        key = verifier.model_dump_json()
+        if key not in self._graders:
+            self._graders[key] = grader_for(verifier)
+        return self._graders[key]
+
+    def _say_now_and_then(self, what: str) -> Callable[[Progress], None]:
+        last = time.monotonic()
+
+        def say(progress: Progress) -> None:
+            nonlocal last
+            if time.monotonic() - last > SAY_SECONDS:
+                last = time.monotonic()
+                self.say(f"{what}: {progress}")
+
+        return say
 
     def _spec(self, folder: RunFolder) -> RunSpec:
         if folder.name not in self._specs:
@@ -111,6 +156,16 @@ class Evaluator:
                 time.sleep(POLL_SECONDS)
         while self.pass_over():
             pass
+
+
+def _sampling(spec: RunSpec) -> Sampling:
+    rollout = spec.rollout
+    return Sampling(spec.evaluation.temperature, rollout.max_prompt_tokens, rollout.max_response_tokens)
+
+
+def _engine_key(spec: RunSpec) -> dict:
+    engine = spec.evaluation.engine.model_dump(mode="json")
+    return {**engine, "device": spec.backend.device, "bfloat16": bfloat16(spec.model)}
 
 
 def stdin_closed() -> bool:

@@ -65,7 +65,7 @@ def style(labels: Sequence[str], legend: bool = True) -> dict[str, Any]:
     """Encodings that give every label its colour and dash, the same in every chart."""
     count = range(len(labels))
     colour = alt.Scale(domain=list(labels), range=[COLOURS[i % len(COLOURS)] for i in count])
-    dash = alt.Scale(domain=list(labels), range=[DASHES[i // len(COLOURS) % len(DASHES)] for i in count])
+    dash = alt.Scale(domain=list(labels), range=[DASHES[i // 4 % len(DASHES)] for i in count])
     symbols = {"symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 2.5, "symbolOpacity": 1}
     shown = alt.Legend(title=None, **symbols) if legend else None
     return {
@@ -102,8 +102,9 @@ def curves(
         for column in ("mean", "low", "high", "lowest", "highest"):
             data.loc[~(data[column] > 0), column] = np.nan
     low, high, _ = BANDS[band or "interval"]
-    scale = alt.Scale(type="log" if log else "linear", domain=_domain(data, log), nice=False, zero=False)
-    axis = alt.Axis(format=_format(name), tickCount=4 if log else 5)
+    kind = {"type": "log"} if log else {"type": "linear", "zero": False}
+    scale = alt.Scale(**kind, domain=_domain(data, log), nice=False)
+    axis = alt.Axis(format=_format(name, log), tickCount=4 if log else 5)
     encoded = style(labels, legend)
     across = alt.X("x:Q", title=X_TITLES[x] if x_title else None, scale=alt.Scale(nice=False, domainMin=0))
     base = alt.Chart(data).encode(x=across, color=encoded["color"])
@@ -143,7 +144,12 @@ def curves(
     chart = alt.layer(*layers).properties(
         width=width, height=height, title=alt.Title(heading, anchor="start", frame="group")
     )
-    return chart.interactive(bind_y=False) if zoom else chart
+    if not zoom:
+        return chart
+    # With Shift, so that the wheel still scrolls the page.
+    return chart.add_params(
+        alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.shiftKey]")
+    )
 
 
 def figure(
@@ -206,6 +212,48 @@ def differences(table: pandas.DataFrame, baseline: str, width: int | str = 460) 
     return alt.layer(zero, rule, point).properties(width=width, height=alt.Step(24))
 
 
+def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
+    """Bias and noise of losses against the drift of the policy, with and without clipping.
+
+    `rows` has columns label, drift, bias, noise, clipped; `labels` give the colours, as in every other chart.
+    """
+    data = rows.assign(clip=np.where(rows["clipped"], "with its clip", "without clip"))
+    shown = [label for label in labels if label in set(data["label"])]
+    colour = style(labels)["color"].to_dict()["scale"]
+    colour = alt.Scale(
+        domain=shown, range=[colour["range"][colour["domain"].index(label)] for label in shown]
+    )
+    dash = alt.Scale(domain=["without clip", "with its clip"], range=[[1, 0], [4, 3]])
+    symbols = {
+        "title": None,
+        "orient": "bottom",
+        "symbolType": "stroke",
+        "symbolSize": 400,
+        "labelLimit": 260,
+    }
+    legend, grey = alt.Legend(columns=4, **symbols), alt.Legend(symbolStrokeColor="#333333", **symbols)
+    base = alt.Chart(data).encode(
+        x=alt.X("drift:Q", title="drift from old (standard deviations of a logit)"),
+        color=alt.Color("label:N", scale=colour, legend=legend),
+        strokeDash=alt.StrokeDash("clip:N", scale=dash, legend=grey),
+        tooltip=[
+            "label",
+            "clip",
+            "drift",
+            *(alt.Tooltip(f"{name}:Q", format=".3g") for name in ("bias", "noise")),
+        ],
+    )
+    line = base.mark_line(point={"size": 40}, strokeWidth=1.6).properties(width=385, height=230)
+    place = {"anchor": "start", "frame": "group"}
+    bias = line.encode(y=alt.Y("bias:Q", title=None, axis=alt.Axis(format="%")))
+    noise = line.encode(y=alt.Y("noise:Q", title=None))
+    return alt.hconcat(
+        bias.properties(title=alt.Title("Bias of the expected gradient", **place)),
+        noise.properties(title=alt.Title("Noise of one sample", **place)),
+        spacing=40,
+    )
+
+
 def themed(chart: Any) -> Any:
     """Fonts, greys and grid of all charts."""
     return (
@@ -261,8 +309,10 @@ def _domain(data: pandas.DataFrame, log: bool) -> Any:
     return [float(bottom), float(high + air)]
 
 
-def _format(name: str) -> str:
-    return {"learning_rate": ".1e", "tokens": "~s"}.get(name, "~g")
+def _format(name: str, log: bool) -> Any:
+    if name == "learning_rate" or (log and name.startswith("kl_")):
+        return "~e"
+    return "~s" if name == "tokens" else alt.Undefined
 
 
 def rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:

@@ -100,7 +100,7 @@ def summarise(
     chosen = {variant: _checkpoint(scores, variant, benchmarks) for variant in variants}
     chosen = {variant: (step, seeds) for variant, (step, seeds) in chosen.items() if seeds}
     names_of = labels(found)
-    notes += _late(chosen, runs, names_of)
+    notes += _late(chosen, runs, names_of) + _identical(scores, names_of)
     rows = _rows(db, sweep, runs, scores, chosen, benchmarks, baseline)
     table = pandas.DataFrame(
         rows, columns=[name for name in COLUMNS if name not in ("label", "p_corrected", "verdict")]
@@ -149,6 +149,19 @@ def _late(chosen: dict, runs: pandas.DataFrame, names: dict[str, str]) -> list[s
         if left_out:
             notes.append(f"{names[variant]}: numbers without {', '.join(left_out)}")
     return notes
+
+
+def _identical(scores: pandas.DataFrame, names: dict[str, str]) -> list[str]:
+    """Variants that agree in every evaluation: what differs between them had no effect that can be seen here."""
+    trained = scores[scores["step"] > 0]
+    groups: dict[tuple, list[str]] = {}
+    for variant, part in trained.groupby("variant"):
+        columns = ["seed", "benchmark", "step", "accuracy"]
+        key = tuple(part[columns].sort_values(columns).itertuples(index=False, name=None))
+        groups.setdefault(key, []).append(names[variant])
+    return [
+        f"{', '.join(group)}: identical in every evaluation" for group in groups.values() if len(group) > 1
+    ]
 
 
 def _rows(db, sweep, runs, scores, chosen, benchmarks, baseline) -> list[dict[str, Any]]:

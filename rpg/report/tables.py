@@ -20,8 +20,8 @@ from rpg.report.summary import MEAN, Summary
 BEST_NOTE = "Best is the maximum over checkpoints, chosen on the same problems, and therefore optimistic."
 INTERVAL_NOTE = "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
 TEST_NOTE = (
-    "Verdict: t test of the paired difference with seeds and problems as crossed random effects, "
-    "p corrected by Holm for the number of variants; above 0.05 it is within noise."
+    "Verdict: t test of the paired difference with seeds and problems as crossed random effects; "
+    "p (not the interval) is corrected by Holm for the number of variants, and above 0.05 it is within noise."
 )
 
 

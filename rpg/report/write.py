@@ -10,6 +10,7 @@ import pandas
 from rich.console import Console
 
 from rpg.report import charts, tables
+from rpg.report.intervals import over_problems
 from rpg.report.summary import MEAN, Summary, summarise
 from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
 from rpg.store.database import connect
@@ -70,6 +71,7 @@ def curve_data(db: duckdb.DuckDBPyConnection, summary: Summary) -> pandas.DataFr
     known = queries.metric_names(db)
     names = [MEAN, *summary.benchmarks] if len(summary.benchmarks) > 1 else summary.benchmarks
     scores = queries.score_curves(db, series, names).rename(columns={"benchmark": "name"})
+    scores = over_problems(db, summary.sweep, scores, summary.benchmarks)
     metrics = queries.metric_curves(db, series, [name for name in METRICS if name in known], points=POINTS)
     data = pandas.concat([scores, metrics.rename(columns={"metric": "name"})], ignore_index=True)
     return charts.rounded(charts.labelled(data[data["mean"].notna()], summary.labels))
@@ -77,15 +79,16 @@ def curve_data(db: duckdb.DuckDBPyConnection, summary: Summary) -> pandas.DataFr
 
 def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
     """The figure of the report: benchmarks first, then what training did."""
-    order = [MEAN, *summary.benchmarks, *METRICS]
+    scored = [MEAN, *summary.benchmarks]
+    order = [*scored, *METRICS]
     shown = [summary.labels[variant] for variant in summary.variants]
     panels = [
         charts.curves(
             data[data["name"] == name],
             shown,
             name=name,
-            band=charts.band_for(int(data["seeds"].max())),
-            points=name in summary.benchmarks or name == MEAN,
+            band="interval" if name in scored else charts.band_for(int(data["seeds"].max())),
+            points=name in scored,
             hover=hover,
         )
         for name in order
@@ -98,11 +101,14 @@ def lines(data: pandas.DataFrame) -> list[str]:
     """What lines and bands of the figure are."""
     seeds = int(data["seeds"].max())
     if seeds == 1:
-        return ["One seed: no band."]
-    band = charts.BANDS[charts.band_for(seeds)][2]
-    text = f"Lines: mean over {seeds} seeds. Bands: {band}."
+        return ["One seed. Bands: 95 % interval of the accuracy over problems."]
+    rest = "over seeds" if charts.band_for(seeds) == "interval" else "with two seeds, lowest to highest"
+    text = [
+        f"Lines: mean over {seeds} seeds. Bands: 95 % interval of the mean; accuracy: over seeds and problems, "
+        f"training curves: {rest}."
+    ]
     width = data["width"].max() if "width" in data else 1
-    return [text + (f" Each point of the training curves averages {width:.0f} steps." if width > 1 else "")]
+    return text + ([f"Each point of the training curves averages {width:.0f} steps."] if width > 1 else [])
 
 
 def page(summary: Summary, data: pandas.DataFrame) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rpg.errors import UserError
+
 _REASONS = {
     errno.ENOSPC: "no space left on the device; free some and run the same command again",
     errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
@@ -25,7 +27,7 @@ _REASONS = {
 }
 
 
-class StoreError(Exception):
+class StoreError(UserError):
     """What is wrong with which file of the results store, in one line for people."""
 
 

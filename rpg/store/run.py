@@ -52,6 +52,40 @@ def folder_name(value: str, what: str) -> str:
     return value
 
 
+def write_samples(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write graded samples, whole or not at all; every row has exactly the keys of EVAL_COLUMNS."""
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = list(rows)
+    for index, row in enumerate(rows):
+        if set(row) != set(EVAL_COLUMNS):
+            missing, extra = set(EVAL_COLUMNS) - set(row), set(row) - set(EVAL_COLUMNS)
+            raise StoreError(
+                f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown {sorted(extra)}"
+            )
+    schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in EVAL_COLUMNS.items()])
+    try:
+        table = pyarrow.Table.from_pylist([dict(row) for row in rows], schema)
+    except (pyarrow.ArrowException, UnicodeError) as error:
+        raise StoreError(f"cannot write {path}: {error}") from error
+    with atomic_path(path) as temporary:
+        pyarrow.parquet.write_table(table, temporary, compression="zstd")
+
+
+def read_samples(path: Path):
+    """Graded samples as a pyarrow.Table (columns of EVAL_COLUMNS)."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with readable("read", path), open(path, "rb") as handle:
+            table = pyarrow.parquet.read_table(handle)
+        return table.select(list(EVAL_COLUMNS))
+    except (pyarrow.ArrowException, KeyError) as error:
+        raise StoreError(f"cannot read {path}: {error}") from error
+
+
 def step_name(step: int) -> str:
     return f"step-{step:06d}"
 
@@ -178,6 +212,19 @@ class RunFolder:
                 )
         return Metrics([steps[step] for step in sorted(steps)], warnings)
 
+    def last_metrics(self) -> dict[str, Any] | None:
+        """The last readable step of the newest attempt, from the end of its file only; None before there is one."""
+        for attempt in reversed(self.attempts()):
+            path = self.metrics_path(attempt)
+            with readable("read", path), open(path, "rb") as handle:
+                handle.seek(max(0, path.stat().st_size - 65536))
+                lines = handle.read().split(b"\n")
+            for line in reversed(lines):
+                record = _parse(line) if line.strip() else None
+                if record is not None:
+                    return {"time": 0.0, **record, "attempt": attempt}
+        return None
+
     def eval_path(self, benchmark: str, step: int) -> Path:
         return self.path / "evals" / folder_name(benchmark, "benchmark") / f"{step_name(step)}.parquet"
 
@@ -191,38 +238,13 @@ class RunFolder:
 
     def write_eval(self, benchmark: str, step: int, rows: Iterable[Mapping[str, Any]]) -> Path:
         """Write the graded samples of one checkpoint; every row has exactly the keys of EVAL_COLUMNS."""
-        import pyarrow
-        import pyarrow.parquet
-
         path = self.eval_path(benchmark, step)
-        rows = list(rows)
-        for index, row in enumerate(rows):
-            if set(row) != set(EVAL_COLUMNS):
-                missing, extra = set(EVAL_COLUMNS) - set(row), set(row) - set(EVAL_COLUMNS)
-                raise StoreError(
-                    f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown {sorted(extra)}"
-                )
-        schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in EVAL_COLUMNS.items()])
-        try:
-            table = pyarrow.Table.from_pylist([dict(row) for row in rows], schema)
-        except (pyarrow.ArrowException, UnicodeError) as error:
-            raise StoreError(f"cannot write {path}: {error}") from error
-        with atomic_path(path) as temporary:
-            pyarrow.parquet.write_table(table, temporary, compression="zstd")
+        write_samples(path, rows)
         return path
 
     def read_eval(self, benchmark: str, step: int):
         """The graded samples as a pyarrow.Table (columns of EVAL_COLUMNS)."""
-        import pyarrow
-        import pyarrow.parquet
-
-        path = self.eval_path(benchmark, step)
-        try:
-            with readable("read", path), open(path, "rb") as handle:
-                table = pyarrow.parquet.read_table(handle)
-            return table.select(list(EVAL_COLUMNS))
-        except (pyarrow.ArrowException, KeyError) as error:
-            raise StoreError(f"cannot read {path}: {error}") from error
+        return read_samples(self.eval_path(benchmark, step))
 
     def claim(self, pid: int | None = None, pgid: int | None = None) -> None:
         """Take the run for this process (or the child `pid`), forget an earlier failure; see lease.claim."""

@@ -6,13 +6,13 @@ model made from its config is warm-started on.
 
 from __future__ import annotations
 
-from rpg.config.spec import ChainTask, FileTask
+from rpg.config.spec import ChainTask, MathTask, Task
 from rpg.tasks.problems import DataError, Problem, Splits
 
 __all__ = ["DataError", "Problem", "Splits", "load_problems", "task_files"]
 
 
-def load_problems(task: ChainTask | FileTask) -> Splits:
+def load_problems(task: Task) -> Splits:
     """All problems of a task.
 
     Raises:
@@ -22,13 +22,19 @@ def load_problems(task: ChainTask | FileTask) -> Splits:
         from rpg.tasks.chain import make
 
         return make(task)
+    if isinstance(task, MathTask):
+        from rpg.tasks.math import read
+
+        return read(task)
     from rpg.tasks.files import read
 
     return read(task)
 
 
-def task_files(task: ChainTask | FileTask) -> list[str]:
-    """The files a task's problems are read from: none for a task whose problems are made by code."""
-    return (
-        [] if isinstance(task, ChainTask) else [str(path) for path in (task.train, *task.benchmarks.values())]
-    )
+def task_files(task: Task) -> list[str]:
+    """What a task's problems are read from: nothing for a task whose problems are made by code."""
+    if isinstance(task, ChainTask):
+        return []
+    if isinstance(task, MathTask):
+        return [task.train, *task.benchmarks]
+    return [str(path) for path in (task.train, *task.benchmarks.values())]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rpg.errors import UserError
 
-class DataError(Exception):
+
+class DataError(UserError):
     """Problems that cannot be used; `str(error)` names the file, the line and the field."""
 
 
@@ -32,3 +34,5 @@ class Splits:
 
     train: list[Problem]
     benchmarks: dict[str, list[Problem]]
+    notes: tuple[str, ...] = ()
+    """What a reader of results should know about these problems."""

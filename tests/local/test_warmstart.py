@@ -72,15 +72,15 @@ def test_the_same_seed_warm_starts_to_the_same_bits(home, tmp_path):
 
 def test_a_target_out_of_reach_is_an_error_that_says_what_to_change(tmp_path):
     spec = make_spec(model={"warm_start": {"target_accuracy": 1.0, "max_steps": 30}})
-    with pytest.raises(ModelError, match=r"accuracy 0\.\d+ after max_steps=30 steps, the target_accuracy is 1\.0"):
+    with pytest.raises(
+        ModelError, match=r"accuracy 0\.\d+ after max_steps=30 steps, the target_accuracy is 1\.0"
+    ):
         prepare_model(spec, tmp_path, quiet)
     assert not any((tmp_path / "cache" / "warm").glob("[!.]*"))
 
 
 def test_a_model_too_short_for_its_demonstrations_is_said(tmp_path):
-    spec = make_spec(
-        model={"max_positions": 12}, rollout={"max_prompt_tokens": 8, "max_response_tokens": 4}
-    )
+    spec = make_spec(model={"max_positions": 12}, rollout={"max_prompt_tokens": 8, "max_response_tokens": 4})
     with pytest.raises(DataError, match="model.max_positions: 12, but a demonstration has 1[3-9] tokens"):
         prepare_model(spec, tmp_path, quiet)
 
@@ -88,7 +88,9 @@ def test_a_model_too_short_for_its_demonstrations_is_said(tmp_path):
 def own_task(tmp_path, rows=60):
     def line(i):
         answer = str(i * 7 % 100)
-        return json.dumps({"prompt": f"{i} x 7 =", "answer": answer, "demonstration": f"so\nAnswer: {answer}"})
+        return json.dumps(
+            {"prompt": f"{i} x 7 =", "answer": answer, "demonstration": f"so\nAnswer: {answer}"}
+        )
 
     train_file, held = tmp_path / "train.jsonl", tmp_path / "held.jsonl"
     train_file.write_text("\n".join(line(i) for i in range(10, 10 + rows)))

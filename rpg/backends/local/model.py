@@ -16,11 +16,12 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from rpg.config.spec import PretrainedModel, TinyModel
+from rpg.errors import UserError
 
 transformers_logging.disable_progress_bar()  # our output is a log file
 
 
-class ModelError(Exception):
+class ModelError(UserError):
     """A model that cannot be had; `str(error)` is one line that names the field and what it may be."""
 
 

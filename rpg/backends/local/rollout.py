@@ -19,7 +19,8 @@ from rpg.backends.local.decode import Samples
 from rpg.backends.local.policy import Policy
 from rpg.backends.local.tokenizer import encode_prompts
 from rpg.config.spec import RunSpec
-from rpg.rewards import grade, overlong_punishment, reward, verifier_of
+from rpg.grading import Item, grader_for
+from rpg.rewards import overlong_punishment, reward, verifier_of
 from rpg.tasks import Problem
 
 
@@ -66,7 +67,7 @@ class Roller:
 
     def __init__(self, spec: RunSpec, problems: Sequence[Problem]):
         self.spec, self.problems = spec, problems
-        self.verifier = verifier_of(spec.task)
+        self.grader = grader_for(verifier_of(spec.task))
         self.order = seeds.PromptOrder(len(problems), spec.seed)
 
     def roll(self, policy: Policy, step: int) -> Rollout:
@@ -115,10 +116,10 @@ class Roller:
         )
         sampled = time.perf_counter()
         texts, cut = policy.text(samples.batch), samples.truncated.tolist()
-        correct = [
-            grade(self.verifier, text, problems[row // rollout.group_size].answer, cut[row]).correct
-            for row, text in enumerate(texts)
+        items = [
+            Item(text, problems[row // rollout.group_size].answer, cut[row]) for row, text in enumerate(texts)
         ]
+        correct = [found.correct for found in self.grader.grade(items)]
         rewards = [reward(right) for right in correct]
         overlong = spec.algorithm.overlong
         if overlong:

@@ -20,9 +20,10 @@ from rpg.backends.local.policy import Policy
 from rpg.backends.local.reference import Reference, score
 from rpg.backends.local.rollout import Roller, Rollout
 from rpg.config.spec import RunSpec
+from rpg.errors import UserError
 
 
-class TrainingError(Exception):
+class TrainingError(UserError):
     """A training that cannot go on; `str(error)` is one line that names the step and the quantity."""
 
 

@@ -13,7 +13,8 @@ from rpg.backends.local.model import ModelError
 from rpg.backends.local.policy import Policy
 from rpg.backends.local.tokenizer import encode_prompts
 from rpg.config.spec import ChainTask, FileTask, WarmStart
-from rpg.rewards import grade, verifier_of
+from rpg.grading import Item, grader_for
+from rpg.rewards import verifier_of
 from rpg.tasks import DataError
 from rpg.tasks.demonstrations import Demonstrations
 
@@ -119,6 +120,6 @@ def _accuracy(policy: Policy, task, demos: Demonstrations) -> float:
     prompts = encode_prompts(policy.tokenizer, [p.prompt for p in problems], room)
     limit = demos.longest_response() + 1
     samples = policy.sample(prompts, group_size=1, max_new_tokens=limit, uniforms=None, temperature=1.0)
-    verifier = verifier_of(task)
     rows = zip(policy.text(samples.batch), problems, samples.truncated.tolist(), strict=True)
-    return sum(grade(verifier, text, p.answer, cut).correct for text, p, cut in rows) / len(problems)
+    grades = grader_for(verifier_of(task)).grade(Item(text, p.answer, cut) for text, p, cut in rows)
+    return sum(found.correct for found in grades) / len(problems)

@@ -1,0 +1,133 @@
+"""Grading measured against calling math-verify one by one.
+
+    python benchmarks/grading.py speed        # 10,000 answers: seconds, and the ratio
+    python benchmarks/grading.py agreement    # verdicts on gold answers, their other forms and near misses
+
+Answers are made from the gold answers of the benchmarks whose files lie in $RPG_DATA (or --data): right ones in other
+forms, and near misses (tests/grading/forms.py). The number of processes is that of --workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "grading")]
+
+from forms import equivalents, near_misses  # noqa: E402
+
+from rpg.benchmarks import benchmark, load_benchmark  # noqa: E402
+from rpg.grading import Grader  # noqa: E402
+from rpg.grading.extract import normalise  # noqa: E402
+
+NAMES = ("aime24", "aime25", "amc23", "minerva_math", "olympiadbench")
+
+
+def cases(names, data):
+    """(benchmark, gold, how it was written, answer, whether it is right)."""
+    for name in names:
+        for problem in load_benchmark(benchmark(name), folder=data).problems:
+            gold = problem.answer
+            yield name, gold, "gold", gold, True
+            yield from ((name, gold, how, text, True) for how, text in equivalents(gold).items())
+            yield from ((name, gold, how, text, False) for how, text in near_misses(gold).items())
+
+
+def by_math_verify(gold: str, answer: str) -> bool:
+    """The library with its default settings, on the same two answers without their typesetting, as one formula each."""
+    from math_verify import parse, verify
+
+    try:
+        return bool(verify(parse(f"${normalise(gold)}$"), parse(f"${normalise(answer)}$")))
+    except Exception:
+        return False
+
+
+def speed(arguments) -> None:
+    rng = random.Random(0)
+    pool = list(cases(NAMES, arguments.data))
+    chosen = [rng.choice(pool) for _ in range(arguments.answers)]
+    items = [(f"Some reasoning.\nAnswer: {text}", gold) for _, gold, _, text, _ in chosen]
+    distinct = len({(gold, text) for _, gold, _, text, _ in chosen})
+    with Grader(workers=arguments.workers) as grader:
+        began = time.perf_counter()
+        grades = grader.grade(items)
+        seconds = time.perf_counter() - began
+        began = time.perf_counter()
+        grader.grade(items)
+        again = time.perf_counter() - began
+    wrong = sum(grade.correct != case[4] for grade, case in zip(grades, chosen, strict=True))
+    sample = rng.sample(chosen, min(arguments.compare, len(chosen)))
+    by_math_verify("1", "2")  # its grammar is loaded once
+    began = time.perf_counter()
+    theirs = sum(by_math_verify(gold, text) != right for _, gold, _, text, right in sample)
+    each = (time.perf_counter() - began) / len(sample)
+    found = {
+        "answers": len(items),
+        "distinct pairs": distinct,
+        "workers": arguments.workers,
+        "processors": os.cpu_count(),
+        "seconds": round(seconds, 2),
+        "seconds when known": round(again, 2),
+        "wrong verdicts": wrong,
+        "math-verify, seconds for as many": round(each * len(items), 1),
+        "math-verify, wrong verdicts in 1,000": round(1000 * theirs / len(sample)),
+        "ratio": round(each * len(items) / seconds, 1),
+    }
+    print(json.dumps(found, indent=1))
+
+
+def agreement(arguments) -> None:
+    names = ("minerva_math", "olympiadbench")
+    chosen = list(dict.fromkeys(cases(names, arguments.data)))
+    with Grader(workers=arguments.workers) as grader:
+        grades = grader.grade([(f"Answer: {text}", gold) for _, gold, _, text, _ in chosen])
+    table, lines = Counter(), []
+    for (name, gold, how, text, right), grade in zip(chosen, grades, strict=True):
+        theirs = by_math_verify(gold, text)
+        kind = "gold" if how == "gold" else "other forms" if right else "near misses"
+        table[name, kind, "cases"] += 1
+        table[name, kind, "agree"] += theirs == grade.correct
+        table[name, kind, "ours wrong"] += grade.correct != right
+        table[name, kind, "math-verify wrong"] += theirs != right
+        if theirs != grade.correct:
+            lines.append(
+                [name, kind, how, gold, text, f"ours {grade.correct}", f"math-verify {theirs}", grade.reason]
+            )
+    print(
+        "| benchmark | answers | cases | agree | ours wrong | math-verify wrong |\n|---|---|---|---|---|---|"
+    )
+    for name in names:
+        for kind in ("gold", "other forms", "near misses"):
+            columns = [table[name, kind, c] for c in ("cases", "agree", "ours wrong", "math-verify wrong")]
+            print(f"| {name} | {kind} | {' | '.join(map(str, columns))} |")
+    if arguments.list:
+        Path(arguments.list).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        print(f"{len(lines)} disagreements in {arguments.list}")
+
+
+def main() -> None:
+    logging.disable(logging.CRITICAL)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["speed", "agreement"])
+    parser.add_argument("--data", type=Path, default=os.environ.get("RPG_DATA"))
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--answers", type=int, default=10_000)
+    parser.add_argument("--compare", type=int, default=1_000, help="answers that math-verify is timed on")
+    parser.add_argument("--list", help="file for the disagreements, one JSON line each")
+    arguments = parser.parse_args()
+    {"speed": speed, "agreement": agreement}[arguments.what](arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""The dashboard: `streamlit run dashboard/app.py`, data folder from $RPG_HOME. Reads only; needs no network."""
+
+import sys
+from pathlib import Path
+
+import streamlit as st
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # Streamlit puts only this file's folder there
+
+from dashboard import common, compare, overview, paper, run, table, why
+
+PAGES = {
+    "overview": ("Overview", overview.page),
+    "compare": ("Compare", compare.page),
+    "table": ("Table", table.page),
+    "why": ("Why", why.page),
+    "paper": ("Paper", paper.page),
+    "run": ("Run", run.page),
+}
+
+
+def main() -> None:
+    st.set_page_config(page_title="rpg-lab", layout="wide", initial_sidebar_state="expanded")
+    pages = [
+        st.Page(common.guarded(page), title=title, url_path=path, default=path == "overview")
+        for path, (title, page) in PAGES.items()
+    ]
+    st.navigation(pages, position="top").run()
+
+
+main()

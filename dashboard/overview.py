@@ -1,0 +1,123 @@
+"""Sweeps and their runs: state (from the files, at this moment), progress, time left, failures."""
+
+import os
+import time
+
+import pandas
+import streamlit as st
+
+from dashboard.common import View, choose_sweep, notice
+from rpg.report.summary import MEAN
+from rpg.store import StoreError
+from rpg.store.run import RunFolder
+
+ORDER = ["running", "failed", "interrupted", "pending", "done"]
+
+
+def page(view: View) -> None:
+    sweeps = view.ask("sweeps")
+    if sweeps.empty:
+        st.text("No sweeps yet.")
+        return
+    shown = sweeps.assign(
+        created=pandas.to_datetime(sweeps["created"], unit="s"),
+        share=sweeps["done"] / sweeps["runs"].clip(lower=1),
+    )
+    columns = [
+        "sweep",
+        "share",
+        "runs",
+        "done",
+        "running",
+        "failed",
+        "interrupted",
+        "pending",
+        "variants",
+        "created",
+    ]
+    st.dataframe(
+        shown[columns],
+        hide_index=True,
+        column_config={
+            "share": st.column_config.ProgressColumn("finished", format="percent", min_value=0, max_value=1),
+            "created": st.column_config.DatetimeColumn("begun", format="YYYY-MM-DD HH:mm"),
+        },
+        height=min(38 + 35 * len(shown), 250),
+    )
+    sweep = choose_sweep(view)
+    if sweep is not None:
+        _live(view, sweep)
+    server = os.environ.get("PREFECT_API_URL")
+    if server:
+        st.link_button("Prefect", server.removesuffix("/").removesuffix("/api"))
+
+
+@st.fragment(run_every=2)
+def _live(view: View, sweep: str) -> None:
+    scores = view.ask("scores", sweep)
+    last = scores[scores["benchmark"] == MEAN].sort_values("step").groupby("run")["accuracy"].last().to_dict()
+    rows = [_row(view, record, last) for record in view.ask("runs", sweep).to_dict("records")]
+    table = pandas.DataFrame(rows)
+    table["order"] = table["state"].map(ORDER.index)
+    table = table.sort_values(["order", "variant", "seed"]).drop(columns="order")
+    counts = table["state"].value_counts()
+    st.text(" · ".join(f"{counts[state]} {state}" for state in ORDER if state in counts))
+    for row in table[table["error"] != ""].itertuples():
+        notice(f"{row.run}: {row.error}")
+    if "running" not in counts:
+        table = table.drop(columns=["reward", "left"])
+    st.dataframe(
+        table.drop(columns="error"),
+        hide_index=True,
+        column_config={
+            "progress": st.column_config.ProgressColumn(
+                "progress", format="percent", min_value=0, max_value=1
+            ),
+            "accuracy": st.column_config.NumberColumn("mean accuracy, last", format="%.3f"),
+            "reward": st.column_config.NumberColumn("reward", format="%.3f"),
+        },
+        height=min(38 + 35 * len(table), 460),
+    )
+
+
+def _row(view: View, record: dict, accuracy: dict[str, float]) -> dict:
+    """One run as its files are now; what is done does not change and comes from the database."""
+    row = {
+        "run": record["run"],
+        "variant": record["variant"],
+        "seed": record["seed"],
+        "state": record["state"],
+        "step": record["step"],
+        "steps": record["steps"],
+        "accuracy": accuracy.get(record["run"]),
+        "reward": None,
+        "left": "",
+        "error": record["error"] if isinstance(record["error"], str) else "",
+    }
+    folder = view.layout.run(record["sweep"], record["run"])
+    if record["state"] != "done":
+        try:
+            row |= _now(folder, row)
+        except StoreError as error:
+            row["error"] = str(error)
+    known = pandas.notna(row["step"]) and pandas.notna(row["steps"]) and row["steps"] > 0
+    return row | {"progress": row["step"] / row["steps"] if known else 0.0}
+
+
+def _now(folder: RunFolder, row: dict) -> dict:
+    now: dict = {"state": folder.state()}
+    last = folder.last_metrics()
+    if last:
+        now |= {"step": last["step"], "reward": last.get("reward")}
+        seconds, steps = last.get("seconds_step"), row["steps"]
+        if now["state"] == "running" and isinstance(seconds, int | float) and pandas.notna(steps):
+            now["left"] = _duration(seconds * max(0, steps - last["step"]) - (time.time() - last["time"]))
+    if now["state"] == "failed":
+        now["error"] = (folder.read_failed() or {}).get("error", "")
+    return now
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"

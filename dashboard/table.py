@@ -1,0 +1,51 @@
+"""Last and best as papers print them, the paired difference to a baseline, and what is within noise."""
+
+import streamlit as st
+
+from dashboard.common import View, choose, choose_many, choose_sweep, notice, show_chart, show_grid
+from rpg.report import charts, tables
+
+
+def page(view: View) -> None:
+    left, middle, right = st.columns([2, 2, 3])
+    with left:
+        sweep = choose_sweep(view)
+    if sweep is None:
+        st.text("No sweeps yet.")
+        return
+    usual = view.summary(sweep, None, None)
+    with middle:
+        names = {usual.labels[variant]: variant for variant in usual.variants}
+        label = usual.labels.get(usual.baseline) if usual.baseline else None
+        baseline = choose("Baseline", list(names), "baseline", label)
+    with right:
+        benchmarks = choose_many("Benchmarks", usual.benchmarks, "benchmarks")
+    found = view.summary(sweep, names.get(baseline), benchmarks)
+    if found.table.empty:
+        st.text("No checkpoint has been evaluated on all of these benchmarks yet.")
+    else:
+        for grid in (tables.main_table(found), tables.benchmark_table(found)):
+            if grid:
+                st.subheader(
+                    grid.title if grid.title in ("Mean accuracy", "Accuracy per benchmark") else "Accuracy"
+                )
+                show_grid(grid)
+        st.caption(" ".join(tables.caption(found)))
+        judged = found.table[
+            (found.table["benchmark"] == tables.headline(found)) & (found.table["verdict"] != "")
+        ]
+        if len(judged):
+            st.subheader("What is real")
+            show_chart(charts.differences(judged, baseline), "differences")
+    for note in found.notes:
+        notice(note)
+    buttons = st.columns([1, 1, 1, 5])
+    for place, (name, make) in enumerate(
+        {
+            "LaTeX": lambda: tables.latex(found),
+            "Markdown": lambda: tables.markdown(found),
+            "CSV": lambda: found.table.to_csv(index=False),
+        }.items()
+    ):
+        suffix = {"LaTeX": "tex", "Markdown": "md", "CSV": "csv"}[name]
+        buttons[place].download_button(name, make, f"table.{suffix}", on_click="ignore", key=f"save {name}")

@@ -1,0 +1,116 @@
+"""What a benchmark is, as data: where its problems come from, how they are asked and graded.
+
+Those that ship are rpg/benchmarks/sets/*.yaml; one's own is a YAML file of the same form (docs/benchmarks.md).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError, model_validator
+
+from rpg.config.errors import ConfigError, explain, nearest
+from rpg.config.load import read_mapping
+from rpg.config.spec import RECIPE_TEMPLATE, MathVerifier, Positive, Section, Verifier
+
+_SETS = Path(__file__).parent / "sets"
+
+Column = Annotated[str, Field(pattern=r"^(?:[\w.]+|boxed\([\w.]+\))$")]
+
+
+class Source(Section):
+    """Where the problems are: files of these names in a local folder, a file of one's own, or the Hugging Face hub."""
+
+    hub: str | None = None
+    """Hub id of the data set, e.g. math-ai/aime25."""
+    subset: str | None = None
+    split: str = "test"
+    revision: str | None = None
+    """Commit of the data set; null is the newest, whatever that is on the day."""
+    files: tuple[str, ...] = ()
+    """Names under which a local copy is looked for in the folder of local data, first match first."""
+    path: Path | None = None
+    """A JSON-lines or Parquet file; relative to the benchmark's YAML file."""
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Source:
+        if not (self.hub or self.path or self.files):
+            raise ValueError("name a hub id (hub), a file (path) or file names (files)")
+        return self
+
+
+class Columns(Section):
+    """Which columns hold what. The first of each list that a row has is read; `a.b` is field b of column a."""
+
+    problem: tuple[Column, ...] = ("problem", "question", "prompt")
+    answer: tuple[Column, ...] = ("answer", "final_answer")
+    r"""`boxed(column)` is the last `\\boxed{...}` of a column."""
+
+
+class Prompt(Section):
+    """How a problem becomes the user's message. Raise `version` with every change of the text."""
+
+    version: Positive = 1
+    template: str = RECIPE_TEMPLATE
+
+    @model_validator(mode="after")
+    def _has_place(self) -> Prompt:
+        if "{prompt}" not in self.template:
+            raise ValueError("template must contain {prompt}, the place where the problem goes")
+        return self
+
+
+class Benchmark(Section):
+    """Held-out problems with their answers, and how to ask and grade them."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+    """The name of the YAML file without its ending."""
+    title: str = ""
+    source: Source
+    columns: Columns = Columns()
+    problems: Positive | None = None
+    """How many distinct problems there must be; another number is an error."""
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
+    """Digest of the problems and answers that were checked; another one is reported, not refused."""
+    corrections: dict[str, str] = Field(default_factory=dict)
+    """Answers as they stand in the source -> as they were meant, where the source has a slip."""
+    prompt: Prompt = Prompt()
+    verifier: Verifier = MathVerifier()
+    samples_per_problem: Positive = 32
+    """k of mean@k."""
+
+
+def benchmarks() -> dict[str, Benchmark]:
+    """All benchmarks that ship, by name."""
+    return {path.stem: _read(path) for path in sorted(_SETS.glob("*.yaml"))}
+
+
+def benchmark(name: str | Path) -> Benchmark:
+    """A benchmark that ships, by name, or one's own, by the path of its YAML file.
+
+    Raises:
+        ConfigError: unknown name, or a file that is not a benchmark; the message names file, field and value.
+    """
+    if str(name).endswith((".yaml", ".yml")):
+        return _read(Path(name))
+    path = _SETS / f"{name}.yaml"
+    known = [p.stem for p in sorted(_SETS.glob("*.yaml"))]
+    if str(name) not in known:
+        raise ConfigError(
+            f"benchmark {str(name)!r} is not known{nearest(str(name), known)} Known: {', '.join(known)}, "
+            "or the path of a YAML file"
+        )
+    return _read(path)
+
+
+def _read(path: Path) -> Benchmark:
+    data = read_mapping(path)
+    try:
+        found = Benchmark.model_validate({"name": path.stem, **data})
+    except ValidationError as error:
+        raise explain(error, Benchmark, str(path)) from None
+    if found.source.path is not None and not found.source.path.is_absolute():
+        source = found.source.model_copy(update={"path": path.parent / found.source.path})
+        found = found.model_copy(update={"source": source})
+    return found

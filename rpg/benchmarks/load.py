@@ -1,0 +1,177 @@
+"""From a benchmark's source to problems: found, read, collapsed, checked, with a digest that says which they were."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rpg.benchmarks.catalogue import Benchmark
+from rpg.grading.extract import last_box, normalise, squeeze
+from rpg.tasks.problems import DataError, Problem
+from rpg.tasks.rows import read_rows
+
+LOCAL_DATA = "RPG_DATA"
+"""Environment variable: the folder in which local copies of data sets are looked for before the hub."""
+
+
+@dataclass(frozen=True)
+class LoadedBenchmark:
+    """The distinct problems of a benchmark, in the order of the source."""
+
+    benchmark: Benchmark
+    problems: list[Problem]
+    digest: str
+    """Of problems and answers, whatever their order: 16 hexadecimal digits."""
+    source: str
+    """The file, or `hub id@revision`."""
+    rows: int
+    """Rows of the source, of which repeats were collapsed."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of results should know about this copy."""
+        expected = self.benchmark.digest
+        if expected and expected != self.digest:
+            return [
+                f"{self.benchmark.name}: the problems in {self.source} have digest {self.digest}, not {expected} as the "
+                "copy this benchmark was checked with: wording or answers differ somewhere"
+            ]
+        return []
+
+
+def load_benchmark(
+    benchmark: Benchmark, path: str | Path | None = None, folder: str | Path | None = None
+) -> LoadedBenchmark:
+    """Problems of a benchmark from `path`, else its own file, else a local copy in `folder` (default: the folder
+    that the environment variable RPG_DATA names), else the Hugging Face hub.
+
+    Rows that repeat a problem with the same answer are collapsed (the recipe's files hold each problem 32 times).
+
+    Raises:
+        DataError: no source is there, a row cannot be used, a problem has two different answers, or the number of
+            distinct problems is not the one expected. The message names file, row and field.
+    """
+    source, rows = _rows(benchmark, path, folder)
+    problems: dict[str, Problem] = {}
+    count = 0
+    for where, row in rows:
+        count += 1
+        text = _text(row, benchmark.columns.problem, "problem", where)
+        answer = _text(row, benchmark.columns.answer, "answer", where)
+        answer = benchmark.corrections.get(answer, answer)
+        key = " ".join(text.split())
+        if key not in problems:
+            problems[key] = _problem(benchmark, text, answer)
+        elif problems[key].answer != answer:
+            raise DataError(
+                f"{where}: answer {answer!r}, but the same problem has the answer {problems[key].answer!r} in an "
+                "earlier row"
+            )
+    if not problems:
+        raise DataError(f"{source}: no rows; expected problems of {benchmark.name}")
+    if benchmark.problems is not None and len(problems) != benchmark.problems:
+        raise DataError(
+            f"{source}: {len(problems)} distinct problems in {count} rows; {benchmark.name} has {benchmark.problems}"
+        )
+    return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
+
+
+def digest(problems: Any) -> str:
+    """Identity of a set of problems: texts and answers, in any order, without white space and typesetting."""
+    pairs = sorted([" ".join(p.text.split()), squeeze(normalise(p.answer))] for p in problems)
+    return hashlib.sha256(json.dumps(pairs, ensure_ascii=True).encode()).hexdigest()[:16]
+
+
+def _problem(benchmark: Benchmark, text: str, answer: str) -> Problem:
+    # The name comes from the text, so it is the same in every copy and order of a data set.
+    name = hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    prompt = benchmark.prompt.template.replace("{prompt}", text)
+    return Problem(f"{benchmark.name}-{name}", text, prompt, answer, benchmark.name)
+
+
+# ------------------------------------------------------------------------------------------------- sources
+
+
+def _rows(
+    benchmark: Benchmark, path: str | Path | None, folder: str | Path | None
+) -> tuple[str, Iterator[tuple[str, dict[str, Any]]]]:
+    source = benchmark.source
+    if path is not None or source.path is not None:
+        chosen = Path(path if path is not None else source.path)
+        return str(chosen), read_rows(chosen)
+    local = folder if folder is not None else os.environ.get(LOCAL_DATA)
+    for name in source.files if local else ():
+        if (Path(local) / name).is_file():
+            return str(Path(local) / name), read_rows(Path(local) / name)
+    if source.hub is None:
+        raise DataError(
+            f"{benchmark.name}: none of {', '.join(source.files)} in {local or f'a folder (${LOCAL_DATA} is not set)'}"
+        )
+    return f"{source.hub}@{source.revision or 'newest'}", _hub_rows(benchmark, local)
+
+
+def _hub_rows(benchmark: Benchmark, local: str | Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    source = benchmark.source
+    try:
+        import datasets
+    except ImportError as error:
+        raise DataError(
+            f"{benchmark.name}: reading {source.hub} from the hub needs the package datasets (pip install 'rpg-lab[math]')"
+        ) from error
+    try:
+        data = datasets.load_dataset(source.hub, source.subset, split=source.split, revision=source.revision)
+    except (
+        Exception
+    ) as error:  # the library raises a dozen kinds: no network, no such data set, no such split
+        names = f", or put one of {', '.join(source.files)} into a folder and name it in ${LOCAL_DATA}"
+        found = f" (not in {local} either)" if local else ""
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DataError(
+            f"{benchmark.name}: cannot read {source.hub}{found}: {first}. Check the network{names if source.files else ''}"
+        ) from error
+    for number, row in enumerate(data, 1):
+        yield f"{source.hub}: row {number}", row
+
+
+# ------------------------------------------------------------------------------------------------- columns
+
+
+def _text(row: dict[str, Any], columns: tuple[str, ...], field: str, where: str) -> str:
+    for column in columns:
+        boxed = column.startswith("boxed(")
+        value = _at(row, column[6:-1] if boxed else column)
+        if value is None:
+            continue
+        if isinstance(value, list | tuple):
+            value = ", ".join(map(str, value))
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = str(int(value)) if float(value).is_integer() else repr(value)
+        if not isinstance(value, str):
+            raise DataError(f"{where}: column {column}: expected text, got {type(value).__name__}")
+        if boxed:
+            value = last_box(value)
+            if value is None:
+                raise DataError(f"{where}: column {column[6:-1]}: holds no \\boxed{{...}} answer")
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise DataError(f"{where}: column {column}: not valid Unicode ({error.reason})") from error
+        if not value.strip():
+            raise DataError(f"{where}: column {column}: the text is empty")
+        return value.strip()
+    raise DataError(
+        f"{where}: no {field}: none of the columns {', '.join(columns)} is there. Found: {', '.join(map(str, row))}"
+    )
+
+
+def _at(row: Any, path: str) -> Any:
+    for part in path.split("."):
+        if not isinstance(row, dict) or part not in row:
+            return None
+        row = row[part]
+    return row

@@ -1,0 +1,79 @@
+"""Leaks: problems of a benchmark that are in the training data too, word for word or nearly so."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rpg.tasks.problems import Problem
+
+SHINGLE = 5
+"""Words per shingle."""
+THRESHOLD = 0.6
+"""Jaccard similarity of shingles from which two problems are near duplicates.
+
+One word replaced in a problem of n words changes 5 shingles of n: 0.6 is two or three replaced words in forty.
+"""
+
+_MARKUP = re.compile(r"\\(?:left|right|displaystyle|text|mathrm|mbox|d?frac|quad|qquad|[,;:! ])|[${}~\\]")
+_WORD = re.compile(r"[^\W_]+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A benchmark problem and the training problem that gives it away. `similarity` is 1.0 for the same text."""
+
+    benchmark: str
+    problem: str
+    training: str
+    similarity: float
+
+
+def words(text: str) -> list[str]:
+    """Words, numbers and operators without typesetting and case."""
+    return [
+        w for w in _WORD.findall(_MARKUP.sub(" ", text).lower()) if w not in {".", ",", ":", ";", "?", "!"}
+    ]
+
+
+def shingles(text: str) -> frozenset[int]:
+    """Hashes of all runs of five words (of the whole text where it is shorter)."""
+    tokens = words(text)
+    runs = (
+        [tokens]
+        if len(tokens) < SHINGLE
+        else [tokens[i : i + SHINGLE] for i in range(len(tokens) - SHINGLE + 1)]
+    )
+    return frozenset(
+        int.from_bytes(hashlib.blake2b(" ".join(r).encode("utf-8", "replace"), digest_size=8).digest())
+        for r in runs
+    )
+
+
+def leaks(
+    training: Sequence[Problem], benchmarks: dict[str, Iterable[Problem]], threshold: float = THRESHOLD
+) -> list[Leak]:
+    """Every pair of a benchmark's problem and a training problem whose shingles have Jaccard similarity >= threshold.
+
+    Exact (no sketching): an inverted index over the benchmarks' shingles, then one pass over the training problems.
+    """
+    held_out = [
+        (name, problem, shingles(problem.text)) for name, group in benchmarks.items() for problem in group
+    ]
+    index: dict[int, list[int]] = defaultdict(list)
+    for i, (_, _, own) in enumerate(held_out):
+        for shingle in own:
+            index[shingle].append(i)
+    found = []
+    for problem in training:
+        own = shingles(problem.text)
+        shared = Counter(i for shingle in own for i in index.get(shingle, ()))
+        for i, common in shared.items():
+            name, other, theirs = held_out[i]
+            similarity = common / (len(own) + len(theirs) - common)
+            if similarity >= threshold:
+                found.append(Leak(name, other.id, problem.id, similarity))
+    return sorted(found, key=lambda leak: (-leak.similarity, leak.problem, leak.training))

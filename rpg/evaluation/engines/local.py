@@ -1,0 +1,67 @@
+"""The trainer's own decoder as an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import torch
+
+from rpg.backends.local import seeds
+from rpg.backends.local.model import load_pretrained
+from rpg.backends.local.policy import Policy
+from rpg.backends.local.tokenizer import encode_prompts
+from rpg.evaluation.engines import Completion, Request, Sampling
+
+
+class LocalEngine:
+    """Decodes `rows` responses at a time; prompts that several of them share are computed once."""
+
+    def __init__(self, sampling: Sampling, device: str = "cpu", bfloat16: bool = False, rows: int = 512):
+        self.sampling, self.device, self.bfloat16, self.rows = sampling, device, bfloat16, rows
+        self.policy: Policy | None = None
+
+    @classmethod
+    def of(cls, policy: Policy, sampling: Sampling) -> LocalEngine:
+        """An engine for a policy in memory."""
+        engine = cls(sampling)
+        engine.policy = policy
+        return engine
+
+    def load(self, model: str | Path, revision: str | None = None) -> None:
+        weights, tokenizer = load_pretrained(model, revision)
+        self.policy = Policy(weights.to(self.device), tokenizer, bfloat16=self.bfloat16)
+
+    def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
+        for start in range(0, len(requests), self.rows):
+            part = requests[start : start + self.rows]
+            yield [(start + i, completion) for i, completion in enumerate(self._decode(part))]
+
+    def _decode(self, requests: Sequence[Request]) -> list[Completion]:
+        limit, temperature = self.sampling.max_response_tokens, self.sampling.temperature
+        runs = [(prompt, len(list(group))) for prompt, group in groupby(requests, key=lambda r: r.prompt)]
+        sizes = {size for _, size in runs}
+        if len(sizes) > 1:  # part of a problem's samples were there already
+            runs, sizes = [(request.prompt, 1) for request in requests], {1}
+        prompts = encode_prompts(self.policy.tokenizer, [p for p, _ in runs], self.sampling.max_prompt_tokens)
+        uniforms = (
+            None if temperature == 0 else torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests])
+        )
+        samples = self.policy.sample(
+            prompts,
+            group_size=sizes.pop(),
+            max_new_tokens=limit,
+            uniforms=uniforms,
+            temperature=temperature or 1.0,
+        )
+        lengths, cut = samples.batch.lengths.tolist(), samples.truncated.tolist()
+        return [
+            Completion(text, tuple(ids[:length]), truncated)
+            for text, ids, length, truncated in zip(
+                self.policy.text(samples.batch), samples.batch.tokens.tolist(), lengths, cut, strict=True
+            )
+        ]
+
+    def close(self) -> None:
+        self.policy = None

@@ -1,0 +1,109 @@
+"""vLLM as an engine: continuous batching, one engine for all checkpoints of a shape."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rpg.backends.local import seeds
+from rpg.backends.local.tokenizer import encode_prompts, stop_tokens
+from rpg.config.spec import VllmEngineSpec
+from rpg.evaluation.engines import Completion, EngineError, Request, Sampling
+
+
+class VllmEngine:
+    """vLLM in this process. A further checkpoint's weights are loaded into the running engine where that works."""
+
+    def __init__(self, sampling: Sampling, spec: VllmEngineSpec, bfloat16: bool = False):
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent anywhere
+        # In one process there is nothing to orphan, and a kill of this process frees the device.
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        try:
+            import vllm
+        except ImportError as error:
+            raise EngineError(
+                f"evaluation.engine: vllm cannot be imported ({error}); pip install 'rpg-lab[vllm]', or choose "
+                "{type: huggingface} or {type: local}"
+            ) from error
+        self._vllm = vllm
+        self.sampling, self.spec = sampling, spec
+        self.dtype = "bfloat16" if bfloat16 else "float32"
+        self.llm = self.tokenizer = None
+        self._config = b""
+
+    def load(self, model: str | Path, revision: str | None = None) -> None:
+        from transformers import AutoTokenizer, GenerationConfig
+
+        path = str(model)
+        try:
+            self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
+            if self.llm is None or not self._reload(path, revision):
+                self._start(path, revision)
+        except Exception as error:  # vLLM, the hub and the loaders raise many kinds
+            line = next((x.strip() for x in str(error).splitlines() if x.strip()), type(error).__name__)
+            raise EngineError(f"vllm cannot load {path!r}: {line}") from error
+        try:
+            own = GenerationConfig.from_pretrained(path, revision=revision)
+        except OSError:  # the model has none
+            own = None
+        self.stop = stop_tokens(self.tokenizer, type("Model", (), {"generation_config": own}))
+
+    def _start(self, path: str, revision: str | None) -> None:
+        self.close()
+        self.llm = self._vllm.LLM(
+            model=path,
+            revision=revision,
+            dtype=self.dtype,
+            seed=0,
+            max_model_len=self.sampling.max_prompt_tokens + self.sampling.max_response_tokens,
+            tensor_parallel_size=self.spec.tensor_parallel,
+            gpu_memory_utilization=self.spec.gpu_memory_utilization,
+            enforce_eager=self.spec.enforce_eager,
+            generation_config="vllm",  # a model's own settings (top-k, penalties) would change what is measured
+            # A cached prefix may round differently from a computed one: a rerun has to give the same samples.
+            enable_prefix_caching=False,
+        )
+        config = Path(path) / "config.json"
+        self._config = config.read_bytes() if config.is_file() else b""
+
+    def _reload(self, path: str, revision: str | None) -> bool:
+        """Put other weights of the same shape into the running engine; False where that is not possible."""
+        config = Path(path) / "config.json"
+        if revision is not None or not config.is_file() or config.read_bytes() != self._config:
+            return False
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_path": path})
+        return True
+
+    def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
+        encoded = encode_prompts(
+            self.tokenizer, [r.prompt for r in requests], self.sampling.max_prompt_tokens
+        )
+        engine = self.llm.llm_engine
+        for index, (request, ids) in enumerate(zip(requests, encoded, strict=True)):
+            engine.add_request(str(index), {"prompt_token_ids": ids}, self._parameters(request))
+        while engine.has_unfinished_requests():
+            finished = [out for out in engine.step() if out.finished]
+            if finished:
+                yield [(int(out.request_id), self._completion(out.outputs[0])) for out in finished]
+
+    def _parameters(self, request: Request):
+        greedy = self.sampling.temperature == 0
+        return self._vllm.SamplingParams(
+            temperature=self.sampling.temperature,
+            max_tokens=self.sampling.max_response_tokens,
+            stop_token_ids=self.stop,
+            seed=None if greedy else seeds.number(*request.key),
+            detokenize=False,
+        )
+
+    def _completion(self, output) -> Completion:
+        ids = tuple(output.token_ids)
+        text = self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return Completion(text, ids, output.finish_reason == "length")
+
+    def close(self) -> None:
+        self.llm = None
+        gc.collect()

@@ -1,0 +1,118 @@
+"""Graded samples of one checkpoint on one benchmark, from any engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rpg.evaluation.engines import Completion, Engine, Request
+from rpg.evaluation.partial import Partial
+from rpg.grading import Grader, Item, MarkerGrader
+from rpg.tasks import Problem
+
+_FLUSH_ROWS = 64
+_FLUSH_SECONDS = 10.0
+"""Samples are graded and put on disk this many at a time, or after this long."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an evaluation is; counts include samples of earlier attempts, rates do not."""
+
+    done: int
+    total: int
+    tokens: int
+    """Response tokens of this attempt."""
+    seconds: float
+    fresh: int
+    """Samples of this attempt."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the pace so far; None before the first sample."""
+        return (self.total - self.done) * self.seconds / self.fresh if self.fresh else None
+
+    def __str__(self) -> str:
+        left = self.seconds_left
+        shown = "" if left is None else f", {int(left) // 60}:{int(left) % 60:02d} left"
+        return f"{self.done}/{self.total} samples, {self.tokens_per_second:.0f} tokens/s{shown}"
+
+
+def evaluate_problems(
+    engine: Engine,
+    problems: Sequence[Problem],
+    *,
+    samples_per_problem: int,
+    seed: int,
+    grader: Grader | MarkerGrader,
+    partial: Partial | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> list[dict[str, Any]]:
+    """One row per sample, with the columns of rpg.store.run.EVAL_COLUMNS, in the order of problems and samples.
+
+    The engine has its model loaded. Greedy sampling (temperature 0) takes one sample per problem, since all are
+    equal. Sample k of a problem depends on the seed, the problem's id and k alone: a rerun, another order of
+    problems or more samples per problem give the same ones. What `partial` holds already is not drawn again.
+
+    Raises:
+        DataError: a prompt is too long; GradingError: answers cannot be graded; StoreError: `partial` cannot be
+            written.
+    """
+    count = 1 if engine.sampling.temperature == 0 else samples_per_problem
+    wanted = [(problem, k) for problem in problems for k in range(count)]
+    rows = {} if partial is None else dict(partial.rows)
+    missing = [(p, k) for p, k in wanted if (p.id, k) not in rows]
+    requests = [Request(p.prompt, (seed, "evaluation", p.id, k)) for p, k in missing]
+    began = flushed = time.monotonic()
+    tokens, waiting = 0, []
+
+    def flush() -> None:
+        graded = _grade([(*missing[i], completion) for i, completion in waiting], grader)
+        if partial is not None:
+            partial.add(graded)
+        rows.update({(row["problem_id"], row["sample"]): row for row in graded})
+        waiting.clear()
+        if progress is not None:
+            fresh = len(missing) - sum((p.id, k) not in rows for p, k in missing)
+            done = len(wanted) - len(missing) + fresh
+            progress(Progress(done, len(wanted), tokens, time.monotonic() - began, fresh))
+
+    for finished in engine.complete(requests) if requests else ():
+        waiting += finished
+        tokens += sum(len(completion.ids) for _, completion in finished)
+        if len(waiting) >= _FLUSH_ROWS or time.monotonic() - flushed > _FLUSH_SECONDS:
+            flush()
+            flushed = time.monotonic()
+    if waiting:
+        flush()
+    return [rows[problem.id, k] for problem, k in wanted]
+
+
+def _grade(
+    samples: Sequence[tuple[Problem, int, Completion]], grader: Grader | MarkerGrader
+) -> list[dict[str, Any]]:
+    items = [
+        Item(completion.text, problem.answer, completion.truncated) for problem, _, completion in samples
+    ]
+    grades = grader.grade(items)
+    return [
+        {
+            "problem_id": problem.id,
+            "sample": sample,
+            "problem": problem.text,
+            "answer": problem.answer,
+            "response": completion.text.encode("utf-8", "replace").decode("utf-8"),
+            "extracted": grade.extracted,
+            "correct": grade.correct,
+            "reason": grade.reason,
+            "tokens": len(completion.ids),
+            "truncated": completion.truncated,
+        }
+        for (problem, sample, completion), grade in zip(samples, grades, strict=True)
+    ]

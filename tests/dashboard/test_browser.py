@@ -1,0 +1,225 @@
+"""The dashboard in a real browser: every page opens, selections work and stay in the URL, numbers are the database's,
+nothing leaves the machine, and a rebuild never shows.
+
+Needs playwright and a Chromium (Debian: apt-get install chromium); says so when it is left out.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from benchmarks.synthetic import Shape, write_sweep
+from rpg.report.summary import summarise
+from rpg.store.database import build, connect
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
+)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)"),
+]
+
+ROOT = Path(__file__).parents[2]
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+HOSTILE = '<img src=x onerror="pwned=1">'
+SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
+PAGES = ("", "compare", "table", "why", "paper", "run")
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    layout = write_sweep(home, "demo", ("grpo", "dapo", "rpg-urkl"), (0, 1, 2), SHAPE)
+    write_sweep(home, "hostile", ("grpo", HOSTILE), (0, 1), SHAPE)
+    build(layout)
+    return layout
+
+
+@pytest.fixture(scope="module")
+def address(layout):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = os.environ | {"RPG_HOME": str(layout.home), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "streamlit", "run", str(ROOT / "dashboard" / "app.py")]
+    command += ["--server.port", str(port), "--server.address", "127.0.0.1", "--server.headless", "true"]
+    server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5).read()
+                break
+            except OSError:
+                assert server.poll() is None and time.monotonic() < deadline, server.stdout.read().decode()
+                time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as runner:
+        chromium = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser):
+    """A fresh tab that fails the test when a script throws or anything but loopback is asked."""
+    context = browser.new_context(viewport={"width": 1366, "height": 900})
+    tab = context.new_page()
+    tab.set_default_timeout(60_000)
+    errors, outside = [], []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.on("request", lambda request: outside.append(request.url) if leaves(request.url) else None)
+    yield tab
+    context.close()
+    assert errors == [] and outside == []
+
+
+def leaves(url):
+    return not re.match(r"(https?|wss?)://127\.0\.0\.1[:/]|data:|blob:", url)
+
+
+def settled(tab):
+    """Wait until Streamlit has nothing left to do, and check that it shows no exception."""
+    tab.wait_for_selector("[data-testid=stAppViewContainer]")
+    tab.wait_for_function(
+        "() => !document.querySelector('[data-testid=stStatusWidget]') && "
+        "!document.querySelector('[data-stale=true]') && document.querySelector('[data-testid=stVerticalBlock]')"
+    )
+    tab.wait_for_timeout(300)
+    assert tab.locator("[data-testid=stException]").count() == 0, tab.inner_text("body")
+    return tab.inner_text("[data-testid=stMain]")
+
+
+def pick(tab, label, option):
+    """Choose an option of a select box as a person does."""
+    box = tab.locator("[data-testid=stSelectbox]", has=tab.get_by_text(label, exact=True))
+    box.locator("input").click()
+    tab.get_by_role("option", name=option, exact=True).click()
+    return settled(tab)
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("sweep", ["demo", "hostile"])
+def test_every_page_opens(page, address, name, sweep):
+    page.goto(f"{address}/{name}?sweep={sweep}&sweeps={sweep}")
+    settled(page)
+    if name in ("compare", "why"):
+        page.wait_for_selector("[data-testid=stVegaLiteChart] canvas, [data-testid=stVegaLiteChart] svg")
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("img[src=x]").count() == 0
+
+
+def test_navigation_keeps_the_selection(page, address):
+    page.goto(f"{address}/table?sweep=hostile")
+    settled(page)
+    page.locator("table.rpg").first.wait_for()
+    assert [name for name, *_ in cells(page)] == ["GRPO", HOSTILE]
+    for title in ("Why", "Run", "Paper", "Overview", "Table"):
+        page.get_by_role("link", name=title, exact=True).click()
+        page.wait_for_url(re.compile(title.lower() if title != "Overview" else "/(overview)?"))
+        settled(page)
+    assert "hostile" in page.locator("[data-testid=stSelectbox]").first.inner_text() + page.url
+
+
+def test_the_table_says_what_the_database_says(page, address, layout):
+    page.goto(f"{address}/table?sweep=demo")
+    settled(page)
+    with connect(layout) as db:
+        expected = summarise(db, "demo").table
+        other = summarise(db, "demo", baseline="dapo").table
+    assert cells(page) == lines(expected)
+    pick(page, "Baseline", "DAPO")
+    page.wait_for_function("document.body.innerText.includes('Last − DAPO')")
+    assert cells(page) == lines(other)
+    assert "baseline=DAPO" in page.url
+    page.goto(page.url)  # what a colleague sees who opens the link
+    settled(page)
+    assert cells(page) == lines(other)
+
+
+def cells(tab):
+    """Variant, last and verdict of every row of the first table."""
+    rows = tab.locator("table.rpg").first.locator("tbody tr")
+    found = [rows.nth(place).locator("td").all_inner_texts() for place in range(rows.count())]
+    return [(row[0], row[3], row[-1]) for row in found]
+
+
+def lines(table):
+    mean = table[table["benchmark"] == "mean"]
+    halves = [max(row.last - row.low, row.high - row.last) for row in mean.itertuples()]
+    return [
+        (row.label, f"{row.last:.3f} ± {half:.3f}", row.verdict)
+        for row, half in zip(mean.itertuples(), halves, strict=True)
+    ]
+
+
+def test_a_chart_can_be_saved(page, address):
+    page.goto(f"{address}/compare?sweeps=demo&panels=mean")
+    settled(page)
+    page.locator("[data-testid=stVegaLiteChart]").first.wait_for()
+    files = {}
+    for name in ("Figure as PNG", "Figure as SVG", "Data as CSV"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name).click()
+        files[name] = Path(download.value.path()).read_bytes()
+    assert files["Figure as PNG"].startswith(b"\x89PNG") and files["Figure as SVG"].startswith(b"<svg")
+    text = files["Data as CSV"].decode()
+    assert text.startswith("name,sweep,variant,step,x,mean") and text.count("\n") == 1 + 3 * 3
+
+
+def test_a_sample_is_found(page, address):
+    page.goto(f"{address}/run?sweep=demo&run=grpo-seed0&benchmark=easy&search=problem%203%20of")
+    settled(page)
+    page.get_by_role("tab", name="Samples").click()
+    page.get_by_text("4 of 24 samples").wait_for()
+    page.get_by_text("Compute problem 3 of easy.").first.wait_for()
+
+
+def test_nothing_shows_while_a_sweep_writes_and_the_database_is_rebuilt(page, address, layout):
+    """Fifty rebuilds under an open page that is loaded again and again: no error, never a mixture of versions."""
+    run = layout.run("demo", "grpo-seed0")
+    stop = threading.Event()
+    problems, builds = [], []
+
+    def work():
+        try:
+            for step in range(100, 150):
+                run.append_metrics(2, {"step": step, "reward": 1.0, "grad_norm": 1.0})
+                builds.append(build(layout).name)
+        except Exception as error:
+            problems.append(error)
+        stop.set()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    looks = 0
+    while not stop.is_set() or looks < 3:
+        page.goto(f"{address}/{('', 'compare', 'table', 'run')[looks % 4]}?sweep=demo&sweeps=demo")
+        text = settled(page)
+        assert "cannot" not in text and "Error" not in text and "No results" not in text
+        looks += 1
+    worker.join()
+    assert problems == [] and len(set(builds)) == 50
+    page.goto(f"{address}/run?sweep=demo&run=grpo-seed0")
+    page.get_by_text("step 149 of 8").wait_for()

@@ -1,0 +1,209 @@
+"""Every page, run by Streamlit's own test driver: right numbers, plain text, and one line for what is broken."""
+
+import json
+
+import pytest
+
+pytest.importorskip("streamlit")
+from streamlit.testing.v1 import AppTest
+
+from benchmarks.synthetic import Shape, write_run, write_sweep
+from rpg.report.summary import summarise
+from rpg.store import Layout
+from rpg.store.database import build, connect
+
+PAGES = ("overview", "compare", "table", "why", "paper", "run")
+SHAPE = Shape(steps=6, eval_every=3, problems=5, samples=3, benchmarks=("easy", "hard"))
+HOSTILE = "<img src=x onerror=window.pwned=1> **[a](http://evil)** $x$ :red[b] '); DROP TABLE runs;--🙂"
+
+
+@pytest.fixture
+def layout(tmp_path, monkeypatch):
+    monkeypatch.setenv("RPG_HOME", str(tmp_path))
+    return Layout.at(tmp_path)
+
+
+@pytest.fixture
+def demo(layout):
+    write_sweep(layout.home, "demo", ("grpo", "rpg-urkl"), (0, 1, 2), SHAPE)
+    build(layout)
+    return layout
+
+
+def show(page, **selection):
+    """The page as a fresh session shows it, with a selection in the URL."""
+    app = AppTest.from_string(
+        f"from dashboard import common, {page}\ncommon.guarded({page}.page)()", default_timeout=60
+    )
+    for key, value in selection.items():
+        app.query_params[key] = value
+    app.run()
+    assert not app.exception, app.exception[0].message
+    return app
+
+
+def texts(app):
+    """All plain texts of the page."""
+    return [element.value for element in app.text]
+
+
+def markup(app):
+    """All HTML of the page (tables and legends)."""
+    return "".join(element.proto.body for element in app.get("html"))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_without_a_database_says_how_to_begin(layout, page):
+    assert any("No results in" in text and "rpg sweep" in text for text in texts(show(page)))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_of_an_empty_database(layout, page):
+    build(layout)
+    show(page)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_of_a_finished_sweep(demo, page):
+    show(page)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_of_a_sweep_nobody_has_begun(layout, page):
+    layout.write_sweep({"name": "s", "source": "", "baseline": "grpo", "created": 1, "runs": ["a", "b"]})
+    build(layout)
+    show(page, sweep="s", sweeps="s")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_hostile_names_are_text(layout, page):
+    name = HOSTILE.replace("/", "-")
+    shape = Shape(steps=3, eval_every=3, problems=2, samples=2, benchmarks=(name, "easy"), metrics=8)
+    write_sweep(layout.home, name, ("grpo", HOSTILE), (0, 1), shape)
+    build(layout)
+    app = show(page)
+    assert "<img" not in markup(app)
+    for kind in ("markdown", "caption", "subheader", "title", "header"):
+        for element in app.get(kind):
+            assert "evil" not in str(element.value)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_corrupt_run_is_one_line_and_the_page_works(demo, page):
+    demo.run("demo", "grpo-seed0").manifest_path.write_text("{")
+    build(demo)
+    app = show(page)
+    [line] = [text for text in texts(app) if "grpo-seed0/manifest.json" in text]
+    assert "\n" not in line
+
+
+def test_the_table_shows_the_numbers_of_the_summary(demo):
+    app = show("table")
+    with connect(demo) as db:
+        found = summarise(db, "demo").table
+    html = markup(app)
+    for row in found[found["benchmark"] == "mean"].itertuples():
+        half = max(row.last - row.low, row.high - row.last)
+        assert f"{row.last:.3f} ± {half:.3f}" in html
+        assert f"{row.best:.3f}" in html
+    assert any(verdict in html for verdict in ("within noise", "better", "worse"))
+
+
+def test_the_table_follows_baseline_and_benchmarks_of_the_url(demo):
+    app = show("table", baseline="RPG-URKL", benchmarks="hard")
+    assert app.selectbox(key="baseline").value == "RPG-URKL"
+    assert app.multiselect(key="benchmarks").value == ["hard"]
+    assert "Last − RPG-URKL" in markup(app) and "per benchmark" not in str(app.subheader)
+
+
+def test_an_unknown_selection_in_the_url_is_dropped(demo):
+    app = show("table", sweep="gone", baseline="gone", benchmarks="gone")
+    assert app.selectbox(key="sweep").value == "demo"
+    assert "GRPO" in markup(app)
+
+
+def test_compare_draws_what_is_chosen(demo):
+    app = show("compare")
+    panels = len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart"))
+    assert panels == 3 + 7  # mean, two benchmarks, and the metrics of the paper's figure
+    app.multiselect(key="panels").set_value(["mean", "ess"]).run()
+    app.multiselect(key="variants").set_value(["RPG-URKL"]).run()
+    assert not app.exception
+    assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == 2
+    assert "GRPO" not in markup(app) and "RPG-URKL" in markup(app)
+    for axis in ("tokens", "hours", "optimizer_step"):
+        app.selectbox(key="x").set_value(axis).run()
+        assert not app.exception
+    app.slider(key="smooth").set_value(5).run()
+    assert not app.exception
+
+
+def test_overview_reads_states_from_the_files_of_this_moment(demo):
+    run = demo.run("demo", "grpo-seed1")
+    run.done_path.unlink()
+    build(demo)
+    run.claim()
+    run.append_metrics(2, {"step": 5, "reward": 0.25, "seconds_step": 1.0})
+    app = show("overview", sweep="demo")
+    table = app.dataframe[1].value.set_index("run")
+    assert table.loc["grpo-seed1", "state"] == "running"
+    assert table.loc["grpo-seed1", "reward"] == 0.25 and table.loc["grpo-seed1", "step"] == 5
+    run.write_failed("ValueError: no", step=5)
+    app = show("overview", sweep="demo")
+    assert any("grpo-seed1: ValueError: no" in text for text in texts(app))
+
+
+def test_run_shows_differences_of_settings_and_finds_samples(demo):
+    write_run(demo.run("demo", "beta"), "grpo algorithm.beta=0.001", 0, 0.3, SHAPE, "grpo")
+    build(demo)
+    app = show("run", sweep="demo", run="grpo-seed0", other="beta")
+    tables = [frame.value for frame in app.dataframe]
+    [settings] = [table for table in tables if "other run" in table]
+    assert settings["setting"].tolist() == ["algorithm.algorithm.beta"]
+    assert json.loads(settings["other run"].iloc[0]) == "0.001"
+    app.text_input(key="search").set_value("problem 3 of easy").run()
+    assert any(text.startswith("3 of 15 samples") for text in texts(app))
+    app.selectbox(key="show").set_value("wrong").run()
+    wrong = demo.run("demo", "grpo-seed0").read_eval("easy", 6).to_pandas()
+    wrong = wrong[wrong["problem"].str.contains("problem 3") & ~wrong["correct"]]
+    assert any(text.startswith(f"{len(wrong)} of 15 samples") for text in texts(app))
+
+
+def test_ten_megabytes_of_text_are_cut_and_can_be_saved(demo):
+    run = demo.run("demo", "grpo-seed0")
+    rows = run.read_eval("easy", 6).to_pylist()
+    rows[0]["response"] = "<b>word</b> " * 900_000
+    run.write_eval("easy", 6, rows)
+    app = show("run", sweep="demo", run="grpo-seed0", benchmark="easy")
+    assert any("more characters" in text for text in texts(app))
+    assert max(len(code.value) for code in app.code) <= 20_000
+
+
+def test_paper_puts_our_numbers_next_to_the_published(layout):
+    shape = Shape(steps=3, eval_every=3, problems=6, samples=4, benchmarks=("aime24", "amc23"))
+    write_sweep(layout.home, "ours", ("grpo", "rpg-ufkl"), (0, 1), shape)
+    build(layout)
+    html = markup(show("paper"))
+    with connect(layout) as db:
+        table = summarise(db, "ours").table
+    mine = table[(table["variant"] == "rpg-ufkl") & (table["benchmark"] == "aime24")].iloc[0]
+    assert f"{mine['last']:.3f} ±" in html
+    assert f"{mine['last'] - 0.5938:+.3f}".replace("-", "−") in html
+    assert "0.5261 †" in html and "0.9517 †" in html
+
+
+def test_why_draws_the_audit(demo):
+    demo.audits.mkdir()
+    rows = [
+        {"loss": "grpo", "source": "rpg", "level": "token", "divergence": "rkl", "reference": reference,
+         "clipped": False, "drift": drift, "bias": drift, "noise": 1.0}
+        for reference in ("old", "third") for drift in (0.0, 0.4)
+    ]  # fmt: skip
+    report = {"rows": rows, "losses": [{"name": "grpo", "divergence": "rkl"}]}
+    (demo.audits / "catalogue.json").write_text(json.dumps(report))
+    (demo.audits / "strange.json").write_text(json.dumps({"rows": 3}))
+    build(demo)
+    app = show("why", sweep="demo", audit="catalogue")
+    assert any("enumerated exactly" in text for text in texts(app))
+    app = show("why", sweep="demo", audit="strange")
+    assert any("none of the chosen variants" in text for text in texts(app))

@@ -1,0 +1,264 @@
+"""The report says what the run folders say: numbers by hand, notes on what is missing, nothing unescaped."""
+
+import io
+import json
+import math
+import re
+import shutil
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from benchmarks.synthetic import Shape, write_run, write_sweep
+from rpg import stats
+from rpg.report import charts, print_report, tables, write_report
+from rpg.report.summary import label, summarise
+from rpg.store import Layout, StoreError
+from rpg.store.database import build, connect
+
+SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
+
+
+@pytest.fixture
+def layout(tmp_path):
+    return write_sweep(tmp_path, "demo", ("grpo", "rpg-urkl"), (0, 1, 2), SHAPE)
+
+
+def summary(layout, **options):
+    build(layout)
+    with connect(layout) as db:
+        return summarise(db, "demo", **options)
+
+
+def row(found, variant, benchmark):
+    table = found.table
+    [one] = table[(table["variant"] == variant) & (table["benchmark"] == benchmark)].to_dict("records")
+    return one
+
+
+def array(layout, variant, benchmark, step, seeds=(0, 1, 2)):
+    """(seeds, problems) straight from the run folders."""
+    rows = []
+    for seed in seeds:
+        table = layout.run("demo", f"{variant}-seed{seed}").read_eval(benchmark, step).to_pandas()
+        rows.append(table.groupby("problem_id")["correct"].mean().sort_index().to_numpy())
+    return np.array(rows)
+
+
+def shown(layout, width=140):
+    stream = io.StringIO()
+    build(layout)
+    print_report(layout, "demo", Console(file=stream, width=width, color_system=None))
+    return stream.getvalue()
+
+
+def test_last_first_and_best_by_hand(layout):
+    found = row(summary(layout), "rpg-urkl", "easy")
+    last = array(layout, "rpg-urkl", "easy", 8)
+    assert found["last"] == pytest.approx(last.mean())
+    assert found["first"] == pytest.approx(array(layout, "rpg-urkl", "easy", 0).mean())
+    per_seed = [array(layout, "rpg-urkl", "easy", step).mean(axis=1) for step in (0, 4, 8)]
+    assert found["best"] == pytest.approx(np.max(per_seed, axis=0).mean())
+    estimate = stats.accuracy([last])
+    assert (found["low"], found["high"]) == pytest.approx((estimate.low, estimate.high))
+    assert (found["seeds"], found["problems"], found["k"], found["step"], found["steps"]) == (3, 6, 4, 8, 8)
+
+
+def test_mean_accuracy_and_its_difference_by_hand(layout):
+    found = row(summary(layout), "rpg-urkl", "mean")
+    mine = [array(layout, "rpg-urkl", name, 8) for name in ("easy", "hard")]
+    base = [array(layout, "grpo", name, 8) for name in ("easy", "hard")]
+    expected = stats.compare(mine, base)
+    assert found["last"] == pytest.approx(np.mean([mine[0].mean(), mine[1].mean()]))
+    assert found["difference"] == pytest.approx(expected.difference)
+    assert (found["difference_low"], found["difference_high"]) == pytest.approx((expected.low, expected.high))
+    assert found["p"] == found["p_corrected"] == pytest.approx(expected.p)
+    assert math.isnan(row(summary(layout), "grpo", "mean")["difference"])
+    assert row(summary(layout), "grpo", "mean")["verdict"] == ""
+
+
+def test_p_values_are_corrected_per_family(tmp_path):
+    layout = write_sweep(tmp_path, "demo", ("a", "b", "c", "d"), (0, 1, 2), SHAPE)
+    table = summary(layout).table
+    for family in (table["benchmark"] == "mean", table["benchmark"] != "mean"):
+        part = table[family & (table["variant"] != "a")]
+        assert part["p_corrected"].tolist() == pytest.approx(stats.holm(part["p"].tolist()))
+    assert (table["benchmark"] != "mean").sum() == 8
+
+
+def test_another_baseline_and_fewer_benchmarks(layout):
+    found = summary(layout, baseline="rpg-urkl", names=["hard"])
+    assert found.variants[0] == "rpg-urkl"
+    assert set(found.table["benchmark"]) == {"hard"}
+    assert row(found, "grpo", "hard")["difference"] == pytest.approx(
+        array(layout, "grpo", "hard", 8).mean() - array(layout, "rpg-urkl", "hard", 8).mean()
+    )
+
+
+def test_runs_that_did_not_finish_are_left_out_and_named(layout):
+    shutil.rmtree(layout.run("demo", "rpg-urkl-seed1").path / "evals")
+    failed = layout.run("demo", "rpg-urkl-seed1")
+    failed.write_failed("ValueError: loss is nan at step 3\ntraceback", step=3)
+    layout.write_sweep(layout.read_sweep("demo") | {"runs": ["dapo-seed0"]})
+    found = summary(layout)
+    numbers = row(found, "rpg-urkl", "easy")
+    assert numbers["seeds"] == 2
+    assert numbers["last"] == pytest.approx(array(layout, "rpg-urkl", "easy", 8, (0, 2)).mean())
+    expected = array(layout, "rpg-urkl", "easy", 8, (0, 2)) - array(layout, "grpo", "easy", 8, (0, 2))
+    assert numbers["difference"] == pytest.approx(expected.mean())  # only the seeds that both have
+    assert "rpg-urkl-seed1 failed at step 8: ValueError: loss is nan at step 3" in found.notes
+    assert "dapo-seed0 is pending" in found.notes
+    assert "RPG-URKL: numbers without rpg-urkl-seed1" in found.notes
+    assert "loss is nan" in shown(layout)
+
+
+def test_a_sweep_in_progress_is_compared_where_both_are(layout):
+    for seed in range(3):
+        for name in SHAPE.benchmarks:
+            layout.run("demo", f"rpg-urkl-seed{seed}").eval_path(name, 8).unlink()
+    found = summary(layout)
+    numbers = row(found, "rpg-urkl", "hard")
+    assert (numbers["step"], numbers["steps"]) == (4, 8)
+    expected = array(layout, "rpg-urkl", "hard", 4) - array(layout, "grpo", "hard", 4)
+    assert numbers["difference"] == pytest.approx(expected.mean())
+    assert "RPG-URKL: last evaluated at step 4 of 8" in found.notes
+
+
+def test_variants_that_agree_everywhere_are_named(layout):
+    for seed in range(3):
+        source = layout.run("demo", f"grpo-seed{seed}").path / "evals"
+        target = layout.run("demo", f"rpg-urkl-seed{seed}").path / "evals"
+        shutil.rmtree(target)
+        shutil.copytree(source, target)
+    assert "GRPO, RPG-URKL: identical in every evaluation" in summary(layout).notes
+    assert row(summary(layout), "rpg-urkl", "mean")["verdict"] == "within noise"
+
+
+def test_nothing_evaluated_yet(layout):
+    for run in layout.run_folders("demo"):
+        shutil.rmtree(run.path / "evals")
+    assert "no checkpoint has been evaluated" in shown(layout)
+    names = {path.name for path in write_report(layout, "demo")}
+    assert "report.png" in names  # training curves are there
+
+
+def test_nothing_at_all_yet(tmp_path):
+    layout = Layout.at(tmp_path)
+    layout.write_sweep(
+        {"name": "demo", "source": "", "baseline": "grpo", "created": 1.0, "runs": ["grpo-seed0"]}
+    )
+    assert "grpo-seed0 is pending" in shown(layout)
+    assert "report.png" not in {path.name for path in write_report(layout, "demo")}
+
+
+def test_an_unknown_sweep_is_named(layout):
+    build(layout)
+    with connect(layout) as db, pytest.raises(StoreError, match=r"no sweep 'dome'.* it holds demo"):
+        summarise(db, "dome")
+
+
+def test_one_benchmark_and_no_baseline(tmp_path):
+    shape = Shape(steps=4, eval_every=4, problems=6, samples=4, benchmarks=("easy",))
+    layout = write_sweep(tmp_path, "demo", ("grpo", "dapo"), (0,), shape)
+    layout.write_sweep(layout.read_sweep("demo") | {"baseline": None})
+    text = shown(layout)
+    assert "Accuracy on easy" in text and "Verdict" not in text and "per benchmark" not in text
+    assert "With one seed an interval speaks about other problems" in text
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        ("rpg-ufkl", "RPG-UFKL"),
+        ("rpg-ufkl algorithm.beta=0.001", "RPG-UFKL beta=0.001"),
+        ("rpg-ufkl algorithm.clip.low=0.1 training.steps=4", "RPG-UFKL low=0.1 steps=4"),
+        ("else", "else"),
+    ],
+)
+def test_labels(variant, expected):
+    assert label(variant, "rpg-ufkl", "RPG-UFKL") == expected
+
+
+def test_best_is_bold_and_second_underlined(layout):
+    lines = tables.markdown(summary(layout)).splitlines()
+    base, other = (next(line for line in lines if line.startswith(f"| {name}")) for name in ("GRPO", "RPG"))
+    assert other.count("**") == 4 and base.count("<u>") == 2
+
+
+def test_terminal_table_holds_the_numbers(layout):
+    found = row(summary(layout), "rpg-urkl", "mean")
+    [line] = [line for line in shown(layout).splitlines() if line.startswith("  RPG-URKL") and "±" in line]
+    cells = re.split(r"\s{2,}", line.strip())
+    half = max(found["last"] - found["low"], found["high"] - found["last"])
+    assert cells[:3] == ["RPG-URKL", "3", f"{found['first']:.3f}"]
+    assert cells[3] == f"{found['last']:.3f} ± {half:.3f}"
+    assert cells[-1] == found["verdict"]
+
+
+def values(spec):
+    """All strings in a chart's data and scales."""
+    if isinstance(spec, dict):
+        return {text for value in spec.values() for text in values(value)}
+    if isinstance(spec, list):
+        return {text for value in spec for text in values(value)}
+    return {spec} if isinstance(spec, str) else set()
+
+
+HOSTILE = 'x</script><script>alert("1")</script> [bold]\\textbf{a}_b|c'
+
+
+def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
+    layout = write_sweep(tmp_path, "demo", ("grpo", HOSTILE), (0, 1), SHAPE)
+    build(layout)
+    paths = {path.name: path for path in write_report(layout, "demo")}
+    assert set(paths) == {
+        *("report.html", "report.png", "report.svg", "table.md", "table.tex", "table.csv", "curves.csv")
+    }
+    assert paths["report.png"].read_bytes().startswith(b"\x89PNG")
+    page = paths["report.html"].read_text()
+    assert "<script>alert" not in page
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page)
+    specs = re.findall(r'<script type="application/json" id="spec\d">(.*?)</script>', page, re.S)
+    held = [HOSTILE in values(json.loads(spec)) for spec in specs]
+    assert held == [True, True]
+    assert "&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt; [bold]" in page
+    assert r"\textbackslash{}textbf\{a\}\_b" in paths["table.tex"].read_text()
+    assert r"\<script\>" in paths["table.md"].read_text()
+    assert "[bold]" in shown(layout)
+
+
+def test_curves_of_sixteen_variants_can_be_told_apart():
+    scales = charts.style([str(number) for number in range(16)])
+    pairs = {
+        (colour, tuple(dash))
+        for colour, dash in zip(
+            scales["color"].to_dict()["scale"]["range"],
+            scales["strokeDash"].to_dict()["scale"]["range"],
+            strict=True,
+        )
+    }
+    assert len(pairs) == 16
+
+
+def test_two_seeds_get_a_range_and_three_an_interval():
+    assert charts.band_for(2) == "range" and charts.band_for(3) == "interval"
+
+
+def test_a_diverged_run_has_a_gap_and_no_error(layout):
+    run = layout.run("demo", "grpo-seed0")
+    run.append_metrics(2, {"step": 5, "grad_norm": math.inf, "reward": math.nan, "entropy": 0.5})
+    build(layout)
+    write_report(layout, "demo")
+    curves = (layout.reports("demo") / "curves.csv").read_text()
+    steps = [
+        line.split(",") for line in curves.splitlines() if line.startswith("reward") or ",reward," in line
+    ]
+    assert len(steps) == 2 * 8 - 1
+
+
+def test_numbers_of_a_run_added_later_appear(layout):
+    before = summary(layout)
+    write_run(layout.run("demo", "late"), "dapo", 0, 0.5, SHAPE, "grpo")
+    after = summary(layout)
+    assert "dapo" not in before.variants and "dapo" in after.variants
