@@ -72,7 +72,7 @@ def curve_data(db: duckdb.DuckDBPyConnection, summary: Summary) -> pandas.DataFr
     scores = queries.score_curves(db, series, names).rename(columns={"benchmark": "name"})
     metrics = queries.metric_curves(db, series, [name for name in METRICS if name in known], points=POINTS)
     data = pandas.concat([scores, metrics.rename(columns={"metric": "name"})], ignore_index=True)
-    return charts.rounded(charts.labelled(data[data["mean"].notna()], summary.labels))
+    return charts.labelled(data[data["mean"].notna()], summary.labels)
 
 
 def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
