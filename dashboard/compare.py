@@ -59,12 +59,12 @@ def page(view: View) -> None:
     for place, name in enumerate(shown):
         with columns[place % COLUMNS]:
             show_chart(panel(name, legend=False, height=210, zoom=True), f"panel {place}")
-    explanation = caption(data, seeds, band, smooth)
-    st.text(f"{explanation} Drag moves a panel, Shift and wheel zooms, double click resets.")
+    explanation = charts.explanation(data, band, smooth)
+    st.text(" ".join([*explanation, "Drag moves a panel, Shift and wheel zooms, double click resets."]))
 
     def figure() -> str:
         still = [panel(name, hover=False, legend=chosen) for name in shown]
-        chart = charts.figure(still, ", ".join(sweeps), [explanation], columns=min(4, len(still)))
+        chart = charts.figure(still, ", ".join(sweeps), explanation, columns=min(4, len(still)))
         return vl_convert.vegalite_to_svg(chart.to_dict())
 
     files = {
@@ -87,18 +87,3 @@ def curve_data(view: View, series, panels, x, names, points: int | None = 200) -
         return pandas.DataFrame(columns=["name", "seeds"])
     data = pandas.concat(parts, ignore_index=True)
     return charts.labelled(data[data["mean"].notna()], names)
-
-
-def caption(data: pandas.DataFrame, seeds: int, band: str | None, smooth: int = 1) -> str:
-    """What lines and bands are."""
-    parts = ["Lines: mean over seeds." if seeds > 1 else "One seed per variant."]
-    if band and seeds > 1:
-        parts.append(f"Bands: {charts.BANDS[band][2]}.")
-    if smooth > 1:
-        parts.append(
-            f"Strong lines of training curves: moving average of {smooth} points; faint ones: unsmoothed."
-        )
-    width = data["width"].max() if "width" in data else 1
-    if pandas.notna(width) and width > 1:
-        parts.append(f"Points of the training curves average {width:.0f} steps; the CSV holds every step.")
-    return " ".join(parts)

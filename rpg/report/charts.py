@@ -167,6 +167,23 @@ def figure(
     return themed(chart).configure_legend(orient="bottom", **legend)
 
 
+def explanation(data: pandas.DataFrame, band: str | None, smooth: int = 1) -> list[str]:
+    """What the lines and bands of these curves are, a sentence each."""
+    seeds = int(data["seeds"].max())
+    if seeds == 1:
+        lines = ["One seed per variant: no bands."]
+    else:
+        lines = [f"Lines: mean over {seeds} seeds."] + ([f"Bands: {BANDS[band][2]}."] if band else [])
+    if smooth > 1:
+        lines.append(
+            f"Strong lines of training curves: moving average of {smooth} points; faint: unsmoothed."
+        )
+    width = data["width"].max() if "width" in data else 1
+    if pandas.notna(width) and width > 1:
+        lines.append(f"Points of the training curves are averages of {width:.0f} steps.")
+    return [" ".join(lines)]
+
+
 def differences(table: pandas.DataFrame, baseline: str, width: int | str = 460) -> alt.LayerChart:
     """Paired differences to the baseline with 95 % intervals, best first, coloured by verdict.
 

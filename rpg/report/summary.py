@@ -100,6 +100,11 @@ def summarise(
     chosen = {variant: _checkpoint(scores, variant, benchmarks) for variant in variants}
     chosen = {variant: (step, seeds) for variant, (step, seeds) in chosen.items() if seeds}
     names_of = labels(found)
+    notes += [
+        f"{names_of[variant]}: no checkpoint evaluated on all benchmarks yet"
+        for variant in variants
+        if variant not in chosen
+    ]
     notes += _late(chosen, runs, names_of) + _identical(scores, names_of)
     rows = _rows(db, sweep, runs, scores, chosen, benchmarks, baseline)
     table = pandas.DataFrame(
@@ -144,7 +149,7 @@ def _late(chosen: dict, runs: pandas.DataFrame, names: dict[str, str]) -> list[s
         mine = runs[runs["variant"] == variant]
         steps = mine["steps"].max()
         if pandas.notna(steps) and step < steps:
-            notes.append(f"{names[variant]}: last evaluated at step {step} of {steps:.0f}")
+            notes.append(f"{names[variant]}: last evaluated, and compared, at step {step} of {steps:.0f}")
         left_out = sorted(set(mine["run"]) - set(seeds.values()))
         if left_out:
             notes.append(f"{names[variant]}: numbers without {', '.join(left_out)}")

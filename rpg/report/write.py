@@ -42,7 +42,7 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
     folder = layout.reports(sweep)
     with connect(layout) as db:
         summary = summarise(db, sweep)
-        data = curve_data(db, summary)
+        data, every = curve_data(db, summary, POINTS), curve_data(db, summary)
     written = []
 
     def write(name: str, content: str | bytes) -> None:
@@ -60,17 +60,22 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
     write("table.md", tables.markdown(summary))
     write("table.tex", tables.latex(summary))
     write("table.csv", summary.table.to_csv(index=False))
-    write("curves.csv", data.to_csv(index=False))
+    write("curves.csv", every.to_csv(index=False))
     return written
 
 
-def curve_data(db: duckdb.DuckDBPyConnection, summary: Summary) -> pandas.DataFrame:
-    """All curves of the figure in one frame: name (benchmark or metric), label, and the queries' columns."""
+def curve_data(
+    db: duckdb.DuckDBPyConnection, summary: Summary, points: int | None = None
+) -> pandas.DataFrame:
+    """All curves of the figure in one frame: name (benchmark or metric), label, and the queries' columns.
+
+    `points`: at most so many per training curve, averaging neighbours; None keeps every step.
+    """
     series = [queries.Series(summary.sweep, variant) for variant in summary.variants]
     known = queries.metric_names(db)
     names = [MEAN, *summary.benchmarks] if len(summary.benchmarks) > 1 else summary.benchmarks
     scores = queries.score_curves(db, series, names).rename(columns={"benchmark": "name"})
-    metrics = queries.metric_curves(db, series, [name for name in METRICS if name in known], points=POINTS)
+    metrics = queries.metric_curves(db, series, [name for name in METRICS if name in known], points=points)
     data = pandas.concat([scores, metrics.rename(columns={"metric": "name"})], ignore_index=True)
     return charts.labelled(data[data["mean"].notna()], summary.labels)
 
@@ -79,30 +84,20 @@ def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
     """The figure of the report: benchmarks first, then what training did."""
     order = [MEAN, *summary.benchmarks, *METRICS]
     shown = [summary.labels[variant] for variant in summary.variants]
+    band = charts.band_for(int(data["seeds"].max()))
     panels = [
         charts.curves(
             data[data["name"] == name],
             shown,
             name=name,
-            band=charts.band_for(int(data["seeds"].max())),
+            band=band,
             points=name in summary.benchmarks or name == MEAN,
             hover=hover,
         )
         for name in order
         if (data["name"] == name).any()
     ]
-    return charts.figure(panels, summary.sweep, lines(data))
-
-
-def lines(data: pandas.DataFrame) -> list[str]:
-    """What lines and bands of the figure are."""
-    seeds = int(data["seeds"].max())
-    if seeds == 1:
-        return ["One seed: no band."]
-    band = charts.BANDS[charts.band_for(seeds)][2]
-    text = f"Lines: mean over {seeds} seeds. Bands: {band}."
-    width = data["width"].max() if "width" in data else 1
-    return [text + (f" Each point of the training curves averages {width:.0f} steps." if width > 1 else "")]
+    return charts.figure(panels, summary.sweep, charts.explanation(data, band))
 
 
 def page(summary: Summary, data: pandas.DataFrame) -> str:

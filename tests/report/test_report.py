@@ -122,7 +122,7 @@ def test_a_sweep_in_progress_is_compared_where_both_are(layout):
     assert (numbers["step"], numbers["steps"]) == (4, 8)
     expected = array(layout, "rpg-urkl", "hard", 4) - array(layout, "grpo", "hard", 4)
     assert numbers["difference"] == pytest.approx(expected.mean())
-    assert "RPG-URKL: last evaluated at step 4 of 8" in found.notes
+    assert "RPG-URKL: last evaluated, and compared, at step 4 of 8" in found.notes
 
 
 def test_variants_that_agree_everywhere_are_named(layout):
