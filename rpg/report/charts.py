@@ -99,12 +99,13 @@ def curves(
     """
     data = _rounded(data)
     log = _log(data, name)
-    if log:
-        for column in ("mean", "low", "high", "lowest", "highest"):
-            data.loc[~(data[column] > 0), column] = np.nan
+    domain = _domain(data, log)
+    if log:  # an interval may reach below zero, which this axis does not have: it is cut at the bottom
+        for column in ("low", "lowest"):
+            data[column] = data[column].clip(lower=domain[0])
     low, high, _ = BANDS[band or "interval"]
     kind = {"type": "log"} if log else {"type": "linear", "zero": False}
-    scale = alt.Scale(**kind, domain=_domain(data, log), nice=False)
+    scale = alt.Scale(**kind, domain=domain, nice=False)
     axis = alt.Axis(format=_format(name, log), tickCount=4 if log else 5)
     encoded = style(labels, legend)
     across = alt.X("x:Q", title=X_TITLES[x] if x_title else None, scale=alt.Scale(nice=False, domainMin=0))
@@ -173,7 +174,8 @@ def explanation(data: pandas.DataFrame, band: str | None, smooth: int = 1) -> li
     if seeds == 1:
         lines = ["One seed per variant: no bands."]
     else:
-        lines = [f"Lines: mean over {seeds} seeds."] + ([f"Bands: {BANDS[band][2]}."] if band else [])
+        up_to = "" if data["seeds"].min() == seeds else "up to "
+        lines = [f"Lines: mean over {up_to}{seeds} seeds."] + ([f"Bands: {BANDS[band][2]}."] if band else [])
     if smooth > 1:
         lines.append(
             f"Strong lines of training curves: moving average of {smooth} points; faint: unsmoothed."
@@ -303,7 +305,7 @@ def _seen(data: pandas.DataFrame) -> list[str]:
 
 
 def _log(data: pandas.DataFrame, name: str) -> bool:
-    values = data["mean"].dropna()
+    values = data[["mean", "lowest"]].stack().dropna()
     if not len(values) or not (values > 0).all():
         return False
     if name.startswith("grad_norm"):

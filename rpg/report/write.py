@@ -84,6 +84,7 @@ def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
     """The figure of the report: benchmarks first, then what training did."""
     order = [MEAN, *summary.benchmarks, *METRICS]
     shown = [summary.labels[variant] for variant in summary.variants]
+    present = [label for label in shown if label in set(data["label"])]
     band = charts.band_for(int(data["seeds"].max()))
     panels = [
         charts.curves(
@@ -91,6 +92,7 @@ def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
             shown,
             name=name,
             band=band,
+            legend=present,
             points=name in summary.benchmarks or name == MEAN,
             hover=hover,
         )

@@ -108,7 +108,7 @@ def test_runs_that_did_not_finish_are_left_out_and_named(layout):
     expected = array(layout, "rpg-urkl", "easy", 8, (0, 2)) - array(layout, "grpo", "easy", 8, (0, 2))
     assert numbers["difference"] == pytest.approx(expected.mean())  # only the seeds that both have
     assert "rpg-urkl-seed1 failed at step 8: ValueError: loss is nan at step 3" in found.notes
-    assert "dapo-seed0 is pending" in found.notes
+    assert "not begun: dapo-seed0" in found.notes
     assert "RPG-URKL: numbers without rpg-urkl-seed1" in found.notes
     assert "loss is nan" in shown(layout)
 
@@ -148,7 +148,7 @@ def test_nothing_at_all_yet(tmp_path):
     layout.write_sweep(
         {"name": "demo", "source": "", "baseline": "grpo", "created": 1.0, "runs": ["grpo-seed0"]}
     )
-    assert "grpo-seed0 is pending" in shown(layout)
+    assert "not begun: grpo-seed0" in shown(layout)
     assert "report.png" not in {path.name for path in write_report(layout, "demo")}
 
 
