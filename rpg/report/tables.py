@@ -45,7 +45,7 @@ def main_table(summary: Summary) -> Grid:
     header = ["Variant", "Seeds", first_title(data), "Last", "Best"]
     compared = bool(data["verdict"].ne("").any())
     if compared:
-        header += [f"Last − {summary.labels.get(summary.baseline, summary.baseline)}", "p", "Verdict"]
+        header += ["Last − baseline", "p", "Verdict"]
     last, best = ranks(data["last"]), ranks(data["best"])
     rows = []
     for place, row in enumerate(data.itertuples()):
@@ -142,7 +142,13 @@ def _rich(grid: Grid, sweep: str) -> Table:
         header = [header[0], *(name.removesuffix(" last") for name in header[1::2])]
         rows = [[[row[0]], *zip(row[1::2], row[2::2], strict=True)] for row in grid.rows]
         title += " (last / best)"
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=Text(title, style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for place, name in enumerate(header):
         wordy = place == 0 or name == "Verdict"
         table.add_column(
