@@ -108,8 +108,7 @@ def guarded(page: Callable[[View], None]) -> Callable[[], None]:
                 page(found)
             except StoreError as error:
                 notice(str(error))
-            for warning in found.ask("warnings"):
-                notice(warning)
+            show_warnings(found.ask("warnings"))
         _watch(found.version if found else "")
 
     return run
@@ -129,6 +128,16 @@ def notice(text: str) -> None:
     """One line about something that is missing or broken, as plain text."""
     with st.container(border=True):
         st.text(text)
+
+
+def show_warnings(lines: Sequence[str]) -> None:
+    """What could not be read; many lines are folded."""
+    place = (
+        st.expander(f"{len(lines)} files or lines could not be read") if len(lines) > 3 else st.container()
+    )
+    with place:
+        for line in lines:
+            notice(line)
 
 
 def choose(

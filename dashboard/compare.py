@@ -6,7 +6,7 @@ import pandas
 import streamlit as st
 import vl_convert
 
-from dashboard.common import View, choose_many, series_labels, show_chart, show_legend
+from dashboard.common import View, choose, choose_many, series_labels, show_chart, show_legend
 from rpg.report import charts
 from rpg.report.summary import MEAN
 from rpg.report.write import METRICS
@@ -16,8 +16,8 @@ BANDS = {"95 % interval over seeds": "interval", "lowest to highest seed": "rang
 
 
 def page(view: View) -> None:
-    known = view.ask("sweeps")["sweep"].tolist()
     with st.sidebar:
+        known = view.ask("sweeps")["sweep"].tolist()
         sweeps = choose_many("Sweeps", known, "sweeps", known[:1])
         names = series_labels(view, sweeps)
         chosen = choose_many("Variants", list(names.values()), "variants")
@@ -26,45 +26,51 @@ def page(view: View) -> None:
         metrics = view.ask("metric_names")
         default = [*benchmarks, *(name for name in METRICS if name in metrics)]
         panels = choose_many("Panels", [*benchmarks, *metrics], "panels", default)
-        x = st.selectbox("Horizontal axis", list(charts.X_TITLES), key="x", format_func=charts.X_TITLES.get,
-                         bind="query-params", persist_state="session")  # fmt: skip
+        x = choose("Horizontal axis", list(charts.X_TITLES), "x")
         smooth = st.slider("Moving average (points)", 1, 25, 1, key="smooth", bind="query-params",
                            persist_state="session")  # fmt: skip
         series = tuple(key for key, label in names.items() if label in chosen)
-        data = curve_data(view, series, tuple(panels), x, names)
+        wanted = {"series": series, "panels": tuple(panels), "x": x, "names": names}
+        data = curve_data(view, **wanted)
         seeds = int(data["seeds"].max()) if len(data) else 1
         usual = list(BANDS.values()).index(charts.band_for(seeds))
-        band = st.selectbox("Band", list(BANDS), index=usual, key="band", bind="query-params",
-                            persist_state="session")  # fmt: skip
+        band = BANDS[choose("Band", list(BANDS), "band", list(BANDS)[usual])]
     if data.empty:
         st.text("Nothing to show: choose sweeps, variants and panels on the left.")
         return
     labels = list(names.values())
     show_legend(labels, chosen)
     shown = [name for name in panels if (data["name"] == name).any()]
-    look = {"x": x, "band": BANDS[band] if seeds > 1 else None, "smooth": smooth}
 
     def panel(name: str, **options: Any) -> Any:
-        part = data[data["name"] == name]
-        return charts.curves(part, labels, name=name, points=name in benchmarks, **look, **options)
+        scores = name in benchmarks  # few checkpoints: shown as points, never smoothed
+        return charts.curves(
+            data[data["name"] == name],
+            labels,
+            name=name,
+            x=x,
+            band=band if seeds > 1 else None,
+            points=scores,
+            smooth=1 if scores else smooth,
+            **options,
+        )
 
     columns = st.columns(COLUMNS)
     for place, name in enumerate(shown):
         with columns[place % COLUMNS]:
             show_chart(panel(name, legend=False, height=210, zoom=True), f"panel {place}")
-    explanation = caption(data, seeds, BANDS[band])
-    st.text(f"{explanation} Drag moves a panel, Shift and wheel zooms, double click resets.")
+    explanation = charts.explanation(data, band, smooth)
+    st.text(" ".join([*explanation, "Drag moves a panel, Shift and wheel zooms, double click resets."]))
 
     def figure() -> str:
-        still = [panel(name, hover=False) for name in shown]
-        chart = charts.figure(still, ", ".join(sweeps), [explanation], columns=min(4, len(still)))
+        still = [panel(name, hover=False, legend=chosen) for name in shown]
+        chart = charts.figure(still, ", ".join(sweeps), explanation, columns=min(4, len(still)))
         return vl_convert.vegalite_to_svg(chart.to_dict())
 
-    every = {"series": series, "panels": tuple(panels), "x": x, "names": names, "points": None}
     files = {
         "Figure as PNG": ("figure.png", lambda: vl_convert.svg_to_png(figure(), scale=2)),
         "Figure as SVG": ("figure.svg", figure),
-        "Data as CSV": ("curves.csv", lambda: curve_data(view, **every).to_csv(index=False)),
+        "Data as CSV": ("curves.csv", lambda: curve_data(view, **wanted, points=None).to_csv(index=False)),
     }
     for place, (label, (file, make)) in zip(st.columns([1, 1, 1, 3]), files.items(), strict=False):
         place.download_button(label, make, file, on_click="ignore")
@@ -80,14 +86,4 @@ def curve_data(view: View, series, panels, x, names, points: int | None = 200) -
     if not parts:
         return pandas.DataFrame(columns=["name", "seeds"])
     data = pandas.concat(parts, ignore_index=True)
-    return charts.rounded(charts.labelled(data[data["mean"].notna()], names))
-
-
-def caption(data: pandas.DataFrame, seeds: int, band: str | None) -> str:
-    parts = ["Lines: mean over seeds." if seeds > 1 else "One seed per variant."]
-    if band and seeds > 1:
-        parts.append(f"Bands: {charts.BANDS[band][2]}.")
-    width = data["width"].max() if "width" in data else 1
-    if pandas.notna(width) and width > 1:
-        parts.append(f"Points of the training curves average {width:.0f} steps; the CSV holds every step.")
-    return " ".join(parts)
+    return charts.labelled(data[data["mean"].notna()], names)

@@ -6,7 +6,7 @@ import pandas
 import streamlit as st
 
 from dashboard.common import View, choose, choose_many, choose_sweep, series_labels, show_chart, show_legend
-from dashboard.compare import caption, curve_data
+from dashboard.compare import curve_data
 from rpg.report import charts
 
 AUDIT = "What the loss optimises"
@@ -69,7 +69,7 @@ def _curves(view: View, series, names, metrics: tuple[str, ...]) -> None:
         )
         with columns[place % 3]:
             show_chart(panel, f"panel {name}")
-    st.text(caption(data, seeds, band))
+    st.text(" ".join(charts.explanation(data, band)))
 
 
 def _audit(view: View, series, names) -> None:

@@ -260,10 +260,6 @@ def test_report_as_json_table_and_figure(report):
     assert "rpg-reinforce-urkl by drift" in console.export_text()
 
 
-def test_the_whole_catalogue_takes_seconds(report):
-    assert report.seconds < 30
-
-
 def test_absent_peers_are_named(monkeypatch):
     from importlib.metadata import PackageNotFoundError
 

@@ -177,7 +177,7 @@ def audit(
     if as_json:
         print(text)
     else:
-        console.print(report.table())
+        console.print(report.table(console.width))
     if save:
         file = f"{name or 'catalogue'}{'-released' if preset == 'released' else ''}.json"
         atomic_write_text(Layout.at(home).audits / file, text)

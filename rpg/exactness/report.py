@@ -12,6 +12,8 @@ from rpg.exactness.objectives import Objective
 from rpg.exactness.studies import Bend
 
 SHOWN_DRIFT = 0.4
+WIDE = 110
+"""Columns that the table with all its figures needs."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ class Report:
 
     # --- tables ------------------------------------------------------------------------------------------
 
-    def table(self) -> Any:
-        """Everything as one rich renderable."""
+    def table(self, width: int = WIDE) -> Any:
+        """Everything as one rich renderable; where `width` columns are few, without the clipped figures."""
         from rich.console import Group
         from rich.text import Text
 
@@ -73,7 +75,9 @@ class Report:
         sources = list(dict.fromkeys(result.source for result in self.losses))
         for source in sources:
             title = {"rpg": "rpg-lab", "callable": "Your loss"}.get(source, f"{source}; 0: at most 1e-7")
-            parts.append(self._loss_table(title, [r for r in self.losses if r.source == source]))
+            parts.append(
+                self._loss_table(title, [r for r in self.losses if r.source == source], width >= WIDE)
+            )
         if len(self.losses) == 1:
             parts.append(self._drift_table(self.losses[0]))
         if self.levels:
@@ -115,17 +119,17 @@ class Report:
             *_cells(result, result.point(drift, True)),
         ]
 
-    def _loss_table(self, title: str, results: list[Result]) -> Any:
+    def _loss_table(self, title: str, results: list[Result], clipped: bool = True) -> Any:
         from rich.markup import escape
 
         table = _table(f"{title} (figures at drift {self.shown_drift:g})")
         table.add_column("loss", no_wrap=True)
         table.add_column("exact for")
         table.add_column("only on-policy")
-        for heading in _FIGURES:
+        for heading in _FIGURES if clipped else _FIGURES[:3]:
             table.add_column(heading, justify="right", no_wrap=True)
         for result in results:
-            table.add_row(*map(escape, self._row(result)))
+            table.add_row(*map(escape, self._row(result)[: len(table.columns)]))
         return table
 
     def _drift_table(self, result: Result) -> Any:

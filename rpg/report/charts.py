@@ -61,13 +61,14 @@ def band_for(seeds: int) -> str:
     return "interval" if seeds >= 3 else "range"
 
 
-def style(labels: Sequence[str], legend: bool = True) -> dict[str, Any]:
-    """Encodings that give every label its colour and dash, the same in every chart."""
+def style(labels: Sequence[str], legend: bool | Sequence[str] = True) -> dict[str, Any]:
+    """Encodings that give every label its colour and dash, the same in every chart; `legend`: which to list."""
     count = range(len(labels))
     colour = alt.Scale(domain=list(labels), range=[COLOURS[i % len(COLOURS)] for i in count])
     dash = alt.Scale(domain=list(labels), range=[DASHES[i // 4 % len(DASHES)] for i in count])
     symbols = {"symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 2.5, "symbolOpacity": 1}
-    shown = alt.Legend(title=None, **symbols) if legend else None
+    listed = {} if legend is True else {"values": list(legend or ())}
+    shown = alt.Legend(title=None, **symbols, **listed) if legend else None
     return {
         "color": alt.Color("label:N", scale=colour, legend=shown),
         "strokeDash": alt.StrokeDash("label:N", scale=dash, legend=shown),
@@ -83,7 +84,7 @@ def curves(
     band: str | None = "interval",
     smooth: int = 1,
     points: bool = False,
-    legend: bool = True,
+    legend: bool | Sequence[str] = True,
     x_title: bool = True,
     width: int | str = 240,
     height: int = 170,
@@ -93,17 +94,18 @@ def curves(
     """One panel: mean over seeds against `x` with a band, one colour and dash per label.
 
     `data` has columns label, x, step, mean, low, high, lowest, highest, seeds. `smooth` > 1 draws the
-    moving average over that many points strongly and the unsmoothed mean faintly, and says so in the title.
+    moving average over that many points strongly and the unsmoothed mean faintly; the title says so.
     Quantities that span decades (gradient norms, KL) get a logarithmic axis.
     """
-    data = data.copy()
+    data = _rounded(data)
     log = _log(data, name)
-    if log:
-        for column in ("mean", "low", "high", "lowest", "highest"):
-            data.loc[~(data[column] > 0), column] = np.nan
+    domain = _domain(data, log)
+    if log:  # an interval may reach below zero, which this axis does not have: it is cut at the bottom
+        for column in ("low", "lowest"):
+            data[column] = data[column].clip(lower=domain[0])
     low, high, _ = BANDS[band or "interval"]
     kind = {"type": "log"} if log else {"type": "linear", "zero": False}
-    scale = alt.Scale(**kind, domain=_domain(data, log), nice=False)
+    scale = alt.Scale(**kind, domain=domain, nice=False)
     axis = alt.Axis(format=_format(name, log), tickCount=4 if log else 5)
     encoded = style(labels, legend)
     across = alt.X("x:Q", title=X_TITLES[x] if x_title else None, scale=alt.Scale(nice=False, domainMin=0))
@@ -117,7 +119,7 @@ def curves(
         area = alt.Chart(data).mark_area(opacity=0.1, clip=True, strokeWidth=0)
         layers.append(area.encode(x=across, y=alt.Y(f"{low}:Q", **y), y2=f"{high}:Q", color=encoded["color"]))
     if smooth > 1:
-        heading += f" · moving average of {smooth} points"
+        heading += f" · average of {smooth}"
         data["smooth"] = data.groupby("label", sort=False)["mean"].transform(
             lambda values: values.rolling(smooth, center=True, min_periods=1).mean()
         )
@@ -164,6 +166,24 @@ def figure(
     )
     legend = {"columns": columns, "labelFontSize": 12, "labelLimit": 320, "symbolLimit": 64, "offset": 24}
     return themed(chart).configure_legend(orient="bottom", **legend)
+
+
+def explanation(data: pandas.DataFrame, band: str | None, smooth: int = 1) -> list[str]:
+    """What the lines and bands of these curves are, a sentence each."""
+    seeds = int(data["seeds"].max())
+    if seeds == 1:
+        lines = ["One seed per variant: no bands."]
+    else:
+        up_to = "" if data["seeds"].min() == seeds else "up to "
+        lines = [f"Lines: mean over {up_to}{seeds} seeds."] + ([f"Bands: {BANDS[band][2]}."] if band else [])
+    if smooth > 1:
+        lines.append(
+            f"Strong lines of training curves: moving average of {smooth} points; faint: unsmoothed."
+        )
+    width = data["width"].max() if "width" in data else 1
+    if pandas.notna(width) and width > 1:
+        lines.append(f"Points of the training curves are averages of {width:.0f} steps.")
+    return [" ".join(lines)]
 
 
 def differences(table: pandas.DataFrame, baseline: str, width: int | str = 460) -> alt.LayerChart:
@@ -285,7 +305,7 @@ def _seen(data: pandas.DataFrame) -> list[str]:
 
 
 def _log(data: pandas.DataFrame, name: str) -> bool:
-    values = data["mean"].dropna()
+    values = data[["mean", "lowest"]].stack().dropna()
     if not len(values) or not (values > 0).all():
         return False
     if name.startswith("grad_norm"):
@@ -315,7 +335,7 @@ def _format(name: str, log: bool) -> Any:
     return "~s" if name == "tokens" else alt.Undefined
 
 
-def rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:
+def _rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:
     """Floats to so many significant digits: a chart shows no more, and its file becomes a third as large."""
 
     def cut(value: float) -> float:

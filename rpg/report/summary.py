@@ -100,6 +100,9 @@ def summarise(
     chosen = {variant: _checkpoint(scores, variant, benchmarks) for variant in variants}
     chosen = {variant: (step, seeds) for variant, (step, seeds) in chosen.items() if seeds}
     names_of = labels(found)
+    waiting = [names_of[variant] for variant in variants if variant not in chosen]
+    if waiting:
+        notes.append(f"no checkpoint evaluated on all benchmarks yet: {', '.join(waiting)}")
     notes += _late(chosen, runs, names_of) + _identical(scores, names_of)
     rows = _rows(db, sweep, runs, scores, chosen, benchmarks, baseline)
     table = pandas.DataFrame(
@@ -112,15 +115,18 @@ def summarise(
 
 def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str]) -> list[str]:
     notes = []
-    for row in runs.itertuples():
+    for row in runs[~runs["state"].isin(["done", "pending"])].itertuples():
         place = f" at step {row.step:.0f}" if pandas.notna(row.step) else ""
         if row.state == "failed":
             notes.append(
                 f"{row.run} failed{place}: {row.error if isinstance(row.error, str) else 'unknown error'}"
             )
-        elif row.state != "done":
+        else:
             of = f" of {row.steps:.0f}" if place and pandas.notna(row.steps) else ""
             notes.append(f"{row.run} is {row.state}{place}{of}")
+    pending = runs.loc[runs["state"] == "pending", "run"]
+    if len(pending):
+        notes.append(f"not begun: {', '.join(pending)}")
     if baseline and baseline not in variants:
         notes.append(f"the baseline {baseline} has no runs yet: nothing is compared with it")
     return notes
@@ -144,7 +150,7 @@ def _late(chosen: dict, runs: pandas.DataFrame, names: dict[str, str]) -> list[s
         mine = runs[runs["variant"] == variant]
         steps = mine["steps"].max()
         if pandas.notna(steps) and step < steps:
-            notes.append(f"{names[variant]}: last evaluated at step {step} of {steps:.0f}")
+            notes.append(f"{names[variant]}: last evaluated, and compared, at step {step} of {steps:.0f}")
         left_out = sorted(set(mine["run"]) - set(seeds.values()))
         if left_out:
             notes.append(f"{names[variant]}: numbers without {', '.join(left_out)}")

@@ -6,7 +6,7 @@ print it (best in bold, second underlined).
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pandas
@@ -45,7 +45,7 @@ def main_table(summary: Summary) -> Grid:
     header = ["Variant", "Seeds", first_title(data), "Last", "Best"]
     compared = bool(data["verdict"].ne("").any())
     if compared:
-        header += [f"Last − {summary.labels.get(summary.baseline, summary.baseline)}", "p", "Verdict"]
+        header += ["Last − baseline", "p", "Verdict"]
     last, best = ranks(data["last"]), ranks(data["best"])
     rows = []
     for place, row in enumerate(data.itertuples()):
@@ -108,17 +108,30 @@ def caption(summary: Summary) -> list[str]:
     return lines
 
 
-def terminal(summary: Summary) -> RenderableType:
-    """Both tables and the notes for a rich console."""
+WIDE = 104
+"""Columns a terminal needs for the whole table; below it, seeds and p are left to the files."""
+
+
+def terminal(summary: Summary, width: int = WIDE) -> RenderableType:
+    """Both tables and the notes for a rich console of `width` columns."""
     parts: list[RenderableType] = []
     if summary.table.empty:
         parts.append(Text(f"{summary.sweep}: no checkpoint has been evaluated on all benchmarks yet"))
     else:
         grids = [main_table(summary), benchmark_table(summary)]
+        if width < WIDE:
+            grids[0] = _without(grids[0], ("Seeds", "p"))
         parts += [_rich(grid, summary.sweep) for grid in grids if grid]
         parts += [Text(line, style="dim") for line in caption(summary)]
     parts += [Text(f"! {note}", style="yellow") for note in summary.notes]
     return Group(*parts)
+
+
+def _without(grid: Grid, names: Sequence[str]) -> Grid:
+    kept = [place for place, name in enumerate(grid.header) if name not in names]
+    return grid._replace(
+        header=[grid.header[i] for i in kept], rows=[[row[i] for i in kept] for row in grid.rows]
+    )
 
 
 def _rich(grid: Grid, sweep: str) -> Table:
@@ -129,10 +142,22 @@ def _rich(grid: Grid, sweep: str) -> Table:
         header = [header[0], *(name.removesuffix(" last") for name in header[1::2])]
         rows = [[[row[0]], *zip(row[1::2], row[2::2], strict=True)] for row in grid.rows]
         title += " (last / best)"
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=Text(title, style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for place, name in enumerate(header):
         wordy = place == 0 or name == "Verdict"
-        table.add_column(Text(name), justify="left" if wordy else "right", no_wrap=place > 0, overflow="fold")
+        table.add_column(
+            Text(name),
+            justify="left" if wordy else "right",
+            no_wrap=place > 0,
+            overflow="fold",
+            min_width=12 if place == 0 else None,
+        )
     for row in rows:
         table.add_row(
             *(Text(" / ").join(Text(cell.text, style=_style(cell)) for cell in cells) for cells in row)

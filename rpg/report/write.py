@@ -31,7 +31,7 @@ POINTS = 60  # points per curve of the figure: its panels are two fingers wide
 def print_report(layout: Layout, sweep: str, console: Console) -> None:
     """Print tables and notes of a sweep; StoreError when the database does not hold it."""
     with connect(layout) as db:
-        console.print(tables.terminal(summarise(db, sweep)))
+        console.print(tables.terminal(summarise(db, sweep), console.width))
 
 
 def write_report(layout: Layout, sweep: str) -> list[Path]:
@@ -43,7 +43,7 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
     folder = layout.reports(sweep)
     with connect(layout) as db:
         summary = summarise(db, sweep)
-        data = curve_data(db, summary)
+        data, every = curve_data(db, summary, POINTS), curve_data(db, summary)
     written = []
 
     def write(name: str, content: str | bytes) -> None:
@@ -61,20 +61,25 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
     write("table.md", tables.markdown(summary))
     write("table.tex", tables.latex(summary))
     write("table.csv", summary.table.to_csv(index=False))
-    write("curves.csv", data.to_csv(index=False))
+    write("curves.csv", every.to_csv(index=False))
     return written
 
 
-def curve_data(db: duckdb.DuckDBPyConnection, summary: Summary) -> pandas.DataFrame:
-    """All curves of the figure in one frame: name (benchmark or metric), label, and the queries' columns."""
+def curve_data(
+    db: duckdb.DuckDBPyConnection, summary: Summary, points: int | None = None
+) -> pandas.DataFrame:
+    """All curves of the figure in one frame: name (benchmark or metric), label, and the queries' columns.
+
+    `points`: at most so many per training curve, averaging neighbours; None keeps every step.
+    """
     series = [queries.Series(summary.sweep, variant) for variant in summary.variants]
     known = queries.metric_names(db)
     names = [MEAN, *summary.benchmarks] if len(summary.benchmarks) > 1 else summary.benchmarks
     scores = queries.score_curves(db, series, names).rename(columns={"benchmark": "name"})
     scores = over_problems(db, summary.sweep, scores, summary.benchmarks)
-    metrics = queries.metric_curves(db, series, [name for name in METRICS if name in known], points=POINTS)
+    metrics = queries.metric_curves(db, series, [name for name in METRICS if name in known], points=points)
     data = pandas.concat([scores, metrics.rename(columns={"metric": "name"})], ignore_index=True)
-    return charts.rounded(charts.labelled(data[data["mean"].notna()], summary.labels))
+    return charts.labelled(data[data["mean"].notna()], summary.labels)
 
 
 def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
@@ -82,33 +87,32 @@ def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
     scored = [MEAN, *summary.benchmarks]
     order = [*scored, *METRICS]
     shown = [summary.labels[variant] for variant in summary.variants]
+    present = [label for label in shown if label in set(data["label"])]
+    band = charts.band_for(int(data["seeds"].max()))
     panels = [
         charts.curves(
             data[data["name"] == name],
             shown,
             name=name,
-            band="interval" if name in scored else charts.band_for(int(data["seeds"].max())),
+            band="interval" if name in scored else band,
+            legend=present,
             points=name in scored,
             hover=hover,
         )
         for name in order
         if (data["name"] == name).any()
     ]
-    return charts.figure(panels, summary.sweep, lines(data))
+    return charts.figure(panels, summary.sweep, _lines(data, band))
 
 
-def lines(data: pandas.DataFrame) -> list[str]:
-    """What lines and bands of the figure are."""
+def _lines(data: pandas.DataFrame, band: str) -> list[str]:
+    """What the lines and bands of the figure are: accuracy has the table's interval, training curves have seeds."""
     seeds = int(data["seeds"].max())
     if seeds == 1:
-        return ["One seed. Bands: 95 % interval of the accuracy over problems."]
-    rest = "over seeds" if charts.band_for(seeds) == "interval" else "with two seeds, lowest to highest"
-    text = [
-        f"Lines: mean over {seeds} seeds. Bands: 95 % interval of the mean; accuracy: over seeds and problems, "
-        f"training curves: {rest}."
-    ]
-    width = data["width"].max() if "width" in data else 1
-    return text + ([f"Each point of the training curves averages {width:.0f} steps."] if width > 1 else [])
+        return ["One seed per variant. Bands: 95 % interval of the accuracy over problems."]
+    rest = "over seeds" if band == "interval" else "lowest to highest of the two seeds"
+    bands = f"Bands: 95 % interval of the accuracy over seeds and problems; training curves: {rest}."
+    return [*charts.explanation(data, None), bands]
 
 
 def page(summary: Summary, data: pandas.DataFrame) -> str:

@@ -45,7 +45,7 @@ def _source(folder: RunFolder) -> Source:
                 if entry.name.endswith(".parquet") and not entry.name.startswith("."):
                     seen.append(_mark(f"{benchmark}/{entry.name}", entry))
     state = folder.state()
-    return Source(folder, state, f"{state} {hash_text(sorted(seen))}")
+    return Source(folder, state, f"{state} {_digest(sorted(seen))}")
 
 
 def _mark(name: str, entry: os.DirEntry | Path) -> str:
@@ -53,14 +53,14 @@ def _mark(name: str, entry: os.DirEntry | Path) -> str:
     return f"{name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
 
 
-def hash_text(lines: Iterable[str]) -> str:
+def _digest(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def look_aside(layout: Layout) -> str:
     """A fingerprint of the files that belong to no run: sweep files and audits."""
     paths = [*layout.runs.glob("*/sweep.json"), *layout.audits.glob("*.json")]
-    return hash_text(sorted(_mark(str(path), path) for path in paths))
+    return _digest(sorted(_mark(str(path), path) for path in paths))
 
 
 def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source], aside: str) -> None:

@@ -150,7 +150,7 @@ def test_the_table_says_what_the_database_says(page, address, layout):
         other = summarise(db, "demo", baseline="dapo").table
     assert cells(page) == lines(expected)
     pick(page, "Baseline", "DAPO")
-    page.wait_for_function("document.body.innerText.includes('Last − DAPO')")
+    page.wait_for_function("document.querySelector('table.rpg tbody tr').innerText.includes('DAPO')")
     assert cells(page) == lines(other)
     assert "baseline=DAPO" in page.url
     page.goto(page.url)  # what a colleague sees who opens the link

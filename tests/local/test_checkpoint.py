@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import make_run, make_spec, numbers
+from tiny import make_run, make_spec, numbers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rpg.backends.local import checkpoint as checkpoints_module

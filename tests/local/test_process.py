@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow.compute
 import pytest
-from conftest import make_run, make_spec, numbers
+from tiny import make_run, make_spec, numbers
 
 from rpg.backends.local import __main__ as trainer
 from rpg.backends.local import prepare

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from conftest import make_spec
+from tiny import make_spec
 
 from rpg.backends.local.initial import initial_policy
 from rpg.backends.local.optimizers import Optimizer

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from conftest import make_run, make_spec, numbers
+from tiny import make_run, make_spec, numbers
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from rpg.backends.local.initial import initial_policy, model_digest, prepare_model
@@ -24,7 +24,7 @@ def test_a_tokenizer_of_characters_loses_nothing(tmp_path):
     assert len(tokenizer) == 4 + len(set(text))
     assert tokenizer.decode(tokenizer("az")["input_ids"], skip_special_tokens=True) == "a"
     assert encode_prompts(tokenizer, ["a"], 2) == [[tokenizer.bos_token_id, *tokenizer("a")["input_ids"]]]
-    with pytest.raises(DataError, match=r"rollout\.max_prompt_tokens: 3, but a prompt has 5 tokens: 'a B"):
+    with pytest.raises(DataError, match=r"rollout.max_prompt_tokens: 3, but a prompt has 5 tokens: 'a B"):
         encode_prompts(tokenizer, ["a", "a Bc"], 3)
 
 
@@ -81,7 +81,7 @@ def test_a_target_out_of_reach_is_an_error_that_says_what_to_change(tmp_path):
 
 def test_a_model_too_short_for_its_demonstrations_is_said(tmp_path):
     spec = make_spec(model={"max_positions": 12}, rollout={"max_prompt_tokens": 8, "max_response_tokens": 4})
-    with pytest.raises(DataError, match=r"model\.max_positions: 12, but a demonstration has 1[3-9] tokens"):
+    with pytest.raises(DataError, match=r"model.max_positions: 12, but a demonstration has 1[3-9] tokens"):
         prepare_model(spec, tmp_path, quiet)
 
 

@@ -108,7 +108,7 @@ def test_runs_that_did_not_finish_are_left_out_and_named(layout):
     expected = array(layout, "rpg-urkl", "easy", 8, (0, 2)) - array(layout, "grpo", "easy", 8, (0, 2))
     assert numbers["difference"] == pytest.approx(expected.mean())  # only the seeds that both have
     assert "rpg-urkl-seed1 failed at step 8: ValueError: loss is nan at step 3" in found.notes
-    assert "dapo-seed0 is pending" in found.notes
+    assert "not begun: dapo-seed0" in found.notes
     assert "RPG-URKL: numbers without rpg-urkl-seed1" in found.notes
     assert "loss is nan" in shown(layout)
 
@@ -122,7 +122,7 @@ def test_a_sweep_in_progress_is_compared_where_both_are(layout):
     assert (numbers["step"], numbers["steps"]) == (4, 8)
     expected = array(layout, "rpg-urkl", "hard", 4) - array(layout, "grpo", "hard", 4)
     assert numbers["difference"] == pytest.approx(expected.mean())
-    assert "RPG-URKL: last evaluated at step 4 of 8" in found.notes
+    assert "RPG-URKL: last evaluated, and compared, at step 4 of 8" in found.notes
 
 
 def test_variants_that_agree_everywhere_are_named(layout):
@@ -148,7 +148,7 @@ def test_nothing_at_all_yet(tmp_path):
     layout.write_sweep(
         {"name": "demo", "source": "", "baseline": "grpo", "created": 1.0, "runs": ["grpo-seed0"]}
     )
-    assert "grpo-seed0 is pending" in shown(layout)
+    assert "not begun: grpo-seed0" in shown(layout)
     assert "report.png" not in {path.name for path in write_report(layout, "demo")}
 
 
@@ -188,7 +188,9 @@ def test_best_is_bold_and_second_underlined(layout):
 
 def test_terminal_table_holds_the_numbers(layout):
     found = row(summary(layout), "rpg-urkl", "mean")
-    [line] = [line for line in shown(layout).splitlines() if line.startswith("  RPG-URKL") and "±" in line]
+    [line] = [
+        line for line in shown(layout).splitlines() if line.strip().startswith("RPG-URKL") and "±" in line
+    ]
     cells = re.split(r"\s{2,}", line.strip())
     half = max(found["last"] - found["low"], found["high"] - found["last"])
     assert cells[:3] == ["RPG-URKL", "3", f"{found['first']:.3f}"]

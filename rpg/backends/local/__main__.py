@@ -64,17 +64,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _train(folder, home: Path) -> int:
+    from rpg.errors import UserError
+
     say = lambda line: print(line, flush=True)  # noqa: E731
     try:
-        from rpg.backends.local.model import ModelError
-        from rpg.backends.local.run import TrainingError, train
-        from rpg.config.errors import ConfigError
-        from rpg.store.files import StoreError
-        from rpg.tasks import DataError
+        from rpg.backends.local.run import train
 
         train(folder, home, say)
         return 0
-    except (ConfigError, DataError, ModelError, StoreError, TrainingError) as error:
+    except UserError as error:
         return _failed(folder, str(error))
     except Exception as error:
         line = next((text.strip() for text in str(error).splitlines() if text.strip()), "")

@@ -22,13 +22,10 @@ def main(arguments: list[str] | None = None) -> int:
         die_with_parent()
 
     from rpg.backends.local.initial import prepare_model
-    from rpg.backends.local.model import ModelError
     from rpg.backends.local.run import spec_of
-    from rpg.config.errors import ConfigError
     from rpg.data import prepare_data
-    from rpg.store.files import StoreError
+    from rpg.errors import UserError
     from rpg.store.layout import Layout
-    from rpg.tasks import DataError
 
     sweep = options.sweep.resolve()
     home = (options.home or sweep.parents[1]).absolute()
@@ -42,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
                 prepare_data(spec, home)
                 prepare_model(spec, home, say)
                 seen.add(key)
-    except (ConfigError, DataError, ModelError, StoreError) as error:
+    except UserError as error:
         say(str(error))
         return 1
     return 0
