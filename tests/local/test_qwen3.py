@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rpg.backends.local import huggingface, qwen3
+from rpg.backends.local import huggingface, packing, qwen3
 from rpg.backends.local.batch import Batch
 from rpg.backends.local.packing import Packing
 
@@ -77,6 +77,16 @@ def test_values_and_gradients_are_those_of_transformers(case, temperature, untie
         scale = expected[name].abs().max()
         assert scale > 0, name
         assert (parameter.grad - expected[name]).abs().max() < 1e-5 * scale + 1e-6, name
+
+
+def test_blocks_of_any_size_give_the_same(monkeypatch):
+    lm, rows = model(), batch(rows=40, vocabulary=16)
+    with torch.no_grad():
+        whole = qwen3.log_probs(lm, rows, 1.0)
+        count = len(Packing.of(rows).blocks)
+        monkeypatch.setattr(packing, "_CELLS", 100)
+        assert len(Packing.of(rows).blocks) > 2 * count
+        assert torch.allclose(qwen3.log_probs(lm, rows, 1.0), whole, atol=1e-5)
 
 
 def test_what_is_common_is_packed_once():

@@ -64,6 +64,17 @@ def test_the_cache_is_used_and_shared_by_what_does_not_matter(home):
     assert model_digest(make_spec(model={"warm_start": {"seed": 1}})) != model_digest(spec)
 
 
+def test_a_damaged_cache_is_made_again(tmp_path):
+    spec = make_spec(model={"warm_start": None})
+    folder = prepare_model(spec, tmp_path, quiet)
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[:1000])
+    lines = []
+    initial_policy(spec, tmp_path, lines.append)
+    assert "damaged" in lines[0] and (folder / "model.safetensors").read_bytes() == whole
+    assert [p.name for p in folder.parent.iterdir() if p.suffix == ".tmp"] == []
+
+
 def test_the_same_seed_warm_starts_to_the_same_bits(home, tmp_path):
     first = initial_policy(make_spec(), home, quiet).model.state_dict()
     again = initial_policy(make_spec(), tmp_path, quiet).model.state_dict()

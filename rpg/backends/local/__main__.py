@@ -8,6 +8,7 @@ checkpoint. The process ends when its parent does, unless --detached.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import os
 import signal
@@ -85,8 +86,8 @@ def _failed(folder, message: str) -> int:
         traceback.print_exc()
     message = next((line.strip() for line in message.splitlines() if line.strip()), "unknown error")
     print(f"FAILED: {message}", file=sys.stderr, flush=True)
-    steps = folder.attempts() and folder.read_metrics().rows
     try:
+        steps = folder.read_metrics().rows
         folder.write_failed(message, step=steps[-1]["step"] if steps else None)
     except Exception as error:  # a full disk may not even take this
         print(f"FAILED.json cannot be written: {error}", file=sys.stderr, flush=True)
@@ -105,7 +106,8 @@ def _end_on_signals(folder) -> None:
     """SIGTERM and SIGINT end the process at once: files are consistent at every moment."""
 
     def end(number, _frame):
-        folder.lease_path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            folder.lease_path.unlink()
         os._exit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGINT):

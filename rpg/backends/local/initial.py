@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from rpg.backends.local.model import bfloat16, build_tiny, load_pretrained
+from rpg.backends.local.model import ModelError, bfloat16, build_tiny, load_pretrained
 from rpg.backends.local.policy import Policy
 from rpg.backends.local.tokenizer import build_tokenizer
 from rpg.backends.local.warmstart import WARM_START_VERSION, warm_start
@@ -58,7 +60,13 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
     if folder is None:
         model, tokenizer = load_pretrained(spec.model.path, spec.model.revision)
     else:
-        model, tokenizer = load_pretrained(folder)
+        try:
+            model, tokenizer = load_pretrained(folder)
+        except ModelError as error:
+            say(f"warning: the cached warm start is damaged and is made again: {error}")
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                folder.replace(folder.with_name(f".{folder.name}.{os.getpid()}.tmp"))
+            model, tokenizer = load_pretrained(prepare_model(spec, home, say))
     return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
 
 

@@ -22,6 +22,8 @@ from rpg.backends.local.batch import Batch
 _MASKED = -1e9
 _SHORTER = 0.7
 """A path with fewer new tokens than this fraction of its block's longest begins the next block."""
+_CELLS = 2**23
+"""Queries times keys of a block are at most this many (but a block has at least one row), to bound its mask."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,11 @@ class Packing:
         prompt_nodes = torch.where(
             within, prompt_starts[:, None] + torch.arange(within.shape[1], device=device), 0
         )
-        none = torch.zeros_like(prompt_sizes)
-        blocks = [_block(prompt_nodes[:, :0], none, prompt_nodes, none, prompt_sizes)]
-        for rows in _similar(paths.size - paths.shared):
+        blocks = []
+        for rows in _split(torch.arange(len(prompt_sizes), device=device), within.shape[1] ** 2):
+            nodes, size = prompt_nodes[rows], prompt_sizes[rows]
+            blocks.append(_block(nodes[:, :0], torch.zeros_like(size), nodes, torch.zeros_like(size), size))
+        for rows in _similar(paths.size - paths.shared, within.shape[1] + paths.nodes.shape[1]):
             prompt = paths.prompt[rows]
             width = int(prompt_sizes[prompt].max())
             path = paths.nodes[rows, : int(paths.size[rows].max())]
@@ -140,19 +144,23 @@ class _Paths:
         return cls(prompt, tokens, size, shared, new, nodes, path_of)
 
 
-def _similar(new: Tensor) -> list[Tensor]:
-    """Paths with new tokens, those with most first, cut where their number falls off."""
+def _similar(new: Tensor, keys: int) -> list[Tensor]:
+    """Paths with new tokens, those with most first, cut where their number falls off; rows have up to `keys` keys."""
     counts, order = new.sort(descending=True, stable=True)
-    groups: list[list[int]] = []
-    longest = 0
-    for path, count in zip(order.tolist(), counts.tolist(), strict=True):
-        if not count:
-            break
-        if count < _SHORTER * longest or not groups:
-            groups.append([])
-            longest = count
-        groups[-1].append(path)
-    return [torch.tensor(group, device=new.device) for group in groups]
+    counts = counts.tolist()
+    total, cuts = len(counts) - counts.count(0), [0]
+    for place in range(total):
+        if counts[place] < _SHORTER * counts[cuts[-1]]:
+            cuts.append(place)
+    groups = [order[a:b] for a, b in zip(cuts, [*cuts[1:], total], strict=True) if a < b]
+    return [
+        part for group, cut in zip(groups, cuts, strict=False) for part in _split(group, counts[cut] * keys)
+    ]
+
+
+def _split(rows: Tensor, cells: int) -> tuple[Tensor, ...]:
+    """`rows`, each of so many cells, in parts of at most _CELLS."""
+    return rows.split(max(1, _CELLS // max(cells, 1)))
 
 
 def _block(before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, size: Tensor) -> Block:

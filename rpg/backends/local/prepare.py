@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for folder in Layout(home).run_folders(sweep.name):
             spec = spec_of(folder)
-            key = (spec.task.model_dump_json(), spec.model.model_dump_json(), spec.rollout.model_dump_json())
+            key = (spec.task.model_dump_json(), spec.model.model_dump_json())
             if key not in seen:
                 prepare_data(spec, home)
                 prepare_model(spec, home, say)

@@ -62,6 +62,10 @@ class Rollout:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+_LARGEST_REFILL = 2
+"""A round of refills has at most this many times the prompts of a step."""
+
+
 class Roller:
     """Makes rollouts for one run; everything random follows from (seed, step, round)."""
 
@@ -86,8 +90,8 @@ class Roller:
         while left > 0 and rounds < spec.rollout.max_refills:
             rounds += 1
             found = wanted - left
-            # As many as the share of useful groups so far suggests, at most one step's prompts.
-            count = min(wanted, -(-left * sampled // max(found, 1)))
+            # As many as the share of useful groups so far suggests.
+            count = min(_LARGEST_REFILL * wanted, -(-left * sampled // max(found, 1)))
             numbers = self.order.refill(step, rounds, count, used)
             if not numbers:
                 break  # every problem of a small data set was tried

@@ -16,7 +16,7 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.policy import Policy
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
-from rpg.backends.local.trainer import Trainer, TrainingError
+from rpg.backends.local.trainer import Trainer
 from rpg.config.errors import ConfigError, explain
 from rpg.config.spec import RunSpec
 from rpg.data import prepare_data, read_problems
@@ -42,7 +42,7 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
     """Train a run to its last step, from its newest checkpoint where there is one.
 
     Raises:
-        DataError, ModelError, StoreError, ConfigError, TrainingError: with a one-line message.
+        UserError: data, model, files, configuration or a loss that cannot be used; one line.
     """
     spec = spec_of(folder)
     configure_torch(spec)
@@ -50,9 +50,8 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
     attempt, steps = folder.next_attempt(), spec.training.steps
     for step in range(done + 1, steps + 1):
         metrics = trainer.step(step)
-        folder.append_metrics(
-            attempt, metrics
-        )  # before the checkpoint: a checkpoint implies its steps' metrics
+        # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
+        folder.append_metrics(attempt, metrics)
         if step % spec.training.checkpoint_every == 0 or step in checkpoints.owed:
             _save(checkpoints, step, trainer)
         say(_line(step, steps, metrics))
@@ -125,6 +124,3 @@ def _line(step: int, steps: int, metrics: dict[str, float]) -> str:
     parts += [f"entropy {metrics['entropy']:.3f}", f"tokens {metrics['response_length']:.1f}"]
     parts.append(f"grad {metrics['grad_norm']:.2f}" if "grad_norm" in metrics else "no group to learn from")
     return "  ".join([*parts, f"{metrics['seconds_step']:.2f} s"])
-
-
-__all__ = ["TrainingError", "spec_of", "train"]
