@@ -69,17 +69,18 @@ def family(process: subprocess.Popen) -> list[psutil.Process]:
         return []
 
 
-def on_disk(home: Path) -> str:
+def on_disk(home: Path) -> tuple[int, int]:
+    """(metric lines, evaluations) that are there."""
     steps = sum(1 for f in home.glob("runs/kills/*/metrics-*.jsonl") for _ in f.open("rb"))
-    evals = len(list(home.glob("runs/kills/*/evals/*/step-*.parquet")))
-    return f"{steps} metric lines, {evals} evaluations"
+    return steps, len(list(home.glob("runs/kills/*/evals/*/step-*.parquet")))
 
 
-def one_kill(file: Path, home: Path, moment: float, want: dict[str, str]) -> tuple[str, bool]:
+def one_kill(file: Path, home: Path, events: int, jitter: float, want: dict[str, str]) -> tuple[str, bool]:
+    """Kill everything `jitter` seconds after `events` metric lines and evaluations are there, and run it again."""
     process = start(file, home)
-    deadline = time.monotonic() + moment
-    while time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.01)
+    while sum(on_disk(home)) < events and process.poll() is None:
+        time.sleep(0.02)
+    time.sleep(jitter)
     victims = family(process)
     for victim in victims:
         try:
@@ -89,12 +90,11 @@ def one_kill(file: Path, home: Path, moment: float, want: dict[str, str]) -> tup
     process.wait()
     psutil.wait_procs(victims, timeout=5)
     left = sum(v.is_running() and v.status() != psutil.STATUS_ZOMBIE for v in victims)
-    seen = on_disk(home)
-    again = start(file, home)
-    code = again.wait()
-    good = code == 0 and left == 0 and fingerprint(home) == want
-    why = "" if good else f" rerun exit {code}, {left} left, {fingerprint(home)} instead of {want}"
-    return f"{len(victims)} processes killed; {seen}{why}", good
+    lines, evals = on_disk(home)
+    code = start(file, home).wait()
+    good = bool(victims) and code == 0 and left == 0 and fingerprint(home) == want
+    why = "" if good else f"; rerun exit {code}, {left} left, {fingerprint(home)} instead of {want}"
+    return f"{len(victims)} processes killed, {lines} metric lines, {evals} evaluations there{why}", good
 
 
 def main() -> int:
@@ -121,18 +121,15 @@ def main() -> int:
         start(file, root / "warm").wait()
         span = time.monotonic() - began
         same = fingerprint(root / "warm") == want
+        total = sum(on_disk(root / "warm"))
         print(f"undisturbed, warm start cached:   {span:.0f} s, same numbers: {same}")
         bad = 0 if same else 1
         for i in range(args.kills):
             home = root / f"kill{i}"
             shutil.copytree(root / "calm" / "cache", home / "cache")
-            moment = rng.uniform(0.5, span)
-            text, good = one_kill(file, home, moment, want)
+            text, good = one_kill(file, home, rng.randrange(total), rng.uniform(0, 1), want)
             bad += not good
-            print(
-                f"kill {i + 1:2d} after {moment:5.1f} s: {'identical' if good else 'DIFFERS'}  ({text})",
-                flush=True,
-            )
+            print(f"kill {i + 1:2d}: {'identical' if good else 'DIFFERS'}  ({text})", flush=True)
             shutil.rmtree(home)
     print(f"{args.kills - bad} of {args.kills} identical" if args.kills else "")
     return 1 if bad else 0

@@ -81,7 +81,9 @@ def theirs(home: Path, rollouts: int) -> tuple[float, float, float]:
     seen: list[float] = []
 
     def rewards(completions, answer, **kwargs):
-        graded = [grade(verifier, text, truth).correct for text, truth in zip(completions, answer, strict=True)]
+        graded = [
+            grade(verifier, text, truth).correct for text, truth in zip(completions, answer, strict=True)
+        ]
         seen.append(sum(graded) / len(graded))
         return [reward(right) for right in graded]
 
@@ -132,7 +134,9 @@ def theirs(home: Path, rollouts: int) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rollouts", type=int, default=10, help="rollout steps per turn")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side")
     parser.add_argument("--home", type=Path, help="keep data and warm start here")

@@ -109,8 +109,10 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
                     sweep.spec.name, [folder.name for folder in due], str(layout.home), workers,
                     _Context(children, progress),
                 )  # fmt: skip
-        except StageFailed as error:
-            outcome.error = str(error)
+        except Exception as error:
+            outcome.error = _in_a_line(error)
+            if outcome.error is None:
+                raise
         finally:
             children.stop()
     for folder in folders:
@@ -119,6 +121,27 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
             outcome.failed[folder.name] = failure["error"]
     outcome.seconds = time.time() - started
     return outcome
+
+
+def _in_a_line(error: BaseException) -> str | None:
+    """What a person can do something about; None for a mistake of ours, which keeps its traceback.
+
+    Files are the truth: when only the Prefect API failed (a full disk under its database, a lost server), the runs
+    are as far as their folders say, and running the sweep again goes on from there.
+    """
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    for one in chain:
+        if isinstance(one, UserError):
+            return str(one)
+    for one in chain:
+        if type(one).__module__.split(".")[0] in ("prefect", "httpx"):
+            return (
+                f"the Prefect server failed: {str(one).splitlines()[0] if str(one) else type(one).__name__}"
+            )
+    return None
 
 
 @dataclass

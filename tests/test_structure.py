@@ -60,6 +60,9 @@ FORBIDDEN = {
     "rpg.stats": {"torch", "rpg.backends", "rpg.config", "flows", "dashboard", "prefect", "streamlit"},
     "rpg.report": {"torch", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},
     "rpg.paper": {"torch", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},
+    # Graders run beside trainers and in workers of their own, which have to start quickly.
+    "rpg.grading": {"torch", "rpg.store", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},
+    "rpg.benchmarks": {"torch", "rpg.store", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},
     "rpg.tasks": {"prefect", "streamlit", "flows", "dashboard", "rpg.backends"},
     "rpg.backends": {"prefect", "streamlit", "duckdb", "flows", "dashboard", "rpg.report"},
     "rpg.evaluation": {"prefect", "streamlit", "duckdb", "flows", "dashboard", "rpg.report"},

@@ -191,6 +191,28 @@ def test_a_run_that_cannot_train_fails_alone(bench):
     assert "/nowhere/model" in record["error"] and Path(record["log"]).exists()
 
 
+def test_a_full_disk_fails_the_runs_clearly_and_more_space_lets_them_go_on(bench, tmp_path):
+    root, _ = bench
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=7m", "tmpfs", str(disk)], capture_output=True
+    ).returncode:
+        pytest.skip("a small file system can be mounted by root only")
+    try:
+        subprocess.run(["cp", "-r", str(root / "data/cache"), str(disk / "cache")], check=True)
+        done = rpg(root, "sweep", "small.yaml", "--home", str(disk))
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "space" in done.stderr and str(disk) in done.stderr and "Traceback" not in done.stderr
+        assert "rpg sweep small.yaml" in done.stderr
+        subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
+        again = rpg(root, "sweep", "small.yaml", "--home", str(disk))
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert numbers(disk) == numbers(root / "data")
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
 @pytest.mark.parametrize(
     "args,words",
     [

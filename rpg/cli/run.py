@@ -154,6 +154,7 @@ def execute(planned, home: Path | None, workers: int | None) -> int:
 
 def _conclude(outcome, layout, planned, again: str) -> int:
     from rpg.report import print_report
+    from rpg.store import StoreError
 
     name = planned.spec.name
     if not outcome.trained:
@@ -162,17 +163,19 @@ def _conclude(outcome, layout, planned, again: str) -> int:
             markup=False,
             highlight=False,
         )
+    try:
+        print_report(layout, name, console)
+    except StoreError as error:
+        outcome.error = outcome.error or str(error)
+    lines = [f"failed: {run}: {error}" for run, error in outcome.failed.items()]
     if outcome.error and not outcome.failed:
-        error_console.print(f"error: {outcome.error}", markup=False, highlight=False, soft_wrap=True)
-        return 1
-    print_report(layout, name, console)
-    for run, error in outcome.failed.items():
-        error_console.print(f"failed: {run}: {error}", markup=False, highlight=False, soft_wrap=True)
-    if outcome.failed:
-        error_console.print(f"{len(outcome.failed)} of {outcome.total} runs failed; try them again with: {again}",
-                            markup=False, highlight=False, soft_wrap=True)  # fmt: skip
-        return 1
-    return 0
+        lines.append(f"error: {outcome.error}")
+    if lines:
+        left = f"{len(outcome.failed)} of {outcome.total} runs failed" if outcome.failed else "not finished"
+        lines.append(f"{left}; try again with: {again}")
+    for line in lines:
+        error_console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return 1 if lines else 0
 
 
 class _nothing:

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     from rpg.store.files import StoreError
     from rpg.store.layout import Layout
 
-    sweep = options.sweep.absolute()
+    sweep = options.sweep.resolve()
     home = (options.home or sweep.parents[1]).absolute()
     try:
         lock = os.open(sweep / ".evaluator", os.O_RDWR | os.O_CREAT, 0o644)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 _ANSWER = re.compile(r"answer[ \t*_]*:[ \t*_]*", re.IGNORECASE)
 _BOX_OR_BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
@@ -26,22 +27,37 @@ def answer_line(response: str) -> tuple[str | None, bool]:
 
 
 def last_box(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}` whose braces close, else None. One pass, whatever the text."""
-    spans: list[tuple[int, int]] = []
-    open_braces: list[int | None] = []  # where a box's content starts; None for any other brace
+    r"""The content of the last `\boxed{...}` whose braces close, else None."""
+    boxes = _boxes(text)
+    return _content(text, max(boxes)) if boxes else None
+
+
+def _content(text: str, box: _Box) -> str:
+    return text[box.start : box.end]
+
+
+class _Box(NamedTuple):
+    """Where a box begins, where its content does, and where the content ends."""
+
+    begin: int
+    start: int
+    end: int
+
+
+def _boxes(text: str) -> list[_Box]:
+    """All boxes whose braces close, in one pass, whatever the text."""
+    found: list[_Box] = []
+    open_braces: list[re.Match | None] = []  # a box's match; None for any other brace
     for match in _BOX_OR_BRACE.finditer(text):
         if match["box"]:
-            open_braces.append(match.end())
+            open_braces.append(match)
         elif match["open"]:
             open_braces.append(None)
         elif match["close"] and open_braces:
-            start = open_braces.pop()
-            if start is not None:
-                spans.append((start, match.start()))
-    if not spans:
-        return None
-    start, end = max(spans)
-    return text[start:end]
+            box = open_braces.pop()
+            if box is not None:
+                found.append(_Box(box.start(), box.end(), match.start()))
+    return found
 
 
 def closing(text: str, start: int) -> int | None:
@@ -114,9 +130,14 @@ def normalise(text: str) -> str:
     measurement go; synonyms get one name. Nothing is reordered and nothing computed.
     """
     text = text.strip(" \t\r\n*_`")
-    box = last_box(text)
-    if box is not None:
-        text = box
+    boxes = _boxes(text)
+    if len(boxes) == 1:
+        text = _content(text, boxes[0])
+    while boxes := _boxes(
+        text
+    ):  # several are one answer: naming two where one is asked for is no way to be right
+        last = max(boxes)
+        text = text[: last.begin] + _content(text, last) + text[last.end + 1 :]
     for pattern, replacement in _RENAMED:
         text = pattern.sub(replacement, text)
     text = _DROPPED.sub(" ", text)

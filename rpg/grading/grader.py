@@ -14,7 +14,7 @@ from rpg.rewards import Grade
 from rpg.rewards import grade as grade_marker
 
 MAX_ANSWER_CHARACTERS = 2_000
-"""Longer answers are wrong unread. The longest gold answer of the shipped benchmarks has 230 characters."""
+"""Longer answers are wrong unread. The longest gold answer of the shipped benchmarks has 210 characters."""
 _REMEMBERED = 200_000
 
 

@@ -22,6 +22,8 @@ CPU_SECONDS = 3.0
 MEMORY_BYTES = 1 << 30
 _WALL_FACTOR = 20.0
 """Wall time that may pass per second of the limit before a worker counts as stuck (a busy machine is slow, too)."""
+_STARTS = 3
+"""Workers in a row that may be killed while they start (memory is short, say) before that is an error."""
 
 
 class GradingError(UserError):
@@ -73,6 +75,7 @@ class Pool:
             raise ValueError(f"workers {workers} and cpu_seconds {cpu_seconds} must be positive")
         self.workers, self.cpu_seconds, self.memory_bytes = workers, cpu_seconds, memory_bytes
         self._running: list[_Worker] = []
+        self._failed_starts = 0
 
     def compare(self, pairs: Sequence[tuple[str, str, float]]) -> list[Verdict]:
         """Verdicts on (gold, answer, relative tolerance), in order.
@@ -82,6 +85,13 @@ class Pool:
         Raises:
             GradingError: a worker cannot be started.
         """
+        try:
+            return self._compare(pairs)
+        except BaseException:  # a worker that still has a job would answer it in the next call
+            self.close()
+            raise
+
+    def _compare(self, pairs: Sequence[tuple[str, str, float]]) -> list[Verdict]:
         verdicts: list[Verdict | None] = [None] * len(pairs)
         waiting = deque(range(len(pairs)))
         for worker in [w for w in self._running if w.process.poll() is not None]:  # ended since the last call
@@ -130,7 +140,8 @@ class Pool:
         self._running.remove(worker)
         stuck = worker.process.poll() is None and time.monotonic() > worker.deadline
         code = worker.end()
-        if not worker.ready:
+        self._failed_starts = 0 if worker.ready else self._failed_starts + 1
+        if (code > 0 and not worker.ready) or self._failed_starts > _STARTS:
             raise GradingError(
                 "answers cannot be graded: the grading worker does not start; "
                 "`python -m rpg.grading.worker 1 1000000000` says why (pip install 'rpg-lab[math]' brings math-verify)"

@@ -10,6 +10,7 @@ import pandas
 from rich.console import Console
 
 from rpg.report import charts, tables
+from rpg.report.intervals import score_curves
 from rpg.report.summary import MEAN, Summary, summarise
 from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
 from rpg.store.database import connect
@@ -74,7 +75,7 @@ def curve_data(
     series = [queries.Series(summary.sweep, variant) for variant in summary.variants]
     known = queries.metric_names(db)
     names = [MEAN, *summary.benchmarks] if len(summary.benchmarks) > 1 else summary.benchmarks
-    scores = queries.score_curves(db, series, names).rename(columns={"benchmark": "name"})
+    scores = score_curves(db, series, names)
     metrics = queries.metric_curves(db, series, [name for name in METRICS if name in known], points=points)
     data = pandas.concat([scores, metrics.rename(columns={"metric": "name"})], ignore_index=True)
     return charts.labelled(data[data["mean"].notna()], summary.labels)
@@ -82,24 +83,24 @@ def curve_data(
 
 def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
     """The figure of the report: benchmarks first, then what training did."""
-    order = [MEAN, *summary.benchmarks, *METRICS]
+    scores = [MEAN, *summary.benchmarks]
     shown = [summary.labels[variant] for variant in summary.variants]
     present = [label for label in shown if label in set(data["label"])]
-    band = charts.band_for(int(data["seeds"].max()))
+    seeds = int(data["seeds"].max())
     panels = [
         charts.curves(
             data[data["name"] == name],
             shown,
             name=name,
-            band=band,
+            band=charts.band_for(seeds, name in scores),
             legend=present,
-            points=name in summary.benchmarks or name == MEAN,
+            points=name in scores,
             hover=hover,
         )
-        for name in order
+        for name in [*scores, *METRICS]
         if (data["name"] == name).any()
     ]
-    return charts.figure(panels, summary.sweep, charts.explanation(data, band))
+    return charts.figure(panels, summary.sweep, charts.explanation(data))
 
 
 def page(summary: Summary, data: pandas.DataFrame) -> str:

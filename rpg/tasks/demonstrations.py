@@ -24,6 +24,9 @@ class Demonstrations(Protocol):
     def characters(self) -> set[str]:
         """All characters that prompts and responses can have."""
 
+    def longest_response(self) -> int:
+        """Characters of the longest full response."""
+
     def ability(self, rng: random.Random) -> tuple[str, str]:
         """(prompt, response) with a full, right response."""
 
@@ -74,6 +77,9 @@ class ChainDemonstrations:
     def characters(self) -> set[str]:
         return set(chain.CHARACTERS)
 
+    def longest_response(self) -> int:
+        return len(chain.Chain.from_index(self._longest, 0).scratchpad())
+
     def ability(self, rng: random.Random) -> tuple[str, str]:
         one = self._fresh(rng.randint(1, self._longest), rng)
         return one.prompt, one.scratchpad()
@@ -106,6 +112,9 @@ class FileDemonstrations:
 
     def characters(self) -> set[str]:
         return file_characters(self.splits)
+
+    def longest_response(self) -> int:
+        return max(len(p.demonstration) for p in self.held_out + self._shown)
 
     def ability(self, rng: random.Random) -> tuple[str, str]:
         problem = rng.choice(self._shown)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from pathlib import Path
 
 from rpg.benchmarks import Benchmark, LoadedBenchmark, benchmark, leaks, load_benchmark
 from rpg.benchmarks.catalogue import Columns, Prompt, Source
+from rpg.benchmarks.load import LOCAL_DATA
 from rpg.config.errors import ConfigError
 from rpg.config.spec import MathTask
 from rpg.tasks.problems import DataError, Splits
@@ -23,7 +25,7 @@ def read(task: MathTask) -> Splits:
     Raises:
         DataError: problems that cannot be found or used; the message names file, row and field.
     """
-    train, benchmarks = _load(task)
+    train, benchmarks = _load(task, _stamps(task))
     held_out = {loaded.benchmark.name: loaded.problems for loaded in benchmarks}
     leaked = leaks(train.problems, held_out)
     out = {leak.training for leak in leaked}
@@ -40,12 +42,20 @@ def read(task: MathTask) -> Splits:
 
 def digests(task: MathTask) -> dict[str, str]:
     """Digest of the training problems and of each benchmark."""
-    train, benchmarks = _load(task)
+    train, benchmarks = _load(task, _stamps(task))
     return {"train": train.digest, **{loaded.benchmark.name: loaded.digest for loaded in benchmarks}}
 
 
+def _stamps(task: MathTask) -> tuple:
+    """Times and sizes of the files that may be read: as long as they stay, what was read is as they say."""
+    folder = task.data or os.environ.get(LOCAL_DATA)
+    paths = [task.train, *task.benchmarks, *(sorted(map(str, Path(folder).glob("*"))) if folder else ())]
+    stats = [(path, os.stat(path)) for path in paths if os.path.isfile(path)]
+    return tuple((path, stat.st_mtime_ns, stat.st_size) for path, stat in stats)
+
+
 @lru_cache(maxsize=4)
-def _load(task: MathTask) -> tuple[LoadedBenchmark, list[LoadedBenchmark]]:
+def _load(task: MathTask, _: tuple) -> tuple[LoadedBenchmark, list[LoadedBenchmark]]:
     prompt = Prompt(template=task.template)
     try:
         train = _training(task.train).model_copy(update={"prompt": prompt})

@@ -250,4 +250,8 @@ def test_mathematics_as_a_task(tmp_path):
     prepared = prepare_data(spec, tmp_path / "home")
     assert read_problems(prepared.benchmarks["amc23"]) == splits.benchmarks["amc23"]
     assert prepared.digest == data_digest(spec)
+    train.write_text(train.read_text().replace("sum of the two", "total of both"))
+    assert data_digest(spec) != prepared.digest, (
+        "a changed file is noticed by a process that has read it before"
+    )
     assert json.loads((prepared.train.parent / "data.json").read_text())["notes"] == list(splits.notes)

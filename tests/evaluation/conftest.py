@@ -7,17 +7,9 @@ from rpg.backends.local.checkpoint import Checkpoints
 from rpg.backends.local.initial import prepare_model
 from rpg.backends.local.model import load_pretrained
 from rpg.backends.local.policy import Policy
-from rpg.config.spec import RunSpec
 from rpg.store.layout import Layout
 from rpg.tasks import load_problems
-
-SPEC = RunSpec.model_validate(
-    {
-        "task": {"type": "chain", "tiers": {"easy": 2}, "train_problems": 2000},
-        # Heads of 32 dimensions: vLLM's attention on CPUs has no smaller ones.
-        "model": {"heads": 2, "kv_heads": 1, "warm_start": {"behaviour_steps": 60}},
-    }
-)
+from tests.evaluation.tiny import SPEC
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-from forms import equivalents, near_misses
 
 from rpg.benchmarks import benchmark, load_benchmark
 from rpg.grading import Grader
+from tests.grading.forms import equivalents, near_misses
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
 
@@ -82,6 +82,8 @@ RIGHT = [
     ("1,3,5", "5, 3 and 1"),
     ("1,3,5", r"\{1, 3, 5\}"),
     ("1,3", "1 or 3"),
+    ("1,3", r"\boxed{1} and \boxed{3}"),
+    ("1,3", r"\boxed{1, 3}"),
     ("1,-1", r"\pm 1"),
     (r"$1+\sqrt{2}, 1-\sqrt{2}$", r"1 \pm \sqrt 2"),
     ("(2,4)", r"\left( 2, \, 4 \right)"),
@@ -120,6 +122,8 @@ WRONG = [
     ("0", ""),
     ("100", "1e3"),
     ("1000", "1,00"),
+    ("5", r"\boxed{4}, \boxed{5}"),
+    ("5", r"\boxed{4} \boxed{5}"),
 ]
 
 

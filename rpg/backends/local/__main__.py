@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     from rpg.store.files import StoreError
     from rpg.store.run import RunFolder
 
-    folder = RunFolder(options.run.absolute())
+    folder = RunFolder(options.run.resolve())
     home = (options.home or folder.path.parents[2]).absolute()
     try:
         lock = os.open(folder.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)

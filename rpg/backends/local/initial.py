@@ -25,7 +25,6 @@ def model_digest(spec: RunSpec) -> str:
         "version": WARM_START_VERSION,
         "model": spec.model.model_dump(mode="json"),
         "data": data_digest(spec),
-        "limits": [spec.rollout.max_prompt_tokens, spec.rollout.max_response_tokens],
     }
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -78,7 +77,7 @@ def _make(spec: RunSpec, say: Callable[[str], None]) -> Policy:
     say("warm start: begins (cached for later runs)")
     try:
         torch.set_num_threads(1)  # at this size more threads only wait for each other
-        warm_start(policy, spec.task, demos, warm, spec.rollout, say)
+        warm_start(policy, spec.task, demos, warm, say)
     finally:
         torch.set_num_threads(threads)
     return policy

@@ -63,7 +63,9 @@ class Packing:
         paths = _Paths.of(batch, len(prompt_ids))
 
         within = torch.arange(int(prompt_sizes.max()), device=device) < prompt_sizes[:, None]
-        prompt_nodes = torch.where(within, prompt_starts[:, None] + torch.arange(within.shape[1], device=device), 0)
+        prompt_nodes = torch.where(
+            within, prompt_starts[:, None] + torch.arange(within.shape[1], device=device), 0
+        )
         none = torch.zeros_like(prompt_sizes)
         blocks = [_block(prompt_nodes[:, :0], none, prompt_nodes, none, prompt_sizes)]
         for rows in _similar(paths.size - paths.shared):
@@ -72,14 +74,20 @@ class Packing:
             path = paths.nodes[rows, : int(paths.size[rows].max())]
             blocks.append(
                 _block(
-                    prompt_nodes[prompt, :width], prompt_sizes[prompt], path, paths.shared[rows], paths.size[rows]
+                    prompt_nodes[prompt, :width],
+                    prompt_sizes[prompt],
+                    path,
+                    paths.shared[rows],
+                    paths.size[rows],
                 )
             )
         ids = torch.cat([prompt_ids, paths.tokens[paths.new]])
         positions = torch.cat(
             [
                 torch.arange(within.shape[1], device=device).expand(within.shape)[within],
-                (prompt_sizes[paths.prompt][:, None] + torch.arange(paths.new.shape[1], device=device))[paths.new],
+                (prompt_sizes[paths.prompt][:, None] + torch.arange(paths.new.shape[1], device=device))[
+                    paths.new
+                ],
             ]
         )
         queries = torch.cat([block.queries.flatten() for block in blocks])

@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     from rpg.store.layout import Layout
     from rpg.tasks import DataError
 
-    sweep = options.sweep.absolute()
+    sweep = options.sweep.resolve()
     home = (options.home or sweep.parents[1]).absolute()
     say = lambda line: print(line, flush=True)  # noqa: E731
     seen = set()

@@ -1,7 +1,7 @@
 """A lean Qwen3: the same function as transformers' Qwen3ForCausalLM, computed with less work for small models.
 
-Tokens of all sequences lie behind each other in one packed tensor (no padding outside attention), what
-sequences have in common is computed once (packing.py), and in decoding the projections of a layer are fused. Weights are read
+Tokens of all sequences lie behind each other in one packed tensor (no padding outside attention), what sequences
+have in common is computed once (packing.py), and in decoding the projections of a layer are fused. Weights are read
 from the transformers model at every call, so there is nothing to keep in step. Tests compare both, values and
 gradients.
 

@@ -132,8 +132,8 @@ class Trainer:
             for chosen in order.split(training.mini_batch_prompts):
                 rows = (chosen.sort().values[:, None] * size + torch.arange(size, device=device)).flatten()
                 token_kl = self._accumulate(experience.rows(rows), meter)
+                norm, rate = self.optimizer.step(self.optimizer_step + 1, training.max_grad_norm)
                 self.optimizer_step += 1
-                norm, rate = self.optimizer.step(self.optimizer_step, training.max_grad_norm)
                 norms.append(norm)
                 self.reference.observe(token_kl)
         return meter.means(len(norms)) | {

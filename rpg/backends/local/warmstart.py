@@ -12,7 +12,7 @@ from rpg.backends.local.batch import Batch
 from rpg.backends.local.model import ModelError
 from rpg.backends.local.policy import Policy
 from rpg.backends.local.tokenizer import encode_prompts
-from rpg.config.spec import ChainTask, FileTask, Rollout, WarmStart
+from rpg.config.spec import ChainTask, FileTask, WarmStart
 from rpg.grading import Item, grader_for
 from rpg.rewards import verifier_of
 from rpg.tasks import DataError
@@ -32,34 +32,33 @@ def warm_start(
     task: ChainTask | FileTask,
     demos: Demonstrations,
     warm: WarmStart,
-    rollout: Rollout,
     say: Callable[[str], None] = print,
 ) -> None:
     """Train `policy` in place; `say` gets a line now and then.
 
     Raises:
         ModelError: the target accuracy was not reached within warm.max_steps.
-        DataError: a demonstration that does not fit the rollout's limits.
+        DataError: a demonstration that the model has no room for.
     """
     rng = random.Random(f"warm start {warm.seed}")
-    optimizer = _ability(policy, task, demos, warm, rollout, rng, say)
-    _decay(policy, optimizer, demos.ability, warm, warm.learning_rate, warm.consolidation_steps, rollout, rng)
+    optimizer = _ability(policy, task, demos, warm, rng, say)
+    _decay(policy, optimizer, demos.ability, warm, warm.learning_rate, warm.consolidation_steps, rng)
     optimizer = _optimizer(policy, warm.behaviour_learning_rate)
     behave = lambda rng: demos.behaviour(rng, warm)  # noqa: E731
-    _decay(policy, optimizer, behave, warm, warm.behaviour_learning_rate, warm.behaviour_steps, rollout, rng)
-    say(f"warm start: behaviour learnt, greedy accuracy now {_accuracy(policy, task, demos, rollout):.2f}")
+    _decay(policy, optimizer, behave, warm, warm.behaviour_learning_rate, warm.behaviour_steps, rng)
+    say(f"warm start: behaviour learnt, greedy accuracy now {_accuracy(policy, task, demos):.2f}")
 
 
-def _ability(policy, task, demos, warm, rollout, rng, say) -> torch.optim.Optimizer:
+def _ability(policy, task, demos, warm, rng, say) -> torch.optim.Optimizer:
     """Stage 1 up to the target accuracy."""
     optimizer = _optimizer(policy, warm.learning_rate)
     accuracy = best = 0.0
     for step in range(1, warm.max_steps + 1):
         factor = min(1.0, step / _WARM_UP) * min(1.0, max(0.05, (1 - accuracy) / _SETTLE))
         pairs = [demos.ability(rng) for _ in range(warm.batch_size)]
-        _update(policy, optimizer, _batch(policy, pairs, rollout), warm.learning_rate * factor)
+        _update(policy, optimizer, _batch(policy, pairs), warm.learning_rate * factor)
         if step % _CHECK_EVERY == 0 or step == warm.max_steps:
-            accuracy = _accuracy(policy, task, demos, rollout)
+            accuracy = _accuracy(policy, task, demos)
             best = max(best, accuracy)
             if step % (4 * _CHECK_EVERY) == 0 or accuracy >= warm.target_accuracy:
                 say(f"warm start: step {step}, held-out accuracy {accuracy:.2f} of {warm.target_accuracy}")
@@ -71,12 +70,12 @@ def _ability(policy, task, demos, warm, rollout, rng, say) -> torch.optim.Optimi
     )
 
 
-def _decay(policy, optimizer, demonstrate, warm, learning_rate, steps, rollout, rng) -> None:
+def _decay(policy, optimizer, demonstrate, warm, learning_rate, steps, rng) -> None:
     """`steps` updates on `demonstrate(rng)`, the rate going up shortly and then linearly to a tenth."""
     for step in range(1, steps + 1):
         factor = min(1.0, step / _WARM_UP) * (1 - 0.9 * step / steps)
         pairs = [demonstrate(rng) for _ in range(warm.batch_size)]
-        _update(policy, optimizer, _batch(policy, pairs, rollout), learning_rate * factor)
+        _update(policy, optimizer, _batch(policy, pairs), learning_rate * factor)
 
 
 def _optimizer(policy: Policy, learning_rate: float) -> torch.optim.Optimizer:
@@ -95,31 +94,31 @@ def _update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, lear
     optimizer.step()
 
 
-def _batch(policy: Policy, pairs: list[tuple[str, str]], rollout: Rollout) -> Batch:
+def _batch(policy: Policy, pairs: list[tuple[str, str]]) -> Batch:
     """Demonstrations as a batch, one response per prompt, each with an end token."""
-    prompts = encode_prompts(policy.tokenizer, [prompt for prompt, _ in pairs], rollout.max_prompt_tokens)
+    room = policy.model.config.max_position_embeddings
+    prompts = encode_prompts(policy.tokenizer, [prompt for prompt, _ in pairs], room)
     responses = policy.tokenizer([response for _, response in pairs], add_special_tokens=False)["input_ids"]
     lengths = torch.tensor([len(ids) + 1 for ids in responses])
-    width = int(lengths.max())
-    if width > rollout.max_response_tokens:
-        longest = max((response for _, response in pairs), key=len)
-        raise DataError(
-            f"rollout.max_response_tokens: {rollout.max_response_tokens}, but a demonstration has {width} tokens with "
-            f"its end: {longest[:80]!r}"
-        )
-    tokens = torch.zeros(len(pairs), width, dtype=torch.long)
-    for row, ids in enumerate(responses):
+    tokens = torch.zeros(len(pairs), int(lengths.max()), dtype=torch.long)
+    for row, (prompt, ids) in enumerate(zip(prompts, responses, strict=True)):
+        if len(prompt) + len(ids) + 1 > room:
+            raise DataError(
+                f"model.max_positions: {room}, but a demonstration has {len(prompt) + len(ids) + 1} tokens with its "
+                f"prompt: {pairs[row][1][:80]!r}"
+            )
         tokens[row, : len(ids)] = torch.tensor(ids)
         tokens[row, len(ids)] = policy.tokenizer.eos_token_id
     device = policy.device
     return Batch(prompts, torch.arange(len(pairs), device=device), tokens.to(device), lengths.to(device))
 
 
-def _accuracy(policy: Policy, task, demos: Demonstrations, rollout: Rollout) -> float:
+def _accuracy(policy: Policy, task, demos: Demonstrations) -> float:
     """Greedy accuracy on the held-out problems."""
     problems = demos.held_out
-    prompts = encode_prompts(policy.tokenizer, [p.prompt for p in problems], rollout.max_prompt_tokens)
-    limit = rollout.max_response_tokens
+    room = policy.model.config.max_position_embeddings
+    prompts = encode_prompts(policy.tokenizer, [p.prompt for p in problems], room)
+    limit = demos.longest_response() + 1
     samples = policy.sample(prompts, group_size=1, max_new_tokens=limit, uniforms=None, temperature=1.0)
     rows = zip(policy.text(samples.batch), problems, samples.truncated.tolist(), strict=True)
     grades = grader_for(verifier_of(task)).grade(Item(text, p.answer, cut) for text, p, cut in rows)

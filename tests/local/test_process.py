@@ -1,0 +1,290 @@
+"""The training process and the evaluation process from outside: exit codes, locks, signals, kills, failures."""
+
+import fcntl
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import pyarrow.compute
+import pytest
+from conftest import make_run, make_spec, numbers
+
+from rpg.backends.local import __main__ as trainer
+from rpg.backends.local import prepare
+from rpg.config.spec import RunSpec
+from rpg.evaluation import __main__ as evaluator
+from rpg.evaluation import owed
+from rpg.store import Layout
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+MAINS = {"train": trainer.main, "evaluate": evaluator.main, "prepare": prepare.main}
+
+
+class Child:
+    """A process of its own that runs a command's main(): forked, which spares it seconds of imports."""
+
+    def __init__(self, command, folder, *options, file_limit=None):
+        path = folder.path if hasattr(folder, "path") else folder
+        self.log = tempfile.TemporaryFile()
+        ours, self._theirs = os.pipe()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(ours)
+            return
+        os.close(self._theirs)
+        os.dup2(ours, 0)
+        os.dup2(self.log.fileno(), 1)
+        os.dup2(self.log.fileno(), 2)
+        sys.stdout, sys.stderr = (os.fdopen(os.dup(n), "w", buffering=1) for n in (1, 2))
+        code = 99
+        try:
+            if file_limit:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+            code = MAINS[command]([str(path), *options])
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+
+    def close_stdin(self):
+        os.close(self._theirs)
+        self._theirs = None
+
+    def alive(self):
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+    def wait(self, seconds=60):
+        """The exit code, negative for a signal."""
+        wait_for(lambda: not self.alive(), seconds)
+        if self._theirs is not None:
+            self.close_stdin()
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def send(self, number):
+        os.kill(self.pid, number)
+
+    def output(self):
+        self.log.seek(0)
+        return self.log.read().decode()
+
+
+def run(command, folder, *options, **kwargs):
+    """(exit code, output)"""
+    child = Child(command, folder, *options, **kwargs)
+    return child.wait(), child.output()
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.02)
+
+
+LONG = {"training": {"steps": 5000}, "evaluation": {"every": 5000}}
+
+
+def test_a_run_is_trained_and_evaluated(home):
+    """The whole life of a run, and its step 0 shared with a run of the same seed."""
+    first = make_run(home, "life-a", make_spec())
+    second = make_run(home, "life-b", make_spec(algorithm="rpg-reinforce-urkl"))
+    code, out = run("train", first)
+    assert code == 0, out
+    assert "trained: 3 of 3 steps" in out
+    assert not first.lease_path.exists() and not first.failed_path.exists()
+    assert first.checkpoint_steps() == [0, 2, 3] and [r["step"] for r in numbers(first)] == [1, 2, 3]
+    assert run("train", second)[0] == 0
+    promised = [(b, s) for s in (0, 2, 3) for b in ("chain-one", "chain-two")]
+    assert owed(first) == promised
+
+    sweep = Layout(home).sweep_folder("sweep")
+    broken = second.checkpoint(2) / "model.safetensors"
+    broken.write_bytes(broken.read_bytes()[:-1])
+    worker = Child("evaluate", sweep)
+    wait_for(lambda: owed(first) == [])
+    assert worker.alive()  # its input is still open: more may come
+    worker.close_stdin()
+    assert worker.wait() == 0, worker.output()
+    out = worker.output()
+    assert owed(second) == [("chain-one", 2), ("chain-two", 2)]
+    assert out.count("warning:") == 2 and "step-000002 cannot be evaluated on chain-one" in out
+    error = json.loads((second.path / "evals" / "chain-one" / "step-000002.error.json").read_text())
+    assert "model.safetensors has" in error["error"]
+
+    table = first.read_eval("chain-two", 3)
+    assert len(table) == 8 * 2 and table["sample"].to_pylist() == [0, 1] * 8
+    assert first.eval_path("chain-one", 0).read_bytes() == second.eval_path("chain-one", 0).read_bytes()
+    assert not first.read_eval("chain-one", 3).equals(second.read_eval("chain-one", 3))
+    accuracy = pyarrow.compute.mean(table["correct"]).as_py()
+    right = [row["extracted"] == row["answer"] for row in table.to_pylist()]
+    assert accuracy == sum(right) / len(right)
+
+    # Trained again, the damaged checkpoint comes back and is evaluated; and a rerun does nothing.
+    code, out = run("train", second)
+    assert code == 0 and "set aside as step-000002.corrupt" in out
+    assert run("evaluate", sweep, "--drain")[0] == 0
+    assert owed(second) == []
+    before = second.attempts()
+    assert run("train", second)[0] == 0 and second.attempts() == before
+    # The same samples again.
+    samples = first.read_eval("chain-two", 3)
+    first.eval_path("chain-two", 3).unlink()
+    assert run("evaluate", sweep, "--drain")[0] == 0
+    assert first.read_eval("chain-two", 3).equals(samples)
+
+
+def test_kill_at_random_moments_and_go_on(home):
+    spec = make_spec(training={"steps": 40}, evaluation={"every": 13})
+    whole, parts = make_run(home, "kill-whole", spec), make_run(home, "kill-parts", spec)
+    assert run("train", whole)[0] == 0
+    rng, kills = random.Random(4), 0
+    while True:
+        child = Child("train", parts)
+        if kills == 3:
+            break
+        goal = (parts.checkpoint_steps() or [-1])[-1] + rng.randrange(1, 10)
+        wait_for(lambda: (parts.checkpoint_steps() or [-1])[-1] >= min(goal, 39))  # noqa: B023
+        time.sleep(rng.random() * 0.05)
+        child.send(signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+        kills += 1
+    assert child.wait() == 0, child.output()
+    assert numbers(parts) == numbers(whole) and len(numbers(whole)) == 40
+    end = "model.safetensors"
+    assert (parts.checkpoint(40) / end).read_bytes() == (whole.checkpoint(40) / end).read_bytes()
+    assert parts.checkpoint_steps() == whole.checkpoint_steps() == [0, 13, 26, 39, 40]
+
+
+def test_one_process_per_run_and_signals_end_it(home):
+    folder = make_run(home, "busy", make_spec(**LONG))
+    child = Child("train", folder)
+    wait_for(lambda: folder.attempts())
+    lease = folder.lease()
+    assert lease["pid"] == child.pid and folder.state() == "running"
+    code, out = run("train", folder)
+    assert code == 75 and f"already running, by pid {child.pid}" in out
+    began = time.monotonic()
+    child.send(signal.SIGTERM)
+    assert child.wait(10) == 143 and time.monotonic() - began < 2
+    assert folder.state() == "interrupted" and not folder.failed_path.exists()
+    child = Child("train", folder)
+    wait_for(lambda: len(folder.attempts()) == 2)
+    child.send(signal.SIGINT)
+    assert child.wait(10) == 130
+    assert "going on after step" in child.output()
+
+
+@pytest.mark.parametrize("detached", [False, True])
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_it_dies_with_its_parent_unless_detached(home, command, detached):
+    folder = make_run(home, f"orphan-{command}-{detached}", make_spec(**LONG))
+    target = folder.path if command == "train" else folder.path.parent
+    lock = target / (".lock" if command == "train" else ".evaluator")
+    ours, theirs = os.pipe()
+    parent = os.fork()
+    if not parent:
+        child = Child(command, target, *(["--detached"] if detached else []))
+        os.write(theirs, str(child.pid).encode())
+        time.sleep(1000)
+    pid = int(os.read(ours, 20))
+    wait_for(lambda: held(lock))
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    if detached and command == "train":
+        time.sleep(0.5)
+        assert held(lock)
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not held(lock), 10)
+
+
+def held(lock):
+    """Whether a process holds the lock file."""
+    if not lock.exists():
+        return False
+    with open(lock) as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def test_the_command_line(home):
+    """Once as people and the flow start it, imports and all."""
+    folder = make_run(home, "command", make_spec(training={"steps": 1}))
+    for module, target in (("rpg.backends.local", folder.path), ("rpg.evaluation", folder.path / "..")):
+        command = [sys.executable, "-m", module, str(target)] + ["--drain"] * (module == "rpg.evaluation")
+        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+    assert owed(folder) == []
+
+
+def test_errors_are_one_line_in_failed_json(home):
+    folder = make_run(home, "broken", make_spec())
+    manifest = json.loads(folder.manifest_path.read_text())
+    manifest["spec"]["training"]["stepz"] = 3
+    folder.manifest_path.write_text(json.dumps(manifest))
+    code, out = run("train", folder)
+    failed = folder.read_failed()
+    assert code == 1 and "training.stepz: unknown field; did you mean 'steps'?" in failed["error"]
+    assert "\n" not in failed["error"] and failed["step"] is None and "Traceback" in out
+    assert folder.state() == "failed"
+
+
+def test_a_wrong_model_path_is_one_clear_line(home):
+    value = make_spec().model_dump(mode="json")
+    value["model"] = {"type": "pretrained", "path": str(home / "no-such-model")}
+    folder = make_run(home, "no-model", RunSpec.model_validate(value))
+    code, _ = run("train", folder)
+    error = folder.read_failed()["error"]
+    assert code == 1 and "no-such-model" in error and "model.path" in error
+
+
+def test_a_folder_that_is_none_is_said(tmp_path):
+    code, out = run("train", tmp_path / "a" / "b" / "c")
+    assert code == 2 and "expected a run's folder" in out
+    (tmp_path / "runs" / "s" / "r").mkdir(parents=True)
+    code, out = run("train", tmp_path / "runs" / "s" / "r")
+    assert code == 1 and "manifest.json" in out
+
+
+@pytest.mark.parametrize("limit,what", [(2_000, "metrics|checkpoint"), (60_000, "checkpoint")])
+def test_a_file_that_cannot_grow_fails_clearly_and_harms_nothing_older(home, limit, what):
+    """RLIMIT_FSIZE stands in for a full disk: writes fail in the middle of a file."""
+    folder = make_run(home, f"full-{limit}", make_spec(training={"steps": 4}))
+    assert run("train", make_run(home, f"full-{limit}-whole", make_spec(training={"steps": 4})))[0] == 0
+    code, out = run("train", folder, file_limit=limit)
+    assert code == 1, out
+    error = folder.read_failed()["error"]
+    assert str(folder.path) in error and "File too large" in error, error
+    assert run("train", folder)[0] == 0
+    assert numbers(folder) == numbers(Layout(home).run("sweep", f"full-{limit}-whole"))
+
+
+def test_preparing_a_sweep(home, tmp_path):
+    make_run(tmp_path, "a", make_spec(model={"warm_start": None}))
+    make_run(tmp_path, "b", make_spec(model={"warm_start": None}, seed=1))
+    sweep = Layout(tmp_path).sweep_folder("sweep")
+    assert run("prepare", sweep) == (0, "")
+    assert len(list((tmp_path / "cache" / "data").glob("[!.]*"))) == 1
+    assert len(list((tmp_path / "cache" / "warm").glob("[!.]*"))) == 1
+    task = {
+        "type": "file",
+        "train": str(tmp_path / "none.jsonl"),
+        "benchmarks": {"b": str(tmp_path / "none.jsonl")},
+    }
+    spec = make_spec().model_dump(mode="json")
+    make_run(tmp_path, "c", RunSpec.model_validate({**spec, "task": task}))
+    code, out = run("prepare", sweep)
+    assert code == 1 and "none.jsonl: cannot be read" in out.strip().splitlines()[-1]

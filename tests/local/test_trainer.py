@@ -1,0 +1,330 @@
+"""Training steps: what is reported, what decides the bits, and what every setting changes."""
+
+import math
+
+import pytest
+import torch
+from conftest import make_spec
+
+from rpg.backends.local.initial import initial_policy
+from rpg.backends.local.optimizers import Optimizer
+from rpg.backends.local.policy import Policy
+from rpg.backends.local.reference import Reference, score
+from rpg.backends.local.rollout import Roller
+from rpg.backends.local.trainer import Trainer, TrainingError
+from rpg.data import prepare_data, read_problems
+
+NAMES = """step optimizer_step reward accuracy entropy loss kl_old_to_policy kl_policy_to_old kl_ref_to_policy
+kl_policy_to_ref ratio_mean ratio_max ess clip_fraction clip_fraction_upper clip_fraction_lower clip_fraction_dual
+grad_norm grad_norm_max response_length truncation_rate learning_rate groups_sampled groups_kept tokens
+tokens_per_second seconds_rollout seconds_reward seconds_log_prob seconds_update seconds_step
+reference_age""".split()
+
+
+def make(home, lean=True, **changes):
+    spec = make_spec(**changes)
+    policy = initial_policy(make_spec(), home)
+    policy = Policy(policy.model, policy.tokenizer, lean=lean)
+    problems = read_problems(prepare_data(spec, home).train)
+    optimizer = Optimizer(policy.model, spec.training.optimizer)
+    return Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
+
+
+def weights(trainer):
+    return torch.cat([p.detach().flatten() for p in trainer.policy.model.parameters()])
+
+
+def plain(metrics):
+    return {k: v for k, v in metrics.items() if not k.startswith("seconds") and k != "tokens_per_second"}
+
+
+def trained(home, steps=2, **changes):
+    trainer = make(home, **changes)
+    rows = [plain(trainer.step(s)) for s in range(1, steps + 1)]
+    return weights(trainer), rows, trainer
+
+
+ALGORITHMS = """grpo grpo-corrected dr-grpo dapo reinforce-pp reinforce-pp-baseline rloo gpg gspo cispo reinforce ppo
+rpg-fkl rpg-rkl rpg-ufkl rpg-urkl rpg-reinforce-fkl rpg-reinforce-rkl rpg-reinforce-ufkl
+rpg-reinforce-urkl""".split()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_trains_and_reports_every_metric(home, name):
+    before = weights(make(home))
+    after, rows, trainer = trained(home, algorithm=name)
+    assert not before.equal(after)
+    for row, step in zip(rows, (1, 2), strict=True):
+        assert set(NAMES) - set(row) == {
+            n for n in NAMES if n.startswith("seconds") or n == "tokens_per_second"
+        }
+        assert set(row) <= set(NAMES)
+        assert all(math.isfinite(value) for value in row.values())
+        assert row["step"] == step
+        assert 0 < row["accuracy"] < 1 and 0 < row["entropy"] < math.log(33)
+        assert row["groups_kept"] <= row["groups_sampled"]
+        assert row["ratio_max"] >= row["ratio_mean"] > 0 and 0 < row["ess"] <= 1 + 1e-6
+        assert row["grad_norm_max"] >= row["grad_norm"] > 0
+    assert rows[1]["optimizer_step"] == trainer.optimizer_step == 4
+    assert rows[1]["tokens"] > rows[0]["tokens"] > 0
+
+
+def test_the_first_update_of_a_rollout_is_on_policy(home):
+    """Rollout log-probabilities are those of the training pass, so the first ratio is one."""
+    row = trained(home, steps=1, training={"mini_batch_prompts": 8})[1][0]
+    for name in ("kl_old_to_policy", "kl_policy_to_old"):
+        assert abs(row[name]) < 1e-9
+    assert row["ratio_max"] == pytest.approx(1, abs=1e-4) and row["ess"] == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("lean", [True, False])
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(home, lean):
+    first, rows, _ = trained(home, lean=lean)
+    again, same, _ = trained(home, lean=lean)
+    assert first.equal(again) and rows == same
+    assert not first.equal(trained(home, lean=lean, seed=1)[0])
+
+
+def test_lean_and_transformers_train_alike(home):
+    lean, rows, _ = trained(home)
+    full, other, _ = trained(home, lean=False)
+    assert (
+        lean - full
+    ).abs().max() < 2e-4  # Adam's first steps blow rounding up, to a tenth of a step at most
+    assert rows[0]["reward"] == other[0]["reward"] and rows[0]["tokens"] == other[0]["tokens"]
+    assert rows[0]["grad_norm"] == pytest.approx(other[0]["grad_norm"], rel=1e-4)
+
+
+@pytest.mark.parametrize("lean", [True, False])
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
+def test_micro_batches_never_change_the_gradient(home, mode, lean):
+    def first_gradient(rows):
+        trainer = make(
+            home,
+            lean=lean,
+            algorithm={"name": "grpo", "loss_agg_mode": mode},
+            training={"micro_batch_rows": rows, "mini_batch_prompts": 8},
+        )
+        grads = []
+        inner = trainer.optimizer.step
+
+        def step(*args):
+            grads.append(torch.cat([p.grad.flatten() for p in trainer.optimizer.parameters]))
+            return inner(*args)
+
+        trainer.optimizer.step = step
+        return grads, plain(trainer.step(1))
+
+    (whole,), row = first_gradient(128)
+    (parts,), split = first_gradient(5)
+    assert (whole - parts).abs().max() < 1e-5 * whole.abs().max()
+    for name, value in row.items():
+        assert split[name] == pytest.approx(value, rel=1e-3, abs=1e-6), name
+
+
+def test_seeds_are_paired_across_algorithms(home):
+    def first_prompts(algorithm):
+        trainer = make(home, algorithm=algorithm)
+        rollout = trainer.roller.roll(trainer.policy, 1)
+        return rollout.first.samples.batch.prompts, rollout.first.samples.batch.tokens
+
+    prompts, tokens = first_prompts("grpo")
+    other_prompts, other_tokens = first_prompts("dapo")  # it drops and refills groups
+    assert prompts == other_prompts and tokens.equal(other_tokens)
+
+
+def test_every_problem_is_seen_once_per_pass(home):
+    roller = make(home).roller
+    seen = [i for step in range(1, 101) for i in roller.order.first(step, 8)]
+    assert sorted(seen[:400]) == sorted(seen[400:]) == list(range(400)) and seen[:400] != seen[400:]
+
+
+def test_dynamic_sampling_refills_with_useful_groups(home):
+    trainer = make(home, algorithm={"name": "grpo", "dynamic_sampling": True})
+    rollout = trainer.roller.roll(trainer.policy, 1)
+    right = rollout.kept.correct.view(-1, 8).sum(-1)
+    assert len(right) == 8 and bool(((right > 0) & (right < 8)).all())
+    assert rollout.groups_sampled > 8 == len(rollout.first) // 8
+    batch = rollout.kept.samples.batch
+    assert batch.prompt_of.tolist() == [i // 8 for i in range(64)]
+    assert len({tuple(p) for p in batch.prompts}) == 8
+    # What was joined from several rounds still belongs together.
+    again = score(trainer.policy, batch, 1.0, 128)
+    assert torch.allclose(again, rollout.kept.samples.log_prob, atol=1e-5)
+
+
+def test_refills_stop_after_max_refills(home):
+    trainer = make(home, algorithm={"name": "grpo", "dynamic_sampling": True}, rollout={"max_refills": 0})
+    rollout = trainer.roller.roll(trainer.policy, 1)
+    assert rollout.groups_sampled == 8 and 0 < len(rollout.kept) < 64
+
+
+def test_a_step_without_a_useful_group_is_recorded_without_an_update(home):
+    # One token is never an answer, so every response is wrong.
+    trainer = make(home, algorithm="dapo", rollout={"max_response_tokens": 1, "max_refills": 1})
+    before = weights(trainer)
+    row = trainer.step(1)
+    assert weights(trainer).equal(before)
+    assert row["groups_kept"] == 0 and row["groups_sampled"] == 16 and row["optimizer_step"] == 0
+    assert row["accuracy"] == 0
+    assert "grad_norm" not in row and "loss" not in row
+
+
+def test_overlong_punishment_lowers_the_reward_of_long_responses_only(home):
+    without = make(home, algorithm={"name": "dapo", "overlong": None})
+    punished = make(home, algorithm={"name": "dapo", "overlong": {"buffer_fraction": 0.9, "factor": 0.5}})
+    plain_, other = (t.roller.roll(t.policy, 1).first for t in (without, punished))
+    lengths = plain_.samples.batch.lengths
+    expected = plain_.rewards - 0.5 * ((lengths - 1.2).clamp(min=0) / 10.8)
+    assert torch.allclose(other.rewards, expected, atol=1e-6)
+    assert set(plain_.rewards.tolist()) == {1.0, -1.0}
+
+
+def ages(home, reference, **changes):
+    algorithm = {
+        "name": "rpg-reinforce-urkl",
+        "beta": 0.1,
+        "dynamic_sampling": False,
+        "reference": reference,
+    }
+    trainer = make(home, algorithm=algorithm, **changes)
+    return [trainer.step(s) for s in range(1, 6)], trainer
+
+
+def test_reference_old_is_renewed_at_every_rollout(home):
+    rows, trainer = ages(home, "old")
+    assert [r["reference_age"] for r in rows] == [0] * 5
+    assert trainer.reference.policy is None
+
+
+def test_reference_every_k_counts_optimizer_steps(home):
+    rows, _ = ages(home, {"type": "every_k", "k": 5})  # two per rollout
+    assert [r["reference_age"] for r in rows] == [0, 2, 4, 0, 2]
+    assert [r["kl_ref_to_policy"] > r["kl_old_to_policy"] * 1.01 for r in rows] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_reference_fixed_is_the_initial_model(home):
+    rows, trainer = ages(home, "fixed")
+    assert [r["reference_age"] for r in rows] == [0, 2, 4, 6, 8]
+    initial = initial_policy(make_spec(), home)
+    for kept, parameter in zip(
+        trainer.reference.policy.model.parameters(), initial.model.parameters(), strict=True
+    ):
+        assert kept.equal(parameter)
+
+
+def test_reference_kl_above_is_renewed_when_the_average_is_exceeded(home):
+    rows, _ = ages(home, {"type": "kl_above", "kappa": 1e9})
+    assert [r["reference_age"] for r in rows] == [0, 2, 4, 6, 8]
+    rows, _ = ages(home, {"type": "kl_above", "kappa": 1e-12, "decay": 0.0})
+    assert [r["reference_age"] for r in rows] == [0] * 5
+    average, seen, expected = 0.0, [], []
+    trainer = make(
+        home,
+        algorithm={
+            "name": "rpg-reinforce-urkl",
+            "beta": 0.1,
+            "dynamic_sampling": False,
+            "reference": {"type": "kl_above", "kappa": 5e-4, "decay": 0.5},
+        },
+        training={"mini_batch_prompts": 8},  # one optimizer step per rollout: its KL is in the metrics
+    )
+    age = 0
+    for step in range(1, 9):
+        if average > 5e-4:
+            average, age = 0.0, 0
+        row = trainer.step(step)
+        seen.append(row["reference_age"])
+        expected.append(age)
+        average = 0.5 * average + 0.5 * row["kl_policy_to_ref"]
+        age += 1
+    assert seen == expected and 1 < seen.count(0) < 8
+
+
+@pytest.mark.parametrize("name", ["grpo", "reinforce-pp", "rpg-fkl"])
+def test_a_kl_to_the_initial_model_changes_training(home, name):
+    """Loss, reward and objective: a beta that counts must move the weights elsewhere."""
+    kl = {"name": name, "reference": "fixed", "dynamic_sampling": False}
+    assert not trained(home, algorithm={**kl, "beta": 1.0})[0].equal(
+        trained(home, algorithm={**kl, "beta": 0.0})[0]
+    )
+
+
+def test_warm_up_is_linear_in_optimizer_steps(home):
+    rows = trained(home, training={"optimizer": {"learning_rate": 1e-3, "warmup_steps": 8}})[1]
+    assert [r["learning_rate"] for r in rows] == pytest.approx([2e-3 / 8, 4e-3 / 8])
+
+
+def test_clipping_bounds_the_gradient_and_reports_it_before():
+    parameter = torch.nn.Linear(3, 1, bias=False)
+    optimizer = Optimizer(parameter, make_spec().training.optimizer)
+    for limit, left in ((None, 5.0), (1.0, 1.0), (10.0, 5.0)):
+        parameter.weight.grad = torch.tensor([[3.0, 4.0, 0.0]])
+        norm, _ = optimizer.step(1, limit)
+        assert norm == pytest.approx(5.0)
+        assert float(parameter.weight.grad.norm()) == pytest.approx(left, rel=1e-4)
+
+
+def test_schedule_free_samples_from_the_average(home):
+    schedule = {"type": "schedule_free", "learning_rate": 1e-3, "warmup_steps": 2}
+    trainer = make(home, training={"optimizer": schedule})
+    for step in (1, 2):
+        trainer.step(step)
+    averaged = weights(trainer)
+    samples = trainer.roller.roll(trainer.policy, 3).first.samples
+    assert torch.allclose(score(trainer.policy, samples.batch, 1.0, 128), samples.log_prob, atol=1e-5)
+    trainer.optimizer.update_mode()
+    assert not weights(trainer).equal(averaged)  # gradients are taken elsewhere
+    trainer.optimizer.rollout_mode()
+    assert torch.allclose(weights(trainer), averaged, atol=1e-6)
+    first, again = (trained(home, training={"optimizer": schedule})[0] for _ in range(2))
+    assert first.equal(again)
+
+
+def test_a_loss_that_is_not_finite_names_the_step_and_the_metric(home):
+    trainer = make(home)
+    trainer.step(1)
+    before = weights(trainer)
+    inner = trainer.policy.log_probs
+    trainer.policy.log_probs = lambda batch, t: inner(batch, t) * float("nan")
+    with pytest.raises(TrainingError, match=r"training step 2, optimizer step 3: log_prob\[0, 0\] is nan"):
+        trainer.step(2)
+    assert weights(trainer).equal(before)
+
+
+def test_a_gradient_that_is_not_finite_names_it_and_leaves_the_weights(home):
+    trainer = make(home)
+    before = weights(trainer)
+    inner = trainer.policy.log_probs
+
+    def poisoned(batch, temperature):
+        values = inner(batch, temperature)
+        values.register_hook(lambda grad: grad * float("inf"))
+        return values
+
+    trainer.policy.log_probs = poisoned
+    with pytest.raises(TrainingError, match=r"step 1, optimizer step 1: grad_norm is (nan|inf)"):
+        trainer.step(1)
+    assert weights(trainer).equal(before)
+
+
+def test_a_critic_is_said_to_be_missing(home):
+    with pytest.raises(TrainingError, match="advantage type gae needs a critic"):
+        make(home, algorithm={"name": "ppo", "advantage": "gae"})
+
+
+def test_bfloat16_scores_old_log_probabilities_as_it_trains(home):
+    trainer = make(home, training={"mini_batch_prompts": 8}, algorithm="rpg-reinforce-urkl")
+    trainer.policy = Policy(trainer.policy.model, trainer.policy.tokenizer, bfloat16=True)
+    assert not trainer.policy.lean
+    row = trainer.step(1)
+    assert row["ratio_max"] == pytest.approx(
+        1, abs=1e-6
+    )  # sampler and scorer round differently, ratios do not
+    assert all(p.dtype == torch.float32 for p in trainer.policy.model.parameters())

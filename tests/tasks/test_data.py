@@ -1,0 +1,121 @@
+"""Data in verl's schema: made once, whole or absent, and without torch."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from rpg.config.spec import RunSpec
+from rpg.data import data_digest, once, prepare_data, read_problems
+from rpg.store import StoreError
+from rpg.tasks import DataError, load_problems
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAIN = {"task": {"type": "chain", "train_problems": 30, "benchmark_problems": 4}}
+
+
+def test_files_have_verls_schema_and_hold_the_problems(tmp_path):
+    spec = RunSpec.model_validate(CHAIN)
+    prepared = prepare_data(spec, tmp_path)
+    assert list(prepared.benchmarks) == ["chain-easy", "chain-medium", "chain-hard"]
+    row = pyarrow.parquet.read_table(prepared.benchmarks["chain-hard"]).to_pylist()[1]
+    splits = load_problems(spec.task)
+    problem = splits.benchmarks["chain-hard"][1]
+    assert row["prompt"] == [{"role": "user", "content": problem.prompt}]
+    assert row["reward_model"] == {"ground_truth": problem.answer, "style": "rule"}
+    assert row["data_source"] == "chain-hard" and row["ability"] == "hard"
+    assert row["extra_info"]["index"] == 1 and row["extra_info"]["raw_problem"] == problem.text
+    assert read_problems(prepared.train) == splits.train
+    assert read_problems(prepared.benchmarks["chain-easy"]) == splits.benchmarks["chain-easy"]
+
+
+def test_digest_follows_what_matters(tmp_path):
+    spec = RunSpec.model_validate(CHAIN)
+    assert data_digest(spec) == data_digest(spec.model_copy(update={"seed": 3}))
+    other = RunSpec.model_validate({"task": {**CHAIN["task"], "data_seed": 1}})
+    assert data_digest(other) != data_digest(spec)
+    train, held = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    train.write_text('{"prompt": "1", "answer": "1"}')
+    held.write_text('{"prompt": "2", "answer": "2"}')
+    files = RunSpec.model_validate(
+        {"task": {"type": "file", "train": str(train), "benchmarks": {"b": str(held)}}}
+    )
+    before = data_digest(files)
+    moved = tmp_path / "moved.jsonl"
+    train.rename(moved)
+    again = RunSpec.model_validate(
+        {"task": {"type": "file", "train": str(moved), "benchmarks": {"b": str(held)}}}
+    )
+    assert data_digest(again) == before  # contents, not names
+    moved.write_text('{"prompt": "1", "answer": "3"}')
+    assert data_digest(again) != before
+    moved.unlink()
+    with pytest.raises(DataError, match=r"moved.jsonl: cannot be read"):
+        data_digest(again)
+
+
+def test_digest_and_preparation_need_no_torch(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from rpg.config.spec import RunSpec; from rpg.data import *\n"
+        f"prepare_data(RunSpec.model_validate({CHAIN!r}), Path({str(tmp_path)!r}))\n"
+        "print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert out.stdout.strip() == "[]"
+
+
+def test_several_processes_build_once(tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from rpg.data import once\n"
+        f"with once(Path({str(tmp_path / 'cache' / 'x')!r})) as build:\n"
+        "    if build is not None:\n"
+        f"        open({str(tmp_path / 'builders')!r}, 'a').write('x'); time.sleep(0.3)\n"
+        "        (build / 'data').write_text('whole')\n"
+    )
+    children = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(4)]
+    assert [child.wait() for child in children] == [0] * 4
+    assert (tmp_path / "builders").read_text() == "x"
+    assert (tmp_path / "cache" / "x" / "data").read_text() == "whole"
+
+
+def test_a_failed_or_killed_build_leaves_nothing_that_counts(tmp_path):
+    folder = tmp_path / "cache" / "x"
+    with pytest.raises(RuntimeError), once(folder) as build:
+        (build / "data").write_text("half")
+        raise RuntimeError
+    assert not folder.exists()
+    code = (
+        "import os, signal; from pathlib import Path; from rpg.data import once\n"
+        f"with once(Path({str(folder)!r})) as build:\n"
+        "    (build / 'data').write_text('half'); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == -9
+    assert not folder.exists()
+    with once(folder) as build:
+        assert not (build / "data").exists()
+        (build / "data").write_text("whole")
+    assert [p.name for p in folder.parent.iterdir() if p.suffix == ".tmp"] == []
+    assert (folder / "data").read_text() == "whole"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_unwritable_cache_is_said(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="permission denied"):
+        prepare_data(RunSpec.model_validate(CHAIN), tmp_path)
+
+
+def test_a_cache_that_is_a_file_is_said(tmp_path):
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(StoreError, match=r"cannot write .*cache/data"):
+        prepare_data(RunSpec.model_validate(CHAIN), tmp_path)
+
+
+def test_a_foreign_parquet_file_is_said(tmp_path):
+    path = tmp_path / "x.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), path)
+    with pytest.raises(DataError, match=r"x.parquet: not a data file of this project"):
+        read_problems(path)

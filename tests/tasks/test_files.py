@@ -1,0 +1,117 @@
+"""Files of a user's own: what is wrong is said with file, line and field."""
+
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from rpg.config.spec import FileTask, WarmStart
+from rpg.tasks import DataError, load_problems
+from rpg.tasks.demonstrations import demonstrations, file_characters
+
+GOOD = [{"prompt": "1+1", "answer": "2"}, {"prompt": "2+2", "answer": 4}]
+
+
+def jsonl(path, rows):
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows))
+    return path
+
+
+def task(tmp_path, train=GOOD, test=({"prompt": "3+3", "answer": "6"},), **fields):
+    return FileTask(
+        type="file",
+        train=jsonl(tmp_path / "train.jsonl", train),
+        benchmarks={"held": jsonl(tmp_path / "held.jsonl", test)},
+        **fields,
+    )
+
+
+def test_rows_become_problems(tmp_path):
+    splits = load_problems(task(tmp_path, template="Q: {prompt}\nA:"))
+    first, second = splits.train
+    assert (first.id, first.text, first.prompt) == ("train-00001", "1+1", "Q: 1+1\nA:")
+    assert second.answer == "4"
+    assert splits.benchmarks["held"][0].id == "held-00001"
+
+
+def test_parquet_is_read_by_content_not_by_name(tmp_path):
+    path = tmp_path / "train.data"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{**row, "answer": "2"} for row in GOOD]), path)
+    held = jsonl(tmp_path / "held.jsonl", [{"prompt": "x", "answer": "y"}])
+    splits = load_problems(FileTask(type="file", train=path, benchmarks={"held": held}))
+    assert [p.text for p in splits.train] == ["1+1", "2+2"]
+
+
+def test_a_byte_order_mark_and_empty_lines_are_no_problem(tmp_path):
+    files = task(tmp_path)
+    files.train.write_text("﻿" + json.dumps(GOOD[0]) + "\n\n" + json.dumps(GOOD[1]) + "\n")
+    assert len(load_problems(files).train) == 2
+
+
+@pytest.mark.parametrize(
+    "rows,message",
+    [
+        (
+            [GOOD[0], {"Prompt": "2+2", "answer": "4"}],
+            r"train.jsonl: line 2: field prompt is missing; did you mean",
+        ),
+        ([{"prompt": "1+1"}], r"line 1: field answer is missing. Found: prompt"),
+        ([], r"train.jsonl: the file holds no problem"),
+        ([{"prompt": ["a"], "answer": "2"}], r"line 1: field prompt: expected text, got \['a'\]"),
+        ([{"prompt": "1+1", "answer": None}], r"line 1: field answer: expected text, got None"),
+        ([{"prompt": " ", "answer": "2"}], r"line 1: field prompt: the text is empty"),
+        (
+            [GOOD[0], {"prompt": "1+1", "answer": "3"}],
+            r"line 2: field prompt: '1\+1' is the same problem as line 1",
+        ),
+        ([GOOD[0], "{broken"], r"line 2: not JSON .*expected one object per line"),
+        (["[1, 2]"], r"line 1: expected a JSON object, found a list"),
+        (['{"prompt": "\\ud800", "answer": "2"}'], r"line 1: field prompt: not valid Unicode"),
+        ([{**GOOD[0], "demonstration": 7}], r"line 1: field demonstration: expected text, got 7"),
+    ],
+)
+def test_mistakes_name_file_line_and_field(tmp_path, rows, message):
+    with pytest.raises(DataError, match=message):
+        load_problems(task(tmp_path, rows))
+
+
+def test_a_leaked_problem_is_an_error(tmp_path):
+    with pytest.raises(
+        DataError, match=r"held.jsonl: problem 1: field prompt: '2\+2' is also in .*train-00002"
+    ):
+        load_problems(task(tmp_path, test=[GOOD[1]]))
+
+
+def test_unreadable_files(tmp_path):
+    files = task(tmp_path)
+    files.train.write_bytes(b'{"prompt": "\xff", "answer": "1"}')
+    with pytest.raises(DataError, match=r"train.jsonl: line 1: not UTF-8 text"):
+        load_problems(files)
+    files.train.write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(DataError, match=r"train.jsonl: not a readable Parquet file"):
+        load_problems(files)
+    files.train.unlink()
+    with pytest.raises(DataError, match=r"train.jsonl: cannot be read: No such file"):
+        load_problems(files)
+    pyarrow.parquet.write_table(pyarrow.table({"question": ["a"], "answer": ["b"]}), files.train)
+    with pytest.raises(DataError, match=r"field prompt is missing. Found: question, answer"):
+        load_problems(files)
+
+
+def test_demonstrations_come_from_the_file(tmp_path):
+    rows = [{"prompt": f"p{i}", "answer": str(i), "demonstration": f"so Answer: {i}"} for i in range(40)]
+    files = task(tmp_path, rows)
+    demos = demonstrations(files, load_problems(files))
+    assert len(demos.held_out) == 4
+    import random
+
+    rng = random.Random(0)
+    shown = {demos.ability(rng)[0] for _ in range(500)}
+    assert len(shown) == 36 and not shown & {p.prompt for p in demos.held_out}
+    bare = WarmStart(scratchpad_fraction=0)
+    assert {demos.behaviour(rng, bare)[1][:7] for _ in range(50)} == {"Answer:"}
+    assert file_characters(load_problems(files)) >= set("p3+so Answer:")
+    with pytest.raises(DataError, match="field demonstration is missing"):
+        files = task(tmp_path)
+        demonstrations(files, load_problems(files))
