@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import duckdb
 import jinja2
+import pandas
 import streamlit as st
 
-from rpg.report import charts, summary
+from rpg.report import charts, intervals, summary
 from rpg.report.tables import Grid
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import current, open_file
@@ -60,6 +61,9 @@ class View(NamedTuple):
         names = tuple(benchmarks) if benchmarks is not None else None
         return _summary(self.version, sweep, baseline, names)
 
+    def scores(self, series: Sequence[queries.Series], names: Sequence[str], x: str) -> pandas.DataFrame:
+        return _scores(self.version, tuple(series), tuple(names), x)
+
 
 @st.cache_resource(max_entries=3, show_spinner=False)
 def _connection(version: str) -> duckdb.DuckDBPyConnection:
@@ -70,6 +74,12 @@ def _connection(version: str) -> duckdb.DuckDBPyConnection:
 def _ask(version: str, question: str, arguments: tuple) -> Any:
     with _connection(version).cursor() as db:
         return getattr(queries, question)(db, *arguments)
+
+
+@st.cache_data(max_entries=100, show_spinner=False)
+def _scores(version: str, series: tuple, names: tuple, x: str) -> pandas.DataFrame:
+    with _connection(version).cursor() as db:
+        return intervals.score_curves(db, series, names, x)
 
 
 @st.cache_data(max_entries=100, show_spinner=False)
@@ -140,17 +150,13 @@ def show_warnings(lines: Sequence[str]) -> None:
             notice(line)
 
 
-def choose(
-    label: str, options: Sequence[str], key: str, default: str | None = None, **options_: Any
-) -> str | None:
+def choose(label: str, options: Sequence[str], key: str, default: str | None = None) -> str | None:
     """Select one; the selection is in the URL under `key` and stays when the page changes."""
     if not options:
         return None
     _forget_unknown(key, options)
     index = list(options).index(default) if default in options else 0
-    return st.selectbox(
-        label, options, index=index, key=key, bind="query-params", persist_state="session", **options_
-    )
+    return st.selectbox(label, options, index=index, key=key, bind="query-params", persist_state="session")
 
 
 def choose_many(

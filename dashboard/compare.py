@@ -12,7 +12,6 @@ from rpg.report.summary import MEAN
 from rpg.report.write import METRICS
 
 COLUMNS = 3
-BANDS = {"95 % interval over seeds": "interval", "lowest to highest seed": "range", "none": None}
 
 
 def page(view: View) -> None:
@@ -32,15 +31,14 @@ def page(view: View) -> None:
         series = tuple(key for key, label in names.items() if label in chosen)
         wanted = {"series": series, "panels": tuple(panels), "x": x, "names": names}
         data = curve_data(view, **wanted)
-        seeds = int(data["seeds"].max()) if len(data) else 1
-        usual = list(BANDS.values()).index(charts.band_for(seeds))
-        band = BANDS[choose("Band", list(BANDS), "band", list(BANDS)[usual])]
+        bands = choose("Bands", [charts.AUTOMATIC, charts.RANGE, charts.NONE], "bands")
     if data.empty:
         st.text("Nothing to show: choose sweeps, variants and panels on the left.")
         return
     labels = list(names.values())
     show_legend(labels, chosen)
     shown = [name for name in panels if (data["name"] == name).any()]
+    seeds = int(data["seeds"].max())
 
     def panel(name: str, **options: Any) -> Any:
         scores = name in benchmarks  # few checkpoints: shown as points, never smoothed
@@ -49,7 +47,7 @@ def page(view: View) -> None:
             labels,
             name=name,
             x=x,
-            band=band if seeds > 1 else None,
+            band={charts.RANGE: "range", charts.NONE: None}.get(bands, charts.band_for(seeds, scores)),
             points=scores,
             smooth=1 if scores else smooth,
             **options,
@@ -59,7 +57,7 @@ def page(view: View) -> None:
     for place, name in enumerate(shown):
         with columns[place % COLUMNS]:
             show_chart(panel(name, legend=False, height=210, zoom=True), f"panel {place}")
-    explanation = charts.explanation(data, band, smooth)
+    explanation = charts.explanation(data, bands, smooth)
     st.text(" ".join([*explanation, "Drag moves a panel, Shift and wheel zooms, double click resets."]))
 
     def figure() -> str:
@@ -79,7 +77,7 @@ def page(view: View) -> None:
 def curve_data(view: View, series, panels, x, names, points: int | None = 200) -> pandas.DataFrame:
     """Curves of benchmarks and metrics in one frame, column `name` saying which."""
     metrics = view.ask("metric_names")
-    scores = view.ask("score_curves", series, panels, x).rename(columns={"benchmark": "name"})
+    scores = view.scores(series, panels, x)
     wanted = tuple(name for name in panels if name in metrics)
     curves = view.ask("metric_curves", series, wanted, x, points).rename(columns={"metric": "name"})
     parts = [part for part in (scores, curves) if len(part)]

@@ -60,7 +60,7 @@ def _curves(view: View, series, names, metrics: tuple[str, ...]) -> None:
         st.text("Nothing measured yet.")
         return
     seeds = int(data["seeds"].max())
-    band = charts.band_for(seeds) if seeds > 1 else None
+    band = charts.band_for(seeds, score=False)
     columns = st.columns(3)
     for place, name in enumerate(name for name in shown if (data["name"] == name).any()):
         part = data[data["name"] == name]
@@ -69,7 +69,7 @@ def _curves(view: View, series, names, metrics: tuple[str, ...]) -> None:
         )
         with columns[place % 3]:
             show_chart(panel, f"panel {name}")
-    st.text(" ".join(charts.explanation(data, band)))
+    st.text(" ".join(charts.explanation(data)))
 
 
 def _audit(view: View, series, names) -> None:

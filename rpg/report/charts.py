@@ -17,10 +17,8 @@ from rpg.store.schema import METRICS
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#7F7F7F")
 DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3])
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # vl-convert brings the first, browsers the others
-BANDS = {
-    "interval": ("low", "high", "95 % interval of the mean over seeds"),
-    "range": ("lowest", "highest", "lowest to highest seed"),
-}
+BANDS = {"interval": ("low", "high"), "range": ("lowest", "highest")}
+AUTOMATIC, RANGE, NONE = "automatic", "lowest to highest seed", "none"  # what bands people can choose
 TITLES = {
     "mean": "Mean accuracy",
     "reward": "Training reward",
@@ -56,9 +54,14 @@ def title(name: str) -> str:
     return TITLES.get(name, name.replace("_", " ").capitalize() if name in METRICS else name)
 
 
-def band_for(seeds: int) -> str:
-    """Which band tells the truth legibly: with two seeds Student's interval is nine times their distance."""
-    return "interval" if seeds >= 3 else "range"
+def band_for(seeds: int, score: bool) -> str | None:
+    """Which band tells the truth legibly: that of an accuracy (`score`) knows the problems as well as the seeds.
+
+    Student's interval over two seeds is nine times their distance: their range is shown instead.
+    """
+    if score:
+        return "interval"
+    return {0: None, 1: None, 2: "range"}.get(seeds, "interval")
 
 
 def style(labels: Sequence[str], legend: bool | Sequence[str] = True) -> dict[str, Any]:
@@ -93,17 +96,18 @@ def curves(
 ) -> alt.LayerChart:
     """One panel: mean over seeds against `x` with a band, one colour and dash per label.
 
-    `data` has columns label, x, step, mean, low, high, lowest, highest, seeds. `smooth` > 1 draws the
+    `data` has columns label, x, step, mean, low, high, lowest, highest, seeds. `points` marks every point (for
+    checkpoints, of which there are few) and keeps their intervals in view. `smooth` > 1 draws the
     moving average over that many points strongly and the unsmoothed mean faintly; the title says so.
     Quantities that span decades (gradient norms, KL) get a logarithmic axis.
     """
     data = _rounded(data)
     log = _log(data, name)
-    domain = _domain(data, log)
+    domain = _domain(data, log, points and band == "interval")
     if log:  # an interval may reach below zero, which this axis does not have: it is cut at the bottom
         for column in ("low", "lowest"):
             data[column] = data[column].clip(lower=domain[0])
-    low, high, _ = BANDS[band or "interval"]
+    low, high = BANDS[band or "interval"]
     kind = {"type": "log"} if log else {"type": "linear", "zero": False}
     scale = alt.Scale(**kind, domain=domain, nice=False)
     axis = alt.Axis(format=_format(name, log), tickCount=4 if log else 5)
@@ -168,22 +172,25 @@ def figure(
     return themed(chart).configure_legend(orient="bottom", **legend)
 
 
-def explanation(data: pandas.DataFrame, band: str | None, smooth: int = 1) -> list[str]:
-    """What the lines and bands of these curves are, a sentence each."""
+def explanation(data: pandas.DataFrame, bands: str = AUTOMATIC, smooth: int = 1) -> list[str]:
+    """What the lines and bands of these curves are, in one line. `bands`: AUTOMATIC, RANGE or NONE."""
     seeds = int(data["seeds"].max())
-    if seeds == 1:
-        lines = ["One seed per variant: no bands."]
-    else:
-        up_to = "" if data["seeds"].min() == seeds else "up to "
-        lines = [f"Lines: mean over {up_to}{seeds} seeds."] + ([f"Bands: {BANDS[band][2]}."] if band else [])
+    up_to = "" if data["seeds"].min() == seeds else "up to "
+    parts = [f"Lines: mean over {up_to}{seeds} seeds." if seeds > 1 else "One seed."]
+    if bands == RANGE and seeds > 1:
+        parts.append("Bands: lowest to highest seed.")
+    if bands == AUTOMATIC:
+        over = "seeds and problems" if seeds > 1 else "problems"
+        training = {1: "", 2: "; training: both seeds"}.get(seeds, "; training: 95 % interval over seeds")
+        parts.append(f"Bands: accuracy: 95 % interval over {over}{training}.")
     if smooth > 1:
-        lines.append(
+        parts.append(
             f"Strong lines of training curves: moving average of {smooth} points; faint: unsmoothed."
         )
     width = data["width"].max() if "width" in data else 1
     if pandas.notna(width) and width > 1:
-        lines.append(f"Points of the training curves are averages of {width:.0f} steps.")
-    return [" ".join(lines)]
+        parts.append(f"Points of training curves are averages of {width:.0f} steps.")
+    return [" ".join(parts)]
 
 
 def differences(table: pandas.DataFrame, baseline: str, width: int | str = 460) -> alt.LayerChart:
@@ -313,9 +320,10 @@ def _log(data: pandas.DataFrame, name: str) -> bool:
     return name.startswith("kl_") and values.max() / values.min() > 30
 
 
-def _domain(data: pandas.DataFrame, log: bool) -> Any:
-    """The range of seeds with some air: an interval over few seeds may be far wider and is cut there."""
-    values = data[["mean", "lowest", "highest"]].to_numpy(float).ravel()
+def _domain(data: pandas.DataFrame, log: bool, whole: bool) -> Any:
+    """The range of seeds with some air; a `whole` interval is in view, else one over few seeds is cut."""
+    columns = ["mean", "lowest", "highest", *(("low", "high") if whole else ())]
+    values = data[columns].to_numpy(float).ravel()
     values = values[np.isfinite(values)]
     if not len(values):
         return alt.Undefined

@@ -1,4 +1,4 @@
-"""Intervals of accuracy curves: at every checkpoint the interval of the table, over seeds and problems."""
+"""Accuracy curves with the table's interval at every checkpoint: over seeds and problems."""
 
 from collections.abc import Sequence
 
@@ -11,31 +11,40 @@ from rpg.report.summary import MEAN
 from rpg.store import queries
 
 
-def over_problems(
-    db: duckdb.DuckDBPyConnection, sweep: str, curves: pandas.DataFrame, benchmarks: Sequence[str]
+def score_curves(
+    db: duckdb.DuckDBPyConnection, series: Sequence[queries.Series], names: Sequence[str], x: str = "step"
 ) -> pandas.DataFrame:
-    """`curves` (columns variant, name, step, mean, low, high) with low and high of `stats.accuracy`.
+    """`queries.score_curves` with `name` for `benchmark`, and low and high of `stats.accuracy`.
 
-    With two or three seeds an interval over seeds alone says little; the problems say more. A point whose seeds did
-    not answer the same problems keeps the interval it has.
+    With two or three seeds an interval over seeds alone says little; the problems say more. A point whose seeds
+    did not answer the same problems keeps Student's interval over seeds.
     """
-    scores = queries.scores(db, sweep)[["run", "variant", "step"]].drop_duplicates()
-    checkpoints = list(scores[["run", "step"]].itertuples(index=False, name=None))
-    problems = queries.problem_scores(db, sweep, checkpoints).merge(scores, on=["run", "step"])
-    arrays = {key: _array(part) for key, part in problems.groupby(["variant", "step", "benchmark"])}
-    curves = curves.copy()
-    for index, row in curves.iterrows():
-        parts = benchmarks if row["name"] == MEAN else [row["name"]]
-        found = [arrays.get((row["variant"], row["step"], name)) for name in parts]
-        if any(array is None for array in found) or len({len(array) for array in found}) != 1:
-            continue
-        estimate = stats.accuracy(found)
-        if np.isclose(estimate.mean, row["mean"]):
-            curves.loc[index, ["low", "high"]] = estimate.low, estimate.high
+    curves = queries.score_curves(db, series, names, x).rename(columns={"benchmark": "name"})
+    arrays = {}
+    for sweep in dict.fromkeys(one.sweep for one in series):
+        scores = queries.scores(db, sweep)
+        wanted = scores[scores["variant"].isin([one.variant for one in series if one.sweep == sweep])]
+        wanted = wanted[["run", "variant", "step"]].drop_duplicates()
+        checkpoints = list(wanted[["run", "step"]].itertuples(index=False, name=None))
+        problems = queries.problem_scores(db, sweep, checkpoints).merge(wanted, on=["run", "step"])
+        for key, part in problems.groupby(["variant", "step", "benchmark"]):
+            arrays[sweep, *key] = _array(part)
+        benchmarks = queries.benchmarks(db, [sweep])
+        for place, row in curves[curves["sweep"] == sweep].iterrows():
+            parts = benchmarks if row["name"] == MEAN else [row["name"]]
+            found = [arrays.get((sweep, row["variant"], row["step"], name)) for name in parts]
+            if any(array is None for array in found) or len({len(array) for array in found}) != 1:
+                continue
+            estimate = stats.accuracy(found)
+            if np.isclose(estimate.mean, row["mean"]):
+                curves.loc[place, ["low", "high"]] = estimate.low, estimate.high
     return curves
 
 
 def _array(part: pandas.DataFrame) -> np.ndarray | None:
-    """(seeds, problems), or None where a seed lacks a problem."""
-    table = part.pivot(index="run", columns="problem_id", values="accuracy")
-    return None if table.isna().any(axis=None) else table.to_numpy()
+    """(seeds, problems) of rows ordered by run and problem, or None where a seed lacks a problem."""
+    runs = part["run"].nunique()
+    if len(part) % runs:
+        return None
+    problems = part["problem_id"].to_numpy().reshape(runs, -1)
+    return part["accuracy"].to_numpy().reshape(runs, -1) if (problems == problems[0]).all() else None

@@ -10,7 +10,7 @@ import pandas
 from rich.console import Console
 
 from rpg.report import charts, tables
-from rpg.report.intervals import over_problems
+from rpg.report.intervals import score_curves
 from rpg.report.summary import MEAN, Summary, summarise
 from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
 from rpg.store.database import connect
@@ -31,7 +31,7 @@ POINTS = 60  # points per curve of the figure: its panels are two fingers wide
 def print_report(layout: Layout, sweep: str, console: Console) -> None:
     """Print tables and notes of a sweep; StoreError when the database does not hold it."""
     with connect(layout) as db:
-        console.print(tables.terminal(summarise(db, sweep), console.width))
+        console.print(tables.terminal(summarise(db, sweep)))
 
 
 def write_report(layout: Layout, sweep: str) -> list[Path]:
@@ -75,8 +75,7 @@ def curve_data(
     series = [queries.Series(summary.sweep, variant) for variant in summary.variants]
     known = queries.metric_names(db)
     names = [MEAN, *summary.benchmarks] if len(summary.benchmarks) > 1 else summary.benchmarks
-    scores = queries.score_curves(db, series, names).rename(columns={"benchmark": "name"})
-    scores = over_problems(db, summary.sweep, scores, summary.benchmarks)
+    scores = score_curves(db, series, names)
     metrics = queries.metric_curves(db, series, [name for name in METRICS if name in known], points=points)
     data = pandas.concat([scores, metrics.rename(columns={"metric": "name"})], ignore_index=True)
     return charts.labelled(data[data["mean"].notna()], summary.labels)
@@ -84,35 +83,24 @@ def curve_data(
 
 def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
     """The figure of the report: benchmarks first, then what training did."""
-    scored = [MEAN, *summary.benchmarks]
-    order = [*scored, *METRICS]
+    scores = [MEAN, *summary.benchmarks]
     shown = [summary.labels[variant] for variant in summary.variants]
     present = [label for label in shown if label in set(data["label"])]
-    band = charts.band_for(int(data["seeds"].max()))
+    seeds = int(data["seeds"].max())
     panels = [
         charts.curves(
             data[data["name"] == name],
             shown,
             name=name,
-            band="interval" if name in scored else band,
+            band=charts.band_for(seeds, name in scores),
             legend=present,
-            points=name in scored,
+            points=name in scores,
             hover=hover,
         )
-        for name in order
+        for name in [*scores, *METRICS]
         if (data["name"] == name).any()
     ]
-    return charts.figure(panels, summary.sweep, _lines(data, band))
-
-
-def _lines(data: pandas.DataFrame, band: str) -> list[str]:
-    """What the lines and bands of the figure are: accuracy has the table's interval, training curves have seeds."""
-    seeds = int(data["seeds"].max())
-    if seeds == 1:
-        return ["One seed per variant. Bands: 95 % interval of the accuracy over problems."]
-    rest = "over seeds" if band == "interval" else "lowest to highest of the two seeds"
-    bands = f"Bands: 95 % interval of the accuracy over seeds and problems; training curves: {rest}."
-    return [*charts.explanation(data, None), bands]
+    return charts.figure(panels, summary.sweep, charts.explanation(data))
 
 
 def page(summary: Summary, data: pandas.DataFrame) -> str:

@@ -13,8 +13,9 @@ from rich.console import Console
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg import stats
 from rpg.report import charts, print_report, tables, write_report
+from rpg.report.intervals import score_curves
 from rpg.report.summary import label, summarise
-from rpg.store import Layout, StoreError
+from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
 
 SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
@@ -244,7 +245,30 @@ def test_curves_of_sixteen_variants_can_be_told_apart():
 
 
 def test_two_seeds_get_a_range_and_three_an_interval():
-    assert charts.band_for(2) == "range" and charts.band_for(3) == "interval"
+    assert [charts.band_for(seeds, score=False) for seeds in (1, 2, 3)] == [None, "range", "interval"]
+    assert charts.band_for(2, score=True) == "interval"
+
+
+def test_accuracy_curves_carry_the_intervals_of_the_table(layout):
+    found = row(summary(layout), "rpg-urkl", "mean")
+    with connect(layout) as db:
+        curves = score_curves(db, [queries.Series("demo", "rpg-urkl")], ["mean", "easy"])
+    last = curves[(curves["name"] == "mean") & (curves["step"] == 8)].iloc[0]
+    assert (last["mean"], last["low"], last["high"]) == pytest.approx(
+        (found["last"], found["low"], found["high"])
+    )
+
+
+def test_a_point_without_common_problems_keeps_the_interval_over_seeds(layout):
+    run = layout.run("demo", "rpg-urkl-seed0")
+    run.write_eval("easy", 8, run.read_eval("easy", 8).to_pylist()[4:])
+    build(layout)
+    with connect(layout) as db:
+        curves = score_curves(db, [queries.Series("demo", "rpg-urkl")], ["easy"])
+    last = curves[curves["step"] == 8].iloc[0]
+    means = [layout.run("demo", f"rpg-urkl-seed{seed}").read_eval("easy", 8).to_pandas() for seed in range(3)]
+    expected = stats.seed_interval([table.groupby("problem_id")["correct"].mean().mean() for table in means])
+    assert (last["low"], last["high"]) == pytest.approx((expected.low, expected.high))
 
 
 def test_a_diverged_run_has_a_gap_and_no_error(layout):
