@@ -59,7 +59,7 @@ def parse_yaml(text: str, where: str) -> Any:
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
             raise ConfigError(f"{where}: YAML aliases (*name) are not accepted; write the values out")
-        return yaml.load(text, Loader=_StrictLoader)
+        return _StrictLoader(text).get_single_data()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
