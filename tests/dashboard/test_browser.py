@@ -193,7 +193,7 @@ def test_a_sample_is_found(page, address):
     settled(page)
     page.get_by_role("tab", name="Samples").click()
     page.get_by_text("4 of 24 samples").wait_for()
-    page.get_by_text("Compute problem 3 of easy.").first.wait_for()
+    page.locator("code", has_text="Compute problem 3 of easy.").wait_for()
 
 
 def test_nothing_shows_while_a_sweep_writes_and_the_database_is_rebuilt(page, address, layout):
