@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := local,math,orchestration,dashboard,dev
+EXTRAS := local,math,orchestration,dashboard,verl,dev
 
 .PHONY: help setup quickstart test lint dashboard clean
 help:
