@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from typing import get_args
+from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
@@ -85,7 +85,14 @@ def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
             shown = "see below"
         else:
             shown = f"`{_yaml(default)}`"
-        yield name, shown, field.description or ""
+        yield name, shown, f"{_choices(field.annotation)}{field.description or ''}"
+
+
+def _choices(annotation: object) -> str:
+    """`cpu` or `cuda`: the values a field of few words accepts."""
+    if get_origin(annotation) is not Literal:
+        return ""
+    return " or ".join(f"`{value}`" for value in get_args(annotation)) + ". "
 
 
 def _algorithm_rows() -> Iterator[tuple[str, str, str]]:
@@ -115,6 +122,9 @@ def _yaml(value: object) -> str:
 
 def _table(rows: Iterator[tuple[str, str, str]]) -> str:
     lines = ["| field | default | meaning |", "|---|---|---|"]
+    rows = list(rows)
+    if not rows:
+        return "It has no fields of its own."
     for name, default, meaning in rows:
         text = " ".join(meaning.split()).replace("|", "\\|").replace("``", "`")
         lines.append(f"| `{name}` | {default} | {text} |")

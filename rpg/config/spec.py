@@ -9,9 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from rpg.catalogue import Algorithm, algorithm
+from rpg.config.backends import Backend, LocalBackend
+from rpg.config.section import Fraction, Positive, Section, default_type
 
 RECIPE_TEMPLATE = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
@@ -19,21 +21,6 @@ RECIPE_TEMPLATE = (
     'Remember to put your answer on its own line after "Answer:".'
 )
 """How the paper's recipe asks a mathematical problem (App. H)."""
-
-Positive = Annotated[int, Field(ge=1)]
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-
-
-class Section(BaseModel):
-    """Base of every section: frozen, and a misspelt field is an error rather than a silent default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
-
-
-def _type(default: str) -> BeforeValidator:
-    """A section of a union that names no `type` is of the default one: `optimizer: {learning_rate: 1e-3}`."""
-    return BeforeValidator(lambda v: {"type": default, **v} if isinstance(v, dict) and "type" not in v else v)
-
 
 # ---------------------------------------------------------------------------------------------------- task
 
@@ -47,7 +34,7 @@ class ChainTask(Section):
     type: Literal["chain"] = "chain"
     tiers: dict[
         Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], Annotated[int, Field(ge=1, le=12)]
-    ] = {
+    ] = {  # noqa: RUF012 (pydantic copies it)
         "easy": 2,
         "medium": 4,
         "hard": 7,
@@ -86,7 +73,7 @@ class MathVerifier(Section):
     """Numbers that differ by no more than this part of the gold number are right (for answers of physics)."""
 
 
-Verifier = Annotated[MarkerVerifier | MathVerifier, Field(discriminator="type"), _type("marker")]
+Verifier = Annotated[MarkerVerifier | MathVerifier, Field(discriminator="type"), default_type("marker")]
 
 
 class FileTask(Section):
@@ -143,7 +130,7 @@ class MathTask(Section):
         return tuple(Path(b).stem if b.endswith((".yaml", ".yml")) else b for b in self.benchmarks)
 
 
-Task = Annotated[ChainTask | FileTask | MathTask, Field(discriminator="type"), _type("chain")]
+Task = Annotated[ChainTask | FileTask | MathTask, Field(discriminator="type"), default_type("chain")]
 
 
 # --------------------------------------------------------------------------------------------------- model
@@ -205,7 +192,7 @@ class PretrainedModel(Section):
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 
-Model = Annotated[TinyModel | PretrainedModel, Field(discriminator="type"), _type("tiny")]
+Model = Annotated[TinyModel | PretrainedModel, Field(discriminator="type"), default_type("tiny")]
 
 
 # ------------------------------------------------------------------------------------------------ training
@@ -233,7 +220,7 @@ class ScheduleFreeAdamW(Section):
     """In optimizer steps."""
 
 
-Optimizer = Annotated[AdamW | ScheduleFreeAdamW, Field(discriminator="type"), _type("adamw")]
+Optimizer = Annotated[AdamW | ScheduleFreeAdamW, Field(discriminator="type"), default_type("adamw")]
 
 
 class Training(Section):
@@ -302,7 +289,9 @@ class VllmEngineSpec(Section):
 
 
 EngineSpec = Annotated[
-    LocalEngineSpec | HuggingFaceEngineSpec | VllmEngineSpec, Field(discriminator="type"), _type("local")
+    LocalEngineSpec | HuggingFaceEngineSpec | VllmEngineSpec,
+    Field(discriminator="type"),
+    default_type("local"),
 ]
 
 
@@ -318,21 +307,6 @@ class Evaluation(Section):
     """Names to keep; all of the task's when null."""
     engine: EngineSpec = LocalEngineSpec()
     """What produces the responses."""
-
-
-# ------------------------------------------------------------------------------------------------- backend
-
-
-class LocalBackend(Section):
-    """The embedded trainer: one process on the CPU or one GPU."""
-
-    type: Literal["local"] = "local"
-    device: Literal["cpu", "cuda"] = "cpu"
-    threads: Positive = 1
-    """Threads per process. On a CPU, several one-thread runs side by side beat one run with several threads."""
-
-
-Backend = Annotated[LocalBackend, _type("local")]
 
 
 # ----------------------------------------------------------------------------------------------------- run

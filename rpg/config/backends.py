@@ -1,0 +1,106 @@
+"""Where a run trains: the embedded trainer, or verl on Ray."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rpg.config.section import Positive, Section, default_type
+
+
+class LocalBackend(Section):
+    """The embedded trainer: one process on the CPU or one GPU."""
+
+    type: Literal["local"] = "local"
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: Positive = 1
+    """Threads per process. On a CPU, several one-thread runs side by side beat one run with several threads."""
+
+
+class HuggingFaceRollout(Section):
+    """Our own rollout server on transformers: for machines without a GPU."""
+
+    type: Literal["huggingface"] = "huggingface"
+
+
+class VllmRollout(Section):
+    """vLLM, which verl keeps in step with the weights."""
+
+    type: Literal["vllm"]
+    tensor_parallel: Positive = 1
+    """GPUs that share one copy of the rollout model."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.85
+    """Of each GPU's memory, what vLLM may take while it generates."""
+    enforce_eager: bool = False
+    """Do not capture CUDA graphs: starts sooner, decodes slower."""
+    max_batched_tokens: Positive = 8192
+    """Tokens vLLM works on in one step, prompts and responses together."""
+
+
+RolloutServer = Annotated[
+    HuggingFaceRollout | VllmRollout, Field(discriminator="type"), default_type("huggingface")
+]
+
+
+class LocalRay(Section):
+    """A Ray of its own on this machine, that ends with the run."""
+
+    type: Literal["local"] = "local"
+
+
+class RayJob(Section):
+    """A job on a running Ray cluster; a rerun finds the job that is still going and follows it."""
+
+    type: Literal["job"]
+    address: Annotated[str, Field(min_length=1)] = "http://127.0.0.1:8265"
+    """The cluster's dashboard, where jobs are handed in."""
+
+
+class RayAddress(Section):
+    """The driver runs here, the workers on a running Ray cluster."""
+
+    type: Literal["address"]
+    address: Annotated[str, Field(min_length=1)]
+    """`host:port` of the cluster's head, or `auto` for the one this machine belongs to."""
+
+
+RayPlace = Annotated[LocalRay | RayJob | RayAddress, Field(discriminator="type"), default_type("local")]
+
+
+class VerlBackend(Section):
+    """verl's trainer on Ray with FSDP: one CPU for a test, one GPU, or many nodes."""
+
+    type: Literal["verl"]
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: Positive = 1
+    """Threads of each worker on a CPU."""
+    nodes: Positive = 1
+    gpus_per_node: Positive = 1
+    """Workers per node: on a CPU, processes."""
+    strategy: Literal["fsdp", "fsdp2"] = "fsdp2"
+    """How verl shards the model; on a CPU only fsdp2 works."""
+    sequence_parallel: Positive = 1
+    """Ulysses: GPUs that share one sequence."""
+    offload: bool = False
+    """Keep parameters and optimizer state in host memory between uses: slower, for models that do not fit."""
+    gradient_checkpointing: bool = True
+    max_tokens_per_gpu: Positive = 16384
+    """Dynamic batching: tokens of one forward and backward pass on each GPU; memory only, never the gradient."""
+    rollout: RolloutServer = HuggingFaceRollout()
+    """What generates the responses."""
+    ray: RayPlace = LocalRay()
+    """Where the workers run."""
+    hang_minutes: Annotated[float, Field(gt=0)] = 60.0
+    """Without a sign of progress for this long the run is ended and counts as failed."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> VerlBackend:
+        if self.device == "cpu" and self.strategy != "fsdp2":
+            raise ValueError(f"strategy {self.strategy!r} needs a GPU; on a CPU use fsdp2")
+        if self.device == "cuda" and isinstance(self.rollout, HuggingFaceRollout):
+            raise ValueError("rollout.type huggingface is for device cpu; on a GPU use {type: vllm}")
+        return self
+
+
+Backend = Annotated[LocalBackend | VerlBackend, Field(discriminator="type"), default_type("local")]
