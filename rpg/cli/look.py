@@ -37,14 +37,13 @@ def show(
     """The resolved form of a file, the runs it expands to, and what they will cost."""
     import yaml
 
-    from rpg.config.load import parse_assignments, read_mapping
-    from rpg.config.sweep import load_sweep, single_run
+    from rpg.config.load import parse_assignments
+    from rpg.config.sweep import load_file
     from rpg.cost import cost, seconds_per_step
     from rpg.data import data_digest
     from rpg.store import Layout
 
-    load = load_sweep if "name" in read_mapping(file) else single_run
-    sweep = load(file, parse_assignments(set_), data_digest)
+    sweep = load_file(file, parse_assignments(set_), data_digest)
     if as_json:
         runs = [{"run": r.folder, "run_id": r.run_id, "variant": r.variant, "spec": r.spec.model_dump(mode="json")}
                 for r in sweep.runs]  # fmt: skip

@@ -118,6 +118,12 @@ def load_sweep(path: Path, overrides: dict[str, Any], data_digest: Callable[[Run
     return Sweep(spec, tuple(runs), baseline, path.read_text(encoding="utf-8"), path)
 
 
+def load_file(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str]) -> Sweep:
+    """A sweep file, or a run file as a sweep of one."""
+    load = load_sweep if "name" in read_mapping(path) else single_run
+    return load(path, overrides, data_digest)
+
+
 def single_run(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str]) -> Sweep:
     """A run file as a sweep of one, named after the file."""
     data = load_raw_run(path)
