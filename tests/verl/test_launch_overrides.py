@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rpg.backends.verl.overrides import MAIN, Paths, hydra_value, plan
+from rpg.backends.verl.hydra import hydra_value
+from rpg.backends.verl.overrides import MAIN, Paths, plan
 from rpg.config.load import load_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,26 +82,26 @@ def test_verl_knows_every_key_that_is_not_said_to_be_added(name):
 
 
 def test_what_a_run_says_reaches_verl():
-    launch = of(**VARIANTS["cluster"], seed=7, **{"training.checkpoint_every": 20, "evaluation.every": 50})
+    launch = of(**VARIANTS["cluster"], seed=7, **{"training.checkpoint_every": 20, "evaluation.every": 15})
     o = launch.overrides
     assert o["actor_rollout_ref.model.path"] == "/models/tiny" and o["data.seed"] == 7
     assert (o["trainer.nnodes"], o["trainer.n_gpus_per_node"]) == (2, 8)
     assert o["actor_rollout_ref.rollout.tensor_model_parallel_size"] == 2
     assert o["actor_rollout_ref.actor.ulysses_sequence_parallel_size"] == 4
-    assert o["trainer.save_freq"] == 10, "checkpoints every 20 steps, and every 50 for the evaluations"
+    assert o["trainer.save_freq"] == 20 and o["rpg.save_steps"] == [15, 30, 40], "none is owed at step 0"
     assert o["trainer.total_training_steps"] == 40
-    assert o["actor_rollout_ref.actor.use_kl_loss"] is True, "a reference other than old needs its worker"
     assert json.loads(o["rpg.algorithm"])["reference"] == {"type": "every_k", "k": 100}
-    assert of(algorithm="rpg-ufkl").overrides["actor_rollout_ref.actor.use_kl_loss"] is False
+    assert o["actor_rollout_ref.actor.optim.optimizer"] == "AdamWScheduleFree"
+    assert json.loads(o["rpg.verifier"])["marker"] == "#"
 
 
 def test_a_resumed_run_neither_validates_nor_counts_its_step_again():
-    spec = load_run(CHAIN, {"backend.type": "verl"})
+    spec = load_run(CHAIN, {"backend.type": "verl", "backend.validation_samples": 2})
     paths = Paths(**{**vars(PATHS), "resume": Path("/runs/r/checkpoints/step-000004/training/global_step_4")})
     o = plan(spec, paths).overrides
     assert o["trainer.resume_mode"] == "resume_path" and o["trainer.val_before_train"] is False
     assert o["trainer.resume_from_path"].endswith("global_step_4")
-    assert of().overrides["trainer.val_before_train"] is True
+    assert of(**{"backend.validation_samples": 2}).overrides["trainer.val_before_train"] is True
 
 
 def test_the_shell_command_is_the_same_launch():

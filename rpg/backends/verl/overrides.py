@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rpg.backends.verl.hydra import hydra_value
 from rpg.config.backends import LocalRay, RayAddress, VerlBackend, VllmRollout
 from rpg.config.spec import PretrainedModel, RunSpec, ScheduleFreeAdamW
+from rpg.rewards import verifier_of
 
 MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"
 ACTOR, REF, ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout"))
-MODEL = "actor_rollout_ref.model"
 LOGICAL_CPUS = 16
 """What a Ray of our own believes it has: verl's processes mostly wait, so there may be more of them than cores."""
 ENDLESS_EPOCHS = 1_000_000
@@ -80,12 +81,11 @@ def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str =
         raise ValueError(f"backend.type: {backend.type!r}; accepted here: 'verl'")
     parts: list[Mapping[str, Any]] = [
         _data(spec, paths),
-        _model(spec, backend, paths),
+        _model(backend, paths),
         _actor(spec, backend),
         _reference(spec, backend),
         _rollout(spec, backend),
-        _algorithm(spec),
-        _ours(spec),
+        _ours(spec, backend),
         _trainer(spec, backend, paths, project, experiment),
         _ray(backend),
     ]
@@ -105,22 +105,17 @@ def _data(spec: RunSpec, paths: Paths) -> dict[str, Any]:
         "data.train_batch_size": spec.training.prompts_per_step,
         "data.max_prompt_length": spec.rollout.max_prompt_tokens,
         "data.max_response_length": spec.rollout.max_response_tokens,
-        "data.truncation": "error",
-        "data.shuffle": True,
+        "data.filter_overlong_prompts": False,
         "data.seed": spec.seed,
         "data.dataloader_num_workers": 0,
     }
 
 
-def _model(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
-    keys: dict[str, Any] = {
-        f"{MODEL}.path": paths.model,
-        f"{MODEL}.enable_gradient_checkpointing": backend.gradient_checkpointing,
-        f"{MODEL}.use_remove_padding": backend.device == "cuda",
+def _model(backend: VerlBackend, paths: Paths) -> dict[str, Any]:
+    return {
+        "actor_rollout_ref.model.path": paths.model,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": backend.gradient_checkpointing,
     }
-    if backend.device == "cpu":
-        keys[f"+{MODEL}.override_config.attn_implementation"] = "sdpa"
-    return keys
 
 
 def _actor(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
@@ -129,100 +124,98 @@ def _actor(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
         f"{ACTOR}.strategy": backend.strategy,
         f"{ACTOR}.ppo_mini_batch_size": training.mini_batch_prompts,
         f"{ACTOR}.ppo_epochs": training.epochs,
-        f"{ACTOR}.loss_agg_mode": spec.algorithm.loss_agg_mode,
-        f"{ACTOR}.use_kl_loss": spec.algorithm.needs_reference,
-        f"{ACTOR}.entropy_coeff": 0,
-        f"{ACTOR}.calculate_entropy": True,
-        f"{ACTOR}.grad_clip": _no_limit(training.max_grad_norm),
+        f"{ACTOR}.use_dynamic_bsz": True,
+        f"{ACTOR}.ppo_max_token_len_per_gpu": backend.max_tokens_per_gpu,
+        f"{ACTOR}.ulysses_sequence_parallel_size": backend.sequence_parallel,
         f"{ACTOR}.data_loader_seed": spec.seed,
         f"{ACTOR}.optim.lr": optimizer.learning_rate,
         f"{ACTOR}.optim.betas": list(optimizer.betas),
         f"{ACTOR}.optim.weight_decay": optimizer.weight_decay,
-        f"{ACTOR}.optim.clip_grad": _no_limit(training.max_grad_norm),
+        f"{ACTOR}.optim.clip_grad": math.inf if training.max_grad_norm is None else training.max_grad_norm,
         f"{ACTOR}.optim.lr_warmup_steps": optimizer.warmup_steps,
-        f"{ACTOR}.ulysses_sequence_parallel_size": backend.sequence_parallel,
+        **_engine(spec, backend, ACTOR),
         f"{ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
         f"{ACTOR}.checkpoint.load_contents": ["model", "optimizer", "extra"],
-        **_batching(spec, backend, ACTOR, "ppo"),
-        **_engine(spec, backend, ACTOR),
     }
     if isinstance(optimizer, ScheduleFreeAdamW):
-        keys[f"{ACTOR}.optim.lr_warmup_steps"] = 0  # it warms up by itself
+        keys |= {
+            f"{ACTOR}.optim.optimizer_impl": "schedulefree",
+            f"{ACTOR}.optim.optimizer": "AdamWScheduleFree",
+            f"{ACTOR}.optim.override_optimizer_config": {"warmup_steps": optimizer.warmup_steps},
+            f"{ACTOR}.optim.lr_warmup_steps": 0,
+        }
     return keys
 
 
 def _reference(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
-    return {**_batching(spec, backend, REF, "log_prob"), **_engine(spec, backend, REF)}
+    return {**_log_prob(backend, REF), **_engine(spec, backend, REF)}
 
 
 def _engine(spec: RunSpec, backend: VerlBackend, role: str) -> dict[str, Any]:
-    """FSDP of one role."""
+    """FSDP of one role; weights and optimizer state are float32 in any case."""
     keys: dict[str, Any] = {
         f"{role}.fsdp_config.param_offload": backend.offload,
         f"{role}.fsdp_config.optimizer_offload": backend.offload,
         f"{role}.fsdp_config.seed": spec.seed,
     }
     if not bfloat16(spec):
-        keys[f"+{role}.fsdp_config.mixed_precision.param_dtype"] = "fp32"
-    if backend.device == "cpu":
-        keys |= {f"{role}.use_torch_compile": False, f"{role}.fsdp_config.use_torch_compile": False}
+        precision = dict.fromkeys(("param_dtype", "reduce_dtype", "buffer_dtype"), "fp32")
+        keys[f"+{role}.fsdp_config.mixed_precision"] = precision
     return keys
 
 
-def _batching(spec: RunSpec, backend: VerlBackend, role: str, prefix: str) -> dict[str, Any]:
-    """Rows of a pass where sequences are padded (CPU), tokens of a pass where they are packed (CUDA)."""
-    if backend.device == "cpu":
-        return {f"{role}.{prefix}_micro_batch_size_per_gpu": spec.training.micro_batch_rows}
-    dynamic = "use_dynamic_bsz" if role == ACTOR else "log_prob_use_dynamic_bsz"
+def _log_prob(backend: VerlBackend, role: str) -> dict[str, Any]:
     return {
-        f"{role}.{dynamic}": True,
-        f"{role}.{prefix}_max_token_len_per_gpu": backend.max_tokens_per_gpu,
+        f"{role}.log_prob_use_dynamic_bsz": True,
+        f"{role}.log_prob_max_token_len_per_gpu": backend.max_tokens_per_gpu,
     }
 
 
 def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
     rollout, server = spec.rollout, backend.rollout
+    vllm = isinstance(server, VllmRollout)
     keys: dict[str, Any] = {
-        f"{ROLLOUT}.name": "vllm" if isinstance(server, VllmRollout) else "rpg_huggingface",
+        f"{ROLLOUT}.name": "vllm" if vllm else "rpg_huggingface",
         f"{ROLLOUT}.n": rollout.group_size,
         f"{ROLLOUT}.temperature": rollout.temperature,
         f"{ROLLOUT}.top_k": -1,
         f"{ROLLOUT}.top_p": 1.0,
         f"{ROLLOUT}.seed": spec.seed,
         f"{ROLLOUT}.dtype": "bfloat16" if bfloat16(spec) else "float32",
+        f"{ROLLOUT}.tensor_model_parallel_size": server.tensor_parallel if vllm else 1,
         f"{ROLLOUT}.max_model_len": rollout.max_prompt_tokens + rollout.max_response_tokens,
-        f"{ROLLOUT}.tensor_model_parallel_size": 1,
-        f"{ROLLOUT}.val_kwargs.n": max(backend.validation_samples, 1),
-        f"{ROLLOUT}.val_kwargs.do_sample": spec.evaluation.temperature > 0,
-        f"{ROLLOUT}.val_kwargs.temperature": spec.evaluation.temperature,
-        f"{ROLLOUT}.val_kwargs.top_k": -1,
-        f"{ROLLOUT}.val_kwargs.top_p": 1.0,
-        **_batching(spec, backend, ROLLOUT, "log_prob"),
     }
-    if isinstance(server, VllmRollout):
+    if vllm:
         keys |= {
-            f"{ROLLOUT}.tensor_model_parallel_size": server.tensor_parallel,
             f"{ROLLOUT}.gpu_memory_utilization": server.gpu_memory_utilization,
             f"{ROLLOUT}.enforce_eager": server.enforce_eager,
             f"{ROLLOUT}.max_num_batched_tokens": server.max_batched_tokens,
         }
     if backend.device == "cpu":
         keys |= {f"{ROLLOUT}.free_cache_engine": False, f"{ROLLOUT}.agent.num_workers": 1}
-    return keys
-
-
-def _algorithm(spec: RunSpec) -> dict[str, Any]:
     return {
-        "algorithm.adv_estimator": "rpg",
-        "algorithm.use_kl_in_reward": False,
-        "algorithm.filter_groups.enable": spec.algorithm.dynamic_sampling,
+        **keys,
+        **_log_prob(backend, ROLLOUT),
+        f"{ROLLOUT}.val_kwargs.n": max(backend.validation_samples, 1),
+        f"{ROLLOUT}.val_kwargs.do_sample": spec.evaluation.temperature > 0,
+        f"{ROLLOUT}.val_kwargs.temperature": spec.evaluation.temperature,
+        f"{ROLLOUT}.val_kwargs.top_k": -1,
+        f"{ROLLOUT}.val_kwargs.top_p": 1.0,
     }
 
 
-def _ours(spec: RunSpec) -> dict[str, Any]:
-    """What the inside of this back end reads; verl's own sections know nothing of it."""
-    algorithm = {"name": spec.algorithm.name, **spec.algorithm.settings()}
-    return {"+rpg.algorithm": json.dumps(algorithm), "+rpg.seed": spec.seed}
+def _ours(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
+    """What the inside of this back end reads: verl's own sections have no place for it."""
+    keys = {
+        "rpg.algorithm": json.dumps({"name": spec.algorithm.name, **spec.algorithm.settings()}),
+        "rpg.verifier": json.dumps(verifier_of(spec.task).model_dump(mode="json")),
+        "rpg.seed": spec.seed,
+        "rpg.max_refills": spec.rollout.max_refills,
+        "rpg.save_steps": [step for step in spec.eval_steps() if step],
+    }
+    if backend.device == "cpu":
+        keys["rpg.threads"] = backend.threads
+    return {f"+{key}": value for key, value in keys.items()}
 
 
 def _trainer(
@@ -239,12 +232,11 @@ def _trainer(
         "trainer.default_local_dir": str(paths.state),
         "trainer.total_training_steps": spec.training.steps,
         "trainer.total_epochs": ENDLESS_EPOCHS,
-        "trainer.save_freq": math.gcd(spec.training.checkpoint_every, spec.evaluation.every),
+        "trainer.save_freq": spec.training.checkpoint_every,
         "trainer.test_freq": spec.evaluation.every if validates else -1,
         # After a resume it would write a second line for the step it goes on from.
         "trainer.val_before_train": validates and paths.resume is None,
         "trainer.resume_mode": "disable" if paths.resume is None else "resume_path",
-        "trainer.v1.trainer_mode": "rpg",
     }
     if paths.resume is not None:
         keys["trainer.resume_from_path"] = str(paths.resume)
@@ -261,6 +253,8 @@ def _ray(backend: VerlBackend) -> dict[str, Any]:
         keys |= {
             "ray_kwargs.ray_init.num_cpus": LOGICAL_CPUS,
             "+ray_kwargs.ray_init.num_gpus": backend.gpus_per_node,  # verl counts its workers in GPUs
+            "reward.num_workers": 1,
+            "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         }
     return keys
 
@@ -283,46 +277,3 @@ def _environment(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str,
 def bfloat16(spec: RunSpec) -> bool:
     """Whether the forward passes of a run are in bfloat16; a tiny model always is float32."""
     return isinstance(spec.model, PretrainedModel) and spec.model.dtype == "bfloat16"
-
-
-def _no_limit(norm: float | None) -> float:
-    return 1e9 if norm is None else norm  # verl has no word for "never clip"
-
-
-def hydra_value(value: Any) -> str:
-    """A value in the grammar of Hydra's command line; text is always quoted, and never interpolated."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(hydra_value, value)) + "]"
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{hydra_value(item)}" for key, item in value.items()) + "}"
-    return _quoted(str(value))
-
-
-def _quoted(text: str) -> str:
-    if text and all(c.isascii() and (c.isalnum() or c in "_-/.") for c in text) and text[0] not in "-.":
-        reserved = text.lower() in ("null", "true", "false", "nan", "inf")
-        if not reserved and not _number(text):
-            return text
-    # Hydra reads \' as ', and a run of backslashes before a quote in pairs; so does OmegaConf before ${.
-    out, slashes = [], 0
-    for place, c in enumerate(text):
-        if c == "'" or text.startswith("${", place):
-            out.append("\\" * slashes + "\\" + c)
-        else:
-            out.append(c)
-        slashes = slashes + 1 if c == "\\" else 0
-    return "'" + "".join(out) + "\\" * slashes + "'"
-
-
-def _number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
