@@ -34,7 +34,7 @@ class ActorLoss:
 
     def __call__(self, model_output, data: TensorDict, dp_group=None) -> tuple[Tensor, dict[str, tuple]]:
         log_prob = no_padding_2_padding(model_output["log_probs"], data)  # (B, T)
-        optional = [name for name in _OPTIONAL if name in data.keys()]  # noqa: SIM118 (not a mapping)
+        optional = [name for name in _OPTIONAL if name in data.keys()]
         fields = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
         tokens, sequences = tu.get(data, "mini_batch_tokens"), tu.get(data, "mini_batch_sequences")
         out = rpg.policy_loss(
