@@ -17,12 +17,6 @@ class SettingsError(UserError):
     """A verl job that cannot be run; `str(error)` is one line that names the override and what it takes."""
 
 
-def quoted(value: Any) -> str:
-    """A value as JSON in a Hydra quoted string: what stands behind `+rpg.algorithm=`."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 class Ours(Section):
     """The overrides below `+rpg`."""
 
