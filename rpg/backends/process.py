@@ -94,13 +94,14 @@ def run_training(
 
 def _failed(folder: RunFolder, error: Exception) -> int:
     """FAILED.json gets one line, the log the traceback."""
-    if sys.exc_info()[0] is not None:
-        traceback.print_exc()
     message = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     if not isinstance(error, UserError):
         message = f"{type(error).__name__}: {message}".rstrip(": ")
     message = message or "unknown error"
-    print(f"FAILED: {message}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # the log's disk may be what is full
+        if sys.exc_info()[0] is not None:
+            traceback.print_exc()
+        print(f"FAILED: {message}", file=sys.stderr, flush=True)
     log, tail = (error.log, error.tail) if isinstance(error, TrainingFailed) else (None, None)
     try:
         steps = folder.read_metrics().rows
@@ -108,7 +109,8 @@ def _failed(folder: RunFolder, error: Exception) -> int:
             message, step=steps[-1]["step"] if steps else None, log=str(log) if log else None, tail=tail
         )
     except Exception as unwritten:  # a full disk may not even take this
-        print(f"FAILED.json cannot be written: {unwritten}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):
+            print(f"FAILED.json cannot be written: {unwritten}", file=sys.stderr, flush=True)
     return 1
 
 
