@@ -1,1 +1,4 @@
-"""The production back end: verl's trainer on Ray, with our losses. docs/verl.md says how it is built and launched."""
+"""The verl back end: our losses, advantages, rewards and reference policies inside verl's own trainer (docs/verl.md).
+
+Importing this package imports neither verl nor torch; verl loads `rpg.backends.verl.plugin` where it is told to.
+"""
