@@ -45,13 +45,16 @@ def show(
     from rpg.store import Layout
     from rpg.tasks import DataError
 
-    absent = {}
+    absent: dict[str, str] = {}
 
     def digest(spec) -> str:
+        task = spec.task.model_dump_json()
+        if task in absent:  # asking a hub that is out of reach takes its time: once is enough
+            return ""
         try:
             return data_digest(spec)
         except DataError as error:  # what a file means can be looked at before its data is here
-            absent[str(error)] = None
+            absent[task] = str(error)
             return ""
 
     sweep = load_file(file, parse_assignments(set_), digest)
@@ -72,7 +75,7 @@ def show(
         table.add_row(r.variant, str(r.spec.seed), f"{c.rollouts:,}", f"{c.optimizer_steps:,}", r.folder)
     console.print(table, markup=False)
     print_cost(sweep, Layout.at(home))
-    for reason in absent:
+    for reason in dict.fromkeys(absent.values()):
         error_console.print(
             f"the data is not here, so folder names are not final: {reason}",
             style="yellow", markup=False, highlight=False, soft_wrap=True,
