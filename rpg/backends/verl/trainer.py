@@ -37,7 +37,7 @@ from rpg.backends.verl.order import arrange, mini_batch_order
 from rpg.backends.verl.settings import Settings
 from rpg.backends.verl.state import State, newest
 from rpg.backends.verl.update import Plan, Updated
-from rpg.backends.verl.worker import Worker
+from rpg.backends.verl.worker import PolicyWorker
 
 
 @register_trainer("rpg")
@@ -79,7 +79,7 @@ class Trainer(PPOTrainerSync):
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         for role in self.role_worker_mapping:
-            self.role_worker_mapping[role] = ray.remote(Worker)
+            self.role_worker_mapping[role] = ray.remote(PolicyWorker)
 
     # --- one step
 
@@ -131,7 +131,6 @@ class Trainer(PPOTrainerSync):
         lengths = [tag["seq_len"] for tag in batch.tags]
         order, sizes = arrange(self.settings, self.global_steps, len(groups), lengths, workers)
         batch.reorder(order)
-        batch.extra_info["temperature"] = self.settings.temperature
         return batch, sizes
 
     def _data_parallel_size(self) -> int:
@@ -142,10 +141,9 @@ class Trainer(PPOTrainerSync):
 
     def _advantages(self, batch: KVBatchMeta, metrics: dict) -> float:
         """Writes the advantages of a batch; returns the mean entropy of its tokens, nats."""
-        names = ["uid", "response_mask", "rm_scores", "rollout_log_probs", "old_log_probs", "entropy"]
+        names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs", "entropy"]
         names += ["ref_log_prob"] if self.kept else []
         nested = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-        uids = list(nested.pop("uid"))
         mask = nested["response_mask"]
         data = DataProto(batch=nested.to_padded_tensor())
         correction = self.config.algorithm.get("rollout_correction")
@@ -153,13 +151,14 @@ class Trainer(PPOTrainerSync):
             data, more = compute_rollout_correction_and_add_to_batch(data, correction)
             metrics.update(more)
         fields = data.batch
-        groups = {uid: number for number, uid in enumerate(dict.fromkeys(uids))}
+        prompts = [rollout.prompt_of(key) for key in batch.keys]
+        groups = {name: number for number, name in enumerate(dict.fromkeys(prompts))}
         real = fields["response_mask"].any(-1)
         result = torch.zeros_like(fields["rm_scores"])
         result[real] = rpg.advantages(
             self.settings.algorithm,
             rewards=fields["rm_scores"].sum(-1)[real],
-            group=torch.tensor([groups[uid] for uid in uids])[real],
+            group=torch.tensor([groups[name] for name in prompts])[real],
             response_mask=fields["response_mask"][real],
             old_log_prob=fields["old_log_probs"][real],
             ref_log_prob=fields["ref_log_prob"][real] if self.kept else None,
@@ -181,6 +180,7 @@ class Trainer(PPOTrainerSync):
             for epoch in range(self.settings.epochs)
         ]
         renew = self.reference.needed and not self.kept
+        batch.extra_info["temperature"] = self.settings.temperature
         Plan(sizes, orders, self.optimizer_step, renew).into(batch.extra_info)
         output = self.actor_rollout_wg.update_actor(batch)
         updated = Updated(**output["metrics"])
