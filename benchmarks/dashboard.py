@@ -30,10 +30,20 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 ).split()
-IDLE = (
-    "() => !document.querySelector('[data-testid=stStatusWidget]') && "
-    "!document.querySelector('[data-stale=true]') && document.querySelector({ready})"
-)
+# Counts the script runs that have ended since the page was loaded: the element says whether one is going on.
+COUNT = """() => {
+  const app = document.querySelector('[data-testid=stApp]');
+  window.ended = 0;
+  let before = app.dataset.testScriptState;
+  new MutationObserver(() => {
+    const now = app.dataset.testScriptState;
+    if (before === 'running' && now === 'notRunning') window.ended += 1;
+    before = now;
+  }).observe(app, {attributes: true});
+}"""
+# A run has ended, nothing is stale, what the page is for is there and every chart is drawn.
+IDLE = """ended => window.ended > ended && !document.querySelector('[data-stale=true]') && document.querySelector({ready})
+  && [...document.querySelectorAll('[data-testid=stVegaLiteChart]')].every(chart => chart.querySelector('.marks'))"""
 READY = {
     "Overview": "[data-testid=stDataFrame] canvas",
     "Compare": "[data-testid=stVegaLiteChart] .marks",
@@ -96,36 +106,38 @@ def answers(address: str) -> bool:
 def measure(page: Page, address: str, sweeps: list[str]) -> None:
     begin = time.perf_counter()
     page.goto(address)
-    settle(page, "Overview")
+    page.wait_for_selector(READY["Overview"])
     print(f"first page of a fresh server: {time.perf_counter() - begin:.1f} s")
+    page.evaluate(COUNT)
     opening: dict[str, list[float]] = {name: [] for name in READY}
     choosing: dict[str, list[float]] = {name: [] for name in READY if name != "Compare"}
     others = itertools.cycle(sweeps[1:] + sweeps[:1])
     for name in [*READY] * 3:
-        begin = time.perf_counter()
+        page.wait_for_timeout(1000)  # nothing of the previous step is going on any more
+        ended, begin = page.evaluate("window.ended"), time.perf_counter()
         page.get_by_role("link", name=name, exact=True).click()
         page.wait_for_function(f"location.pathname.endsWith('{'/' if name == 'Overview' else name.lower()}')")
-        settle(page, name)
+        settle(page, name, ended)
         opening[name].append(time.perf_counter() - begin)
         if name in choosing:
             sweep = next(others)
             box = page.locator("[data-testid=stSelectbox]", has=page.get_by_text("Sweep", exact=True))
             box.locator("input").click()
-            begin = time.perf_counter()
+            ended, begin = page.evaluate("window.ended"), time.perf_counter()
             page.get_by_role("option", name=sweep, exact=True).click()
             page.wait_for_function(
                 "([box, sweep]) => box.innerText.includes(sweep) || box.querySelector('input').value === sweep",
                 arg=[box.element_handle(), sweep],
             )
-            settle(page, name)
+            settle(page, name, ended)
             choosing[name].append(time.perf_counter() - begin)
     for name, seconds in opening.items():
         chosen = f", another sweep {statistics.median(choosing[name]):.2f} s" if name in choosing else ""
         print(f"{name}: open {statistics.median(seconds):.2f} s{chosen}")
 
 
-def settle(page: Page, name: str) -> None:
-    page.wait_for_function(IDLE.format(ready=repr(READY[name])))
+def settle(page: Page, name: str, ended: int) -> None:
+    page.wait_for_function(IDLE.replace("{ready}", repr(READY[name])), arg=ended)
 
 
 if __name__ == "__main__":

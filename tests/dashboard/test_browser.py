@@ -101,12 +101,11 @@ def leaves(url):
 
 def settled(tab):
     """Wait until Streamlit has nothing left to do, and check that it shows no exception."""
-    tab.wait_for_selector("[data-testid=stAppViewContainer]")
+    tab.wait_for_timeout(300)  # a click needs a moment to reach the server
     tab.wait_for_function(
-        "() => !document.querySelector('[data-testid=stStatusWidget]') && "
+        "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning' && "
         "!document.querySelector('[data-stale=true]') && document.querySelector('[data-testid=stVerticalBlock]')"
     )
-    tab.wait_for_timeout(300)
     assert tab.locator("[data-testid=stException]").count() == 0, tab.inner_text("body")
     return tab.inner_text("[data-testid=stMain]")
 
