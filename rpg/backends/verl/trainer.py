@@ -201,10 +201,14 @@ class Trainer(PPOTrainerSync):
         }
         metrics |= {f"rpg/{name}": value for name, value in self.ours.items()}
 
-    def _val_metrics_update(self, data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs) -> dict:
+    def _val_metrics_update(
+        self, data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs
+    ) -> dict:
         """verl's validation, where the job asks for it."""
         right = reward_extra_infos_dict["acc"]
-        theirs = super()._val_metrics_update(data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs)
+        theirs = super()._val_metrics_update(
+            data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs
+        )
         return theirs | {"rpg/validation_accuracy": sum(right) / len(right)}
 
     # --- checkpoints
