@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rpg.config.spec import ChainTask, MathTask, RunSpec
-from rpg.store.files import atomic_write_json, fsync_folder, readable
+from rpg.store.files import atomic_write_json, fsync_folder, fsync_tree, readable
 from rpg.tasks import DataError, Problem, load_problems, task_files
 from rpg.tasks.chain import GENERATOR_VERSION
 
@@ -124,15 +124,6 @@ def once(folder: Path) -> Iterator[Path | None]:
         fsync_folder(folder.parent)
     finally:
         os.close(lock)
-
-
-def fsync_tree(folder: Path) -> None:
-    """Flush every file and folder below `folder` to disk."""
-    for root, _, files in os.walk(folder):
-        for name in files:
-            with open(os.path.join(root, name), "rb") as handle:
-                os.fsync(handle.fileno())
-        fsync_folder(Path(root))
 
 
 def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:
