@@ -265,7 +265,7 @@ def _trainer(
 def _ray(backend: VerlBackend, environment: dict[str, str]) -> dict[str, Any]:
     """`ray.init` of the driver; a Ray of our own listens on the loopback interface only."""
     if isinstance(backend.ray, RayAddress):
-        keys = {"address": backend.ray.address, "runtime_env": {"env_vars": environment}}
+        keys = {"address": backend.ray.address, "runtime_env.env_vars": environment}
         return {f"+ray_kwargs.ray_init.{key}": value for key, value in keys.items()}
     if not isinstance(backend.ray, LocalRay):
         return {"+ray_kwargs.ray_init.address": "auto"}  # the cluster the job runs on
