@@ -16,6 +16,7 @@ def main() -> NoReturn:
     # Commands register themselves on import, in the order of the help page.
     import_module("rpg.cli.run")
     import_module("rpg.cli.look")
+    import_module("rpg.cli.render")
     import_module("rpg.cli.database")
 
     try:
