@@ -72,8 +72,8 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
         DataError: problems that cannot be used (the message names file, line and field).
         StoreError: the cache cannot be written.
     """
-    digest = data_digest(spec)
-    folder = Path(home) / "cache" / "data" / digest
+    there = data_files(spec, home)
+    folder = there.train.parent
     with once(folder) as build:
         if build is not None:
             splits = load_problems(spec.task)
@@ -81,6 +81,17 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
             for name, problems in files.items():
                 _write(build / f"{name}.parquet", name, problems, "train" if name == "train" else "test")
             _write_report(build, spec, splits, {name: len(problems) for name, problems in files.items()})
+    return there
+
+
+def data_files(spec: RunSpec, home: Path) -> PreparedData:
+    """Where the Parquet files of a run's task are, or will be.
+
+    Raises:
+        DataError: a file of the task cannot be read.
+    """
+    digest = data_digest(spec)
+    folder = Path(home) / "cache" / "data" / digest
     return PreparedData(
         digest, folder / "train.parquet", {name: folder / f"{name}.parquet" for name in spec.benchmarks()}
     )

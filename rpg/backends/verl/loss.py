@@ -25,7 +25,7 @@ class ActorLoss:
 
     A loss function registered with verl never sees reference log-probabilities, and verl adds its own KL behind it;
     this one replaces the whole (`TrainingWorker.set_loss_fn`). The metrics are `{"rpg": (metrics, weight)}` of each
-    micro-batch: verl cannot average by tokens, Worker.update does.
+    micro-batch: verl cannot average by tokens, PolicyWorker.update_actor does.
     """
 
     algorithm: Algorithm

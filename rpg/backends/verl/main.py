@@ -8,13 +8,17 @@ is `error: <one line>`.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 
+from rpg.errors import UserError
 from rpg.guard import die_with_parent
 
 _PLUGIN = "rpg.backends.verl.plugin"
+_OURS = ("UserError", "SettingsError", "StoreError")
+"""Errors whose text is a whole sentence for the user."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,20 +113,24 @@ def _run(config) -> None:
         ray.shutdown()
 
 
-def one_line(error: BaseException) -> str:
-    """What went wrong at the bottom of a chain of Ray's and verl's errors, in one line."""
-    while True:
-        deeper = getattr(error, "cause", None) or error.__cause__
-        if not isinstance(deeper, BaseException):
-            break
-        error = deeper
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    kind = type(error).__name__
-    from rpg.errors import UserError
+_ERROR_LINE = re.compile(
+    r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (.+)$", re.MULTILINE
+)
 
-    if isinstance(error, UserError) and text:
+
+def one_line(error: BaseException) -> str:
+    """What went wrong at the bottom of a chain of Ray's and verl's errors, in one line.
+
+    Ray tells of an error elsewhere by its traceback as text: the last error named there is the root.
+    """
+    while isinstance(deeper := getattr(error, "cause", None) or error.__cause__, BaseException):
+        error = deeper
+    text = str(error).strip()
+    if isinstance(error, UserError):
         return text
-    return f"{kind}: {text}" if text else kind
+    named = _ERROR_LINE.findall(text)
+    kind, message = named[-1] if named else (type(error).__name__, text.partition("\n")[0])
+    return message if kind.endswith(_OURS) else f"{kind}: {message}" if message else kind
 
 
 if __name__ == "__main__":

@@ -17,11 +17,14 @@ from typing import Any
 from rpg.backends.verl.hydra import hydra_value
 from rpg.config.backends import LocalRay, RayAddress, VerlBackend, VllmRollout
 from rpg.config.spec import PretrainedModel, RunSpec, ScheduleFreeAdamW
+from rpg.data import PreparedData
 from rpg.rewards import verifier_of
 
 MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"
 ACTOR, REF, ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout"))
+STATE = "verl"
+"""Folder within a run's, of what is verl's."""
 LOGICAL_CPUS = 16
 """What a Ray of our own believes it has: verl's processes mostly wait, so there may be more of them than cores."""
 ENDLESS_EPOCHS = 1_000_000
@@ -42,6 +45,21 @@ class Paths:
     """File of verl's metrics, a new one for every attempt: verl empties it when it opens it."""
     resume: Path | None = None
     """A `global_step_<n>` folder of verl to go on from."""
+
+    @classmethod
+    def of(
+        cls, run: Path, data: PreparedData, model: str | Path, attempt: int = 1, resume: Path | None = None
+    ) -> Paths:
+        """Those of one attempt at the run in folder `run`."""
+        state = run / STATE
+        return cls(
+            str(model),
+            data.train,
+            tuple(data.benchmarks.values()),
+            state,
+            state / f"metrics-{attempt}.jsonl",
+            resume,
+        )
 
 
 @dataclass(frozen=True)
@@ -79,6 +97,7 @@ def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str =
     backend = spec.backend
     if not isinstance(backend, VerlBackend):
         raise ValueError(f"backend.type: {backend.type!r}; accepted here: 'verl'")
+    environment = _environment(spec, backend, paths)
     parts: list[Mapping[str, Any]] = [
         _data(spec, paths),
         _model(backend, paths),
@@ -87,13 +106,13 @@ def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str =
         _rollout(spec, backend),
         _ours(spec, backend),
         _trainer(spec, backend, paths, project, experiment),
-        _ray(backend),
+        _ray(backend, environment),
     ]
     overrides = {key: value for part in parts for key, value in part.items()}
     added = frozenset(key.removeprefix("+") for key in overrides if key.startswith("+"))
     return Plan(
         {key.removeprefix("+"): value for key, value in overrides.items()},
-        _environment(spec, backend, paths),
+        environment,
         added,
     )
 
@@ -243,12 +262,18 @@ def _trainer(
     return keys
 
 
-def _ray(backend: VerlBackend) -> dict[str, Any]:
+def _ray(backend: VerlBackend, environment: dict[str, str]) -> dict[str, Any]:
+    """`ray.init` of the driver; a Ray of our own listens on the loopback interface only."""
     if isinstance(backend.ray, RayAddress):
-        return {"+ray_kwargs.ray_init.address": backend.ray.address}
+        keys = {"address": backend.ray.address, "runtime_env.env_vars": environment}
+        return {f"+ray_kwargs.ray_init.{key}": value for key, value in keys.items()}
     if not isinstance(backend.ray, LocalRay):
         return {"+ray_kwargs.ray_init.address": "auto"}  # the cluster the job runs on
-    keys: dict[str, Any] = {"+ray_kwargs.ray_init.include_dashboard": False}
+    keys: dict[str, Any] = {
+        "+ray_kwargs.ray_init.address": "local",
+        "+ray_kwargs.ray_init._node_ip_address": "127.0.0.1",
+        "+ray_kwargs.ray_init.include_dashboard": False,
+    }
     if backend.device == "cpu":
         keys |= {
             "ray_kwargs.ray_init.num_cpus": LOGICAL_CPUS,

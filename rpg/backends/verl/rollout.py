@@ -121,15 +121,15 @@ class Groups(ReplayBuffer):
         tq.kv_clear(partition_id="train", keys=list(names))  # the prompts; their responses stay
         place = {name: i for i, name in enumerate(names)}
         keys = sorted(
-            (key for key in tags if _name(key) in place), key=lambda k: (place[_name(k)], _number(k))
+            (key for key in tags if prompt_of(key) in place), key=lambda k: (place[prompt_of(k)], _number(k))
         )
         groups: list[Group] = [[] for _ in names]
         for response in _read(keys, [tags[key] for key in keys]):
-            groups[place[_name(response.key)]].append(response)
+            groups[place[prompt_of(response.key)]].append(response)
         return groups
 
 
-def _name(key: str) -> str:
+def prompt_of(key: str) -> str:
     """The prompt's name in a response's key `<name>_<response>_<turn>`."""
     return key.split("_", 1)[0]
 
@@ -141,7 +141,7 @@ def _number(key: str) -> int:
 def _read(keys: list[str], tags: list[dict]) -> list[Response]:
     fields = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=["rm_scores", "extra_fields"])
     rewards = [float(scores.sum()) for scores in fields["rm_scores"].unbind()]
-    known = [extra["reward_extra_info"] for extra in fields["extra_fields"].tolist()]
+    known = [extra["reward_extra_info"] for extra in list(fields["extra_fields"])]
     return [
         Response(key, tag, score, bool(info["acc"]), bool(info["truncated"]))
         for key, tag, score, info in zip(keys, tags, rewards, known, strict=True)

@@ -37,7 +37,7 @@ from rpg.backends.verl.order import arrange, mini_batch_order
 from rpg.backends.verl.settings import Settings
 from rpg.backends.verl.state import State, newest
 from rpg.backends.verl.update import Plan, Updated
-from rpg.backends.verl.worker import Worker
+from rpg.backends.verl.worker import PolicyWorker
 
 
 @register_trainer("rpg")
@@ -79,7 +79,7 @@ class Trainer(PPOTrainerSync):
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         for role in self.role_worker_mapping:
-            self.role_worker_mapping[role] = ray.remote(Worker)
+            self.role_worker_mapping[role] = ray.remote(PolicyWorker)
 
     # --- one step
 
@@ -106,7 +106,7 @@ class Trainer(PPOTrainerSync):
                 with timer("ref"):
                     batch = self._compute_ref_log_prob(batch, metrics)
             with timer("adv"):
-                ours["entropy"] = self._advantages(batch, metrics)
+                batch, ours["entropy"] = self._advantages(batch, metrics)
             with timer("update_actor"):
                 ours |= self._update(batch, sizes)
         ours |= {"optimizer_step": self.optimizer_step, "tokens": self.tokens}
@@ -131,7 +131,6 @@ class Trainer(PPOTrainerSync):
         lengths = [tag["seq_len"] for tag in batch.tags]
         order, sizes = arrange(self.settings, self.global_steps, len(groups), lengths, workers)
         batch.reorder(order)
-        batch.extra_info["temperature"] = self.settings.temperature
         return batch, sizes
 
     def _data_parallel_size(self) -> int:
@@ -140,12 +139,11 @@ class Trainer(PPOTrainerSync):
             info["actor"] = group._query_dispatch_info("actor")
         return max(info["actor"]) + 1
 
-    def _advantages(self, batch: KVBatchMeta, metrics: dict) -> float:
-        """Writes the advantages of a batch; returns the mean entropy of its tokens, nats."""
-        names = ["uid", "response_mask", "rm_scores", "rollout_log_probs", "old_log_probs", "entropy"]
+    def _advantages(self, batch: KVBatchMeta, metrics: dict) -> tuple[KVBatchMeta, float]:
+        """Adds the advantages to a batch; also returns the mean entropy of its tokens, nats."""
+        names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs", "entropy"]
         names += ["ref_log_prob"] if self.kept else []
         nested = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-        uids = list(nested.pop("uid"))
         mask = nested["response_mask"]
         data = DataProto(batch=nested.to_padded_tensor())
         correction = self.config.algorithm.get("rollout_correction")
@@ -153,13 +151,14 @@ class Trainer(PPOTrainerSync):
             data, more = compute_rollout_correction_and_add_to_batch(data, correction)
             metrics.update(more)
         fields = data.batch
-        groups = {uid: number for number, uid in enumerate(dict.fromkeys(uids))}
+        prompts = [rollout.prompt_of(key) for key in batch.keys]
+        groups = {name: number for number, name in enumerate(dict.fromkeys(prompts))}
         real = fields["response_mask"].any(-1)
         result = torch.zeros_like(fields["rm_scores"])
         result[real] = rpg.advantages(
             self.settings.algorithm,
             rewards=fields["rm_scores"].sum(-1)[real],
-            group=torch.tensor([groups[uid] for uid in uids])[real],
+            group=torch.tensor([groups[name] for name in prompts])[real],
             response_mask=fields["response_mask"][real],
             old_log_prob=fields["old_log_probs"][real],
             ref_log_prob=fields["ref_log_prob"][real] if self.kept else None,
@@ -168,11 +167,9 @@ class Trainer(PPOTrainerSync):
         if "rollout_is_weights" in fields:
             written["rollout_is_weights"] = fields["rollout_is_weights"]
         output = {name: response_to_nested(value, mask) for name, value in written.items()}
-        tq.kv_batch_put(
-            keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(output, batch_size=len(batch))
-        )
-        counted = fields["response_mask"] != 0
-        return float(fields["entropy"][counted].mean())
+        output = TensorDict(output, batch_size=len(batch))
+        batch = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output)
+        return batch, float(fields["entropy"][fields["response_mask"] != 0].mean())
 
     def _update(self, batch: KVBatchMeta, sizes: list[int]) -> dict[str, float]:
         """All optimizer steps of this rollout; returns their metrics."""
@@ -181,6 +178,7 @@ class Trainer(PPOTrainerSync):
             for epoch in range(self.settings.epochs)
         ]
         renew = self.reference.needed and not self.kept
+        batch.extra_info["temperature"] = self.settings.temperature
         Plan(sizes, orders, self.optimizer_step, renew).into(batch.extra_info)
         output = self.actor_rollout_wg.update_actor(batch)
         updated = Updated(**output["metrics"])

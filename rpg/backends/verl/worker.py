@@ -23,8 +23,8 @@ if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
     import rpg.backends.verl.cpu.engine  # noqa: F401 (registers verl's FSDP engine for CPUs)
 
 
-class Worker(ActorRolloutRefWorker):
-    """Named by the trainer mode (trainer.py); verl makes one per GPU."""
+class PolicyWorker(ActorRolloutRefWorker):
+    """Named by the trainer mode (trainer.py); verl makes one per GPU. (It looks for its base by the name `Worker`.)"""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self):
