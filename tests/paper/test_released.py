@@ -248,6 +248,7 @@ OURS = {
     "trainer.total_training_steps": 400,
     "trainer.test_freq": -1,
     "trainer.val_before_train": False,
+    "ray_kwargs.ray_init.address": "local",
     "ray_kwargs.ray_init.include_dashboard": False,
 }
 
