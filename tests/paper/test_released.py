@@ -248,6 +248,8 @@ OURS = {
     "trainer.total_training_steps": 400,
     "trainer.test_freq": -1,
     "trainer.val_before_train": False,
+    "ray_kwargs.ray_init.address": "local",
+    "ray_kwargs.ray_init._node_ip_address": "127.0.0.1",
     "ray_kwargs.ray_init.include_dashboard": False,
 }
 
