@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.benchmarks.catalogue import Benchmark
+from rpg.benchmarks.overlap import Checks, leaks, near_duplicates
 from rpg.grading.extract import last_box, normalise, squeeze
 from rpg.tasks.problems import DataError, Problem
 from rpg.tasks.rows import read_rows
@@ -79,6 +80,15 @@ def load_benchmark(
             f"{source}: {len(problems)} distinct problems in {count} rows; {benchmark.name} has {benchmark.problems}"
         )
     return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
+
+
+def check(loaded: LoadedBenchmark, training: LoadedBenchmark | None = None) -> Checks:
+    """Repeats and near duplicates within a benchmark, and its problems that are among the training problems."""
+    near = tuple(near_duplicates(loaded.problems))
+    if training is None:
+        return Checks(loaded.rows, near)
+    leaked = tuple(leaks(training.problems, {loaded.benchmark.name: loaded.problems}))
+    return Checks(loaded.rows, near, training.source, leaked)
 
 
 def digest(problems: Any) -> str:

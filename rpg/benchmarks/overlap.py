@@ -32,6 +32,20 @@ class Leak:
     similarity: float
 
 
+@dataclass(frozen=True)
+class Checks:
+    """What is known about a benchmark's problems beside their number."""
+
+    rows: int
+    """Rows of the source; those that repeat a problem were collapsed."""
+    near_duplicates: tuple[tuple[str, str, float], ...]
+    """Pairs of its problems that are nearly the same, with their similarity."""
+    training: str | None = None
+    """Source of the training problems that were compared, if any were."""
+    leaks: tuple[Leak, ...] = ()
+    """Its problems that are among those, too; one entry a pair."""
+
+
 def words(text: str) -> list[str]:
     """Words, numbers and operators without typesetting and case."""
     return [
@@ -77,3 +91,11 @@ def leaks(
             if similarity >= threshold:
                 found.append(Leak(name, other.id, problem.id, similarity))
     return sorted(found, key=lambda leak: (-leak.similarity, leak.problem, leak.training))
+
+
+def near_duplicates(
+    problems: Sequence[Problem], threshold: float = THRESHOLD
+) -> list[tuple[str, str, float]]:
+    """Pairs of problems that are nearly the same, each once, the most alike first."""
+    found = leaks(problems, {"": problems}, threshold)
+    return [(leak.problem, leak.training, leak.similarity) for leak in found if leak.problem < leak.training]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from rpg.config.spec import EngineSpec
+from rpg.config.evaluation import EngineSpec
 from rpg.evaluation.engines import EngineError, Request, Sampling, start_engine
 from tests.evaluation.tiny import VLLM, WITHOUT_VLLM
 

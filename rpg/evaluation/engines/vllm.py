@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rpg.backends.local import seeds
 from rpg.backends.local.tokenizer import encode_prompts, stop_tokens
-from rpg.config.spec import VllmEngineSpec
+from rpg.config.evaluation import VllmEngineSpec
 from rpg.evaluation.engines import Completion, EngineError, Request, Sampling
 
 
