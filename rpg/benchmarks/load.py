@@ -75,9 +75,11 @@ def load_benchmark(
             )
     if not problems:
         raise DataError(f"{source}: no rows; expected problems of {benchmark.name}")
-    if benchmark.problems is not None and len(problems) != benchmark.problems:
+    wanted = benchmark.problems if isinstance(benchmark.problems, tuple) else (benchmark.problems,)
+    if benchmark.problems is not None and len(problems) not in wanted:
         raise DataError(
-            f"{source}: {len(problems)} distinct problems in {count} rows; {benchmark.name} has {benchmark.problems}"
+            f"{source}: {len(problems)} distinct problems in {count} rows; {benchmark.name} has "
+            f"{' or '.join(map(str, wanted))}"
         )
     return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
 

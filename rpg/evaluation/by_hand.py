@@ -85,7 +85,7 @@ def evaluate(
     spec, where = _section(EngineSpec, engine, "engine"), _place(place)
     sets = [load_benchmark(one, folder=data) for one in _chosen(benchmarks)]
     train = None if training is None else load_training(training, data)
-    folder = Path(out) if out is not None else home() / "evaluations" / _label(checkpoint)
+    folder = Path(out) if out is not None else default_folder(checkpoint, home())
     sampling = Sampling(temperature, max_prompt_tokens, max_response_tokens)
     common = {
         "model": _identity(checkpoint, revision),
@@ -169,9 +169,11 @@ def _section(kind: Any, value: Any, field: str) -> Any:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
+        if first["type"] == "union_tag_invalid":
+            known = first["ctx"]["expected_tags"].replace("'", "")
+            raise ConfigError(f"{field}: {first['ctx']['tag']!r} is not known; known: {known}") from None
         where = ".".join([field, *(str(part) for part in first["loc"] if part not in ("local", "ray"))])
-        known = "; known: local, huggingface, vllm" if field == "engine" else ""
-        raise ConfigError(f"{where}: {first['msg']} (got {first['input']!r}){known}") from None
+        raise ConfigError(f"{where}: {first['msg']} (got {first['input']!r})") from None
 
 
 def _place(place: dict | OnRay | None) -> OnRay | None:
@@ -223,8 +225,9 @@ def _identity(checkpoint: str | Path, revision: str | None) -> str:
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
 
-def _label(checkpoint: str | Path) -> str:
-    return str(checkpoint).strip("/").replace("/", "--") or "model"
+def default_folder(checkpoint: str | Path, home: Path) -> Path:
+    """Where the results of a model go when nothing else is said."""
+    return home / "evaluations" / (str(checkpoint).strip("/").replace("/", "--") or "model")
 
 
 def _now_and_then(name: str, say: Callable[[str], None]) -> Callable[[Progress], None]:

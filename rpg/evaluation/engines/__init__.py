@@ -86,6 +86,11 @@ def start_engine(
         from rpg.evaluation.engines.ray import RayEngine
 
         return RayEngine(sampling, spec, place, bfloat16, say)
+    if spec.type in ("local", "huggingface") and device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise EngineError("device: 'cuda', but torch sees no GPU here; accepted on this machine: 'cpu'")
     if spec.type == "local":
         from rpg.evaluation.engines.local import LocalEngine
 
