@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rpg.config.spec import ChainTask, MathTask, RunSpec
-from rpg.store.files import atomic_write_json, fsync_folder, readable
+from rpg.store.files import atomic_write_json, fsync_folder, fsync_tree, readable
 from rpg.tasks import DataError, Problem, load_problems, task_files
 from rpg.tasks.chain import GENERATOR_VERSION
 
@@ -72,8 +72,8 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
         DataError: problems that cannot be used (the message names file, line and field).
         StoreError: the cache cannot be written.
     """
-    digest = data_digest(spec)
-    folder = Path(home) / "cache" / "data" / digest
+    there = data_files(spec, home)
+    folder = there.train.parent
     with once(folder) as build:
         if build is not None:
             splits = load_problems(spec.task)
@@ -85,6 +85,17 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
                 build / "data.json",
                 {"files": task_files(spec.task), "problems": counts, "notes": splits.notes},
             )
+    return there
+
+
+def data_files(spec: RunSpec, home: Path) -> PreparedData:
+    """Where the Parquet files of a run's task are, or will be.
+
+    Raises:
+        DataError: a file of the task cannot be read.
+    """
+    digest = data_digest(spec)
+    folder = Path(home) / "cache" / "data" / digest
     return PreparedData(
         digest, folder / "train.parquet", {name: folder / f"{name}.parquet" for name in spec.benchmarks()}
     )
@@ -124,15 +135,6 @@ def once(folder: Path) -> Iterator[Path | None]:
         fsync_folder(folder.parent)
     finally:
         os.close(lock)
-
-
-def fsync_tree(folder: Path) -> None:
-    """Flush every file and folder below `folder` to disk."""
-    for root, _, files in os.walk(folder):
-        for name in files:
-            with open(os.path.join(root, name), "rb") as handle:
-                os.fsync(handle.fileno())
-        fsync_folder(Path(root))
 
 
 def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:

@@ -17,6 +17,8 @@ def main() -> NoReturn:
     import_module("rpg.cli.run")
     import_module("rpg.cli.evaluate")
     import_module("rpg.cli.look")
+    import_module("rpg.cli.render")
+    import_module("rpg.cli.database")
 
     try:
         code = app(standalone_mode=False)

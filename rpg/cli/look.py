@@ -1,4 +1,4 @@
-"""Commands that look: list, show, status, report, sql, audit, paper, dashboard, doctor."""
+"""Commands that look: list, show, status, report, audit, paper, dashboard, doctor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from rpg.cli.app import Home, Set, app, console, error_console
 
@@ -193,47 +192,6 @@ def _draw(chart, path: Path) -> None:
         chart.save(path, inline=True)
     else:
         chart.save(path, **({"scale_factor": 2} if path.suffix == ".png" else {}))
-
-
-@app.command(epilog='Example: rpg sql "select variant, seed, state from runs" --out runs.csv')
-def sql(
-    query: Annotated[str, typer.Argument(help="SQL for DuckDB; docs/database.md describes the tables.")],
-    out: Annotated[Path | None, typer.Option(help="Write the whole result: .csv, .parquet or .json.")] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Rows to print.")] = 50,
-    home: Home = None,
-) -> int:
-    """Query the results database (read-only); it is brought up to date first."""
-    import duckdb
-
-    from rpg.config.errors import ConfigError
-    from rpg.store import Layout, atomic_path
-    from rpg.store.database import build, connect
-
-    writers = {".csv": "to_csv", ".parquet": "to_parquet", ".json": "to_json"}
-    if out is not None and out.suffix not in writers:
-        raise ConfigError(f"--out {out}: the name must end in .csv, .parquet or .json")
-    layout = Layout.at(home)
-    build(layout)
-    with connect(layout) as db:
-        try:
-            frame = db.execute(query).df()
-        except duckdb.Error as error:
-            raise ConfigError(f"sql: {str(error).strip()}") from None
-    if out is not None:
-        with atomic_path(out.absolute()) as temporary:
-            options = {"orient": "records"} if out.suffix == ".json" else {"index": False}
-            getattr(frame, writers[out.suffix])(temporary, **options)
-        console.print(f"wrote {len(frame):,} rows to {out}", markup=False, highlight=False)
-        return 0
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in frame.columns:
-        table.add_column(Text(str(name)))
-    for row in frame.head(rows).itertuples(index=False):
-        table.add_row(*(Text(f"{v:.6g}" if isinstance(v, float) else str(v)) for v in row))
-    console.print(table)
-    if len(frame) > rows:
-        console.print(f"... {len(frame) - rows:,} more rows; --rows N or --out FILE shows them", style="dim")
-    return 0
 
 
 @app.command(epilog="Examples: rpg paper · rpg paper lint")

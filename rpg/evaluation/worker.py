@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rpg.backends.local.checkpoint import damaged, model_digest
 from rpg.backends.local.model import bfloat16
-from rpg.backends.local.run import configure_device, spec_of
+from rpg.backends.local.run import configure_device
+from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import Here
 from rpg.config.spec import RunSpec, Verifier
 from rpg.data import data_digest, prepare_data, read_problems
@@ -25,6 +25,7 @@ from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.grading import Grader, MarkerGrader, grader_for
 from rpg.rewards import verifier_of
+from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
 from rpg.store.layout import Layout
 from rpg.store.run import RunFolder, step_name
