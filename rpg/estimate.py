@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rpg.config.backends import VerlBackend, VllmRollout
-from rpg.config.spec import MathTask, RunSpec, VllmEngineSpec
+from rpg.config.evaluation import Here, VllmEngineSpec
+from rpg.config.spec import MathTask, RunSpec
 from rpg.shapes import Shape, shape_of
 
 GB = 1e9
@@ -118,7 +119,8 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     states = 12 * shape.parameters / gpus  # weights and two moments in float32
     offloaded = 0.0 if backend.offload else states
     reference = 4 * shape.parameters / gpus * (spec.algorithm.needs_reference and not backend.offload)
-    beside = reference + evaluator.utilization * a.machine.memory + a.context_bytes
+    shared = evaluator.utilization * isinstance(spec.evaluation.place, Here)
+    beside = reference + shared * a.machine.memory + a.context_bytes
     checkpoint = 16.0 * shape.parameters  # the same, unsharded, and the weights once more for evaluation
     return Estimate(
         gpus=gpus,
@@ -199,5 +201,6 @@ def _problems(spec: RunSpec, a: Assumptions) -> int:
         return a.benchmark_problems * len(spec.benchmarks())
     from rpg.benchmarks import benchmarks
 
-    known = {name: one.problems for name, one in benchmarks().items()}
-    return sum(known.get(name) or a.benchmark_problems for name in spec.benchmarks())
+    shipped = benchmarks()
+    sizes = [shipped[name].problems if name in shipped else None for name in spec.benchmarks()]
+    return sum(max(size) if isinstance(size, tuple) else size or a.benchmark_problems for size in sizes)
