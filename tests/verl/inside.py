@@ -31,8 +31,10 @@ BASE = {
 
 def make_spec(backend=None, **changes):
     """A run of a tiny model that answers at random; `changes` replace whole sections."""
-    sections = {name: {**BASE.get(name, {}), **value} if isinstance(value, dict) and name != "algorithm" else value
-                for name, value in changes.items()}
+    sections = {
+        name: {**BASE.get(name, {}), **value} if isinstance(value, dict) and name != "algorithm" else value
+        for name, value in changes.items()
+    }
     return RunSpec.model_validate({**BASE, **sections, "backend": backend or {"type": "local"}})
 
 
@@ -51,7 +53,9 @@ def one_process_group():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(
+        RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+    )
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group("gloo", rank=0, world_size=1)
 

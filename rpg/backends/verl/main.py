@@ -113,7 +113,9 @@ def _run(config) -> None:
         ray.shutdown()
 
 
-_ERROR_LINE = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (.+)$", re.MULTILINE)
+_ERROR_LINE = re.compile(
+    r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (.+)$", re.MULTILINE
+)
 
 
 def one_line(error: BaseException) -> str:
