@@ -1,6 +1,9 @@
 """The paper's experiments as files: each expands, stands for the rows it says, and costs what the page says."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -154,6 +157,20 @@ def test_the_page_says_what_the_estimate_says():
             f"{sum(e.gpu_hours for e in usual):,.0f}", f"{sum(e.gpu_hours for e in longest):,.0f}",
             f"{memory / GB:.0f} GB", f"{max(e.disk_bytes for e in usual) / GB:.0f} GB",
         ]  # fmt: skip
+
+
+def test_show_tells_the_cost_before_the_data_is_here(tmp_path):
+    environment = {k: v for k, v in os.environ.items() if k != "RPG_DATA"} | {
+        "COLUMNS": "150",
+        "HF_HUB_OFFLINE": "1",
+    }
+    shown = subprocess.run(
+        [sys.executable, "-m", "rpg", "show", "configs/paper/table6.yaml", "--home", str(tmp_path)],
+        capture_output=True, text=True, check=True, cwd=ROOT, env=environment,
+    )  # fmt: skip
+    [spec, *_] = [run.spec for run in expand(ROOT / "configs/paper/table6.yaml").runs]
+    assert f"{estimate(spec).gpu_hours:,.0f}" in shown.stdout and "not a measurement" in shown.stdout
+    assert shown.stderr.count("the data is not here") == 1
 
 
 def test_the_estimate_moves_the_right_way():
