@@ -48,7 +48,16 @@ def _print_estimates(sweep: Sweep) -> None:
         console.print("time: unknown, because the size of the model is not known; give its local folder")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("runs", "GPUs", "hours each", "evaluator", "GPU hours each", "at most", "memory", "disk each"):
+    for name in (
+        "runs",
+        "GPUs",
+        "hours each",
+        "evaluator",
+        "GPU hours each",
+        "at most",
+        "memory",
+        "disk each",
+    ):
         table.add_column(name, justify="left" if name == "runs" else "right")
     total = most = 0.0
     for (low, high), runs in groups.items():
