@@ -68,8 +68,9 @@ def _print_estimates(sweep: Sweep) -> None:
         need = max(low.memory_rollout, low.memory_update)
         fits = "" if need <= usual.machine.memory else " !"
         table.add_row(
-            f"{len(runs)} ({names})", str(low.gpus), f"{low.hours:.0f}", f"{low.evaluation_hours:.0f}", f"{low.gpu_hours:,.0f}",
-            f"{high.gpu_hours:,.0f}", f"{need / GB:.0f} GB{fits}", f"{low.disk_bytes / GB:.0f} GB",
+            f"{len(runs)} ({names})", str(low.gpus), f"{low.hours:.0f}", f"{low.evaluation_hours:.0f}",
+            f"{low.gpu_hours:,.0f}", f"{high.gpu_hours:,.0f}", f"{need / GB:.0f} GB{fits}",
+            f"{low.disk_bytes / GB:.0f} GB",
         )  # fmt: skip
         total, most = total + low.gpu_hours * len(runs), most + high.gpu_hours * len(runs)
     console.print(table)
