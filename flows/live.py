@@ -140,7 +140,15 @@ def table(views: Sequence[RunView], most: int = 30) -> Table:
     for name, how in (("run", "left"), ("seed", "right"), ("state", "left"), ("", "left"), ("step", "right"),
                       ("reward", "right"), ("train acc", "right"), ("evals", "right"), ("left", "right")):  # fmt: skip
         out.add_column(name, justify=how, no_wrap=True)
-    order = {"running": 0, "failed": 1, "evaluating": 2, "interrupted": 3, "queued": 4, "pending": 5, "done": 6}
+    order = {
+        "running": 0,
+        "failed": 1,
+        "evaluating": 2,
+        "interrupted": 3,
+        "queued": 4,
+        "pending": 5,
+        "done": 6,
+    }
     shown = list(views) if len(views) <= most else sorted(views, key=lambda v: order[v.state])[:most]
     for v in shown:
         bar = ProgressBar(total=max(v.steps, 1), completed=v.step, width=16)

@@ -7,10 +7,6 @@ and the step alone, so that an undisturbed sweep and one that was killed can be 
     python -m benchmarks.trivial sweep FILE ...       # `rpg sweep` with trivial runs
 """
 
-from __future__ import annotations
-
-import flows.sweep
-
 SECONDS = "RPG_TRIVIAL_SECONDS"
 """Environment variable: how long a step takes (default 0)."""
 
@@ -25,10 +21,3 @@ run:
 axes:
   seed: {seeds}
 """
-
-
-def install() -> None:
-    """Let sweeps of this process use trivial stages. Before flows.stages is imported."""
-    flows.sweep.PREPARE = "benchmarks.trivial.prepare"
-    flows.sweep.TRAINER = "benchmarks.trivial.train"
-    flows.sweep.EVALUATOR = "benchmarks.trivial.evaluate"
