@@ -49,7 +49,7 @@ def report(layout: Layout, sweep: str) -> None:
         table = (files / "table.md").read_text(encoding="utf-8")
     except OSError:
         return
-    parts = [f"# {sweep}", table]
+    parts = [table]
     figure = files / "report.png"
     if figure.is_file() and figure.stat().st_size <= MOST_FIGURE_BYTES:
         data = base64.b64encode(figure.read_bytes()).decode()

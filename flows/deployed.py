@@ -26,35 +26,14 @@ from rpg.nightly import ALREADY
 from rpg.store import Layout, StoreError, home
 
 _WHERE = forms.roots(home())
-Config = Annotated[
-    str,
-    Field(
-        title="Configuration",
-        description="A sweep that ships, or one of your own (own/...), from $RPG_CONFIGS or the data folder's configs/.",
-        json_schema_extra={"enum": list(forms.configs(_WHERE))},
-    ),
-]
-Algorithms = Annotated[
-    list[Literal[tuple(rpg.algorithms())]],  # type: ignore[misc]
-    Field(description="Instead of the file's algorithms; none: those of the file."),
-]
-Seeds = Annotated[
-    list[Annotated[int, Field(ge=0, lt=2**31)]],
-    Field(description="Instead of the file's; none: those of the file."),
-]
-Steps = Annotated[int, Field(ge=0, le=10_000_000, description="Training steps; 0: as in the file.")]
-Backend = Annotated[Literal[forms.AS_FILE, "local", "verl"], Field(title="Back end")]
-Overrides = Annotated[
-    str,
-    Field(
-        description="Further settings, one field=value a line, e.g. training.optimizer.learning_rate=2e-4",
-        json_schema_extra={"format": "json-string"},
-    ),
-]
-Name = Annotated[
-    str, Field(title="Name", pattern=r"^([a-z0-9][a-z0-9._-]{0,63})?$", description="Empty: the file's name.")
-]
-Workers = Annotated[int, Field(ge=0, le=256, description="Trainings at a time; 0: one per core.")]
+# Prefect takes the texts of a form from the Args of the docstrings below, and the bounds from these types.
+Config = Annotated[str, Field(json_schema_extra={"enum": list(forms.configs(_WHERE))})]
+Algorithms = list[Literal[tuple(rpg.algorithms())]]  # type: ignore[misc]
+Seeds = list[Annotated[int, Field(ge=0, lt=2**31)]]
+Steps = Annotated[int, Field(ge=0, le=10_000_000)]
+Backend = Literal[forms.AS_FILE, "local", "verl"]
+Name = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]{0,63})?$")]
+Workers = Annotated[int, Field(ge=0, le=256)]
 Benchmarks = Annotated[list[Literal[tuple(sorted(shipped_benchmarks()))]], Field(min_length=1)]  # type: ignore[misc]
 
 LATE_SECONDS = 12 * 3600.0
@@ -100,11 +79,22 @@ def sweep(
     seeds: Seeds = [],  # noqa: B006
     steps: Steps = 0,
     backend: Backend = forms.AS_FILE,
-    overrides: Overrides = "",
+    overrides: str = "",
     name: Name = "",
     workers: Workers = 0,
 ) -> str:
-    """Run a sweep as `rpg sweep` does: what is done already is not done again."""
+    """Run a sweep as `rpg sweep` does: what is done already is not done again.
+
+    Args:
+        config: A sweep that ships, or one of your own (own/...), from $RPG_CONFIGS or configs/ in the data folder.
+        algorithms: Instead of the file's; none: those of the file.
+        seeds: Instead of the file's; none: those of the file.
+        steps: Training steps; 0: as in the file.
+        backend: What trains.
+        overrides: Further settings, one field=value a line, e.g. training.optimizer.learning_rate=2e-4
+        name: Name of the sweep; empty: the file's. Sweeps with common runs share them.
+        workers: Trainings at a time; 0: one per core.
+    """
     with alive(home(), str(flow_run.id)):
         sweep_name, arguments = forms.sweep(
             forms.roots(home()), config, algorithms=algorithms, seeds=seeds, steps=steps, backend=backend,
@@ -120,20 +110,25 @@ def sweep(
 
 @flow(name="evaluate", flow_run_name="{checkpoint}", description="Grade a model on benchmarks.", **_options)
 def evaluate(
-    checkpoint: Annotated[
-        str,
-        Field(
-            min_length=1, description="SWEEP/RUN/step-000040, a folder, or a hub id such as Qwen/Qwen3-0.6B."
-        ),
-    ],
+    checkpoint: Annotated[str, Field(min_length=1)],
     benchmarks: Benchmarks = ["aime24"],  # noqa: B006
     engine: Literal["local", "huggingface", "vllm"] = "local",
     device: Literal["cpu", "cuda"] = "cpu",
-    k: Annotated[int, Field(ge=0, le=4096, description="Samples a problem; 0: the benchmark's own.")] = 0,
+    k: Annotated[int, Field(ge=0, le=4096)] = 0,
     temperature: Annotated[float, Field(ge=0, le=10)] = 1.0,
     max_response_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 2048,
 ) -> None:
-    """Grade a model as `rpg evaluate` does; every sample is kept."""
+    """Grade a model as `rpg evaluate` does; every sample is kept.
+
+    Args:
+        checkpoint: SWEEP/RUN/step-000040, a folder, or a hub id such as Qwen/Qwen3-0.6B.
+        benchmarks: At least one.
+        engine: What produces the responses.
+        device: Where it runs.
+        k: Samples a problem; 0: the benchmark's own.
+        temperature: 0 is greedy, with one sample.
+        max_response_tokens: A response is cut off after so many tokens.
+    """
     with alive(home(), str(flow_run.id)):
         arguments = forms.evaluate(
             forms.roots(home()), checkpoint, benchmarks, engine=engine, device=device, k=k, temperature=temperature,
@@ -147,7 +142,12 @@ def audit(
     algorithm: Literal["the whole catalogue", *rpg.algorithms()] = "the whole catalogue",  # type: ignore[valid-type]
     preset: Literal["paper", "released"] = "paper",
 ) -> None:
-    """What each loss optimises, by enumeration, as `rpg audit` does."""
+    """What each loss optimises, by enumeration, as `rpg audit` does.
+
+    Args:
+        algorithm: One, or all.
+        preset: The paper's, or the released code's where the two differ.
+    """
     with alive(home(), str(flow_run.id)):
         one = [] if algorithm == "the whole catalogue" else [algorithm]
         arguments = ["audit", *one, "--preset", preset, "--home", str(home())]
@@ -165,7 +165,11 @@ def aggregate() -> None:
 def nightly(
     workers: Workers = 0,
 ) -> Any:
-    """Run every sweep of configs/nightly afresh; fails when a metric leaves its band."""
+    """Run every sweep of configs/nightly afresh; fails when a metric leaves its band.
+
+    Args:
+        workers: Trainings at a time; 0: one per core.
+    """
     with alive(home(), str(flow_run.id)):
         due = flow_run.scheduled_start_time
         if due and time.time() - due.timestamp() > LATE_SECONDS:

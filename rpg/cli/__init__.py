@@ -33,16 +33,15 @@ def main() -> NoReturn:
 
 def _explain(error: Exception) -> int:
     """A user's mistake becomes its message and an exit code; anything else is ours and keeps its traceback."""
-    import click
+    import typer
 
     from rpg.errors import UserError
 
-    if isinstance(error, click.exceptions.Exit):
-        return error.exit_code
-    if isinstance(error, click.Abort):
+    if isinstance(error, typer.Abort):
         return 130
-    if isinstance(error, click.ClickException):
-        error.show()
+    if hasattr(error, "exit_code"):  # click's own, whether typer uses the installed click or its own copy
+        if hasattr(error, "show"):
+            error.show()
         return error.exit_code
     if isinstance(error, UserError):
         for line in str(error).splitlines():
