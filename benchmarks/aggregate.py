@@ -1,12 +1,14 @@
 """How long the results database takes: a full build, adding one run, and finding that nothing is new.
 
-    python -m benchmarks.aggregate [--runs 1000] [--steps 400] [--metrics 30] [--seeds 3] [--home DIR]
+    python -m benchmarks.aggregate [--runs 1000] [--steps 400] [--metrics 30] [--seeds 3] [--evals 5] [--home DIR]
 
-Invented run folders are made once (kept in --home, else in a temporary folder). The full build is repeated
-three times and each is printed; the other figures are medians of three.
+Invented run folders are made once (kept in --home, else in a temporary folder): metrics, and of every run --evals
+evaluations on each of three benchmarks, 240 samples each. The full build is repeated three times and each is
+printed, with the processor time it took; the other figures are medians of three.
 """
 
 import argparse
+import os
 import shutil
 import statistics
 import tempfile
@@ -47,6 +49,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--metrics", type=int, default=30)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--evals", type=int, default=5, help="evaluations per run and benchmark; 0: none")
     parser.add_argument("--home", type=Path)
     options = parser.parse_args()
     folder = options.home or Path(tempfile.mkdtemp(prefix="rpg-aggregate-"))
@@ -58,14 +61,19 @@ def main() -> None:
 
 
 def measure(layout: Layout, options: argparse.Namespace) -> None:
-    shape = Shape(options.steps, max(1, options.steps // 4), problems=30, samples=8, metrics=options.metrics)
+    names = ("chain-easy", "chain-medium", "chain-hard") if options.evals else ()
+    every = max(1, options.steps // max(1, options.evals - 1))
+    shape = Shape(options.steps, every, 30, 8, names, options.metrics)
     if not layout.sweeps():
         making = seconds(lambda: make(layout, options.runs, options.seeds, shape))
         print(f"making {options.runs} runs: {making:.0f} s")
     shutil.rmtree(layout.analytics, ignore_errors=True)
     for _ in range(3):
         shutil.rmtree(layout.analytics, ignore_errors=True)
-        print(f"full build: {seconds(lambda: build(layout)):.2f} s")
+        used = time.process_time()
+        wall = seconds(lambda: build(layout))
+        used = time.process_time() - used
+        print(f"full build: {wall:.2f} s ({used:.1f} s of processor time, load {os.getloadavg()[0]:.1f})")
     with connect(layout) as db:
         counts = {
             name: db.execute(f"SELECT count(*) FROM {name}").fetchone()[0]

@@ -9,31 +9,16 @@ Streamlit has nothing left to do and the last chart or table is drawn; each figu
 
 import argparse
 import itertools
-import os
-import shutil
-import socket
 import statistics
-import subprocess
-import sys
 import time
-import urllib.request
 from pathlib import Path
 
-import psutil
 from playwright.sync_api import Page, sync_playwright
 
+from benchmarks.browser import CHROMIUM, COUNT, FLAGS, IDLE, dashboard
 from rpg.store import Layout, queries
 from rpg.store.database import build, connect
 
-ROOT = Path(__file__).resolve().parents[1]
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
-IDLE = (
-    "() => !document.querySelector('[data-testid=stStatusWidget]') && "
-    "!document.querySelector('[data-stale=true]') && document.querySelector({ready})"
-)
 READY = {
     "Overview": "[data-testid=stDataFrame] canvas",
     "Compare": "[data-testid=stVegaLiteChart] .marks",
@@ -49,83 +34,56 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--chromium", default=shutil.which("chromium") or shutil.which("google-chrome"))
+    parser.add_argument("--chromium", default=CHROMIUM)
     options = parser.parse_args()
     layout = Layout.at(options.home)
     build(layout)
     with connect(layout) as db:
         sweeps = queries.sweeps(db)["sweep"].tolist()[:4]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "streamlit",
-        "run",
-        str(ROOT / "dashboard" / "app.py"),
-        "--server.port",
-        str(port),
-    ]
-    environment = os.environ | {"RPG_HOME": str(layout.home), "PYTHONPATH": str(ROOT)}
-    server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        address = f"http://127.0.0.1:{port}"
-        while not answers(address):
-            time.sleep(0.2)
-        with sync_playwright() as runner:
-            browser = runner.chromium.launch(executable_path=options.chromium, args=FLAGS)
-            page = browser.new_page(viewport={"width": 1366, "height": 900})
-            page.set_default_timeout(60_000)
-            measure(page, address, sweeps)
-            browser.close()
-        memory = psutil.Process(server.pid).memory_info().rss / 1e6
-        print(f"memory of the server: {memory:.0f} MB")
-    finally:
-        server.kill()
-        server.wait()
-
-
-def answers(address: str) -> bool:
-    try:
-        return urllib.request.urlopen(f"{address}/_stcore/health", timeout=5).status == 200
-    except OSError:
-        return False
+    with dashboard(layout.home) as (address, server), sync_playwright() as runner:
+        browser = runner.chromium.launch(executable_path=options.chromium, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1366, "height": 900})
+        page.set_default_timeout(60_000)
+        measure(page, address, sweeps)
+        browser.close()
+        print(f"memory of the server: {server.memory_info().rss / 1e6:.0f} MB")
 
 
 def measure(page: Page, address: str, sweeps: list[str]) -> None:
     begin = time.perf_counter()
     page.goto(address)
-    settle(page, "Overview")
+    page.wait_for_selector(READY["Overview"])
     print(f"first page of a fresh server: {time.perf_counter() - begin:.1f} s")
+    page.evaluate(COUNT)
     opening: dict[str, list[float]] = {name: [] for name in READY}
     choosing: dict[str, list[float]] = {name: [] for name in READY if name != "Compare"}
     others = itertools.cycle(sweeps[1:] + sweeps[:1])
     for name in [*READY] * 3:
-        begin = time.perf_counter()
+        page.wait_for_timeout(1000)  # nothing of the previous step is going on any more
+        ended, begin = page.evaluate("window.ended"), time.perf_counter()
         page.get_by_role("link", name=name, exact=True).click()
         page.wait_for_function(f"location.pathname.endsWith('{'/' if name == 'Overview' else name.lower()}')")
-        settle(page, name)
+        settle(page, name, ended)
         opening[name].append(time.perf_counter() - begin)
         if name in choosing:
             sweep = next(others)
             box = page.locator("[data-testid=stSelectbox]", has=page.get_by_text("Sweep", exact=True))
             box.locator("input").click()
-            begin = time.perf_counter()
+            ended, begin = page.evaluate("window.ended"), time.perf_counter()
             page.get_by_role("option", name=sweep, exact=True).click()
             page.wait_for_function(
                 "([box, sweep]) => box.innerText.includes(sweep) || box.querySelector('input').value === sweep",
                 arg=[box.element_handle(), sweep],
             )
-            settle(page, name)
+            settle(page, name, ended)
             choosing[name].append(time.perf_counter() - begin)
     for name, seconds in opening.items():
         chosen = f", another sweep {statistics.median(choosing[name]):.2f} s" if name in choosing else ""
         print(f"{name}: open {statistics.median(seconds):.2f} s{chosen}")
 
 
-def settle(page: Page, name: str) -> None:
-    page.wait_for_function(IDLE.format(ready=repr(READY[name])))
+def settle(page: Page, name: str, ended: int) -> None:
+    page.wait_for_function(IDLE, arg=[ended, READY[name]])
 
 
 if __name__ == "__main__":

@@ -8,15 +8,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import altair as alt
 import duckdb
 import jinja2
 import pandas
 import streamlit as st
+from altair.utils.schemapi import disable_debug_mode
 
 from rpg.report import charts, intervals, summary
 from rpg.report.tables import Grid
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import current, open_file
+
+disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
 
 REFRESH = 3  # seconds between looks at CURRENT
 
@@ -223,4 +227,11 @@ def show_legend(labels: Sequence[str], shown: Sequence[str]) -> None:
 
 def show_chart(chart: Any, key: str) -> None:
     """A chart with our own look; its tool bar saves it as PNG."""
-    st.altair_chart(charts.themed(chart), theme=None, key=key, width="stretch")
+    if chart.data is alt.Undefined:
+        st.altair_chart(charts.themed(chart), theme=None, key=key, width="stretch")
+        return
+    # st.altair_chart would validate every chart against the schema of Vega-Lite again: half a second a page.
+    data, chart.data = chart.data, alt.Undefined
+    canvas = {"embedOptions": {"renderer": "canvas"}}  # thousands of SVG elements take seconds to paint
+    spec = chart.to_dict(validate=False) | {"config": charts.THEME, "usermeta": canvas}
+    st.vega_lite_chart(data, spec, theme=None, key=key, width="stretch")

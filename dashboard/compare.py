@@ -10,8 +10,10 @@ from dashboard.common import View, choose, choose_many, series_labels, show_char
 from rpg.report import charts
 from rpg.report.summary import MEAN
 from rpg.report.write import METRICS
+from rpg.store import queries
 
 COLUMNS = 3
+POINTS = 700  # of all curves of a panel together: what a browser draws without a wait
 
 
 def page(view: View) -> None:
@@ -68,17 +70,22 @@ def page(view: View) -> None:
     files = {
         "Figure as PNG": ("figure.png", lambda: vl_convert.svg_to_png(figure(), scale=2)),
         "Figure as SVG": ("figure.svg", figure),
-        "Data as CSV": ("curves.csv", lambda: curve_data(view, **wanted, points=None).to_csv(index=False)),
+        "Data as CSV": ("curves.csv", lambda: curve_data(view, **wanted, thin=False).to_csv(index=False)),
     }
     for place, (label, (file, make)) in zip(st.columns([1, 1, 1, 3]), files.items(), strict=False):
         place.download_button(label, make, file, on_click="ignore")
 
 
-def curve_data(view: View, series, panels, x, names, points: int | None = 200) -> pandas.DataFrame:
-    """Curves of benchmarks and metrics in one frame, column `name` saying which."""
+def curve_data(view: View, series, panels, x, names, thin: bool = True) -> pandas.DataFrame:
+    """Curves of benchmarks and metrics in one frame, column `name` saying which.
+
+    `thin`: no more points than a panel of three in a row can show, the fewer the more curves share it.
+    """
+    points = min(queries.POINTS, max(POINTS // max(1, len(series)), 40)) if thin else None
     metrics = view.ask("metric_names")
-    scores = view.scores(series, panels, x)
     wanted = tuple(name for name in panels if name in metrics)
+    benchmarks = tuple(name for name in panels if name not in metrics)
+    scores = view.scores(series, benchmarks, x) if benchmarks else ()
     curves = view.ask("metric_curves", series, wanted, x, points).rename(columns={"metric": "name"})
     parts = [part for part in (scores, curves) if len(part)]
     if not parts:

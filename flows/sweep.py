@@ -27,7 +27,7 @@ from rpg.store.files import read_json_object
 if TYPE_CHECKING:
     from flows.live import Progress
 
-PREPARE, TRAINER, EVALUATOR = "rpg.backends.local.prepare", "rpg.backends.local", "rpg.evaluation"
+PREPARE, TRAINER, EVALUATOR = "rpg.backends.local.prepare", "rpg.backends.{}", "rpg.evaluation"
 EVALUATION_LOG = "evaluation.log"
 AGGREGATE_SECONDS = 15.0
 """While runs finish, the database is rebuilt at most this often."""
@@ -215,7 +215,7 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
         folder.stop_waiting()
         archive_failure(folder)
         child = context.children.start(
-            TRAINER, folder.path, log=folder.log_path, threads=backend["threads"],
+            TRAINER.format(backend["type"]), folder.path, log=folder.log_path, threads=backend["threads"],
             keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
         )  # fmt: skip
         code = context.children.wait(child)

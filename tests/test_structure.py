@@ -105,8 +105,12 @@ def test_arrows_point_one_way(name, path):
         )
 
 
-@pytest.mark.parametrize("module", ["rpg", "rpg.cli", "rpg.config.sweep", "rpg.store", "rpg.catalogue"])
+@pytest.mark.parametrize(
+    "module",
+    ["rpg", "rpg.cli", "rpg.config.sweep", "rpg.store", "rpg.catalogue", "rpg.backends.verl.overrides"],
+)
 def test_light_modules_load_without_heavy_ones(module):
-    code = f"import sys, {module}; print([m for m in ('torch', 'prefect', 'streamlit', 'duckdb') if m in sys.modules])"
+    heavy = ("torch", "verl", "ray", "prefect", "streamlit", "duckdb")
+    code = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "[]"

@@ -16,7 +16,10 @@ def main() -> NoReturn:
     # Commands register themselves on import, in the order of the help page.
     import_module("rpg.cli.run")
     import_module("rpg.cli.operate")
+    import_module("rpg.cli.data")
     import_module("rpg.cli.look")
+    import_module("rpg.cli.render")
+    import_module("rpg.cli.database")
 
     try:
         code = app(standalone_mode=False)

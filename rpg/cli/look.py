@@ -1,4 +1,4 @@
-"""Commands that look: list, show, status, report, sql, audit, paper, dashboard, doctor."""
+"""Commands that look: list, show, status, report, audit, paper, dashboard, doctor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from rpg.cli.app import Home, Set, app, console, error_console
 
@@ -37,14 +36,27 @@ def show(
     """The resolved form of a file, the runs it expands to, and what they will cost."""
     import yaml
 
-    from rpg.config.load import parse_assignments, read_mapping
-    from rpg.config.sweep import load_sweep, single_run
-    from rpg.cost import cost, seconds_per_step
+    from rpg.cli.cost import print_cost
+    from rpg.config.load import parse_assignments
+    from rpg.config.sweep import load_file
+    from rpg.cost import cost
     from rpg.data import data_digest
     from rpg.store import Layout
+    from rpg.tasks import DataError
 
-    load = load_sweep if "name" in read_mapping(file) else single_run
-    sweep = load(file, parse_assignments(set_), data_digest)
+    absent: dict[str, str] = {}
+
+    def digest(spec) -> str:
+        task = spec.task.model_dump_json()
+        if task in absent:  # asking a hub that is out of reach takes its time: once is enough
+            return ""
+        try:
+            return data_digest(spec)
+        except DataError as error:  # what a file means can be looked at before its data is here
+            absent[task] = str(error)
+            return ""
+
+    sweep = load_file(file, parse_assignments(set_), digest)
     if as_json:
         runs = [{"run": r.folder, "run_id": r.run_id, "variant": r.variant, "spec": r.spec.model_dump(mode="json")}
                 for r in sweep.runs]  # fmt: skip
@@ -61,25 +73,12 @@ def show(
         c = cost(r.spec)
         table.add_row(r.variant, str(r.spec.seed), f"{c.rollouts:,}", f"{c.optimizer_steps:,}", r.folder)
     console.print(table, markup=False)
-    total = cost(sweep.runs[0].spec)
-    for r in sweep.runs[1:]:
-        total = total + cost(r.spec)
-    console.rule("cost", align="left")
-    console.print(
-        f"{total.rollouts:,} responses of at most {total.response_tokens_at_most:,} tokens in all, "
-        f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} checkpoints to evaluate",
-        highlight=False,
-    )
-    layout = Layout.at(home)
-    measured = [(seconds_per_step(r.spec, layout), r.spec.training.steps) for r in sweep.runs]
-    if all(m for m, _ in measured):
-        minutes = sum(m[0] * steps for m, steps in measured if m) / 60
-        runs_like = min(m[1] for m, _ in measured if m)
-        console.print(
-            f"about {minutes:.1f} core-minutes of training, by {runs_like} or more finished runs of the same size here"
-        )
-    else:
-        console.print("time: unknown until a run of this size has finished in this data folder")
+    print_cost(sweep, Layout.at(home))
+    for reason in dict.fromkeys(absent.values()):
+        error_console.print(
+            f"the data is not here, so folder names are not final: {reason}",
+            style="yellow", markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
 
 
 def _known(sweep: str, layout) -> None:
@@ -193,47 +192,6 @@ def _draw(chart, path: Path) -> None:
         chart.save(path, inline=True)
     else:
         chart.save(path, **({"scale_factor": 2} if path.suffix == ".png" else {}))
-
-
-@app.command(epilog='Example: rpg sql "select variant, seed, state from runs" --out runs.csv')
-def sql(
-    query: Annotated[str, typer.Argument(help="SQL for DuckDB; docs/database.md describes the tables.")],
-    out: Annotated[Path | None, typer.Option(help="Write the whole result: .csv, .parquet or .json.")] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Rows to print.")] = 50,
-    home: Home = None,
-) -> int:
-    """Query the results database (read-only); it is brought up to date first."""
-    import duckdb
-
-    from rpg.config.errors import ConfigError
-    from rpg.store import Layout, atomic_path
-    from rpg.store.database import build, connect
-
-    writers = {".csv": "to_csv", ".parquet": "to_parquet", ".json": "to_json"}
-    if out is not None and out.suffix not in writers:
-        raise ConfigError(f"--out {out}: the name must end in .csv, .parquet or .json")
-    layout = Layout.at(home)
-    build(layout)
-    with connect(layout) as db:
-        try:
-            frame = db.execute(query).df()
-        except duckdb.Error as error:
-            raise ConfigError(f"sql: {str(error).strip()}") from None
-    if out is not None:
-        with atomic_path(out.absolute()) as temporary:
-            options = {"orient": "records"} if out.suffix == ".json" else {"index": False}
-            getattr(frame, writers[out.suffix])(temporary, **options)
-        console.print(f"wrote {len(frame):,} rows to {out}", markup=False, highlight=False)
-        return 0
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in frame.columns:
-        table.add_column(Text(str(name)))
-    for row in frame.head(rows).itertuples(index=False):
-        table.add_row(*(Text(f"{v:.6g}" if isinstance(v, float) else str(v)) for v in row))
-    console.print(table)
-    if len(frame) > rows:
-        console.print(f"... {len(frame) - rows:,} more rows; --rows N or --out FILE shows them", style="dim")
-    return 0
 
 
 @app.command(epilog="Examples: rpg paper · rpg paper lint")

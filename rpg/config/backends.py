@@ -91,6 +91,9 @@ class VerlBackend(Section):
     """What generates the responses."""
     ray: RayPlace = LocalRay()
     """Where the workers run."""
+    validation_samples: Annotated[int, Field(ge=0)] = 0
+    """Samples per problem of verl's own validation, every `evaluation.every` steps; 0: none. It is a quick look while
+    training (`validation_accuracy` among the metrics); what is reported are the evaluated checkpoints."""
     hang_minutes: Annotated[float, Field(gt=0)] = 60.0
     """Without a sign of progress for this long the run is ended and counts as failed."""
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from rpg.backends.local.checkpoint import model_digest
 from rpg.benchmarks import LoadedBenchmark, benchmark, load_benchmark
 from rpg.config.errors import ConfigError
 from rpg.config.spec import EngineSpec
@@ -20,6 +19,7 @@ from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.evaluation.summary import Summary, summarise
 from rpg.grading import grader_for
+from rpg.store.checkpoints import model_digest
 from rpg.store.files import atomic_write_json, read_json_object
 from rpg.store.layout import home
 from rpg.store.run import read_samples, write_samples

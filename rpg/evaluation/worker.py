@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rpg.backends.local.checkpoint import damaged, model_digest
 from rpg.backends.local.model import bfloat16
-from rpg.backends.local.run import configure_torch, spec_of
+from rpg.backends.local.run import configure_torch
+from rpg.backends.manifest import spec_of
 from rpg.config.spec import RunSpec, Verifier
 from rpg.data import data_digest, prepare_data, read_problems
 from rpg.evaluation.engines import Engine, Sampling, start_engine
@@ -21,6 +21,7 @@ from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.grading import Grader, MarkerGrader, grader_for
 from rpg.rewards import verifier_of
+from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
 from rpg.store.layout import Layout
 from rpg.store.run import RunFolder, step_name

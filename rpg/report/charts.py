@@ -4,7 +4,6 @@ Colours are those of Okabe and Ito (2008), safe for colour-blind readers, withou
 invisible on white; from the ninth variant on the dash differs as well.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,6 +45,7 @@ X_TITLES = {
     "tokens": "response tokens",
     "hours": "hours of training",
 }
+HOVERED = 32  # points of a curve that show their values
 VERDICTS = {"better": "#009E73", "worse": "#D55E00", "within noise": "#7F7F7F", "not testable": "#BBBBBB"}
 
 
@@ -113,14 +113,14 @@ def curves(
     axis = alt.Axis(format=_format(name, log), tickCount=4 if log else 5)
     encoded = style(labels, legend)
     across = alt.X("x:Q", title=X_TITLES[x] if x_title else None, scale=alt.Scale(nice=False, domainMin=0))
-    base = alt.Chart(data).encode(x=across, color=encoded["color"])
+    base = alt.Chart().encode(x=across, color=encoded["color"])
     y = {"title": None, "scale": scale, "axis": axis}
     line = {"clip": True, "strokeWidth": 1.6, "strokeJoin": "round"}
     dash = encoded["strokeDash"]
     heading = title(name)
     layers = []
     if band:
-        area = alt.Chart(data).mark_area(opacity=0.1, clip=True, strokeWidth=0)
+        area = alt.Chart().mark_area(opacity=0.1, clip=True, strokeWidth=0)
         layers.append(area.encode(x=across, y=alt.Y(f"{low}:Q", **y), y2=f"{high}:Q", color=encoded["color"]))
     if smooth > 1:
         heading += f" · average of {smooth}"
@@ -132,9 +132,14 @@ def curves(
         layers.append(base.mark_line(**line).encode(y=alt.Y("smooth:Q", **y), strokeDash=dash))
     else:
         layers.append(base.mark_line(**line).encode(y=alt.Y("mean:Q", **y), strokeDash=dash))
-    # Wide invisible points: what the pointer finds, so that hovering does not need a steady hand.
+    # Wide invisible points: what the pointer finds, so that hovering does not need a steady hand. So wide that a
+    # few of each curve are enough.
     dots = {"opacity": 1.0, "size": 22} if points else {"opacity": 0.0, "size": 90}
-    dotted = alt.Chart(data).mark_point(filled=True, clip=True, **dots)
+    dotted = alt.Chart().mark_point(filled=True, clip=True, **dots)
+    if not points:
+        place = data.groupby("label", sort=False).cumcount()
+        data["hover"] = place % (place.max() // HOVERED + 1) == 0
+        dotted = dotted.transform_filter("datum.hover")
     tooltip = [
         alt.Tooltip("label:N", title="variant"),
         alt.Tooltip("step:Q", title="step", format=",.0f"),
@@ -147,15 +152,12 @@ def curves(
         layers.append(
             dotted.encode(x=across, y=alt.Y("mean:Q", **y), color=encoded["color"], tooltip=tooltip)
         )
-    chart = alt.layer(*layers).properties(
-        width=width, height=height, title=alt.Title(heading, anchor="start", frame="group")
-    )
-    if not zoom:
-        return chart
-    # With Shift, so that the wheel still scrolls the page.
-    return chart.add_params(
-        alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.shiftKey]")
-    )
+    if zoom:  # with Shift, so that the wheel still scrolls the page
+        moved = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.shiftKey]")
+        layers[0] = layers[0].add_params(moved)
+    # The data once, at the top: copied into no layer.
+    heading = alt.Title(heading, anchor="start", frame="group")
+    return alt.layer(*layers, data=data, width=width, height=height, title=heading)
 
 
 def figure(
@@ -262,49 +264,59 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
     base = alt.Chart(data).encode(
         x=alt.X("drift:Q", title="drift from old (standard deviations of a logit)"),
         color=alt.Color("label:N", scale=colour, legend=legend),
-        strokeDash=alt.StrokeDash("clip:N", scale=dash, legend=grey),
         tooltip=[
-            "label",
-            "clip",
-            "drift",
+            "label:N",
+            "clip:N",
+            "drift:Q",
             *(alt.Tooltip(f"{name}:Q", format=".3g") for name in ("bias", "noise")),
         ],
     )
-    line = base.mark_line(point={"size": 40}, strokeWidth=1.6).properties(width=385, height=230)
     place = {"anchor": "start", "frame": "group"}
-    bias = line.encode(y=alt.Y("bias:Q", title=None, axis=alt.Axis(format="%")))
-    noise = line.encode(y=alt.Y("noise:Q", title=None))
+
+    def panel(title: str, y: alt.Y) -> alt.LayerChart:
+        # Points in a layer of their own: with the line's they take the stroke out of the legend of dashes.
+        dashes = alt.StrokeDash("clip:N", scale=dash, legend=grey)
+        line = base.mark_line(strokeWidth=1.6).encode(y=y, strokeDash=dashes)
+        points = base.mark_point(filled=True, size=40, opacity=1).encode(y=y)
+        return alt.layer(line, points, width=385, height=230, title=alt.Title(title, **place))
+
     return alt.hconcat(
-        bias.properties(title=alt.Title("Bias of the expected gradient", **place)),
-        noise.properties(title=alt.Title("Noise of one sample", **place)),
+        panel("Bias of the expected gradient", alt.Y("bias:Q", title=None, axis=alt.Axis(format="%"))),
+        panel("Noise of one sample", alt.Y("noise:Q", title=None)),
         spacing=40,
     )
 
 
+THEME = {
+    "font": FONT,
+    "background": "white",
+    "padding": 8,
+    "view": {"stroke": None},
+    "axis": {
+        "labelFontSize": 10.5,
+        "titleFontSize": 11,
+        "titleFontWeight": "normal",
+        "titleColor": "#333333",
+        "labelColor": "#333333",
+        "gridColor": "#E6E6E6",
+        "domainColor": "#888888",
+        "tickColor": "#888888",
+    },
+    "title": {
+        "font": FONT,
+        "subtitleFont": FONT,
+        "anchor": "start",
+        "fontSize": 12,
+        "fontWeight": "bold",
+        "subtitleColor": "#555555",
+    },
+}
+"""Fonts, greys and grid of all charts: the `config` of their specification."""
+
+
 def themed(chart: Any) -> Any:
-    """Fonts, greys and grid of all charts."""
-    return (
-        chart.configure(font=FONT, background="white", padding=8)
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelFontSize=10.5,
-            titleFontSize=11,
-            titleFontWeight="normal",
-            titleColor="#333333",
-            labelColor="#333333",
-            gridColor="#E6E6E6",
-            domainColor="#888888",
-            tickColor="#888888",
-        )
-        .configure_title(
-            font=FONT,
-            subtitleFont=FONT,
-            anchor="start",
-            fontSize=12,
-            fontWeight="bold",
-            subtitleColor="#555555",
-        )
-    )
+    """The chart with the look of all charts."""
+    return chart.configure(**THEME)
 
 
 def _seen(data: pandas.DataFrame) -> list[str]:
@@ -317,7 +329,7 @@ def _log(data: pandas.DataFrame, name: str) -> bool:
         return False
     if name.startswith("grad_norm"):
         return True
-    return name.startswith("kl_") and values.max() / values.min() > 30
+    return name.startswith(("kl_", "ratio_max")) and values.max() / values.min() > 30
 
 
 def _domain(data: pandas.DataFrame, log: bool, whole: bool) -> Any:
@@ -345,11 +357,17 @@ def _format(name: str, log: bool) -> Any:
 
 def _rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:
     """Floats to so many significant digits: a chart shows no more, and its file becomes a third as large."""
-
-    def cut(value: float) -> float:
-        return value if not math.isfinite(value) or value == 0 else float(f"{value:.{digits}g}")
-
-    return data.assign(**{name: data[name].map(cut) for name in data.select_dtypes("float")})
+    found = data.copy()
+    for name in data.select_dtypes("float"):
+        values = data[name].to_numpy()
+        known = np.isfinite(values) & (values != 0)
+        decimals = digits - 1 - np.floor(np.log10(np.abs(values[known])))
+        # Powers of ten above 22 are not exact in binary; so small a number is as good as itself.
+        scale = 10.0 ** np.clip(decimals, -22, 22)
+        values = values.copy()
+        values[known] = np.round(values[known] * scale) / scale
+        found[name] = values
+    return found
 
 
 def labelled(data: pandas.DataFrame, labels: Mapping[Any, str]) -> pandas.DataFrame:

@@ -85,6 +85,15 @@ def fsync_folder(folder: Path) -> None:
             os.close(fd)
 
 
+def fsync_tree(folder: Path) -> None:
+    """Flush every file and folder below `folder` to disk."""
+    for root, _, files in os.walk(folder):
+        for name in files:
+            with open(os.path.join(root, name), "rb") as handle:
+                os.fsync(handle.fileno())
+        fsync_folder(Path(root))
+
+
 def atomic_write_bytes(path: Path, data: bytes) -> None:
     with atomic_path(path) as temporary, open(temporary, "wb") as handle:
         handle.write(data)

@@ -287,12 +287,16 @@ class RunFolder:
             self.failed_path.unlink(missing_ok=True)
         self.release()
 
-    def write_failed(self, error: str, *, step: int | None = None, log: str | None = None) -> None:
-        """Write FAILED.json; `error` is cut to its first line."""
+    def write_failed(
+        self, error: str, *, step: int | None = None, log: str | None = None, tail: list[str] | None = None
+    ) -> None:
+        """Write FAILED.json; `error` is cut to its first line, `tail` are the log's last lines where they tell."""
         line = next((line.strip() for line in error.splitlines() if line.strip()), "unknown error")
         with readable("remove", self.done_path):
             self.done_path.unlink(missing_ok=True)
         record = {"error": line, "log": log or str(self.log_path), "step": step, "time": time.time()}
+        if tail:
+            record["tail"] = tail
         atomic_write_json(self.failed_path, record)
         self.release()
 

@@ -11,10 +11,11 @@ from tiny import make_run, make_spec, numbers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rpg.backends.local import checkpoint as checkpoints_module
-from rpg.backends.local.checkpoint import Checkpoints, damaged, damaged_training, load_training
+from rpg.backends.local.checkpoint import Checkpoints, load_training
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.run import train
 from rpg.store import RunFolder, StoreError
+from rpg.store.checkpoints import damaged, damaged_training
 
 quiet = lambda line: None  # noqa: E731
 

@@ -7,111 +7,24 @@ checkpoint. The process ends when its parent does, unless --detached.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import fcntl
-import os
-import signal
 import sys
-import threading
-import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rpg.guard import die_with_parent
+from rpg.backends.process import Say, run_training
 
-_BEAT_SECONDS = 5.0
-BUSY = 75
+if TYPE_CHECKING:
+    from rpg.store.run import RunFolder
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m rpg.backends.local", description=__doc__)
-    parser.add_argument("run", type=Path, help="the run's folder, with its manifest.json")
-    parser.add_argument("--home", type=Path, help="the data folder (default: three levels above RUN_DIR)")
-    parser.add_argument("--detached", action="store_true", help="go on when the parent process ends")
-    options = parser.parse_args(arguments)
-    if not options.detached:
-        die_with_parent()
-
-    from rpg.store.files import StoreError
-    from rpg.store.run import RunFolder
-
-    folder = RunFolder(options.run.resolve())
-    home = (options.home or folder.path.parents[2]).absolute()
-    try:
-        lock = os.open(folder.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        print(f"{folder.path}: {error.strerror}; expected a run's folder", file=sys.stderr)
-        return 2
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        holder = (folder.lease() or {}).get("pid", "?")
-        print(f"{folder.path}: already running, by pid {holder}", file=sys.stderr)
-        return BUSY
-    try:
-        folder.claim()
-    except StoreError as error:
-        print(error, file=sys.stderr)
-        return BUSY if folder.lease() else _failed(folder, str(error))
-    _end_on_signals(folder)
-    stop = threading.Event()
-    beat = threading.Thread(target=_beat, args=(folder, stop), daemon=True, name="heartbeat")
-    beat.start()
-    code = _train(folder, home)
-    stop.set()
-    beat.join()
-    folder.release()
-    return code
+    return run_training("rpg.backends.local", __doc__, _train, arguments)
 
 
-def _train(folder, home: Path) -> int:
-    from rpg.errors import UserError
+def _train(folder: RunFolder, home: Path, say: Say) -> None:
+    from rpg.backends.local.run import train  # torch: after the run is claimed, and who asks can see it
 
-    say = lambda line: print(line, flush=True)  # noqa: E731
-    try:
-        from rpg.backends.local.run import train
-
-        train(folder, home, say)
-        return 0
-    except UserError as error:
-        return _failed(folder, str(error))
-    except Exception as error:
-        line = next((text.strip() for text in str(error).splitlines() if text.strip()), "")
-        return _failed(folder, f"{type(error).__name__}: {line}".rstrip(": "))
-
-
-def _failed(folder, message: str) -> int:
-    """FAILED.json gets the line, the log the traceback."""
-    if sys.exc_info()[0] is not None:
-        traceback.print_exc()
-    message = next((line.strip() for line in message.splitlines() if line.strip()), "unknown error")
-    print(f"FAILED: {message}", file=sys.stderr, flush=True)
-    try:
-        steps = folder.read_metrics().rows
-        folder.write_failed(message, step=steps[-1]["step"] if steps else None)
-    except Exception as error:  # a full disk may not even take this
-        print(f"FAILED.json cannot be written: {error}", file=sys.stderr, flush=True)
-    return 1
-
-
-def _beat(folder, stop: threading.Event) -> None:
-    while not stop.wait(_BEAT_SECONDS):
-        try:
-            folder.beat()
-        except Exception as error:  # a full disk: training itself will say so
-            print(f"warning: no heartbeat: {error}", file=sys.stderr, flush=True)
-
-
-def _end_on_signals(folder) -> None:
-    """SIGTERM and SIGINT end the process at once: files are consistent at every moment."""
-
-    def end(number, _frame):
-        with contextlib.suppress(OSError):
-            folder.lease_path.unlink()
-        os._exit(128 + number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    train(folder, home, say)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
         die_with_parent()
 
     from rpg.backends.local.initial import prepare_model
-    from rpg.backends.local.run import spec_of
+    from rpg.backends.manifest import spec_of
     from rpg.data import prepare_data
     from rpg.errors import UserError
     from rpg.store.layout import Layout

@@ -1,8 +1,4 @@
-"""The reference policy of the KL term: when it is renewed, and its log-probabilities.
-
-All schedules renew it between rollouts only, so a reference is always a policy that sampled a rollout, and within a
-rollout it does not change under the loss.
-"""
+"""The reference policy of the KL term: its weights and its log-probabilities."""
 
 from __future__ import annotations
 
@@ -14,34 +10,25 @@ from torch import Tensor
 
 from rpg.backends.local.batch import Batch
 from rpg.backends.local.policy import Policy
+from rpg.backends.schedule import ReferenceSchedule
 from rpg.catalogue import Algorithm
 
 
-class Reference:
+class Reference(ReferenceSchedule):
     """The reference of one run. For `old` (and algorithms without a KL) nothing is kept or computed.
 
     Attributes:
-        renewed_at: optimizer steps done when the reference was last renewed.
-        average: moving average of the token KL(policy || reference) since then, nats (schedule `kl_above`).
         policy: its own weights, or None while it is the policy that samples the next rollout.
     """
 
     def __init__(self, algorithm: Algorithm):
-        self.needed = algorithm.needs_reference
-        self.schedule = algorithm.reference
-        self.renewed_at, self.average = 0, 0.0
+        super().__init__(algorithm)
         self.policy: Policy | None = None
 
     def begin_rollout(self, optimizer_step: int) -> None:
         """Renew if it is due: from here to :meth:`begin_updates` it is the sampling policy itself."""
-        kind = self.schedule
-        due = (
-            not self.needed
-            or (kind.type == "every_k" and optimizer_step - self.renewed_at >= kind.k)
-            or (kind.type == "kl_above" and self.average > kind.kappa)
-        )
-        if due:
-            self.renewed_at, self.average, self.policy = optimizer_step, 0.0, None
+        if self.renew_if_due(optimizer_step):
+            self.policy = None
 
     def log_probs(self, batch: Batch, temperature: float, rows: int) -> Tensor | None:
         """(N, T) under the reference, computed `rows` at a time; None where it is the sampling policy."""
@@ -53,12 +40,6 @@ class Reference:
         """The sampling policy is about to change: keep its weights where it is the reference."""
         if self.needed and self.policy is None:
             self.policy = sampler.frozen_copy()
-
-    def observe(self, token_kl: float) -> None:
-        """One optimizer step's mean KL(policy || reference) per token."""
-        if self.schedule.type == "kl_above":
-            decay = self.schedule.decay
-            self.average = decay * self.average + (1 - decay) * token_kl
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
         """(numbers, weights) for a checkpoint; the initial policy's weights are in the cache, so they are left out."""
@@ -87,10 +68,6 @@ class Reference:
         elif numbers["weights"] == "own":
             self.policy = sampler.frozen_copy()
             self.policy.model.load_state_dict(weights, strict=False)  # tied weights have one name only
-
-    def age(self, optimizer_step: int) -> int:
-        """Optimizer steps since the reference was renewed."""
-        return optimizer_step - self.renewed_at
 
 
 def score(policy: Policy, batch: Batch, temperature: float, rows: int) -> Tensor:

@@ -18,6 +18,7 @@ from rpg.backends.local.batch import Batch
 from rpg.backends.local.decode import Samples
 from rpg.backends.local.policy import Policy
 from rpg.backends.local.tokenizer import encode_prompts
+from rpg.backends.refills import Refills
 from rpg.config.spec import RunSpec
 from rpg.grading import Item, grader_for
 from rpg.rewards import overlong_punishment, reward, verifier_of
@@ -62,10 +63,6 @@ class Rollout:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-_LARGEST_REFILL = 2
-"""A round of refills has at most this many times the prompts of a step."""
-
-
 class Roller:
     """Makes rollouts for one run; everything random follows from (seed, step, round)."""
 
@@ -79,31 +76,23 @@ class Roller:
         spec = self.spec
         wanted, size = spec.training.prompts_per_step, spec.rollout.group_size
         seconds = {"rollout": 0.0, "reward": 0.0}
-        numbers = self.order.first(step, wanted)
-        first = self._round(policy, numbers, step, 0, seconds)
-        sampled, tokens = len(numbers), int(first.samples.batch.lengths.sum())
+        refills = Refills(self.order, step, wanted, spec.rollout.max_refills)
+        first = self._round(policy, refills.first(), step, 0, seconds)
+        tokens = int(first.samples.batch.lengths.sum())
         if not spec.algorithm.dynamic_sampling:
-            return Rollout(first, first, sampled, tokens, seconds)
+            return Rollout(first, first, refills.sampled, tokens, seconds)
 
-        used, useful = set(numbers), [_useful(first, size)]
-        left, rounds = wanted - len(useful[0]) // size, 0
-        while left > 0 and rounds < spec.rollout.max_refills:
-            rounds += 1
-            found = wanted - left
-            # As many as the share of useful groups so far suggests.
-            count = min(_LARGEST_REFILL * wanted, -(-left * sampled // max(found, 1)))
-            numbers = self.order.refill(step, rounds, count, used)
-            if not numbers:
-                break  # every problem of a small data set was tried
-            used.update(numbers)
-            extra = self._round(policy, numbers, step, rounds, seconds)
-            sampled, tokens = sampled + len(numbers), tokens + int(extra.samples.batch.lengths.sum())
+        useful = [_useful(first, size)]
+        found = len(useful[0]) // size
+        while numbers := refills.further(found):
+            extra = self._round(policy, numbers, step, refills.rounds, seconds)
+            tokens += int(extra.samples.batch.lengths.sum())
             good = _useful(extra, size)
-            take = min(left, len(good) // size)
+            take = min(wanted - found, len(good) // size)
             useful.append(good.groups(torch.arange(take, device=good.correct.device), size))
-            left -= take
+            found += take
         kept = _join([part for part in useful if len(part)])
-        return Rollout(first, kept, sampled, tokens, seconds)
+        return Rollout(first, kept, refills.sampled, tokens, seconds)
 
     def _round(self, policy, numbers: list[int], step: int, round_: int, seconds: dict) -> Graded:
         spec, rollout = self.spec, self.spec.rollout

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
 
 from rpg.backends.local.checkpoint import Checkpoints, load_training
 from rpg.backends.local.initial import initial_policy
@@ -17,25 +16,12 @@ from rpg.backends.local.policy import Policy
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
-from rpg.config.errors import ConfigError, explain
+from rpg.backends.manifest import spec_of
+from rpg.config.errors import ConfigError
 from rpg.config.spec import RunSpec
 from rpg.data import prepare_data, read_problems
 from rpg.evaluation.owed import owed
 from rpg.store.run import RunFolder
-
-
-def spec_of(folder: RunFolder) -> RunSpec:
-    """The resolved specification in a run's manifest.
-
-    Raises:
-        StoreError: no readable manifest.
-        ConfigError: it holds something this version does not know.
-    """
-    manifest = folder.read_manifest()
-    try:
-        return RunSpec.model_validate(manifest["spec"])
-    except ValidationError as error:
-        raise explain(error, RunSpec, str(folder.manifest_path)) from error
 
 
 def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:

@@ -1,0 +1,23 @@
+"""The specification of a run, from its manifest."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from rpg.config.errors import explain
+from rpg.config.spec import RunSpec
+from rpg.store.run import RunFolder
+
+
+def spec_of(folder: RunFolder) -> RunSpec:
+    """The resolved specification in a run's manifest.
+
+    Raises:
+        StoreError: no readable manifest.
+        ConfigError: it holds something this version does not know.
+    """
+    manifest = folder.read_manifest()
+    try:
+        return RunSpec.model_validate(manifest["spec"])
+    except ValidationError as error:
+        raise explain(error, RunSpec, str(folder.manifest_path)) from error

@@ -1,0 +1,68 @@
+"""verl's agent loops with a seed for every response, so that what is sampled follows from the run's seed alone.
+
+Prompts have names instead of verl's random ones: step, round and place, `s3r0p00012`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import ray
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+
+from rpg.backends.local import seeds
+from rpg.backends.refills import LARGEST_REFILL
+from rpg.backends.verl.cpu import ROLLOUT
+from rpg.backends.verl.settings import Settings
+
+_NAME = re.compile(r"s(\d+)r(\d+)p(\d+)")
+
+
+def prompt_name(step: int, round_: int, place: int) -> str:
+    """The uid of a prompt. No underscore: verl's keys are `<uid>_<response>_<turn>`."""
+    return f"s{step}r{round_}p{place:05d}"
+
+
+class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
+    """Adds their randomness to the sampling parameters of training responses."""
+
+    def __init__(self, config, *args, **kwargs):
+        super().__init__(config, *args, **kwargs)
+        self.settings = Settings.inside(OmegaConf.to_container(config.actor_rollout_ref))
+
+    async def _run_agent_loop(self, sampling_params: dict[str, Any], trajectory: dict, **kwargs) -> Any:
+        found = _NAME.fullmatch(str(kwargs["uid"]))
+        if found:
+            step, round_, place = map(int, found.groups())
+            row = place * self.settings.group_size + kwargs["session_id"]
+            sampling_params = {**sampling_params, **self._randomness(step, round_, row)}
+        return await super()._run_agent_loop(sampling_params, trajectory, **kwargs)
+
+    def _randomness(self, step: int, round_: int, row: int) -> dict[str, Any]:
+        """For our own server the very uniforms that the embedded trainer uses; for others a seed."""
+        s = self.settings
+        if self.config.actor_rollout_ref.rollout.name == ROLLOUT:
+            rows = (LARGEST_REFILL if round_ else 1) * s.prompts_per_step * s.group_size
+            return {
+                "uniforms": _uniforms(rows, s.max_response_tokens, s.seed, "rollout", step, round_)[
+                    row
+                ].tolist()
+            }
+        return {"seed": seeds.number(s.seed, "rollout", step, round_, row) % 2**31}
+
+
+@functools.lru_cache(maxsize=4)
+def _uniforms(rows: int, columns: int, *key: object):
+    """A smaller round's numbers are the first rows of a larger one's."""
+    return seeds.uniforms(rows, columns, *key)
+
+
+class SeededManager(AgentLoopManagerTQ):
+    """Named in the job's config (main.py)."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(SeededWorker)

@@ -1,0 +1,98 @@
+"""verl's checkpoints as checkpoints of the run: a Hugging Face model that anyone can load, verl's own state inside.
+
+checkpoints/step-000040/model.safetensors, config.json, ...      merged by verl, from `actor/huggingface/`
+                        training/global_step_40/                 verl's folder, for going on
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from rpg.backends.verl.state import State
+from rpg.store.checkpoints import FORMAT, CheckpointFolder, digests, link
+from rpg.store.files import StoreError, fsync_tree, readable
+
+_UNUSED = (".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx")
+"""Other forms of the same weights, which a model from the hub may bring."""
+
+
+class VerlCheckpoints(CheckpointFolder):
+    """Moves verl's checkpoints from `state`, the folder it saves to, into the run's."""
+
+    def __init__(self, folder, owed, state: Path):
+        super().__init__(folder, owed)
+        self.state = state
+
+    def whole(self) -> list[tuple[int, Path]]:
+        """(step, folder) of verl's finished checkpoints that are not published yet, ascending."""
+        found = [path.parent for path in self.state.glob("global_step_*/rpg.json")]
+        return sorted((int(path.name.rpartition("_")[2]), path) for path in found)
+
+    def adopt(self, step: int, source: Path) -> None:
+        """Publish verl's checkpoint `source`, then drop what is no longer needed.
+
+        Raises:
+            StoreError: verl left no model in it, or it cannot be moved.
+        """
+        build = self._begin(step)
+        model = source / "actor" / "huggingface"
+        self._fill(build, model, step, State.read(source).optimizer_step)
+        with readable("write", build):
+            fsync_tree(source)
+            sizes = {
+                str(Path(source.name, path.relative_to(source))): {"bytes": path.stat().st_size}
+                for path in sorted(source.rglob("*"))
+                if path.is_file()
+            }
+            (build / "training").mkdir()
+            record = {"format": FORMAT, "step": step, "files": sizes}
+            (build / "training" / "state.json").write_text(json.dumps(record, indent=1))
+            # Last, so that a kill leaves verl's folder where it is found, or the checkpoint in place.
+            source.replace(build / "training" / source.name)
+            self.publish(build, self.folder.checkpoint(step))
+        self.prune()
+
+    def begin_with(self, model: Path) -> None:
+        """The initial model as checkpoint 0, unless that is there."""
+        if 0 not in self.folder.checkpoint_steps():
+            build = self._begin(0)
+            self._fill(build, model, 0, 0)
+            self.publish(build, self.folder.checkpoint(0))
+
+    def rescue(self) -> None:
+        """Give back verl's folders that a kill caught on their way."""
+        for path in self.folder.checkpoints.glob(".step-*.tmp/training/global_step_*"):
+            target = self.state / path.name
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(target)
+
+    def resume_path(self, checkpoint: Path | None) -> Path | None:
+        """verl's folder in a published checkpoint."""
+        found = sorted((checkpoint / "training").glob("global_step_*")) if checkpoint else []
+        return found[0] if found else None
+
+    def _begin(self, step: int) -> Path:
+        final = self.folder.checkpoint(step)
+        build = final.with_name(f".{final.name}.tmp")
+        with readable("write", final):
+            shutil.rmtree(build, ignore_errors=True)
+            build.mkdir(parents=True)
+        return build
+
+    def _fill(self, build: Path, model: Path, step: int, optimizer_step: int) -> None:
+        with readable("read", model):
+            files = [
+                path for path in sorted(model.iterdir()) if path.is_file() and path.suffix not in _UNUSED
+            ]
+        if not any(path.suffix == ".safetensors" for path in files):
+            raise StoreError(f"{model}: no *.safetensors file in it; expected a whole Hugging Face model")
+        with readable("write", build):
+            for path in files:
+                link(Path(os.path.realpath(path)), build / path.name)
+            record = {"format": FORMAT, "step": step, "optimizer_step": optimizer_step}
+            (build / "checkpoint.json").write_text(json.dumps(record | {"files": digests(build)}, indent=1))
+            fsync_tree(build)

@@ -1,0 +1,59 @@
+"""verl on a machine without a GPU: for continuous integration and laptops, and only when VERL_PLATFORM=cpu asks for it.
+
+verl 0.9.1 knows NVIDIA, AMD and Ascend devices. What it lacks for a CPU is added through its registries where there are
+some (platform, engine, rollout server), and by replacing one function where there is none (docs/verl.md lists them).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+ROLLOUT = "rpg_huggingface"
+"""Name of our rollout server in verl's config."""
+
+OVERRIDES: dict[str, Any] = {
+    "actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+    "actor_rollout_ref.model.use_remove_padding": False,  # packed sequences need flash attention
+    "actor_rollout_ref.actor.strategy": "fsdp2",  # FSDP 1 wants a GPU
+    "actor_rollout_ref.ref.strategy": "fsdp2",
+    "actor_rollout_ref.actor.use_torch_compile": False,
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
+    "actor_rollout_ref.ref.use_torch_compile": False,
+    "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
+    "actor_rollout_ref.rollout.tensor_model_parallel_size": 1,
+    "actor_rollout_ref.rollout.free_cache_engine": False,
+    "actor_rollout_ref.rollout.enforce_eager": True,
+    "actor_rollout_ref.rollout.enable_sleep_mode": False,
+}
+"""What verl's config says on a CPU, whatever the job's overrides are."""
+
+
+def install() -> None:
+    """Add everything to verl; called while verl is being imported, in every process of a job."""
+    from rpg.backends.verl.cpu import distributed, vllm_names
+    from rpg.backends.verl.cpu.platform import CPUPlatform
+
+    vllm_names.install()
+    CPUPlatform.install()
+    distributed.install()
+    _register_rollout_servers()
+
+
+def _register_rollout_servers() -> None:
+    """verl looks a server up twice: by a name for the worker's side, by a loader for the server's."""
+    from verl.workers.rollout.base import _ROLLOUT_REGISTRY
+    from verl.workers.rollout.replica import RolloutReplicaRegistry
+
+    def ours():
+        from rpg.backends.verl.cpu.server import Replica
+
+        return Replica
+
+    def vllm():
+        from rpg.backends.verl.cpu.vllm_server import VllmReplica
+
+        return VllmReplica
+
+    _ROLLOUT_REGISTRY[(ROLLOUT, "async")] = "rpg.backends.verl.cpu.server.ServerAdapter"
+    RolloutReplicaRegistry.register(ROLLOUT, ours)
+    RolloutReplicaRegistry.register("vllm", vllm)

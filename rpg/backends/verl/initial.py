@@ -1,0 +1,45 @@
+"""The Hugging Face folder a run on verl starts from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rpg.backends.process import Say
+from rpg.config.errors import ConfigError
+from rpg.config.spec import PretrainedModel, RunSpec
+
+
+def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
+    """A tiny model's warm start from the cache (made where it is missing), or a pretrained model's folder.
+
+    Raises:
+        ConfigError: model.path is neither a usable folder nor an id the hub knows.
+        ModelError, DataError, StoreError: the warm start cannot be made.
+    """
+    if not isinstance(spec.model, PretrainedModel):
+        from rpg.backends.local.initial import prepare_model
+
+        return prepare_model(spec, home, say)
+    folder = Path(spec.model.path).expanduser()
+    if not folder.exists():
+        return _from_hub(spec.model)
+    missing = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
+    if missing:
+        raise ConfigError(f"model.path: {folder} is no Hugging Face model: {missing[0]} is missing")
+    return folder.resolve()
+
+
+def _from_hub(model: PretrainedModel) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(
+                model.path, revision=model.revision, ignore_patterns=["*.bin", "*.pth", "*.gguf"]
+            )
+        )
+    except Exception as error:  # the hub's client raises many kinds
+        line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ConfigError(
+            f"model.path: {model.path!r} is neither a local folder nor a model on the hub ({line})"
+        ) from error

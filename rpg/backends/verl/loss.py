@@ -1,0 +1,52 @@
+"""The whole actor loss of a verl worker: rpg.policy_loss on what verl's engine hands to a loss function.
+
+Shapes: B responses of a micro-batch (rows), T response tokens of its longest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensordict import TensorDict
+from torch import Tensor
+from verl.utils import tensordict_utils as tu
+from verl.workers.utils.padding import no_padding_2_padding
+
+import rpg
+from rpg.aggregation import Counts
+from rpg.catalogue import Algorithm
+
+_OPTIONAL = ("ref_log_prob", "rollout_is_weights")
+
+
+@dataclass(frozen=True)
+class ActorLoss:
+    """verl's contract: called with (model_output, data, dp_group), gives (scalar, metrics).
+
+    A loss function registered with verl never sees reference log-probabilities, and verl adds its own KL behind it;
+    this one replaces the whole (`TrainingWorker.set_loss_fn`). The metrics are `{"rpg": (metrics, weight)}` of each
+    micro-batch: verl cannot average by tokens, PolicyWorker.update_actor does.
+    """
+
+    algorithm: Algorithm
+    horizon: int
+    """Response budget in tokens."""
+
+    def __call__(self, model_output, data: TensorDict, dp_group=None) -> tuple[Tensor, dict[str, tuple]]:
+        log_prob = no_padding_2_padding(model_output["log_probs"], data)  # (B, T)
+        optional = [name for name in _OPTIONAL if name in data.keys()]
+        fields = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
+        tokens, sequences = tu.get(data, "mini_batch_tokens"), tu.get(data, "mini_batch_sequences")
+        out = rpg.policy_loss(
+            self.algorithm,
+            log_prob=log_prob,
+            old_log_prob=fields["old_log_probs"],
+            advantages=fields["advantages"],
+            response_mask=fields["response_mask"],
+            ref_log_prob=fields.get("ref_log_prob", None),
+            rollout_weights=fields.get("rollout_is_weights", None),
+            counts=Counts(tokens, sequences, self.horizon),
+            optimizer_step=tu.get(data, "optimizer_step"),
+        )
+        # FSDP takes the mean of the gradient over data-parallel workers; the counts make a sum of it right.
+        return out.loss * tu.get(data, "dp_size"), {"rpg": (out.metrics, out.weight)}

@@ -1,0 +1,139 @@
+"""python -m rpg.backends.verl.main KEY=VALUE...: verl's PPO trainer with our trainer mode.
+
+The overrides are Hydra's, on verl's `ppo_trainer` config; ours are below `+rpg` (rpg/backends/verl/settings.py).
+`rpg render FILE` prints them for a run. Exit code 0 when all steps are done; otherwise 1, and the last line on stderr
+is `error: <one line>`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+
+from rpg.errors import UserError
+from rpg.guard import die_with_parent
+
+_PLUGIN = "rpg.backends.verl.plugin"
+_OURS = ("UserError", "SettingsError", "StoreError")
+"""Errors whose text is a whole sentence for the user."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    if os.environ.get("RPG_DIE_WITH_PARENT"):
+        die_with_parent()
+    overrides = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        config = compose(overrides)
+        _environment(config.trainer.device)
+        derive(config)
+        _run(config)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        traceback.print_exc()
+        print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+def compose(overrides: Sequence[str]):
+    """verl's config with these overrides; no folder is made and the working directory stays."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return hydra_compose("ppo_trainer", overrides=list(overrides))
+
+
+def _environment(device: str) -> None:
+    """What every process of the job needs to load the plug-in; Ray hands it on to processes on this machine."""
+    modules = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
+    os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join(dict.fromkeys([*modules, _PLUGIN]))
+    if device == "cpu":
+        os.environ["VERL_PLATFORM"] = "cpu"
+
+
+def derive(config) -> None:
+    """Set, in place, what follows from our settings: nothing of it is for the user to choose.
+
+    Raises:
+        SettingsError: an override of ours is missing or refused.
+    """
+    from omegaconf import OmegaConf, open_dict
+
+    from rpg.backends.verl.settings import Settings
+
+    # A worker's config holds the part actor_rollout_ref only, so our settings travel there.
+    settings = Settings.of(OmegaConf.to_container(config, resolve=True, throw_on_missing=False))
+    values = {
+        "trainer.use_v1": True,
+        "trainer.v1.trainer_mode": "rpg",
+        "trainer.total_epochs": config.trainer.total_training_steps,  # the steps end a run, not the epochs
+        "algorithm.adv_estimator": "rpg",  # any name but gae: verl would add a critic
+        "algorithm.use_kl_in_reward": False,
+        "algorithm.filter_groups.enable": False,
+        "actor_rollout_ref.actor.use_kl_loss": settings.algorithm.needs_reference,
+        "actor_rollout_ref.actor.loss_agg_mode": settings.algorithm.loss_agg_mode,
+        "actor_rollout_ref.actor.use_dynamic_bsz": True,
+        "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz": True,
+        "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": True,
+        "actor_rollout_ref.rollout.agent.agent_loop_manager_class": "rpg.backends.verl.agents.SeededManager",
+        "reward.reward_manager.source": "importlib",
+        "reward.reward_manager.name": "VerifierManager",
+        "reward.reward_manager.module.path": "pkg://rpg.backends.verl.reward",
+        "actor_rollout_ref.rpg": settings.model_dump_json(),
+    }
+    if settings.device == "cpu":
+        from rpg.backends.verl.cpu import OVERRIDES
+
+        values |= OVERRIDES
+    with open_dict(config):
+        config.pop("rpg", None)
+        for name, value in values.items():
+            OmegaConf.update(config, name, value, force_add=True)
+
+
+def _run(config) -> None:
+    import ray
+    from verl.trainer.main_ppo import run_ppo
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    from rpg.backends.verl.runner import Runner
+
+    validate_config(
+        config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
+    )
+    try:
+        run_ppo(config, task_runner_class=ray.remote(Runner))
+    finally:
+        ray.shutdown()
+
+
+_ERROR_LINE = re.compile(
+    r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (.+)$", re.MULTILINE
+)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_WRAPPERS = ("RayTaskError", "RayActorError", "ActorDiedError")
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong at the bottom of a chain of Ray's and verl's errors, in one line.
+
+    Ray tells of an error elsewhere by its traceback as text: the last error named there is the root.
+    """
+    while isinstance(deeper := getattr(error, "cause", None) or error.__cause__, BaseException):
+        error = deeper
+    text = _COLOUR.sub("", str(error)).strip()
+    if isinstance(error, UserError):
+        return text
+    named = [line for line in _ERROR_LINE.findall(text) if line[0] not in _WRAPPERS]
+    kind, message = named[-1] if named else (type(error).__name__, text.partition("\n")[0])
+    return message if kind.endswith(_OURS) else f"{kind}: {message}" if message else kind
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,304 @@
+"""A run as overrides of verl's Hydra configuration: pure, and loaded without torch or verl.
+
+`plan(spec, paths)` gives the overrides in the order of verl's own sections, the environment of every process and
+Ray's runtime environment; `command` is the shell command that starts the same training by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rpg.backends.verl.hydra import hydra_value
+from rpg.config.backends import LocalRay, RayAddress, VerlBackend, VllmRollout
+from rpg.config.spec import PretrainedModel, RunSpec, ScheduleFreeAdamW
+from rpg.data import PreparedData
+from rpg.rewards import verifier_of
+
+MAIN = "rpg.backends.verl.main"
+PLUGIN = "rpg.backends.verl.plugin"
+ACTOR, REF, ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout"))
+STATE = "verl"
+"""Folder within a run's, of what is verl's."""
+LOGICAL_CPUS = 16
+"""What a Ray of our own believes it has: verl's processes mostly wait, so there may be more of them than cores."""
+ENDLESS_EPOCHS = 1_000_000
+"""Passes over the data are not what ends a run: its steps are."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where a run's inputs and outputs lie, the same on every machine that takes part."""
+
+    model: str
+    """Folder of the initial Hugging Face model, or a hub id."""
+    train: Path
+    benchmarks: tuple[Path, ...]
+    state: Path
+    """Folder in which verl leaves its checkpoints."""
+    metrics: Path
+    """File of verl's metrics, a new one for every attempt: verl empties it when it opens it."""
+    resume: Path | None = None
+    """A `global_step_<n>` folder of verl to go on from."""
+
+    @classmethod
+    def of(
+        cls, run: Path, data: PreparedData, model: str | Path, attempt: int = 1, resume: Path | None = None
+    ) -> Paths:
+        """Those of one attempt at the run in folder `run`."""
+        state = run / STATE
+        return cls(
+            str(model),
+            data.train,
+            tuple(data.benchmarks.values()),
+            state,
+            state / f"metrics-{attempt}.jsonl",
+            resume,
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to start one training. `overrides` maps dotted keys to values; `added` are those verl does not know."""
+
+    overrides: dict[str, Any]
+    environment: dict[str, str]
+    added: frozenset[str]
+
+    def arguments(self) -> list[str]:
+        """`key=value` in Hydra's grammar, one per override; a key verl does not have is added with a `+`."""
+        return [
+            f"{'+' if key in self.added else ''}{key}={hydra_value(value)}"
+            for key, value in self.overrides.items()
+        ]
+
+    def runtime_env(self) -> dict[str, Any]:
+        """Ray's runtime environment: what the workers of a cluster need to know."""
+        return {"env_vars": dict(self.environment)}
+
+    def command(self) -> str:
+        """The equivalent shell command."""
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        lines = [*variables, f"python -m {MAIN}", *map(shlex.quote, self.arguments())]
+        return " \\\n  ".join(lines)
+
+
+def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str = "run") -> Plan:
+    """The whole launch of a run on verl.
+
+    Raises:
+        ValueError: the run's back end is not verl.
+    """
+    backend = spec.backend
+    if not isinstance(backend, VerlBackend):
+        raise ValueError(f"backend.type: {backend.type!r}; accepted here: 'verl'")
+    environment = _environment(spec, backend, paths)
+    parts: list[Mapping[str, Any]] = [
+        _data(spec, paths),
+        _model(backend, paths),
+        _actor(spec, backend),
+        _reference(spec, backend),
+        _rollout(spec, backend),
+        _ours(spec, backend),
+        _trainer(spec, backend, paths, project, experiment),
+        _ray(backend, environment),
+    ]
+    overrides = {key: value for part in parts for key, value in part.items()}
+    added = frozenset(key.removeprefix("+") for key in overrides if key.startswith("+"))
+    return Plan(
+        {key.removeprefix("+"): value for key, value in overrides.items()},
+        environment,
+        added,
+    )
+
+
+def _data(spec: RunSpec, paths: Paths) -> dict[str, Any]:
+    return {
+        "data.train_files": str(paths.train),
+        "data.val_files": [str(path) for path in paths.benchmarks],
+        "data.train_batch_size": spec.training.prompts_per_step,
+        "data.max_prompt_length": spec.rollout.max_prompt_tokens,
+        "data.max_response_length": spec.rollout.max_response_tokens,
+        "data.filter_overlong_prompts": False,
+        "data.seed": spec.seed,
+        "data.dataloader_num_workers": 0,
+    }
+
+
+def _model(backend: VerlBackend, paths: Paths) -> dict[str, Any]:
+    return {
+        "actor_rollout_ref.model.path": paths.model,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": backend.gradient_checkpointing,
+    }
+
+
+def _actor(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
+    training, optimizer = spec.training, spec.training.optimizer
+    keys: dict[str, Any] = {
+        f"{ACTOR}.strategy": backend.strategy,
+        f"{ACTOR}.ppo_mini_batch_size": training.mini_batch_prompts,
+        f"{ACTOR}.ppo_epochs": training.epochs,
+        f"{ACTOR}.use_dynamic_bsz": True,
+        f"{ACTOR}.ppo_max_token_len_per_gpu": backend.max_tokens_per_gpu,
+        f"{ACTOR}.ulysses_sequence_parallel_size": backend.sequence_parallel,
+        f"{ACTOR}.data_loader_seed": spec.seed,
+        f"{ACTOR}.optim.lr": optimizer.learning_rate,
+        f"{ACTOR}.optim.betas": list(optimizer.betas),
+        f"{ACTOR}.optim.weight_decay": optimizer.weight_decay,
+        f"{ACTOR}.optim.clip_grad": math.inf if training.max_grad_norm is None else training.max_grad_norm,
+        f"{ACTOR}.optim.lr_warmup_steps": optimizer.warmup_steps,
+        **_engine(spec, backend, ACTOR),
+        f"{ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        f"{ACTOR}.checkpoint.load_contents": ["model", "optimizer", "extra"],
+    }
+    if isinstance(optimizer, ScheduleFreeAdamW):
+        keys |= {
+            f"{ACTOR}.optim.optimizer_impl": "schedulefree",
+            f"{ACTOR}.optim.optimizer": "AdamWScheduleFree",
+            f"{ACTOR}.optim.override_optimizer_config": {"warmup_steps": optimizer.warmup_steps},
+            f"{ACTOR}.optim.lr_warmup_steps": 0,
+        }
+    return keys
+
+
+def _reference(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
+    return {**_log_prob(backend, REF), **_engine(spec, backend, REF)}
+
+
+def _engine(spec: RunSpec, backend: VerlBackend, role: str) -> dict[str, Any]:
+    """FSDP of one role; weights and optimizer state are float32 in any case."""
+    keys: dict[str, Any] = {
+        f"{role}.fsdp_config.param_offload": backend.offload,
+        f"{role}.fsdp_config.optimizer_offload": backend.offload,
+        f"{role}.fsdp_config.seed": spec.seed,
+    }
+    if not bfloat16(spec):
+        precision = dict.fromkeys(("param_dtype", "reduce_dtype", "buffer_dtype"), "fp32")
+        keys[f"+{role}.fsdp_config.mixed_precision"] = precision
+    return keys
+
+
+def _log_prob(backend: VerlBackend, role: str) -> dict[str, Any]:
+    return {
+        f"{role}.log_prob_use_dynamic_bsz": True,
+        f"{role}.log_prob_max_token_len_per_gpu": backend.max_tokens_per_gpu,
+    }
+
+
+def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
+    rollout, server = spec.rollout, backend.rollout
+    vllm = isinstance(server, VllmRollout)
+    keys: dict[str, Any] = {
+        f"{ROLLOUT}.name": "vllm" if vllm else "rpg_huggingface",
+        f"{ROLLOUT}.n": rollout.group_size,
+        f"{ROLLOUT}.temperature": rollout.temperature,
+        f"{ROLLOUT}.top_k": -1,
+        f"{ROLLOUT}.top_p": 1.0,
+        f"{ROLLOUT}.seed": spec.seed,
+        f"{ROLLOUT}.dtype": "bfloat16" if bfloat16(spec) else "float32",
+        f"{ROLLOUT}.tensor_model_parallel_size": server.tensor_parallel if vllm else 1,
+        f"{ROLLOUT}.max_model_len": rollout.max_prompt_tokens + rollout.max_response_tokens,
+    }
+    if vllm:
+        keys |= {
+            f"{ROLLOUT}.gpu_memory_utilization": server.gpu_memory_utilization,
+            f"{ROLLOUT}.enforce_eager": server.enforce_eager,
+            f"{ROLLOUT}.max_num_batched_tokens": server.max_batched_tokens,
+        }
+    if backend.device == "cpu":
+        keys |= {f"{ROLLOUT}.free_cache_engine": False, f"{ROLLOUT}.agent.num_workers": 1}
+    return {
+        **keys,
+        **_log_prob(backend, ROLLOUT),
+        f"{ROLLOUT}.val_kwargs.n": max(backend.validation_samples, 1),
+        f"{ROLLOUT}.val_kwargs.do_sample": spec.evaluation.temperature > 0,
+        f"{ROLLOUT}.val_kwargs.temperature": spec.evaluation.temperature,
+        f"{ROLLOUT}.val_kwargs.top_k": -1,
+        f"{ROLLOUT}.val_kwargs.top_p": 1.0,
+    }
+
+
+def _ours(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
+    """What the inside of this back end reads: verl's own sections have no place for it."""
+    keys = {
+        "rpg.algorithm": json.dumps({"name": spec.algorithm.name, **spec.algorithm.settings()}),
+        "rpg.verifier": json.dumps(verifier_of(spec.task).model_dump(mode="json")),
+        "rpg.seed": spec.seed,
+        "rpg.max_refills": spec.rollout.max_refills,
+        "rpg.save_steps": [step for step in spec.eval_steps() if step],
+    }
+    if backend.device == "cpu":
+        keys["rpg.threads"] = backend.threads
+    return {f"+{key}": value for key, value in keys.items()}
+
+
+def _trainer(
+    spec: RunSpec, backend: VerlBackend, paths: Paths, project: str, experiment: str
+) -> dict[str, Any]:
+    validates = backend.validation_samples > 0
+    keys = {
+        "trainer.device": backend.device,
+        "trainer.nnodes": backend.nodes,
+        "trainer.n_gpus_per_node": backend.gpus_per_node,
+        "trainer.logger": ["console", "file"],
+        "trainer.project_name": project,
+        "trainer.experiment_name": experiment,
+        "trainer.default_local_dir": str(paths.state),
+        "trainer.total_training_steps": spec.training.steps,
+        "trainer.total_epochs": ENDLESS_EPOCHS,
+        "trainer.save_freq": spec.training.checkpoint_every,
+        "trainer.test_freq": spec.evaluation.every if validates else -1,
+        # After a resume it would write a second line for the step it goes on from.
+        "trainer.val_before_train": validates and paths.resume is None,
+        "trainer.resume_mode": "disable" if paths.resume is None else "resume_path",
+    }
+    if paths.resume is not None:
+        keys["trainer.resume_from_path"] = str(paths.resume)
+    return keys
+
+
+def _ray(backend: VerlBackend, environment: dict[str, str]) -> dict[str, Any]:
+    """`ray.init` of the driver; a Ray of our own listens on the loopback interface only."""
+    if isinstance(backend.ray, RayAddress):
+        keys = {"address": backend.ray.address, "runtime_env.env_vars": environment}
+        return {f"+ray_kwargs.ray_init.{key}": value for key, value in keys.items()}
+    if not isinstance(backend.ray, LocalRay):
+        return {"+ray_kwargs.ray_init.address": "auto"}  # the cluster the job runs on
+    keys: dict[str, Any] = {
+        "+ray_kwargs.ray_init.address": "local",
+        "+ray_kwargs.ray_init._node_ip_address": "127.0.0.1",
+        "+ray_kwargs.ray_init.include_dashboard": False,
+    }
+    if backend.device == "cpu":
+        keys |= {
+            "ray_kwargs.ray_init.num_cpus": LOGICAL_CPUS,
+            "+ray_kwargs.ray_init.num_gpus": backend.gpus_per_node,  # verl counts its workers in GPUs
+            "reward.num_workers": 1,
+            "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        }
+    return keys
+
+
+def _environment(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, str]:
+    variables = {
+        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
+        "VERL_FILE_LOGGER_PATH": str(paths.metrics),
+        "TOKENIZERS_PARALLELISM": "false",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    if Path(paths.model).is_absolute():
+        variables["HF_HUB_OFFLINE"] = "1"
+    if backend.device == "cpu":
+        threads = str(backend.threads)
+        variables |= {"VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    return variables
+
+
+def bfloat16(spec: RunSpec) -> bool:
+    """Whether the forward passes of a run are in bfloat16; a tiny model always is float32."""
+    return isinstance(spec.model, PretrainedModel) and spec.model.dtype == "bfloat16"

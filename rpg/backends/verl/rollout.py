@@ -1,0 +1,161 @@
+"""The driver's side of one rollout: rounds of prompts, what came back, and which groups are trained on.
+
+As the embedded trainer does it, so that the same seed gives the same prompts to the same step, whatever happened before:
+verl's own dynamic sampling refills without end once every group is all right.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from rpg.backends.local.seeds import PromptOrder
+from rpg.backends.refills import Refills
+from rpg.backends.verl.settings import Settings
+
+
+@dataclass(frozen=True)
+class Response:
+    """One response by its key in verl's queue, with what is known about it. Its text and tensors stay in the queue."""
+
+    key: str
+    tag: dict
+    reward: float
+    correct: bool
+    truncated: bool
+
+    @property
+    def tokens(self) -> int:
+        return self.tag["response_len"]
+
+
+Group = list[Response]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """`first` holds the groups of the first round, before any was dropped: metrics are about them, so they compare
+    across algorithms. `kept` is what the update gets; empty when no group was left.
+    """
+
+    first: list[Group]
+    kept: list[Group]
+    sampled: list[Group]
+
+    @property
+    def tokens(self) -> int:
+        """Response tokens of everything that was sampled."""
+        return sum(response.tokens for group in self.sampled for response in group)
+
+    def dropped(self) -> list[Group]:
+        """What was sampled and is not trained on."""
+        kept = {id(group) for group in self.kept}
+        return [group for group in self.sampled if id(group) not in kept]
+
+    def metrics(self) -> dict[str, float]:
+        """Project names; of the first round's responses, except the group counts."""
+        responses = [response for group in self.first for response in group]
+        mean = lambda values: float(sum(values) / len(responses))  # noqa: E731
+        return {
+            "reward": mean(r.reward for r in responses),
+            "accuracy": mean(r.correct for r in responses),
+            "response_length": mean(r.tokens for r in responses),
+            "truncation_rate": mean(r.truncated for r in responses),
+            "groups_sampled": len(self.sampled),
+            "groups_kept": len(self.kept),
+        }
+
+
+def useful(group: Group) -> bool:
+    """Whether it has right and wrong responses."""
+    return 0 < sum(response.correct for response in group) < len(group)
+
+
+def roll(
+    settings: Settings, problems: int, step: int, sample: Callable[[Sequence[int], int], list[Group]]
+) -> Rollout:
+    """The rollout of step `step` (from 1); `sample(problem numbers, round)` generates and grades.
+
+    With dynamic sampling, groups that are all right or all wrong are replaced (at most `max_refills` rounds).
+    """
+    wanted = settings.prompts_per_step
+    refills = Refills(PromptOrder(problems, settings.seed), step, wanted, settings.max_refills)
+    first = sampled = sample(refills.first(), 0)
+    kept = first
+    if settings.algorithm.dynamic_sampling:
+        kept = [group for group in first if useful(group)]
+        while numbers := refills.further(len(kept)):
+            extra = sample(numbers, refills.rounds)
+            sampled = sampled + extra
+            kept = [*kept, *(group for group in extra if useful(group))][:wanted]
+    return Rollout(first, kept, sampled)
+
+
+class Groups(ReplayBuffer):
+    """verl's buffer, asked for named prompts instead of any that are ready."""
+
+    def collect(self, names: Sequence[str]) -> list[Group]:
+        """Wait until all responses to the prompts `names` are there and graded; groups in the order of `names`.
+
+        Raises:
+            RuntimeError: a response could not be generated or graded.
+        """
+        began = time.monotonic()
+        while True:
+            self._sync_metadata_from_transfer_queue()
+            failed = self.failure_keys["train"] & set(names)
+            if failed:
+                raise RuntimeError(
+                    f"{len(failed)} of {len(names)} prompts got no response: the rollout server or the grader failed; "
+                    "the log has its error"
+                )
+            if self.finished_keys["train"].issuperset(names):
+                break
+            time.sleep(min(1.0, 0.02 + 0.05 * (time.monotonic() - began)))  # short steps are not held up
+        tags = {key: dict(tag) for key, tag in self.partitions["train"].items()}
+        tq.kv_clear(partition_id="train", keys=list(names))  # the prompts; their responses stay
+        place = {name: i for i, name in enumerate(names)}
+        keys = sorted(
+            (key for key in tags if prompt_of(key) in place), key=lambda k: (place[prompt_of(k)], _number(k))
+        )
+        groups: list[Group] = [[] for _ in names]
+        for response in _read(keys, [tags[key] for key in keys]):
+            groups[place[prompt_of(response.key)]].append(response)
+        return groups
+
+
+def prompt_of(key: str) -> str:
+    """The prompt's name in a response's key `<name>_<response>_<turn>`."""
+    return key.split("_", 1)[0]
+
+
+def _number(key: str) -> int:
+    return int(key.split("_")[1])
+
+
+def _read(keys: list[str], tags: list[dict]) -> list[Response]:
+    fields = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=["rm_scores", "extra_fields"])
+    rewards = [float(scores.sum()) for scores in fields["rm_scores"].unbind()]
+    known = [extra["reward_extra_info"] for extra in list(fields["extra_fields"])]
+    return [
+        Response(key, tag, score, bool(info["acc"]), bool(info["truncated"]))
+        for key, tag, score, info in zip(keys, tags, rewards, known, strict=True)
+    ]
+
+
+def discard(groups: list[Group]) -> None:
+    """Remove responses that are not trained on from verl's queue."""
+    keys = [response.key for group in groups for response in group]
+    if keys:
+        tq.kv_clear(partition_id="train", keys=keys)
+
+
+def as_batch(groups: list[Group]) -> KVBatchMeta:
+    """What verl's workers take: rows in the order of the groups."""
+    rows = [response for group in groups for response in group]
+    return KVBatchMeta(partition_id="train", keys=[r.key for r in rows], tags=[r.tag for r in rows])

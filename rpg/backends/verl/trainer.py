@@ -1,0 +1,273 @@
+"""The trainer mode `rpg` of verl: rollout, log-probabilities, advantages, update, as the embedded trainer does them.
+
+One driver process runs this; tensors stay in verl's queue and on its workers, except for the advantages.
+Shapes: N responses (rows), T response tokens of the longest.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+import transfer_queue as tq
+from omegaconf import OmegaConf, open_dict
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.protocol import DataProto
+from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+from verl.utils.dataset.rl_dataset import collate_fn
+from verl.utils.debug import marked_timer
+from verl.utils.tensordict_utils import get_tensordict
+from verl.workers.utils.padding import response_to_nested
+
+import rpg
+from rpg.backends.schedule import ReferenceSchedule
+from rpg.backends.verl import rollout
+from rpg.backends.verl.agents import prompt_name
+from rpg.backends.verl.order import arrange, mini_batch_order
+from rpg.backends.verl.settings import Settings
+from rpg.backends.verl.state import State, newest
+from rpg.backends.verl.update import Plan, Updated
+from rpg.backends.verl.worker import PolicyWorker
+
+
+@register_trainer("rpg")
+class Trainer(PPOTrainerSync):
+    """Counters and the reference schedule are the driver's; they are part of every checkpoint (state.py)."""
+
+    def __init__(self, config):
+        self.settings = Settings.inside(OmegaConf.to_container(config.actor_rollout_ref))
+        config.trainer.v1.trainer_mode = "sync"  # verl asks for this name in many places
+        super().__init__(config)
+        self.optimizer_step = self.tokens = 0
+        self.reference = ReferenceSchedule(self.settings.algorithm)
+        self.kept = False
+        """Whether the reference has weights of its own; otherwise it is the policy that samples the next rollout."""
+        self.ours: dict[str, Any] = {}
+        """Metrics of the step under way, in the project's names."""
+        self.saved: Path | None = None
+        """A checkpoint that lacks only rpg.json, because the metrics of its step are not written yet."""
+
+    # --- where verl asks for its parts
+
+    def _build_replay_buffer(self) -> rollout.Groups:
+        sampler = self.config.trainer.v1.sampler
+        return rollout.Groups(
+            trainer_mode="sync",
+            trainer_config=self.config.trainer.v1.sync,
+            max_off_policy_threshold=sampler.max_off_policy_threshold,
+            max_off_policy_strategy=sampler.max_off_policy_strategy,
+            sampler_kwargs=sampler.sampler_kwargs,
+            poll_interval=0.1,  # of validation
+        )
+
+    def _init_dataloader(self) -> None:
+        super()._init_dataloader()
+        self.steps_per_epoch = max(
+            1, self.steps_per_epoch
+        )  # verl divides by it; we pass over the data as often as asked
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        for role in self.role_worker_mapping:
+            self.role_worker_mapping[role] = ray.remote(PolicyWorker)
+
+    # --- one step
+
+    def prepare_step(self) -> dict:
+        return {}  # prompts are drawn in the rollout
+
+    def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
+        timer = functools.partial(marked_timer, timing_raw=timing_raw)
+        if self.reference.renew_if_due(self.optimizer_step):
+            self.kept = False
+        ours: dict[str, Any] = {"reference_age": self.reference.age(self.optimizer_step)}
+        with timer("gen"):
+            rolled = rollout.roll(self.settings, len(self.train_dataset), self.global_steps, self._sample)
+            rollout.discard(rolled.dropped())
+            self.on_sample_end()
+        ours |= rolled.metrics()
+        self.tokens += rolled.tokens
+        batch = rollout.as_batch(rolled.kept)
+        if rolled.kept:
+            batch, sizes = self._arrange(rolled.kept)
+            with timer("old_log_prob"):
+                batch = self._compute_old_log_prob(batch, metrics)
+            if self.kept:
+                with timer("ref"):
+                    batch = self._compute_ref_log_prob(batch, metrics)
+            with timer("adv"):
+                batch, ours["entropy"] = self._advantages(batch, metrics)
+            with timer("update_actor"):
+                ours |= self._update(batch, sizes)
+        ours |= {"optimizer_step": self.optimizer_step, "tokens": self.tokens}
+        self.ours = ours | {"tokens_per_second": rolled.tokens}  # divided when the time of the step is known
+        return batch
+
+    def _sample(self, numbers, round_: int) -> list[rollout.Group]:
+        """Responses of one round: problems by number, through verl's agent loops and servers."""
+        rows = collate_fn([self.train_dataset[number] for number in numbers])
+        names = [prompt_name(self.global_steps, round_, place) for place in range(len(numbers))]
+        batch = get_tensordict({**rows, "uid": names})
+        tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+        self._submit_batch_to_rollout(batch)
+        return self.replay_buffer.collect(names)
+
+    def _arrange(self, groups: list[rollout.Group]) -> tuple[KVBatchMeta, list[int]]:
+        """(rows in the order of workers and mini-batches, rows of each mini-batch on a worker)."""
+        workers = self._data_parallel_size()
+        batch = upsample_batch_to_divisible_size(
+            rollout.as_batch(groups), workers, self.tokenizer.eos_token_id
+        )
+        lengths = [tag["seq_len"] for tag in batch.tags]
+        order, sizes = arrange(self.settings, self.global_steps, len(groups), lengths, workers)
+        batch.reorder(order)
+        return batch, sizes
+
+    def _data_parallel_size(self) -> int:
+        info, group = self.actor_rollout_wg._dispatch_info, self.actor_rollout_wg
+        if "actor" not in info:
+            info["actor"] = group._query_dispatch_info("actor")
+        return max(info["actor"]) + 1
+
+    def _advantages(self, batch: KVBatchMeta, metrics: dict) -> tuple[KVBatchMeta, float]:
+        """Adds the advantages to a batch; also returns the mean entropy of its tokens, nats."""
+        names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs", "entropy"]
+        names += ["ref_log_prob"] if self.kept else []
+        nested = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        mask = nested["response_mask"]
+        data = DataProto(batch=nested.to_padded_tensor())
+        correction = self.config.algorithm.get("rollout_correction")
+        if correction is not None and not correction.get("bypass_mode", False):
+            data, more = compute_rollout_correction_and_add_to_batch(data, correction)
+            metrics.update(more)
+        fields = data.batch
+        prompts = [rollout.prompt_of(key) for key in batch.keys]
+        groups = {name: number for number, name in enumerate(dict.fromkeys(prompts))}
+        real = fields["response_mask"].any(-1)
+        result = torch.zeros_like(fields["rm_scores"])
+        result[real] = rpg.advantages(
+            self.settings.algorithm,
+            rewards=fields["rm_scores"].sum(-1)[real],
+            group=torch.tensor([groups[name] for name in prompts])[real],
+            response_mask=fields["response_mask"][real],
+            old_log_prob=fields["old_log_probs"][real],
+            ref_log_prob=fields["ref_log_prob"][real] if self.kept else None,
+        )
+        written = {"advantages": result, "returns": result, "response_mask": fields["response_mask"]}
+        if "rollout_is_weights" in fields:
+            written["rollout_is_weights"] = fields["rollout_is_weights"]
+        output = {name: response_to_nested(value, mask) for name, value in written.items()}
+        output = TensorDict(output, batch_size=len(batch))
+        batch = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output)
+        return batch, float(fields["entropy"][fields["response_mask"] != 0].mean())
+
+    def _update(self, batch: KVBatchMeta, sizes: list[int]) -> dict[str, float]:
+        """All optimizer steps of this rollout; returns their metrics."""
+        orders = [
+            mini_batch_order(self.settings, self.global_steps, epoch, len(sizes))
+            for epoch in range(self.settings.epochs)
+        ]
+        renew = self.reference.needed and not self.kept
+        batch.extra_info["temperature"] = self.settings.temperature
+        Plan(sizes, orders, self.optimizer_step, renew).into(batch.extra_info)
+        output = self.actor_rollout_wg.update_actor(batch)
+        updated = Updated(**output["metrics"])
+        self.kept = self.kept or renew
+        self.optimizer_step += updated.optimizer_steps
+        for token_kl in updated.token_kls:
+            self.reference.observe(token_kl)
+        return updated.metrics
+
+    def _compute_metrics(self, batch: KVBatchMeta, metrics, timing_raw, global_steps, epoch) -> None:
+        if batch.keys:
+            super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        seconds = lambda *names: sum(timing_raw.get(name, 0.0) for name in names)  # noqa: E731
+        self.ours |= {
+            "seconds_rollout": seconds("gen"),
+            "seconds_log_prob": seconds("old_log_prob", "ref", "adv"),
+            "seconds_update": seconds("update_actor"),
+            "seconds_step": seconds("step"),
+            "tokens_per_second": self.ours["tokens_per_second"] / seconds("step"),
+        }
+        metrics |= {f"rpg/{name}": value for name, value in self.ours.items()}
+
+    def _val_metrics_update(
+        self, data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs
+    ) -> dict:
+        """verl's validation, where the job asks for it."""
+        right = reward_extra_infos_dict["acc"]
+        theirs = super()._val_metrics_update(
+            data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs
+        )
+        return theirs | {"rpg/validation_accuracy": sum(right) / len(right)}
+
+    # --- checkpoints
+
+    def on_train_begin(self) -> None:
+        super().on_train_begin()
+        self.logger = _Logger(self.logger, self._finish_checkpoint)
+
+    def on_step_end(self) -> None:
+        if self.global_steps in self.settings.save_steps and self.saved is None:
+            self._save_checkpoint()
+        super().on_step_end()
+
+    def _save_checkpoint(self) -> None:
+        folder = Path(self.config.trainer.default_local_dir).absolute() / f"global_step_{self.global_steps}"
+        shutil.rmtree(folder, ignore_errors=True)  # what a kill left behind
+        if self.kept and self.reference.renewed_at:  # before that it is the initial model
+            self.actor_rollout_wg.save_reference(str(folder / "reference"))
+        super()._save_checkpoint()
+        self.saved = folder
+
+    def _finish_checkpoint(self) -> None:
+        """A checkpoint counts from here on: everything of its step is written, metrics included."""
+        if self.saved is None:
+            return
+        schedule = self.reference
+        reference = {"renewed_at": schedule.renewed_at, "average": schedule.average, "kept": self.kept}
+        workers = self.resource_pool_manager.get_n_gpus()
+        State(self.global_steps, self.optimizer_step, self.tokens, reference, workers).write(self.saved)
+        self.saved = None
+
+    def _load_checkpoint(self) -> None:
+        trainer = self.config.trainer
+        if trainer.resume_mode == "auto":
+            found = newest(Path(trainer.default_local_dir).absolute())
+            with open_dict(self.config):
+                trainer.resume_mode = "disable" if found is None else "resume_path"
+                trainer.resume_from_path = str(found)
+        super()._load_checkpoint()
+        if trainer.resume_mode == "disable":
+            return
+        folder = Path(trainer.resume_from_path)
+        state = State.read(folder)
+        self.optimizer_step, self.tokens = state.optimizer_step, state.tokens
+        self.reference.renewed_at = state.reference["renewed_at"]
+        self.reference.average, self.kept = state.reference["average"], state.reference["kept"]
+        if self.kept and self.reference.renewed_at:
+            self.actor_rollout_wg.load_reference(str(folder / "reference"))
+
+
+class _Logger:
+    """verl's logger, and what has to happen once a step's metrics are written."""
+
+    def __init__(self, inner: Any, after: Callable[[], None]):
+        self._inner, self._after = inner, after
+
+    def log(self, data: dict[str, Any], step: int) -> None:
+        self._inner.log(data=data, step=step)
+        self._after()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

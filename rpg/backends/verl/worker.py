@@ -1,0 +1,86 @@
+"""A verl worker with our update, our loss and a reference policy that can be renewed and saved."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from omegaconf import OmegaConf
+from safetensors.torch import load_file, save_file
+from tensordict import TensorDict
+from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
+from verl.utils import tensordict_utils as tu
+from verl.workers.engine_workers import ActorRolloutRefWorker
+
+from rpg.backends.verl.loss import ActorLoss
+from rpg.backends.verl.settings import Settings
+from rpg.backends.verl.update import Plan, update
+from rpg.errors import UserError
+
+if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
+    import rpg.backends.verl.cpu.engine  # noqa: F401 (registers verl's FSDP engine for CPUs)
+
+
+class PolicyWorker(ActorRolloutRefWorker):
+    """Named by the trainer mode (trainer.py); verl makes one per GPU. (It looks for its base by the name `Worker`.)"""
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self):
+        self.settings = Settings.inside(OmegaConf.to_container(self.config))
+        if self.settings.device == "cpu":
+            torch.set_num_threads(self.settings.threads)
+        super().init_model()
+        self.actor.set_loss_fn(ActorLoss(self.settings.algorithm, self.settings.max_response_tokens))
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def update_actor(self, data: TensorDict) -> TensorDict | None:
+        plan = Plan.out_of(data)
+        if plan.renew_reference:
+            copy_weights(self.actor.engine.module, self.ref.engine.module)
+        result = update(self.actor, data, plan, self.settings)
+        if not self.actor.engine.is_mp_src_rank_with_outputs():
+            return None
+        return tu.get_tensordict(tensor_dict={}, non_tensor_dict={"metrics": asdict(result)})
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_reference(self, folder: str) -> None:
+        """Each worker writes its shards of the reference policy."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        shards = {name: value.detach().cpu().contiguous() for name, value in _shards(self.ref.engine.module)}
+        save_file(shards, self._shard_file(folder))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_reference(self, folder: str) -> None:
+        """Back to what :meth:`save_reference` wrote.
+
+        Raises:
+            UserError: it was written by another number of workers.
+        """
+        path = self._shard_file(folder)
+        if not path.exists():
+            raise UserError(
+                f"{folder}: no reference policy for {self.world_size} workers; resume with as many"
+            )
+        saved = load_file(path)
+        with torch.no_grad():
+            for name, value in _shards(self.ref.engine.module):
+                value.copy_(saved[name])
+
+    def _shard_file(self, folder: str) -> Path:
+        return Path(folder) / f"world_size_{self.world_size}_rank_{self.rank}.safetensors"
+
+
+def copy_weights(source: torch.nn.Module, target: torch.nn.Module) -> None:
+    """The weights of one FSDP module into another of the same model, shard by shard and whatever device they are on."""
+    shards = dict(_shards(source))
+    with torch.no_grad():
+        for name, value in _shards(target):
+            value.copy_(shards[name])
+
+
+def _shards(module: torch.nn.Module):
+    """(name, this worker's part) of every parameter."""
+    for name, parameter in module.named_parameters():
+        yield name, parameter.to_local() if hasattr(parameter, "to_local") else parameter

@@ -1,0 +1,85 @@
+"""Commands on the results database: sql, export."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from rpg.cli.app import Home, app, console
+
+
+class FileKind(StrEnum):
+    """What `rpg export` writes."""
+
+    parquet = "parquet"
+    csv = "csv"
+
+
+@app.command(epilog='Example: rpg sql "select variant, seed, state from runs" --out runs.csv')
+def sql(
+    query: Annotated[str, typer.Argument(help="SQL for DuckDB; docs/database.md describes the tables.")],
+    out: Annotated[Path | None, typer.Option(help="Write the whole result: .csv, .parquet or .json.")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows to print.")] = 50,
+    home: Home = None,
+) -> int:
+    """Query the results database (read-only); it is brought up to date first."""
+    import duckdb
+
+    from rpg.config.errors import ConfigError
+    from rpg.store import Layout, atomic_path
+    from rpg.store.database import build, connect
+
+    writers = {".csv": "to_csv", ".parquet": "to_parquet", ".json": "to_json"}
+    if out is not None and out.suffix not in writers:
+        raise ConfigError(f"--out {out}: the name must end in .csv, .parquet or .json")
+    layout = Layout.at(home)
+    build(layout)
+    with connect(layout) as db:
+        try:
+            frame = db.execute(query).df()
+        except duckdb.Error as error:
+            raise ConfigError(f"sql: {str(error).strip()}") from None
+    if out is not None:
+        with atomic_path(out.absolute()) as temporary:
+            options = {"orient": "records"} if out.suffix == ".json" else {"index": False}
+            getattr(frame, writers[out.suffix])(temporary, **options)
+        console.print(f"wrote {len(frame):,} rows to {out}", markup=False, highlight=False)
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in frame.columns:
+        table.add_column(Text(str(name)))
+    for row in frame.head(rows).itertuples(index=False):
+        table.add_row(*(Text(f"{v:.6g}" if isinstance(v, float) else str(v)) for v in row))
+    console.print(table)
+    if len(frame) > rows:
+        console.print(f"... {len(frame) - rows:,} more rows; --rows N or --out FILE shows them", style="dim")
+    return 0
+
+
+@app.command(epilog="Example: rpg export results --format csv")
+def export(
+    folder: Annotated[Path, typer.Argument(help="Where the files go; made when it is not there.")],
+    format: Annotated[FileKind, typer.Option(help="One file per table.")] = FileKind.parquet,
+    home: Home = None,
+) -> int:
+    """Write every table and view of the results database to a file of its own, for other tools."""
+    from rpg.store import Layout, atomic_path
+    from rpg.store.database import build, connect
+    from rpg.store.schema import TABLES, VIEWS
+
+    layout = Layout.at(home)
+    build(layout)
+    with connect(layout, external=True) as db:
+        for name in (*TABLES, *VIEWS):
+            with atomic_path(folder.absolute() / f"{name}.{format.value}") as temporary:
+                query = db.sql(f"SELECT * FROM {name}")
+                query.write_parquet(str(temporary)) if format is FileKind.parquet else query.write_csv(
+                    str(temporary)
+                )
+                console.print(f"{folder / name}.{format.value}", markup=False, highlight=False)
+    return 0

@@ -1,0 +1,154 @@
+"""The checkpoints of a run as files, whichever back end writes them.
+
+    checkpoints/step-000040/model.safetensors, config.json, tokenizer.json, ...   loads with from_pretrained
+                            checkpoint.json                                       sizes and digests of these files
+                            training/state.json, ...                              what it takes to go on from here
+
+A checkpoint is built aside, flushed and renamed into place; state.json is the first file of training/ to go when the
+training state is dropped, so its presence says that the state is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import shutil
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from rpg.store.files import StoreError, fsync_folder, fsync_tree, read_json_object
+from rpg.store.run import RunFolder
+
+FORMAT = 1
+WEIGHTS = ".safetensors"
+_KEEP = 2
+"""So many of the newest checkpoints keep their training state."""
+
+
+class CheckpointFolder:
+    """The checkpoints of one run; `owed` are the steps whose evaluation is promised."""
+
+    def __init__(self, folder: RunFolder, owed: Collection[int]):
+        self.folder, self.owed = folder, set(owed)
+
+    def publish(self, build: Path, final: Path) -> None:
+        """Rename a checkpoint that was built aside into place; it is on disk afterwards."""
+        fsync_tree(build)
+        if final.exists():
+            discard(final)
+        build.replace(final)
+        fsync_folder(final.parent)
+
+    def prune(self) -> None:
+        """Keep checkpoints owed an evaluation and the newest ones; training states of the newest ones only."""
+        for step in self.folder.checkpoint_steps()[:-_KEEP]:
+            path = self.folder.checkpoint(step)
+            if step not in self.owed:
+                discard(path)
+            elif (path / "training").exists():
+                (path / "training" / "state.json").unlink(missing_ok=True)
+                shutil.rmtree(path / "training", ignore_errors=True)
+
+    def resumable(
+        self, missing: Collection[int], warn: Callable[[str], None], known: int | None = None
+    ) -> Path | None:
+        """The newest whole checkpoint from which everything owed can still come; None to begin at the beginning.
+
+        `missing` are steps whose evaluation is owed: their checkpoint must be there, or come again. `known` is the
+        last step whose metrics are on record, where a checkpoint does not imply them. A checkpoint that is not whole
+        is set aside as `*.corrupt`, with a warning. Later checkpoints than the one returned are removed: they will be
+        made again.
+        """
+        for leftover in self.folder.checkpoints.glob(".step-*.tmp"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        whole, trainable = [], []
+        for step in self.folder.checkpoint_steps():
+            path = self.folder.checkpoint(step)
+            begun = (path / "training" / "state.json").exists()
+            damage = damaged(path) or (damaged_training(path) if begun else None)
+            if damage:
+                aside = _set_aside(path)
+                warn(f"warning: {path}: {damage}; set aside as {aside.name}, going on without it")
+                continue
+            whole.append(step)
+            if begun:
+                trainable.append(step)
+        lost = [step for step in missing if whole and step < whole[-1] and step not in whole]
+        before = min([*lost, math.inf if known is None else known + 1])
+        found = [step for step in trainable if step < before]
+        chosen = found[-1] if found else None
+        for step in whole:
+            if chosen is None or step > chosen:
+                discard(self.folder.checkpoint(step))
+        return None if chosen is None else self.folder.checkpoint(chosen)
+
+
+def damaged(checkpoint: Path) -> str | None:
+    """What is wrong with a checkpoint's model files, in a few words; None for a whole one."""
+    return _damage(checkpoint, checkpoint / "checkpoint.json")
+
+
+def damaged_training(checkpoint: Path) -> str | None:
+    """The same for its training state."""
+    return _damage(checkpoint / "training", checkpoint / "training" / "state.json")
+
+
+def model_digest(checkpoint: Path) -> str:
+    """Digest of a checkpoint's weights, as recorded."""
+    files = read_json_object(checkpoint / "checkpoint.json")["files"]
+    weights = [file["sha256"] for name, file in sorted(files.items()) if name.endswith(WEIGHTS)]
+    return weights[0] if len(weights) == 1 else hashlib.sha256("".join(weights).encode()).hexdigest()
+
+
+def _damage(folder: Path, record: Path) -> str | None:
+    try:
+        files = read_json_object(record)["files"]
+        for name, expected in files.items():
+            path = folder / name
+            if not path.is_file():
+                return f"{name} is missing"
+            if path.stat().st_size != expected["bytes"]:
+                return f"{name} has {path.stat().st_size} bytes instead of {expected['bytes']}"
+            if "sha256" in expected and digest(path) != expected:
+                return f"{name} is corrupt (its digest differs)"
+    except (StoreError, OSError, KeyError, TypeError, AttributeError) as error:
+        return f"{record.name} is unreadable ({error})"
+    return None
+
+
+def digests(folder: Path) -> dict[str, dict[str, Any]]:
+    """{name: {bytes, sha256}} of the files in a folder."""
+    return {path.name: digest(path) for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+def digest(path: Path) -> dict[str, Any]:
+    with open(path, "rb") as handle:
+        value = hashlib.file_digest(handle, "sha256").hexdigest()
+        return {"bytes": handle.tell(), "sha256": value}
+
+
+def link(source: Path, target: Path) -> None:
+    """The same file under a second name; a copy where the file system has no hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def discard(path: Path) -> None:
+    """Remove a checkpoint so that nobody sees half of it."""
+    trash = path.with_name(f".{path.name}.tmp")
+    shutil.rmtree(trash, ignore_errors=True)
+    path.replace(trash)
+    shutil.rmtree(trash, ignore_errors=True)
+
+
+def _set_aside(path: Path) -> Path:
+    for number in range(1, 1000):
+        aside = path.with_name(f"{path.name}.corrupt" if number == 1 else f"{path.name}.corrupt-{number}")
+        if not aside.exists():
+            path.replace(aside)
+            return aside
+    raise StoreError(f"cannot set {path} aside: 999 damaged copies of it are there already")

@@ -1,0 +1,52 @@
+"""`rpg sql --out` and `rpg export`: what other tools get is what the database holds."""
+
+import pandas
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.synthetic import Shape, write_sweep
+from rpg.cli.app import app
+from rpg.store.database import connect
+from rpg.store.schema import TABLES, VIEWS
+
+import rpg.cli.database  # noqa: F401  isort: skip  (registers the commands)
+
+HOSTILE = 'a "b", <i>\n;DROP TABLE runs;-- 🙂'
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    write_sweep(folder, "demo", ["grpo", HOSTILE], [0, 1], Shape(4, 2, 3, 2, ("easy",)))
+    return folder
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(("kind", "read"), [("parquet", pandas.read_parquet), ("csv", pandas.read_csv)])
+def test_every_table_and_view_is_a_file(home, tmp_path, kind, read):
+    assert call("export", tmp_path / "out", "--format", kind, "--home", home).exit_code == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        f"{name}.{kind}" for name in (*TABLES, *VIEWS)
+    }
+    with connect_to(home) as db:
+        for name in (*TABLES, *VIEWS):
+            [count] = db.execute(f"SELECT count(*) FROM {name}").fetchone()
+            assert len(read(tmp_path / "out" / f"{name}.{kind}")) == count
+        reward = db.execute("SELECT sum(reward) FROM metrics").fetchone()[0]
+    assert read(tmp_path / "out" / f"metrics.{kind}")["reward"].sum() == pytest.approx(reward, rel=1e-12)
+    assert HOSTILE in set(read(tmp_path / "out" / f"runs.{kind}")["variant"])
+
+
+def test_a_query_is_a_file(home, tmp_path):
+    out = tmp_path / "scores.csv"
+    assert call("sql", "SELECT variant, accuracy FROM scores", "--out", out, "--home", home).exit_code == 0
+    assert list(pandas.read_csv(out)) == ["variant", "accuracy"]
+
+
+def connect_to(home):
+    from rpg.store import Layout
+
+    return connect(Layout.at(home))

@@ -1,0 +1,51 @@
+"""The CPU platform for verl in this process, and a data folder with the initial model of the runs in inside.py."""
+
+import os
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="session")
+def cpu_verl():
+    """verl with our plug-in, as a job's processes have it."""
+    pytest.importorskip("verl")
+    before = os.environ.get("VERL_PLATFORM")
+    os.environ["VERL_PLATFORM"] = "cpu"
+    import verl  # noqa: F401
+    from verl.plugin.platform import set_platform
+
+    from rpg.backends.verl import cpu
+    from rpg.backends.verl.cpu.platform import CPUPlatform
+
+    cpu.install()
+    set_platform(CPUPlatform())
+    yield
+    os.environ.pop("VERL_PLATFORM") if before is None else os.environ.update(VERL_PLATFORM=before)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory):
+    from inside import make_spec
+
+    from rpg.backends.local.initial import prepare_model
+    from rpg.data import prepare_data
+
+    folder = tmp_path_factory.mktemp("home")
+    prepare_data(make_spec(), folder)
+    prepare_model(make_spec(), folder, say=lambda line: None)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(home):
+    from inside import make_spec
+
+    from rpg.backends.local.initial import prepare_model
+
+    return prepare_model(make_spec(), home)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)

@@ -1,0 +1,128 @@
+"""verl's worker and its data in this very process: one rank on gloo, no Ray."""
+
+import os
+import socket
+
+import torch
+from tensordict import TensorDict
+
+from rpg.backends.verl.main import compose, derive
+from rpg.backends.verl.overrides import Paths, plan
+from rpg.config.spec import RunSpec
+
+BASE = {
+    "task": {"type": "chain", "tiers": {"one": 1, "two": 2}, "train_problems": 400, "benchmark_problems": 8},
+    "model": {
+        "type": "tiny",
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "warm_start": {
+            "target_accuracy": 0,
+            "consolidation_steps": 0,
+            "behaviour_steps": 120,
+            "behaviour_learning_rate": 3e-3,
+        },
+    },
+    "training": {"steps": 3, "prompts_per_step": 8, "mini_batch_prompts": 2},
+    "rollout": {"group_size": 8, "max_prompt_tokens": 16, "max_response_tokens": 12},
+    "evaluation": {"every": 2, "samples_per_problem": 2},
+}
+
+
+def make_spec(backend=None, **changes):
+    """A run of a tiny model that answers at random; `changes` replace whole sections."""
+    sections = {
+        name: {**BASE.get(name, {}), **value} if isinstance(value, dict) and name != "algorithm" else value
+        for name, value in changes.items()
+    }
+    return RunSpec.model_validate({**BASE, **sections, "backend": backend or {"type": "local"}})
+
+
+def verl_config(spec, model, tmp, *extra, **backend):
+    """verl's composed and derived config of a run, as every process of a job sees it."""
+    backend = {"type": "verl", "gradient_checkpointing": False, **backend}
+    spec = spec.model_copy(update={"backend": make_spec(backend).backend})
+    paths = Paths(str(model), tmp / "train.parquet", (), tmp / "state", tmp / "metrics.jsonl")
+    config = compose([*plan(spec, paths).arguments(), *extra])
+    derive(config)
+    return config
+
+
+def one_process_group():
+    """A process group of this process alone; verl's worker finds it and makes none."""
+    if torch.distributed.is_initialized():
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ.update(
+        RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+    )
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1)
+
+
+def make_worker(config, role="actor"):
+    """The worker of a job, initialised."""
+    from rpg.backends.verl.worker import PolicyWorker
+
+    one_process_group()
+    worker = PolicyWorker(config.actor_rollout_ref, role)
+    worker.init_model()
+    return worker
+
+
+def nested(rows):
+    return torch.nested.as_nested_tensor([torch.as_tensor(row) for row in rows], layout=torch.jagged)
+
+
+def as_verl(batch, temperature=1.0):
+    """Responses of the embedded trainer as verl's queue hands them to its workers."""
+    lengths = batch.lengths.tolist()
+    prompts = [batch.prompts[i] for i in batch.prompt_of.tolist()]
+    responses = [row[:n].tolist() for row, n in zip(batch.tokens, lengths, strict=True)]
+    whole = [list(p) + r for p, r in zip(prompts, responses, strict=True)]
+    mask = nested([[1] * n for n in lengths])
+    data = TensorDict(
+        {
+            "prompts": nested([list(p) for p in prompts]),
+            "responses": nested(responses),
+            "input_ids": nested(whole),
+            "position_ids": nested([list(range(len(row))) for row in whole]),
+            "response_mask": mask,
+            "loss_mask": mask,
+        },
+        batch_size=len(lengths),
+    )
+    from verl.utils import tensordict_utils as tu
+
+    tu.assign_non_tensor(data, temperature=temperature)
+    return data
+
+
+def unpadded(values, batch):
+    """(N, T) as the nested tensor of each row's own length."""
+    return nested([row[:n] for row, n in zip(values, batch.lengths.tolist(), strict=True)])
+
+
+def verl_update(worker, batch, old, advantages, step=1, rank=0, workers=1, renew_reference=False):
+    """The worker's update on its part of a rollout of the embedded trainer, in the driver's order."""
+    from verl.utils import tensordict_utils as tu
+
+    from rpg.backends.verl.order import arrange
+    from rpg.backends.verl.update import Plan, update
+
+    settings = worker.settings
+    data = as_verl(batch, settings.temperature)
+    data["old_log_probs"], data["advantages"] = unpadded(old, batch), unpadded(advantages, batch)
+    groups = len(batch.lengths) // settings.group_size
+    order, sizes = arrange(settings, step, groups, batch.total_lengths().tolist(), workers)
+    share = torch.tensor(order).chunk(workers)[rank]
+    data = tu.index_select_tensor_dict(data, share)
+    return update(worker.actor, data, Plan(sizes, [list(range(len(sizes)))], 0, renew_reference), settings)
+
+
+def weights(module):
+    """All parameters in one row, whole also where they are sharded."""
+    parameters = dict(module.named_parameters())
+    full = lambda p: p.full_tensor() if hasattr(p, "full_tensor") else p  # noqa: E731
+    return torch.cat([full(parameters[name]).detach().flatten() for name in sorted(parameters)])

@@ -1,0 +1,96 @@
+"""A real job: verl's trainer on Ray, stopped and resumed, against the embedded trainer with the same seed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from inside import make_spec
+
+from rpg.backends.local.initial import initial_policy
+from rpg.backends.local.optimizers import Optimizer
+from rpg.backends.local.reference import Reference
+from rpg.backends.local.rollout import Roller
+from rpg.backends.local.trainer import Trainer
+from rpg.backends.verl.overrides import Paths, plan
+from rpg.backends.verl.state import State, newest
+from rpg.data import prepare_data, read_problems
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_THE_SAME = {"tokens_per_second", "entropy"}
+"""entropy: verl measures it on the groups that are trained on, the embedded trainer on those sampled first."""
+
+
+def job(spec, model, data, folder, attempt, resume=None):
+    """Run one verl job to its end; its lines by step."""
+    paths = Paths(
+        model=str(model),
+        train=data.train,
+        benchmarks=tuple(data.benchmarks.values()),
+        state=folder / "state",
+        metrics=folder / f"metrics-{attempt}.jsonl",
+        resume=resume,
+    )
+    launch = plan(spec, paths)
+    environment = {**os.environ, **launch.environment, "PYTHONPATH": str(ROOT), "RPG_DIE_WITH_PARENT": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "rpg.backends.verl.main", *launch.arguments()],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    lines = [json.loads(line) for line in paths.metrics.read_text().splitlines()]
+    ours = lambda data: {k.removeprefix("rpg/"): v for k, v in data.items() if k.startswith("rpg/")}  # noqa: E731
+    return {line["step"]: ours(line["data"]) for line in lines}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_resumed_job_is_the_embedded_trainers_run(home, model, tmp_path):
+    """Dynamic sampling, schedule-free AdamW and a reference that is renewed every 6 optimizer steps, through a resume:
+    every number of every step.
+    """
+    pytest.importorskip("verl")
+    training = {"steps": 4, "prompts_per_step": 8, "mini_batch_prompts": 2, "checkpoint_every": 2}
+    training["optimizer"] = {"type": "schedule_free", "learning_rate": 1e-3, "warmup_steps": 3}
+    algorithm = {"name": "rpg-reinforce-urkl", "beta": 0.5, "reference": {"type": "every_k", "k": 6}}
+    local = make_spec(algorithm=algorithm, training=training)
+    backend = {"type": "verl", "gradient_checkpointing": False, "validation_samples": 1}
+    spec = make_spec(backend, algorithm=algorithm, training=training)
+    data = prepare_data(spec, home)
+
+    policy = initial_policy(local, home)
+    trainer = Trainer(
+        local,
+        policy,
+        Optimizer(policy.model, local.training.optimizer),
+        Reference(local.algorithm),
+        Roller(local, read_problems(data.train)),
+    )
+    expected = {step: trainer.step(step) for step in range(1, 5)}
+    assert [expected[s]["reference_age"] for s in expected] == [0, 4, 0, 4]
+
+    half = spec.model_copy(update={"training": spec.training.model_copy(update={"steps": 2})})
+    rows = job(half, model, data, tmp_path, 1)
+    checkpoint = newest(tmp_path / "state")
+    state = State.read(checkpoint)
+    assert (state.step, state.optimizer_step, state.world_size) == (2, 8, 1)
+    assert state.reference == {"renewed_at": 0, "average": 0.0, "kept": True}
+    assert (checkpoint / "actor/huggingface/model.safetensors").is_file()
+    assert 0 <= rows.pop(0)["validation_accuracy"] <= 1
+    rows |= job(spec, model, data, tmp_path, 2, resume=checkpoint)
+
+    assert sorted(rows) == [1, 2, 3, 4]
+    for step, row in expected.items():
+        for name, value in row.items():
+            if name not in NOT_THE_SAME and not name.startswith("seconds_") and name != "step":
+                assert rows[step][name] == pytest.approx(value, rel=2e-3, abs=1e-5), (step, name)
+    # 12 optimizer steps at the third rollout: renewed there, so the fourth needs weights of its own on disk
+    final = newest(tmp_path / "state")
+    assert State.read(final).reference["renewed_at"] == 8
+    assert (final / "reference" / "world_size_1_rank_0.safetensors").is_file()

@@ -1,0 +1,188 @@
+"""The update of a verl worker is the embedded trainer's: same data and weights, same losses, gradients and weights."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from inside import as_verl, make_spec, make_worker, verl_config, verl_update, weights
+
+import rpg
+from rpg.backends.local.initial import initial_policy
+from rpg.backends.local.optimizers import Optimizer
+from rpg.backends.local.reference import Reference
+from rpg.backends.local.rollout import Roller
+from rpg.backends.local.trainer import Trainer
+from rpg.data import prepare_data, read_problems
+
+pytestmark = pytest.mark.usefixtures("cpu_verl")
+
+
+def local_trainer(spec, home):
+    policy = initial_policy(make_spec(), home)
+    problems = read_problems(prepare_data(spec, home).train)
+    optimizer = Optimizer(policy.model, spec.training.optimizer)
+    return Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algorithm, optimizer",
+    [
+        ("rpg-reinforce-urkl", {"type": "adamw", "warmup_steps": 3}),
+        ("rpg-urkl", {"type": "schedule_free"}),
+        ("dr-grpo", {"type": "adamw"}),
+    ],
+)
+def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optimizer):
+    training = {**make_spec().training.model_dump(), "optimizer": optimizer}
+    spec = make_spec(algorithm=algorithm, training=training)
+    trainer = local_trainer(spec, home)
+    worker = make_worker(verl_config(spec, model, tmp_path))
+    torch.testing.assert_close(weights(worker.actor.engine.module), weights(trainer.policy.model))
+
+    trainer.optimizer.rollout_mode()
+    rollout = trainer.roller.roll(trainer.policy, 1)
+    experience = trainer._score(rollout)
+    trainer.reference.begin_updates(trainer.policy)
+    trainer.optimizer.update_mode()
+    theirs = trainer._update(1, experience)
+    trainer.optimizer.rollout_mode()
+
+    ours = verl_update(worker, rollout.kept.samples.batch, experience.old, experience.advantages)
+    assert ours.optimizer_steps == trainer.optimizer_step == 4
+    for name, value in theirs.items():
+        assert ours.metrics[name] == pytest.approx(value, rel=2e-4, abs=2e-6), name
+    assert ours.metrics["ratio_max"] > 1.001  # the later mini-batches are off-policy
+    moved = weights(trainer.policy.model)
+    torch.testing.assert_close(weights(worker.actor.engine.module), moved, rtol=1e-3, atol=2e-6)
+
+
+def test_scores_are_the_embedded_trainers(home, model, tmp_path):
+    """Log-probabilities of verl's engine, temperature included."""
+    from verl.utils import tensordict_utils as tu
+    from verl.workers.utils.padding import response_from_nested
+
+    spec = make_spec(rollout={**make_spec().rollout.model_dump(), "temperature": 0.7})
+    trainer = local_trainer(spec, home)
+    samples = trainer.roller.roll(trainer.policy, 1).kept.samples
+    worker = make_worker(verl_config(spec, model, tmp_path))
+    data = as_verl(samples.batch, 0.7)
+    tu.assign_non_tensor(data, compute_loss=False, calculate_entropy=True)
+    output = worker.actor.infer_batch(data)
+    found = response_from_nested(output["log_probs"], data["response_mask"])
+    for row, values in enumerate(found.unbind()):
+        torch.testing.assert_close(values, samples.log_prob[row, : len(values)], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", list(rpg.algorithms()))
+def test_the_actor_loss_is_policy_loss(name):
+    """Whole batches, and micro-batches of shards of them, for every algorithm of the catalogue."""
+    from tensordict import TensorDict
+    from verl.utils import tensordict_utils as tu
+
+    from rpg.aggregation import Counts
+    from rpg.backends.verl.loss import ActorLoss
+
+    algorithm = rpg.algorithm(name)
+    lengths, horizon = [5, 3, 7, 1, 4, 6], 9
+    generator = torch.Generator().manual_seed(0)
+    width = max(lengths)
+    draw = lambda: torch.randn(len(lengths), width, generator=generator)  # noqa: E731
+    mask = torch.arange(width) < torch.tensor(lengths)[:, None]
+    old, log_prob = -draw().abs(), -draw().abs()
+    fields = {
+        "old_log_probs": old,
+        "ref_log_prob": old + 0.3 * draw(),
+        "advantages": draw()[:, :1].expand_as(old),
+        "rollout_is_weights": draw().exp(),
+    }
+    leaf = log_prob.clone().requires_grad_()
+    whole = rpg.policy_loss(
+        algorithm,
+        log_prob=leaf,
+        old_log_prob=old,
+        advantages=fields["advantages"],
+        response_mask=mask,
+        ref_log_prob=fields["ref_log_prob"],
+        rollout_weights=fields["rollout_is_weights"],
+        counts=Counts.of(mask, horizon),
+        optimizer_step=7,
+    )
+    whole.loss.backward()
+
+    prompt = 2
+    jagged = lambda rows: torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)  # noqa: E731
+    loss_fn = ActorLoss(algorithm, horizon)
+    gradient, total, shards = torch.zeros_like(old), 0.0, ([0, 3, 4], [2, 5, 1])
+    for shard in shards:
+        for rows in (shard[:2], shard[2:]):
+            # verl's engine scores prompt and response; a score stands one place before its token
+            scores = torch.zeros(len(rows), prompt + width)
+            scores[:, prompt - 1 : prompt - 1 + width] = log_prob[rows]
+            scores = [scores[i, : prompt + lengths[r]].clone().requires_grad_() for i, r in enumerate(rows)]
+            data = TensorDict(
+                {
+                    "prompts": jagged(torch.zeros(prompt, dtype=torch.long) for _ in rows),
+                    "responses": jagged(torch.zeros(lengths[r], dtype=torch.long) for r in rows),
+                    "response_mask": jagged(torch.ones(lengths[r], dtype=torch.long) for r in rows),
+                    **{key: jagged(value[r, : lengths[r]] for r in rows) for key, value in fields.items()},
+                },
+                batch_size=len(rows),
+            )
+            tu.assign_non_tensor(
+                data,
+                dp_size=len(shards),
+                mini_batch_tokens=sum(lengths),
+                mini_batch_sequences=len(lengths),
+                optimizer_step=7,
+            )
+            loss, metrics = loss_fn({"log_probs": jagged(scores)}, data)
+            assert metrics["rpg"][1] == sum(lengths[r] for r in rows)
+            loss.backward()
+            total += loss.item() / len(shards)  # FSDP averages over data-parallel workers
+            for row, score in zip(rows, scores, strict=True):
+                gradient[row, : lengths[row]] = score.grad[prompt - 1 : -1] / len(shards)
+    assert total == pytest.approx(whole.loss.item(), rel=1e-5, abs=1e-6)
+    torch.testing.assert_close(gradient, leaf.grad, rtol=1e-4, atol=1e-7)
+    assert leaf.grad.abs().sum() > 0
+
+
+@pytest.mark.slow
+def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_path):
+    """The same update on two FSDP shards with many micro-batches: gradient norms, metrics and weights."""
+    spec = make_spec(algorithm="rpg-reinforce-ufkl")
+    trainer = local_trainer(spec, home)
+    experience = trainer._score(trainer.roller.roll(trainer.policy, 1))
+    worker = make_worker(verl_config(spec, model, tmp_path))
+    one = verl_update(worker, experience.batch, experience.old, experience.advantages)
+
+    torch.save((spec.model_dump_json(), str(model), experience), tmp_path / "experience.pt")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {
+        **os.environ,
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    script = [sys.executable, str(Path(__file__).with_name("shard.py")), str(tmp_path)]
+    ranks = [
+        subprocess.Popen(
+            script, env={**environment, "RANK": str(r), "PYTHONPATH": os.pathsep.join(sys.path)}, cwd=tmp_path
+        )
+        for r in range(2)
+    ]
+    assert [process.wait(timeout=200) for process in ranks] == [0, 0]
+    two, moved = torch.load(tmp_path / "result.pt", weights_only=True)
+    assert two["micro_batches"] > 2 * one.optimizer_steps
+    assert two["optimizer_steps"] == one.optimizer_steps
+    assert two["token_kls"] == pytest.approx(one.token_kls, rel=1e-3, abs=1e-7)
+    for name, value in one.metrics.items():
+        assert two["metrics"][name] == pytest.approx(value, rel=2e-4, abs=2e-6), name
+    torch.testing.assert_close(moved, weights(worker.actor.engine.module), rtol=1e-3, atol=2e-6)

@@ -1,0 +1,124 @@
+"""A run as overrides of verl: every key is one that verl has, every value arrives unchanged, nothing heavy is loaded."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rpg.backends.verl.hydra import hydra_value
+from rpg.backends.verl.overrides import MAIN, Paths, plan
+from rpg.config.load import load_run
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAIN = ROOT / "configs/runs/chain.yaml"
+PATHS = Paths(
+    model="/models/tiny",
+    train=Path("/data/train.parquet"),
+    benchmarks=(Path("/data/chain-easy.parquet"),),
+    state=Path("/runs/r/verl"),
+    metrics=Path("/runs/r/verl/metrics-1.jsonl"),
+)
+
+
+def of(**changes):
+    return plan(load_run(CHAIN, {"backend.type": "verl", **changes}), PATHS)
+
+
+def parsed(arguments):
+    """What Hydra and OmegaConf make of `key=value` arguments."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
+
+    out = {}
+    for override in OverridesParser.create().parse_overrides(arguments):
+        value = OmegaConf.create({"value": override.value()})
+        out[override.key_or_group] = OmegaConf.to_container(value, resolve=True)["value"]
+    return out
+
+
+texts = st.text(st.sampled_from("\\'\"${}[]:, ab=\n%#()é\t")) | st.text(max_size=20)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | texts,
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(values)
+def test_any_value_survives_the_command_line(value):
+    assert parsed([f"+a={hydra_value(value)}"])["a"] == value
+
+
+VARIANTS = {
+    "cpu": {},
+    "cluster": {
+        "backend.device": "cuda", "backend.rollout": {"type": "vllm", "tensor_parallel": 2},
+        "backend.nodes": 2, "backend.gpus_per_node": 8, "backend.sequence_parallel": 4,
+        "backend.ray": {"type": "job", "address": "http://head:8265"},
+        "model": {"type": "pretrained", "path": "Qwen/Qwen3-4B", "dtype": "bfloat16"},
+        "algorithm": {"name": "rpg-reinforce-urkl", "reference": {"type": "every_k", "k": 100}},
+        "training.optimizer": {"type": "schedule_free"},
+    },
+    "address": {"backend.ray": {"type": "address", "address": "head:6379"}, "algorithm": "dapo"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_verl_knows_every_key_that_is_not_said_to_be_added(name):
+    """Hydra refuses a plain override of a key that is not there, and a `+` of one that is."""
+    from hydra import compose, initialize_config_module
+
+    launch = of(**VARIANTS[name])
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", overrides=launch.arguments())
+    from omegaconf import OmegaConf
+
+    for key, value in launch.overrides.items():
+        found = OmegaConf.select(config, key)
+        assert (OmegaConf.to_container(found) if OmegaConf.is_config(found) else found) == value, key
+
+
+def test_what_a_run_says_reaches_verl():
+    launch = of(**VARIANTS["cluster"], seed=7, **{"training.checkpoint_every": 20, "evaluation.every": 15})
+    o = launch.overrides
+    assert o["actor_rollout_ref.model.path"] == "/models/tiny" and o["data.seed"] == 7
+    assert (o["trainer.nnodes"], o["trainer.n_gpus_per_node"]) == (2, 8)
+    assert o["actor_rollout_ref.rollout.tensor_model_parallel_size"] == 2
+    assert o["actor_rollout_ref.actor.ulysses_sequence_parallel_size"] == 4
+    assert o["trainer.save_freq"] == 20 and o["rpg.save_steps"] == [15, 30, 40], "none is owed at step 0"
+    assert o["trainer.total_training_steps"] == 40
+    assert json.loads(o["rpg.algorithm"])["reference"] == {"type": "every_k", "k": 100}
+    assert o["actor_rollout_ref.actor.optim.optimizer"] == "AdamWScheduleFree"
+    assert json.loads(o["rpg.verifier"])["marker"] == "#"
+
+
+def test_a_resumed_run_neither_validates_nor_counts_its_step_again():
+    spec = load_run(CHAIN, {"backend.type": "verl", "backend.validation_samples": 2})
+    paths = Paths(**{**vars(PATHS), "resume": Path("/runs/r/checkpoints/step-000004/training/global_step_4")})
+    o = plan(spec, paths).overrides
+    assert o["trainer.resume_mode"] == "resume_path" and o["trainer.val_before_train"] is False
+    assert o["trainer.resume_from_path"].endswith("global_step_4")
+    assert of(**{"backend.validation_samples": 2}).overrides["trainer.val_before_train"] is True
+
+
+def test_the_shell_command_is_the_same_launch():
+    launch = of()
+    words = shlex.split(launch.command().replace("\\\n", " "))
+    python = words.index("python")
+    assert dict(word.split("=", 1) for word in words[:python]) == launch.environment
+    assert words[python : python + 3] == ["python", "-m", MAIN]
+    assert parsed(words[python + 3 :]) == launch.overrides
+    assert launch.runtime_env()["env_vars"] == launch.environment
+
+
+def test_cpu_platform_only_where_it_was_asked_for():
+    assert of().environment["VERL_PLATFORM"] == "cpu"
+    assert "VERL_PLATFORM" not in of(**VARIANTS["cluster"]).environment
+
+
+def test_another_back_end_is_refused():
+    with pytest.raises(ValueError, match="'local'; accepted here: 'verl'"):
+        plan(load_run(CHAIN), PATHS)
