@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -130,14 +130,15 @@ def machine(environment: Mapping[str, str] = os.environ) -> Machine:
     return Machine(folder, int(text) if text else os.cpu_count() or 1, gpus)
 
 
-def need_of(backend: Mapping[str, Any], gpus: Sequence[str]) -> Need | None:
+def need_of(backend: Mapping[str, Any], here: Machine) -> Need | None:
     """What a run with this `backend` section needs here; None for a run whose workers are on another cluster."""
     if backend.get("ray", {"type": "local"})["type"] != "local":
         return None
-    if backend.get("device") != "cuda":
-        return Need("cpu", 1)
+    workers = int(backend.get("gpus_per_node", 1))
+    if backend.get("device") == "cuda" and here.gpus:
+        return Need("gpu", workers)
     # Without any GPU the trainer says so itself, better than a queue could.
-    return Need("gpu", int(backend.get("gpus_per_node", 1))) if gpus else Need("cpu", 1)
+    return Need("cpu", min(workers, here.cpu))
 
 
 def _share(folder: Path) -> None:

@@ -234,7 +234,7 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
 @contextmanager
 def slot(folder: RunFolder, backend: Mapping[str, Any], context: Context) -> Iterator[Held]:
     """What the run needs of this machine, waiting for it where need be; the run's folder says for what."""
-    need = need_of(backend, context.machine.gpus)
+    need = need_of(backend, context.machine)
     if need is None:
         yield Held()
         return
