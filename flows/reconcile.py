@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from flows.follow import ALIVE
-from flows.server import quiet_environment
+from flows.server import SERVE_LOCK, quiet_environment
 from rpg.guard import end_orphans
 from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
 
@@ -19,8 +19,10 @@ NEVER_STARTED_SECONDS = 600.0
 DEPLOYMENTS = ("sweep", "evaluate", "audit", "aggregate", "nightly")
 
 
-def reconcile(layout: Layout) -> list[str]:
+def reconcile(layout: Layout, api: str | None = None) -> list[str]:
     """Repair and say what was repaired, a line each. Safe at any time, also beside sweeps that are running.
+
+    `api` is the URL of the Prefect API; without one, that of the settings, else that of `rpg serve` of this folder.
 
     - processes whose owner was killed are ended (rpg.guard.end_orphans);
     - leases and waiting notes of dead processes are removed from run folders;
@@ -32,10 +34,13 @@ def reconcile(layout: Layout) -> list[str]:
         for folder in layout.run_folders(sweep):
             done += _tidy(folder)
     os.environ.update(quiet_environment(layout.home))
-    from prefect.settings import PREFECT_API_URL
+    from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    if PREFECT_API_URL.value():
-        done += _flow_runs(layout)
+    served = layout.home / SERVE_LOCK
+    api = api or PREFECT_API_URL.value() or (locks.note(served).get("api") if locks.held(served) else None)
+    if api:
+        with temporary_settings({PREFECT_API_URL: api}):
+            done += _flow_runs(layout)
     return done
 
 

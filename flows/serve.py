@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flows.server import HOST, START_SECONDS, ServerError, quiet_environment
+from flows.server import HOST, SERVE_LOCK, START_SECONDS, ServerError, quiet_environment
 from rpg.config.errors import ConfigError
 from rpg.guard import owner_mark
 from rpg.store import Layout, locks
@@ -46,6 +46,10 @@ class Plan:
     @property
     def ui(self) -> str:
         return f"http://{HOST}:{self.port}"
+
+    @property
+    def api(self) -> str:
+        return f"{self.ui}/api"
 
     @property
     def dashboard(self) -> str:
@@ -113,8 +117,8 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
         ServerError: a part does not come up; the message names its log.
     """
     layout.home.mkdir(parents=True, exist_ok=True)
-    path = layout.home / "serve.lock"
-    lock = locks.take(path, {"ui": plan.ui, "dashboard": plan.dashboard})
+    path = layout.home / SERVE_LOCK
+    lock = locks.take(path, {"api": plan.api, "ui": plan.ui, "dashboard": plan.dashboard})
     if lock is None:
         first = locks.note(path)
         say(f"{layout.home} is already served by process {first.get('pid', '?')}:")
@@ -128,13 +132,13 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
             signal.signal(number, lambda *_: stop.set())
         try:
             _start(parts, stop)
-            _repair(layout, say)
+            _repair(layout, plan, say)
             if not stop.is_set():
                 _tell(say, plan.ui, plan.dashboard)
                 say("Ctrl-C stops everything")
-                _watch(layout, parts, stop, say)
+                _watch(layout, plan, parts, stop, say)
         finally:
-            _stop(layout, parts, say)
+            _stop(layout, plan, parts, say)
     return 0
 
 
@@ -175,7 +179,7 @@ def _parts(layout: Layout, plan: Plan) -> list[Part]:
         **quiet_environment(layout.home),
         "RPG_HOME": str(layout.home),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
-        "PREFECT_API_URL": f"{plan.ui}/api",
+        "PREFECT_API_URL": plan.api,
         "PREFECT_LOGGING_LEVEL": "INFO",
         "PREFECT_RUNNER_POLL_FREQUENCY": "2",
         DASHBOARD: plan.dashboard,
@@ -183,7 +187,7 @@ def _parts(layout: Layout, plan: Plan) -> list[Part]:
     server = {
         **common,
         "PREFECT_UI_ENABLED": "1",
-        "PREFECT_UI_API_URL": f"{plan.ui}/api",
+        "PREFECT_UI_API_URL": plan.api,
         "PREFECT_UI_STATIC_DIRECTORY": str(layout.home / "prefect" / "ui"),
         # Loopback is not a wall against a page in the user's own browser: only our own pages may call the API.
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": plan.ui,
@@ -198,7 +202,7 @@ def _parts(layout: Layout, plan: Plan) -> list[Part]:
     }  # fmt: skip
     flags = [f"--{name}={value}" for name, value in streamlit.items()]
     return [
-        Part("server", [*python, "flows.server", str(plan.port)], f"{plan.ui}/api/health", server, logs / "server.log"),
+        Part("server", [*python, "flows.server", str(plan.port)], f"{plan.api}/health", server, logs / "server.log"),
         Part("worker", [*python, "flows.worker", plan.nightly], None, common, logs / "worker.log"),
         Part(
             "dashboard", [*python, "flows.guarded", "streamlit", "run", str(root / "dashboard" / "app.py"), *flags],
@@ -215,11 +219,9 @@ def _start(parts: list[Part], stop: threading.Event) -> None:
             if part.ended() is not None or time.monotonic() > deadline:
                 raise ServerError(f"the {part.name} did not come up; its log: {part.log}")
             time.sleep(0.2)
-        if part.name == "server":
-            os.environ["PREFECT_API_URL"] = part.environment["PREFECT_API_URL"]
 
 
-def _watch(layout: Layout, parts: list[Part], stop: threading.Event, say: Say) -> None:
+def _watch(layout: Layout, plan: Plan, parts: list[Part], stop: threading.Event, say: Say) -> None:
     """Start again what has ended or does not answer; repair from time to time what crashes left."""
     asked = repaired = time.monotonic()
     while not stop.wait(LOOK_SECONDS):
@@ -239,14 +241,14 @@ def _watch(layout: Layout, parts: list[Part], stop: threading.Event, say: Say) -
                 repaired = min(repaired, now - RECONCILE_SECONDS + 15)  # soon, when it is up
         if now - repaired > RECONCILE_SECONDS:
             repaired = now
-            _repair(layout, say)
+            _repair(layout, plan, say)
 
 
-def _repair(layout: Layout, say: Say) -> None:
+def _repair(layout: Layout, plan: Plan, say: Say) -> None:
     from flows.reconcile import reconcile
 
     try:
-        for line in reconcile(layout):
+        for line in reconcile(layout, plan.api):
             say(f"{time.strftime('%H:%M:%S')} repaired: {line}")
     except (
         Exception
@@ -256,13 +258,13 @@ def _repair(layout: Layout, say: Say) -> None:
         )
 
 
-def _stop(layout: Layout, parts: list[Part], say: Say) -> None:
+def _stop(layout: Layout, plan: Plan, parts: list[Part], say: Say) -> None:
     """The worker first, and at once: its flow runs end with it, and the server can still be told."""
     by_name = {part.name: part for part in parts}
     by_name["worker"].stop(0)
     by_name["dashboard"].stop(0)
     if by_name["server"].ended() is None and by_name["server"].answers():
         time.sleep(0.5)  # the kernel ends the worker's descendants one after the other
-        _repair(layout, say)
+        _repair(layout, plan, say)
     by_name["server"].stop(3)
     say("stopped")
