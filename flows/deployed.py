@@ -6,15 +6,18 @@ flows.forms checks the rest, and its reason becomes the state of the flow run.
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from prefect import flow, task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import FailedRun
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import Completed, State
+from prefect.states import Completed, Failed, State
 from pydantic import Field
 
 import rpg
@@ -22,6 +25,7 @@ from flows import artifacts, forms
 from flows.follow import alive, follow
 from flows.live import Watch, sweep_folders
 from rpg.benchmarks import benchmarks as shipped_benchmarks
+from rpg.errors import UserError
 from rpg.nightly import ALREADY
 from rpg.store import Layout, StoreError, home
 
@@ -42,12 +46,19 @@ _options: dict[str, Any] = {"persist_result": False}
 
 
 @task(name="run", cache_policy=NO_CACHE, persist_result=False)
-def command(arguments: list[str], progress_of: str = "") -> list[str]:
+def command(arguments: list[str], progress_of: str = "") -> Any:
     """`rpg ARGUMENTS` as a child that ends with this task; called directly, so that a cancellation ends it at once."""
     log = get_run_logger()
     log.info("rpg %s", " ".join(arguments))
+    try:
+        return _command(arguments, progress_of, log.info)
+    except UserError as error:
+        return Failed(message=str(error))
+
+
+def _command(arguments: list[str], progress_of: str, say: Callable[[str], None]) -> list[str]:
     if not progress_of:
-        return follow(arguments, log.info)
+        return follow(arguments, say)
     artifact = create_progress_artifact(
         0.0, key=artifacts.key("progress", progress_of), description=progress_of
     )
@@ -57,7 +68,7 @@ def command(arguments: list[str], progress_of: str = "") -> list[str]:
         if done is not None:
             update_progress_artifact(artifact, done)
 
-    lines = follow(arguments, log.info, look)
+    lines = follow(arguments, say, look)
     look()
     return lines
 
@@ -72,7 +83,22 @@ def _done(sweep: str) -> float | None:
     return round(100 * sum(min(v.step, v.steps) for v in views) / steps, 1) if steps else None
 
 
+def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
+    """A flow whose user made a mistake, or whose command failed, fails with the reason and without a traceback."""
+
+    @functools.wraps(body)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            with alive(home(), str(flow_run.id)):
+                return body(*args, **kwargs)
+        except (UserError, FailedRun) as error:
+            return Failed(message=str(error))
+
+    return run
+
+
 @flow(name="sweep", flow_run_name="{config}", description="Train, evaluate and compare.", **_options)
+@reasoned
 def sweep(
     config: Config = "quickstart",
     algorithms: Algorithms = [],  # noqa: B006 - a form's default
@@ -95,20 +121,20 @@ def sweep(
         name: Name of the sweep; empty: the file's. Sweeps with common runs share them.
         workers: Trainings at a time; 0: one per core.
     """
-    with alive(home(), str(flow_run.id)):
-        sweep_name, arguments = forms.sweep(
-            forms.roots(home()), config, algorithms=algorithms, seeds=seeds, steps=steps, backend=backend,
-            overrides=overrides, name=name, workers=workers,
-        )  # fmt: skip
-        artifacts.link(sweep_name)
-        try:
-            command(arguments, sweep_name)
-        finally:
-            artifacts.report(Layout.at(), sweep_name)
+    sweep_name, arguments = forms.sweep(
+        forms.roots(home()), config, algorithms=algorithms, seeds=seeds, steps=steps, backend=backend,
+        overrides=overrides, name=name, workers=workers,
+    )  # fmt: skip
+    artifacts.link(sweep_name)
+    try:
+        command(arguments, sweep_name)
+    finally:
+        artifacts.report(Layout.at(), sweep_name)
     return sweep_name
 
 
 @flow(name="evaluate", flow_run_name="{checkpoint}", description="Grade a model on benchmarks.", **_options)
+@reasoned
 def evaluate(
     checkpoint: Annotated[str, Field(min_length=1)],
     benchmarks: Benchmarks = ["aime24"],  # noqa: B006
@@ -129,15 +155,15 @@ def evaluate(
         temperature: 0 is greedy, with one sample.
         max_response_tokens: A response is cut off after so many tokens.
     """
-    with alive(home(), str(flow_run.id)):
-        arguments = forms.evaluate(
-            forms.roots(home()), checkpoint, benchmarks, engine=engine, device=device, k=k, temperature=temperature,
-            max_response_tokens=max_response_tokens,
-        )  # fmt: skip
-        artifacts.text("evaluation", checkpoint, command(arguments))
+    arguments = forms.evaluate(
+        forms.roots(home()), checkpoint, benchmarks, engine=engine, device=device, k=k, temperature=temperature,
+        max_response_tokens=max_response_tokens,
+    )  # fmt: skip
+    artifacts.text("evaluation", checkpoint, command(arguments))
 
 
 @flow(name="audit", description="Exact bias and variance of every loss.", **_options)
+@reasoned
 def audit(
     algorithm: Literal["the whole catalogue", *rpg.algorithms()] = "the whole catalogue",  # type: ignore[valid-type]
     preset: Literal["paper", "released"] = "paper",
@@ -148,20 +174,20 @@ def audit(
         algorithm: One, or all.
         preset: The paper's, or the released code's where the two differ.
     """
-    with alive(home(), str(flow_run.id)):
-        one = [] if algorithm == "the whole catalogue" else [algorithm]
-        arguments = ["audit", *one, "--preset", preset, "--home", str(home())]
-        artifacts.text("audit", algorithm, command(arguments))
+    one = [] if algorithm == "the whole catalogue" else [algorithm]
+    arguments = ["audit", *one, "--preset", preset, "--home", str(home())]
+    artifacts.text("audit", algorithm, command(arguments))
 
 
 @flow(name="aggregate", description="Rebuild the results database from the run folders.", **_options)
+@reasoned
 def aggregate() -> None:
     """Bring the database up to date, as `rpg aggregate` does."""
-    with alive(home(), str(flow_run.id)):
-        artifacts.text("aggregate", "database", command(["aggregate", "--home", str(home())]))
+    artifacts.text("aggregate", "database", command(["aggregate", "--home", str(home())]))
 
 
 @flow(name="nightly", description="Small reproductions, compared with the last 30 nights.", **_options)
+@reasoned
 def nightly(
     workers: Workers = 0,
 ) -> Any:
@@ -170,16 +196,15 @@ def nightly(
     Args:
         workers: Trainings at a time; 0: one per core.
     """
-    with alive(home(), str(flow_run.id)):
-        due = flow_run.scheduled_start_time
-        if due and time.time() - due.timestamp() > LATE_SECONDS:
-            return _skipped(f"was due at {due:%Y-%m-%d %H:%M}, when nobody was serving")
-        arguments = ["nightly", "--home", str(home()), *([f"--workers={workers}"] if workers else [])]
-        try:
-            said = command(arguments)
-        finally:
-            artifacts.nightly(Layout.at())
-        return _skipped(said[-1]) if said and said[-1].startswith(ALREADY) else None
+    due = flow_run.scheduled_start_time
+    if due and time.time() - due.timestamp() > LATE_SECONDS:
+        return _skipped(f"was due at {due:%Y-%m-%d %H:%M}, when nobody was serving")
+    arguments = ["nightly", "--home", str(home()), *([f"--workers={workers}"] if workers else [])]
+    try:
+        said = command(arguments)
+    finally:
+        artifacts.nightly(Layout.at())
+    return _skipped(said[-1]) if said and said[-1].startswith(ALREADY) else None
 
 
 def _skipped(why: str) -> State:

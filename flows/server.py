@@ -79,7 +79,7 @@ def prefect_api(home: Path) -> Iterator[str]:
             env={**os.environ, "PREFECT_UI_ENABLED": "0", **EPHEMERAL},
         )
     try:
-        _wait_healthy(server, url, log)
+        wait_healthy(server, url, log)
         with temporary_settings({PREFECT_API_URL: url}):
             yield url
     finally:
@@ -91,7 +91,7 @@ def prefect_api(home: Path) -> Iterator[str]:
             server.wait()
 
 
-def _wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
+def wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:
