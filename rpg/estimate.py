@@ -192,6 +192,6 @@ def _problems(spec: RunSpec, a: Assumptions) -> int:
         return a.benchmark_problems * len(spec.benchmarks())
     from rpg.benchmarks import benchmarks
 
-    shipped = benchmarks()
-    sizes = [shipped[name].problems if name in shipped else None for name in spec.benchmarks()]
-    return sum(max(size) if isinstance(size, tuple) else size or a.benchmark_problems for size in sizes)
+    known = {name: one.problems for name, one in benchmarks().items()}
+    counts = [known.get(name) or a.benchmark_problems for name in spec.benchmarks()]
+    return sum(max(count) if isinstance(count, tuple) else count for count in counts)

@@ -7,10 +7,10 @@ import itertools
 import json
 import os
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rpg.benchmarks.catalogue import Benchmark, ProblemSet
 from rpg.benchmarks.overlap import Checks, leaks, near_duplicates
@@ -18,9 +18,6 @@ from rpg.config.spec import RECIPE_TEMPLATE
 from rpg.grading.extract import last_box, normalise, squeeze
 from rpg.tasks.problems import DataError, Problem
 from rpg.tasks.rows import read_rows
-
-if TYPE_CHECKING:
-    from rpg.tasks.training import LoadedTraining
 
 LOCAL_DATA = "RPG_DATA"
 """Environment variable: the folder in which local copies of data sets are looked for before the hub."""
@@ -87,13 +84,12 @@ def load_benchmark(
     return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
 
 
-def check(loaded: LoadedBenchmark, training: LoadedTraining | None = None) -> Checks:
-    """Repeats and near duplicates within a benchmark, and its problems that are among the training problems."""
-    near = tuple(near_duplicates(loaded.problems))
-    if training is None:
-        return Checks(loaded.rows, near)
-    leaked = tuple(leaks(training.problems, {loaded.benchmark.name: loaded.problems}))
-    return Checks(loaded.rows, near, training.source, leaked)
+def check(loaded: LoadedBenchmark, training: Sequence[Problem] = (), source: str | None = None) -> Checks:
+    """Repeats and near duplicates within a benchmark, and its problems that are among those of `training`, which come
+    from `source`.
+    """
+    leaked = tuple(leaks(training, {loaded.benchmark.name: loaded.problems}))
+    return Checks(loaded.rows, tuple(near_duplicates(loaded.problems)), source, leaked)
 
 
 def digest(problems: Any) -> str:
