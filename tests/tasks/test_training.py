@@ -241,3 +241,15 @@ def test_the_command(tmp_path):
     assert len(report["near_duplicates"]) == 22
     text = subprocess.run(command, **options).stdout
     assert "2 two answers" in text and "22 pairs" in text and digest in text and "135dfe56efc9aaf7" in text
+
+
+def test_the_command_for_data_that_is_made_by_code(tmp_path):
+    command = [sys.executable, "-m", "rpg", "data", "configs/runs/chain.yaml", "--home", str(tmp_path)]
+    options = {"capture_output": True, "text": True, "check": True, "cwd": ROOT}
+    assert "chain-hard" in subprocess.run(command, **options).stdout
+    [report] = tmp_path.glob("cache/data/*/data.json")
+    old = {
+        name: value for name, value in json.loads(report.read_text()).items() if name in ("files", "problems")
+    }
+    report.write_text(json.dumps(old))  # as before the report said more
+    assert "chain-hard" in subprocess.run(command, **options).stdout
