@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from inside import make_spec
 
 from rpg.backends.local.initial import initial_policy
 from rpg.backends.local.optimizers import Optimizer
@@ -17,6 +16,7 @@ from rpg.backends.local.trainer import Trainer
 from rpg.backends.verl.overrides import Paths, plan
 from rpg.backends.verl.state import State, newest
 from rpg.data import prepare_data, read_problems
+from tests.verl.inside import make_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_THE_SAME = {"tokens_per_second", "entropy"}
