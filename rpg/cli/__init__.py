@@ -17,6 +17,7 @@ def main() -> NoReturn:
     import_module("rpg.cli.run")
     import_module("rpg.cli.operate")
     import_module("rpg.cli.data")
+    import_module("rpg.cli.evaluate")
     import_module("rpg.cli.look")
     import_module("rpg.cli.render")
     import_module("rpg.cli.database")

@@ -53,7 +53,10 @@ def _environment(device: str) -> None:
     modules = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
     os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join(dict.fromkeys([*modules, _PLUGIN]))
     if device == "cpu":
-        os.environ["VERL_PLATFORM"] = "cpu"
+        from rpg.backends.verl.cpu import ENVIRONMENT
+
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
 
 
 def derive(config) -> None:
