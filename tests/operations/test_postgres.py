@@ -7,9 +7,10 @@ import glob
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
-from operations.conftest import Served, free_port
+from operations.conftest import ROOT, Served, free_port
 
 INITDB = shutil.which("initdb") or next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))), None)
 pytestmark = [
@@ -56,12 +57,32 @@ def postgres(tmp_path):
         server.wait(timeout=30)
 
 
-def test_a_postgres_url_is_honoured(postgres, tmp_path):
+def test_a_postgres_url_is_honoured_and_prefect_yaml_deploys_the_same(postgres, tmp_path):
     served = Served(tmp_path / "served", postgres)
     try:
         run = served.run_id("aggregate")
         assert served.finished(run)[0] == "COMPLETED"
         assert not list((served.home / "prefect").glob("*.db")), "nothing of it is in SQLite"
+        mine = {one["name"]: one for one in served.api.post("/deployments/filter", json={}).json()}
+        environment = served.environment | {
+            "PREFECT_API_URL": f"{served.ui}/api", "PREFECT_HOME": str(tmp_path / "client"), "DO_NOT_TRACK": "1",
+            "RPG_HOME": str(served.home),
+        }  # fmt: skip
+        for words in (
+            ["work-pool", "create", "rpg", "--type", "process"],
+            ["--no-prompt", "deploy", "--all"],
+        ):
+            command = [sys.executable, "-m", "prefect", *words]
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        pooled = {one["name"]: one for one in served.api.post("/deployments/filter", json={}).json()}
+        assert set(pooled) == set(mine) == {"sweep", "evaluate", "audit", "aggregate", "nightly"}
+        for name, one in pooled.items():
+            assert one["work_pool_name"] == "rpg"
+            assert one["parameter_openapi_schema"] == mine[name]["parameter_openapi_schema"]
+        assert pooled["nightly"]["schedules"][0]["schedule"]["cron"] == "0 2 * * *"
     finally:
         served.stop()
     programs = os.path.dirname(os.path.realpath(INITDB))
