@@ -9,41 +9,16 @@ Streamlit has nothing left to do and the last chart or table is drawn; each figu
 
 import argparse
 import itertools
-import os
-import shutil
-import socket
 import statistics
-import subprocess
-import sys
 import time
-import urllib.request
 from pathlib import Path
 
-import psutil
 from playwright.sync_api import Page, sync_playwright
 
+from benchmarks.browser import CHROMIUM, COUNT, FLAGS, IDLE, dashboard
 from rpg.store import Layout, queries
 from rpg.store.database import build, connect
 
-ROOT = Path(__file__).resolve().parents[1]
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
-# Counts the script runs that have ended since the page was loaded: the element says whether one is going on.
-COUNT = """() => {
-  const app = document.querySelector('[data-testid=stApp]');
-  window.ended = 0;
-  let before = app.dataset.testScriptState;
-  new MutationObserver(() => {
-    const now = app.dataset.testScriptState;
-    if (before === 'running' && now === 'notRunning') window.ended += 1;
-    before = now;
-  }).observe(app, {attributes: true});
-}"""
-# A run has ended, nothing is stale, what the page is for is there and every chart is drawn.
-IDLE = """ended => window.ended > ended && !document.querySelector('[data-stale=true]') && document.querySelector({ready})
-  && [...document.querySelectorAll('[data-testid=stVegaLiteChart]')].every(chart => chart.querySelector('.marks'))"""
 READY = {
     "Overview": "[data-testid=stDataFrame] canvas",
     "Compare": "[data-testid=stVegaLiteChart] .marks",
@@ -59,48 +34,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--chromium", default=shutil.which("chromium") or shutil.which("google-chrome"))
+    parser.add_argument("--chromium", default=CHROMIUM)
     options = parser.parse_args()
     layout = Layout.at(options.home)
     build(layout)
     with connect(layout) as db:
         sweeps = queries.sweeps(db)["sweep"].tolist()[:4]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "streamlit",
-        "run",
-        str(ROOT / "dashboard" / "app.py"),
-        "--server.port",
-        str(port),
-    ]
-    environment = os.environ | {"RPG_HOME": str(layout.home), "PYTHONPATH": str(ROOT)}
-    server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        address = f"http://127.0.0.1:{port}"
-        while not answers(address):
-            time.sleep(0.2)
-        with sync_playwright() as runner:
-            browser = runner.chromium.launch(executable_path=options.chromium, args=FLAGS)
-            page = browser.new_page(viewport={"width": 1366, "height": 900})
-            page.set_default_timeout(60_000)
-            measure(page, address, sweeps)
-            browser.close()
-        memory = psutil.Process(server.pid).memory_info().rss / 1e6
-        print(f"memory of the server: {memory:.0f} MB")
-    finally:
-        server.kill()
-        server.wait()
-
-
-def answers(address: str) -> bool:
-    try:
-        return urllib.request.urlopen(f"{address}/_stcore/health", timeout=5).status == 200
-    except OSError:
-        return False
+    with dashboard(layout.home) as (address, server), sync_playwright() as runner:
+        browser = runner.chromium.launch(executable_path=options.chromium, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1366, "height": 900})
+        page.set_default_timeout(60_000)
+        measure(page, address, sweeps)
+        browser.close()
+        print(f"memory of the server: {server.memory_info().rss / 1e6:.0f} MB")
 
 
 def measure(page: Page, address: str, sweeps: list[str]) -> None:
@@ -137,7 +83,7 @@ def measure(page: Page, address: str, sweeps: list[str]) -> None:
 
 
 def settle(page: Page, name: str, ended: int) -> None:
-    page.wait_for_function(IDLE.replace("{ready}", repr(READY[name])), arg=ended)
+    page.wait_for_function(IDLE, arg=[ended, READY[name]])
 
 
 if __name__ == "__main__":

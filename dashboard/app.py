@@ -21,6 +21,7 @@ PAGES = {
 
 def main() -> None:
     st.set_page_config(page_title="rpg-lab", layout="wide", initial_sidebar_state="expanded")
+    st.html("<style>.stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }</style>")
     pages = [
         st.Page(common.guarded(page), title=title, url_path=path, default=path == "overview")
         for path, (title, page) in PAGES.items()

@@ -22,7 +22,7 @@ class Children:
     """Starts one-thread Python children and ends every one of them on `stop()`.
 
     A child leads its own process group, so that whatever it starts ends with it; it also watches for the death of
-    its parent (see rpg.backends.local), so that `kill -9` of the sweep leaves no orphan.
+    its parent (see rpg.backends.process), so that `kill -9` of the sweep leaves no orphan.
     """
 
     def __init__(self) -> None:

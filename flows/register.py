@@ -14,7 +14,9 @@ from typing import Any
 from rpg.config.sweep import PlannedRun, Sweep
 from rpg.store import Layout, RunFolder, StoreError
 
-_VERSIONED = ("rpg-lab", "torch", "transformers", "numpy", "prefect", "duckdb", "schedulefree")
+_VERSIONED = (
+    "rpg-lab", "torch", "transformers", "numpy", "prefect", "duckdb", "schedulefree", "verl", "ray", "vllm",
+)  # fmt: skip
 
 
 def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:

@@ -27,7 +27,7 @@ from rpg.store.files import read_json_object
 if TYPE_CHECKING:
     from flows.live import Progress
 
-TRAINER, EVALUATOR = "rpg.backends.local", "rpg.evaluation"
+TRAINER, EVALUATOR = "rpg.backends.{}", "rpg.evaluation"
 EVALUATION_LOG = "evaluation.log"
 AGGREGATE_SECONDS = 15.0
 """While runs finish, the database is rebuilt at most this often."""
@@ -204,7 +204,8 @@ def run_trainer(folder: RunFolder, children: Children, threads: int) -> None:
         Stopped: the sweep is being stopped.
     """
     archive_failure(folder)
-    child = children.start(TRAINER, folder.path, log=folder.log_path, threads=threads)
+    back_end = folder.read_manifest()["spec"]["backend"]["type"]
+    child = children.start(TRAINER.format(back_end), folder.path, log=folder.log_path, threads=threads)
     code = children.wait(child)
     if code == 0:
         return

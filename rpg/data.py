@@ -1,6 +1,6 @@
 """From a task to Parquet files in verl's schema, once per digest.
 
-    <home>/cache/data/<digest>/train.parquet, chain-easy.parquet, ..., data.json
+    <home>/cache/data/<digest>/train.parquet, chain-easy.parquet, ..., data.json, dropped.jsonl
 
 One row per problem: data_source, prompt = [{role, content}], ability, reward_model {ground_truth, style},
 extra_info {index, split, problem_id, raw_problem, demonstration}. Both back ends read these files.
@@ -16,12 +16,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rpg.config.spec import ChainTask, MathTask, RunSpec
-from rpg.store.files import atomic_write_json, fsync_folder, fsync_tree, readable
-from rpg.tasks import DataError, Problem, load_problems, task_files
+from rpg.store.files import atomic_write_json, atomic_write_text, fsync_folder, fsync_tree, readable
+from rpg.tasks import DataError, Problem, Splits, load_problems, task_files
 from rpg.tasks.chain import GENERATOR_VERSION
 
 SCHEMA_VERSION = 1
@@ -72,19 +72,26 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
         DataError: problems that cannot be used (the message names file, line and field).
         StoreError: the cache cannot be written.
     """
-    digest = data_digest(spec)
-    folder = Path(home) / "cache" / "data" / digest
+    there = data_files(spec, home)
+    folder = there.train.parent
     with once(folder) as build:
         if build is not None:
             splits = load_problems(spec.task)
             files = {"train": splits.train, **splits.benchmarks}
             for name, problems in files.items():
                 _write(build / f"{name}.parquet", name, problems, "train" if name == "train" else "test")
-            counts = {name: len(problems) for name, problems in files.items()}
-            atomic_write_json(
-                build / "data.json",
-                {"files": task_files(spec.task), "problems": counts, "notes": splits.notes},
-            )
+            _write_report(build, spec, splits, {name: len(problems) for name, problems in files.items()})
+    return there
+
+
+def data_files(spec: RunSpec, home: Path) -> PreparedData:
+    """Where the Parquet files of a run's task are, or will be.
+
+    Raises:
+        DataError: a file of the task cannot be read.
+    """
+    digest = data_digest(spec)
+    folder = Path(home) / "cache" / "data" / digest
     return PreparedData(
         digest, folder / "train.parquet", {name: folder / f"{name}.parquet" for name in spec.benchmarks()}
     )
@@ -124,6 +131,24 @@ def once(folder: Path) -> Iterator[Path | None]:
         fsync_folder(folder.parent)
     finally:
         os.close(lock)
+
+
+def _write_report(folder: Path, spec: RunSpec, splits: Splits, counts: dict[str, int]) -> None:
+    """What the files hold (data.json), and every training problem that was left out with its reason (dropped.jsonl)."""
+    twins = [
+        dict(zip(("benchmark", "problem", "other", "similarity"), pair, strict=True)) for pair in splits.twins
+    ]
+    report = {
+        "files": task_files(spec.task),
+        "problems": counts,
+        "sources": [asdict(part) for part in splits.parts],
+        "near_duplicates": twins,
+        "notes": splits.notes,
+    }
+    atomic_write_json(folder / "data.json", report)
+    if splits.parts:
+        lines = "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in splits.dropped)
+        atomic_write_text(folder / "dropped.jsonl", lines)
 
 
 def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:

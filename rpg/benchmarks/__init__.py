@@ -2,6 +2,15 @@
 
 from rpg.benchmarks.catalogue import Benchmark, benchmark, benchmarks
 from rpg.benchmarks.load import LoadedBenchmark, load_benchmark
-from rpg.benchmarks.overlap import Leak, leaks
+from rpg.benchmarks.overlap import Leak, leaks, twins
 
-__all__ = ["Benchmark", "Leak", "LoadedBenchmark", "benchmark", "benchmarks", "leaks", "load_benchmark"]
+__all__ = [
+    "Benchmark",
+    "Leak",
+    "LoadedBenchmark",
+    "benchmark",
+    "benchmarks",
+    "leaks",
+    "load_benchmark",
+    "twins",
+]

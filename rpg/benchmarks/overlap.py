@@ -77,3 +77,10 @@ def leaks(
             if similarity >= threshold:
                 found.append(Leak(name, other.id, problem.id, similarity))
     return sorted(found, key=lambda leak: (-leak.similarity, leak.problem, leak.training))
+
+
+def twins(name: str, problems: Sequence[Problem], threshold: float = THRESHOLD) -> list[Leak]:
+    """Near duplicates within one set of problems, each pair once."""
+    place = {problem.id: i for i, problem in enumerate(problems)}
+    pairs = leaks(problems, {name: problems}, threshold)
+    return [pair for pair in pairs if place[pair.training] < place[pair.problem]]

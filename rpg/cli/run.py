@@ -13,13 +13,16 @@ import typer
 from rpg.cli.app import Home, Set, app, console, error_console
 
 
-def default_workers() -> int:
-    """One training per core this process may use."""
+def default_workers(planned) -> int:
+    """One training per core this process may use; one at a time when a run is on verl, which fills what it is given."""
+    if any(run.spec.backend.type == "verl" for run in planned.runs):
+        return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 Workers = Annotated[
-    int | None, typer.Option("--workers", "-w", min=1, help="Trainings at a time; default: one per core.")
+    int | None,
+    typer.Option("--workers", "-w", min=1, help="Trainings at a time; default: one per core (one on verl)."),
 ]
 
 
@@ -131,7 +134,7 @@ def execute(planned, home: Path | None, workers: int | None) -> int:
     from rpg.store import Layout
 
     layout = Layout.at(home)
-    name, workers = planned.spec.name, workers or default_workers()
+    name, workers = planned.spec.name, workers or default_workers(planned)
     folders = [layout.run(name, run.folder) for run in planned.runs]
     again = f"rpg sweep {planned.path}" if planned.spec.axes else f"rpg train {planned.path}"
     try:

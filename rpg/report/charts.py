@@ -264,7 +264,6 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
     base = alt.Chart(data).encode(
         x=alt.X("drift:Q", title="drift from old (standard deviations of a logit)"),
         color=alt.Color("label:N", scale=colour, legend=legend),
-        strokeDash=alt.StrokeDash("clip:N", scale=dash, legend=grey),
         tooltip=[
             "label:N",
             "clip:N",
@@ -272,13 +271,18 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
             *(alt.Tooltip(f"{name}:Q", format=".3g") for name in ("bias", "noise")),
         ],
     )
-    line = base.mark_line(point={"size": 40}, strokeWidth=1.6).properties(width=385, height=230)
     place = {"anchor": "start", "frame": "group"}
-    bias = line.encode(y=alt.Y("bias:Q", title=None, axis=alt.Axis(format="%")))
-    noise = line.encode(y=alt.Y("noise:Q", title=None))
+
+    def panel(title: str, y: alt.Y) -> alt.LayerChart:
+        # Points in a layer of their own: with the line's they take the stroke out of the legend of dashes.
+        dashes = alt.StrokeDash("clip:N", scale=dash, legend=grey)
+        line = base.mark_line(strokeWidth=1.6).encode(y=y, strokeDash=dashes)
+        points = base.mark_point(filled=True, size=40, opacity=1).encode(y=y)
+        return alt.layer(line, points, width=385, height=230, title=alt.Title(title, **place))
+
     return alt.hconcat(
-        bias.properties(title=alt.Title("Bias of the expected gradient", **place)),
-        noise.properties(title=alt.Title("Noise of one sample", **place)),
+        panel("Bias of the expected gradient", alt.Y("bias:Q", title=None, axis=alt.Axis(format="%"))),
+        panel("Noise of one sample", alt.Y("noise:Q", title=None)),
         spacing=40,
     )
 
@@ -325,7 +329,7 @@ def _log(data: pandas.DataFrame, name: str) -> bool:
         return False
     if name.startswith("grad_norm"):
         return True
-    return name.startswith("kl_") and values.max() / values.min() > 30
+    return name.startswith(("kl_", "ratio_max")) and values.max() / values.min() > 30
 
 
 def _domain(data: pandas.DataFrame, log: bool, whole: bool) -> Any:

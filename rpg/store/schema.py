@@ -95,6 +95,7 @@ KEYS = tuple(TABLES["metrics"])  # columns of `metrics` that are not measurement
 METRICS: dict[str, str] = {
     "reward": "mean reward of the rollout, penalties included",
     "accuracy": "share of the rollout's responses that are right",
+    "validation_accuracy": "share of right responses in verl's own validation, where the run asks for it",
     "entropy": "mean entropy of the policy's next-token distribution, nats",
     "loss": "policy loss, mean over the step's updates",
     "kl_old_to_policy": "KL(old || policy), nats per token: how far the updates have moved",

@@ -4,19 +4,13 @@ nothing leaves the machine, and a rebuild never shows.
 Needs playwright and a Chromium (Debian: apt-get install chromium); says so when it is left out.
 """
 
-import os
 import re
-import shutil
-import socket
-import subprocess
-import sys
 import threading
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 
+from benchmarks.browser import CHROMIUM, FLAGS, IDLE, dashboard
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.report.summary import summarise
 from rpg.store.database import build, connect
@@ -24,17 +18,11 @@ from rpg.store.database import build, connect
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
 )
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)"),
 ]
 
-ROOT = Path(__file__).parents[2]
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
 HOSTILE = '<img src=x onerror="pwned=1">'
 SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
 PAGES = ("", "compare", "table", "why", "paper", "run")
@@ -51,26 +39,8 @@ def layout(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(layout):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = os.environ | {"RPG_HOME": str(layout.home), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "streamlit", "run", str(ROOT / "dashboard" / "app.py")]
-    command += ["--server.port", str(port), "--server.address", "127.0.0.1", "--server.headless", "true"]
-    server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5).read()
-                break
-            except OSError:
-                assert server.poll() is None and time.monotonic() < deadline, server.stdout.read().decode()
-                time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.kill()
-        server.wait()
+    with dashboard(layout.home) as (address, _):
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +72,7 @@ def leaves(url):
 def settled(tab):
     """Wait until Streamlit has nothing left to do, and check that it shows no exception."""
     tab.wait_for_timeout(300)  # a click needs a moment to reach the server
-    tab.wait_for_function(
-        "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning' && "
-        "!document.querySelector('[data-stale=true]') && document.querySelector('[data-testid=stVerticalBlock]')"
-    )
+    tab.wait_for_function(IDLE, arg=[0, "[data-testid=stVerticalBlock]"])
     assert tab.locator("[data-testid=stException]").count() == 0, tab.inner_text("body")
     return tab.inner_text("[data-testid=stMain]")
 

@@ -31,6 +31,11 @@ def model_digest(spec: RunSpec) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def warm_folder(spec: RunSpec, home: Path) -> Path:
+    """Where the initial tiny model of a run is, or will be."""
+    return Path(home) / "cache" / "warm" / model_digest(spec)
+
+
 def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Path | None:
     """Make sure a run's tiny model is in the cache and return its folder; None for a pretrained model.
 
@@ -41,7 +46,7 @@ def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print)
     """
     if isinstance(spec.model, PretrainedModel):
         return None
-    folder = Path(home) / "cache" / "warm" / model_digest(spec)
+    folder = warm_folder(spec, home)
     with once(folder) as build:
         if build is not None:
             policy = _make(spec, say)

@@ -20,7 +20,7 @@ from rpg.backends.verl import jobs
 from rpg.backends.verl.checkpoints import VerlCheckpoints
 from rpg.backends.verl.initial import initial_model
 from rpg.backends.verl.metrics import Stream
-from rpg.backends.verl.overrides import Paths, plan
+from rpg.backends.verl.overrides import STATE, Paths, plan
 from rpg.backends.verl.reasons import reason, tail
 from rpg.config.backends import RayAddress, RayJob
 from rpg.config.errors import ConfigError
@@ -102,7 +102,7 @@ class _Run:
 
     def __init__(self, folder: RunFolder, spec: RunSpec, say: Say):
         self.folder, self.spec, self.say = folder, spec, say
-        self.state = folder.path / "verl"
+        self.state = folder.path / STATE
         self.checkpoints = VerlCheckpoints(folder, spec.eval_steps(), self.state)
 
     def earlier(self) -> Attempt | None:
@@ -175,14 +175,7 @@ class _Run:
 
 def _start(run: _Run, data: PreparedData, model: Path, attempt: Attempt, resume: Path | None) -> jobs.Job:
     spec, folder, log = run.spec, run.folder, Path(attempt.log)
-    paths = Paths(
-        model=str(model),
-        train=data.train,
-        benchmarks=tuple(data.benchmarks.values()),
-        state=run.state,
-        metrics=Path(attempt.metrics),
-        resume=resume,
-    )
+    paths = Paths.of(folder.path, data, model, attempt.number, resume)
     launch = plan(spec, paths, project=folder.sweep, experiment=folder.name)
     if isinstance(spec.backend.ray, RayJob):
         job = jobs.ClusterJob(spec.backend.ray, attempt.job or "")

@@ -17,11 +17,14 @@ from typing import Any
 from rpg.backends.verl.hydra import hydra_value
 from rpg.config.backends import LocalRay, RayAddress, VerlBackend, VllmRollout
 from rpg.config.spec import PretrainedModel, RunSpec, ScheduleFreeAdamW
+from rpg.data import PreparedData
 from rpg.rewards import verifier_of
 
 MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"
 ACTOR, REF, ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout"))
+STATE = "verl"
+"""Folder within a run's, of what is verl's."""
 LOGICAL_CPUS = 16
 """What a Ray of our own believes it has: verl's processes mostly wait, so there may be more of them than cores."""
 ENDLESS_EPOCHS = 1_000_000
@@ -42,6 +45,21 @@ class Paths:
     """File of verl's metrics, a new one for every attempt: verl empties it when it opens it."""
     resume: Path | None = None
     """A `global_step_<n>` folder of verl to go on from."""
+
+    @classmethod
+    def of(
+        cls, run: Path, data: PreparedData, model: str | Path, attempt: int = 1, resume: Path | None = None
+    ) -> Paths:
+        """Those of one attempt at the run in folder `run`."""
+        state = run / STATE
+        return cls(
+            str(model),
+            data.train,
+            tuple(data.benchmarks.values()),
+            state,
+            state / f"metrics-{attempt}.jsonl",
+            resume,
+        )
 
 
 @dataclass(frozen=True)
@@ -245,15 +263,14 @@ def _trainer(
 
 
 def _ray(backend: VerlBackend, environment: dict[str, str]) -> dict[str, Any]:
-    """`ray.init` of the driver; a Ray of our own listens on the loopback interface only."""
+    """`ray.init` of the driver."""
     if isinstance(backend.ray, RayAddress):
-        keys = {"address": backend.ray.address, "runtime_env": {"env_vars": environment}}
+        keys = {"address": backend.ray.address, "runtime_env.env_vars": environment}
         return {f"+ray_kwargs.ray_init.{key}": value for key, value in keys.items()}
     if not isinstance(backend.ray, LocalRay):
         return {"+ray_kwargs.ray_init.address": "auto"}  # the cluster the job runs on
     keys: dict[str, Any] = {
         "+ray_kwargs.ray_init.address": "local",
-        "+ray_kwargs.ray_init._node_ip_address": "127.0.0.1",
         "+ray_kwargs.ray_init.include_dashboard": False,
     }
     if backend.device == "cpu":
@@ -273,6 +290,9 @@ def _environment(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str,
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
+    if isinstance(backend.ray, LocalRay):
+        # Ray's switch for "no other machine takes part": it then listens on the loopback interface only.
+        variables["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     if Path(paths.model).is_absolute():
         variables["HF_HUB_OFFLINE"] = "1"
     if backend.device == "cpu":

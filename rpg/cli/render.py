@@ -1,0 +1,86 @@
+"""The command `rpg render`: how a run would be started on verl."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rpg.cli.app import Home, Set, app, console
+
+
+@app.command(
+    epilog="Example: rpg render configs/runs/chain.yaml --set backend.type=verl --set algorithm=rpg-reinforce-urkl"
+)
+def render(
+    file: Annotated[Path, typer.Argument(help="Run or sweep file.")],
+    set_: Set = [],  # noqa: B006 - typer copies it
+    run: Annotated[
+        str | None, typer.Option("--run", help="Which run of a sweep: its folder's name, or its start.")
+    ] = None,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """A run on verl: its Hydra overrides, the equivalent shell command and Ray's runtime environment."""
+    from rpg.backends.verl.overrides import Paths, plan
+    from rpg.config.errors import ConfigError
+    from rpg.config.load import parse_assignments, read_mapping
+    from rpg.config.sweep import load_sweep, single_run
+    from rpg.data import data_digest, data_files
+    from rpg.store import Layout
+
+    load = load_sweep if "name" in read_mapping(file) else single_run
+    sweep = load(file, parse_assignments(set_), data_digest)
+    chosen = _choose(sweep.runs, run, file)
+    spec = chosen.spec
+    if spec.backend.type != "verl":
+        raise ConfigError(
+            f"{file}: backend.type: {spec.backend.type!r}, and only a run on verl is rendered; try: --set backend.type=verl"
+        )
+    layout = Layout.at(home)
+    folder = layout.run(sweep.spec.name, chosen.folder)
+    paths = Paths.of(folder.path, data_files(spec, layout.home), _model(spec, layout.home))
+    launch = plan(spec, paths, project=folder.sweep, experiment=folder.name)
+    if as_json:
+        print(json.dumps({"run": chosen.folder, "run_id": chosen.run_id, "overrides": launch.overrides,
+                          "arguments": launch.arguments(), "environment": launch.environment,
+                          "runtime_env": launch.runtime_env(), "command": launch.command()}, indent=1))  # fmt: skip
+        return
+    console.rule(f"overrides ({chosen.folder})", align="left")
+    for argument in launch.arguments():
+        print(argument)
+    console.rule("shell command", align="left")
+    print(launch.command())
+    console.rule("Ray runtime environment", align="left")
+    print(json.dumps(launch.runtime_env(), indent=1))
+
+
+def _choose(runs, name: str | None, file: Path):
+    from rpg.config.errors import ConfigError, nearest
+
+    known = [one.folder for one in runs]
+    found = [one for one in runs if name is None or one.folder == name] or [
+        one for one in runs if one.folder.startswith(name or "")
+    ]
+    if len(found) == 1:
+        return found[0]
+    if name is None:
+        what = f"has {len(runs)} runs; choose one with --run"
+    else:
+        what = (
+            f"--run {name!r} fits {len(found) or 'none'} of its runs{'' if found else nearest(name, known)}"
+        )
+    shown = ", ".join(known[:10]) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
+    raise ConfigError(f"{file}: {what}. There are: {shown}")
+
+
+def _model(spec, home: Path) -> str | Path:
+    """The folder of a tiny model's warm start, made or not; a pretrained model's path or hub id."""
+    if spec.model.type == "pretrained":
+        local = Path(spec.model.path).expanduser()
+        return local.resolve() if local.exists() else spec.model.path
+    from rpg.backends.local.initial import warm_folder
+
+    return warm_folder(spec, home)
