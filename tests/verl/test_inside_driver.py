@@ -53,32 +53,25 @@ def test_importing_it_loads_no_verl(module):
 
 
 @pytest.mark.slow
-def test_without_the_cpu_asked_for_the_plugin_leaves_verl_alone():
+def test_on_a_cluster_it_needs_no_other_extra_and_leaves_verl_as_it_is():
+    """Every module of the back end without the packages of flows and dashboard, and with no CPU asked for."""
     pytest.importorskip("verl")
     code = (
         "import os; os.environ['VERL_USE_EXTERNAL_MODULES'] = 'rpg.backends.verl.plugin'\n"
-        "import verl, sys, importlib.metadata\n"
-        "from verl.plugin.platform import PlatformRegistry\n"
-        "from verl.utils import distributed\n"
-        "print(PlatformRegistry.get('cpu'), distributed.initialize_global_process_group_ray.__module__,\n"
-        "      importlib.metadata.version.__module__, 'rpg.backends.verl.plugin' in sys.modules)\n"
-    )
-    assert fresh(code).split() == ["None", "verl.utils.distributed", "importlib.metadata", "True"]
-
-
-@pytest.mark.slow
-def test_a_cluster_image_needs_nothing_of_flows_or_dashboard():
-    """Every module of the back end, in a process without the packages of other extras."""
-    pytest.importorskip("verl")
-    code = (
         "import sys, pkgutil, importlib\n"
         "for name in ('prefect', 'streamlit', 'duckdb', 'altair', 'typer'): sys.modules[name] = None\n"
-        "import rpg.backends.verl as package\n"
+        "import verl, rpg.backends.verl as package\n"
+        "assert 'rpg.backends.verl.plugin' in sys.modules\n"
         "for module in pkgutil.walk_packages(package.__path__, 'rpg.backends.verl.'):\n"
-        "    if 'vllm' not in module.name and not module.name.endswith('__main__'):\n"
+        "    if not module.name.startswith('rpg.backends.verl.cpu.') and not module.name.endswith('__main__'):\n"
         "        importlib.import_module(module.name)\n"
+        "from verl.plugin.platform import PlatformRegistry\n"
+        "from verl.utils import distributed\n"
+        "from verl.workers.engine import EngineRegistry\n"
+        "print(PlatformRegistry.get('cpu'), distributed.initialize_global_process_group_ray.__module__,\n"
+        "      importlib.metadata.version.__module__, 'cpu' in EngineRegistry._engines['language_model']['fsdp2'])\n"
     )
-    fresh(code)
+    assert fresh(code).split() == ["None", "verl.utils.distributed", "importlib.metadata", "False"]
 
 
 # --- settings
