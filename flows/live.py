@@ -202,7 +202,8 @@ class Progress:
         if time.time() - self._last_line > 10:
             self._last_line = time.time()
             left = time_left(views, self.workers, self._started, self._at_start)
-            self.console.print(headline(self.title, views, self.note or self.phase, left))
+            phase = f"{self.phase}: {self.note}" if self.note else self.phase
+            self.console.print(headline(self.title, views, phase, left))
 
 
 def sweep_folders(layout: Any, sweep: str) -> list[RunFolder]:

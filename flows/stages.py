@@ -34,11 +34,9 @@ def prepare(sweep: str, home: str, context: Any) -> None:
     log = layout.sweep_folder(sweep) / "prepare.log"
     child = context.children.start("rpg.backends.local.prepare", layout.sweep_folder(sweep), log=log)
     while child.poll() is None:
-        if context.progress:
-            context.progress.note = last_line(log)
+        context.note(last_line(log))
         time.sleep(0.3)
-    if context.progress:
-        context.progress.note = ""
+    context.note("")
     if context.children.wait(child) != 0:
         raise StageFailed(f"{last_line(log)} (log: {log})")
 
@@ -52,7 +50,8 @@ def train(run: str, folder: str, threads: int, context: Any) -> None:
 @task(name="evaluate", **_plain)
 def evaluate(sweep: str, home: str, context: Any, trainings_over: threading.Event) -> None:
     """All checkpoints of all runs, as they appear."""
-    run_evaluator(Layout.at(home), sweep, context.children, trainings_over)
+    run_evaluator(Layout.at(home), sweep, context.children, trainings_over, context.note)
+    context.note("")
 
 
 @task(name="aggregate", **_plain)

@@ -10,7 +10,7 @@ import fcntl
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,7 @@ EVALUATION_LOG = "evaluation.log"
 AGGREGATE_SECONDS = 15.0
 """While runs finish, the database is rebuilt at most this often."""
 EVALUATOR_TRIES = 3
+_TAIL_BYTES = 8192
 
 
 class SweepBusy(UserError):
@@ -155,6 +156,11 @@ class _Context:
         if self.progress:
             self.progress.phase = phase
 
+    def note(self, line: str) -> None:
+        """A line about the phase that changes often."""
+        if self.progress:
+            self.progress.note = line
+
 
 def archive_failure(folder: RunFolder) -> None:
     """Before a run is tried again its FAILED.json is kept beside the new attempt, for those who look back."""
@@ -219,15 +225,27 @@ def run_trainer(folder: RunFolder, children: Children, threads: int) -> None:
     raise StageFailed(f"{folder.name}: {failure.get('error')}")
 
 
-def run_evaluator(layout: Layout, sweep: str, children: Children, trainings_over) -> None:
-    """One evaluation process for all runs; it is told by closing its input that no more checkpoints will come."""
+def run_evaluator(
+    layout: Layout,
+    sweep: str,
+    children: Children,
+    trainings_over,
+    tell: Callable[[str], None] = lambda line: None,
+) -> None:
+    """One evaluation process for all runs; it is told by closing its input that no more checkpoints will come.
+
+    `tell` gets the last line of its log now and then.
+    """
     log = layout.sweep_folder(sweep) / EVALUATION_LOG
     for attempt in range(1, EVALUATOR_TRIES + 1):
         child = children.start(EVALUATOR, layout.sweep_folder(sweep), log=log, stdin=subprocess.PIPE)
-        while child.poll() is None and not trainings_over.wait(0.2):
-            pass
-        if child.stdin:
-            child.stdin.close()
+        while child.poll() is None:
+            if not child.stdin.closed and trainings_over.wait(0.2):
+                child.stdin.close()
+            elif child.stdin.closed:
+                time.sleep(0.2)
+            tell(last_line(log))
+        child.stdin.close()
         code = children.wait(child)
         if code == 0:
             return
@@ -238,7 +256,10 @@ def run_evaluator(layout: Layout, sweep: str, children: Children, trainings_over
 def last_line(path: Path) -> str:
     """The last line with text in a log, "" while there is none: a child's last word is its one-line error."""
     try:
-        lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
     except OSError:
         return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.benchmarks.catalogue import Benchmark, ProblemSet
+from rpg.benchmarks.overlap import Checks, leaks, near_duplicates
 from rpg.config.spec import RECIPE_TEMPLATE
 from rpg.grading.extract import last_box, normalise, squeeze
 from rpg.tasks.problems import DataError, Problem
@@ -74,11 +75,22 @@ def load_benchmark(
             )
     if not problems:
         raise DataError(f"{source}: no rows; expected problems of {benchmark.name}")
-    if benchmark.problems is not None and len(problems) != benchmark.problems:
+    wanted = benchmark.problems if isinstance(benchmark.problems, tuple) else (benchmark.problems,)
+    if benchmark.problems is not None and len(problems) not in wanted:
         raise DataError(
-            f"{source}: {len(problems)} distinct problems in {count} rows; {benchmark.name} has {benchmark.problems}"
+            f"{source}: {len(problems)} distinct problems in {count} rows; {benchmark.name} has "
+            f"{' or '.join(map(str, wanted))}"
         )
     return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
+
+
+def check(loaded: LoadedBenchmark, training: LoadedBenchmark | None = None) -> Checks:
+    """Repeats and near duplicates within a benchmark, and its problems that are among the training problems."""
+    near = tuple(near_duplicates(loaded.problems))
+    if training is None:
+        return Checks(loaded.rows, near)
+    leaked = tuple(leaks(training.problems, {loaded.benchmark.name: loaded.problems}))
+    return Checks(loaded.rows, near, training.source, leaked)
 
 
 def digest(problems: Any) -> str:

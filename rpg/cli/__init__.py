@@ -16,6 +16,7 @@ def main() -> NoReturn:
     # Commands register themselves on import, in the order of the help page.
     import_module("rpg.cli.run")
     import_module("rpg.cli.data")
+    import_module("rpg.cli.evaluate")
     import_module("rpg.cli.look")
     import_module("rpg.cli.render")
     import_module("rpg.cli.database")
@@ -35,15 +36,15 @@ def main() -> NoReturn:
 
 def _explain(error: Exception) -> int:
     """A user's mistake becomes its message and an exit code; anything else is ours and keeps its traceback."""
-    import click
+    import typer
 
     from rpg.errors import UserError
 
-    if isinstance(error, click.exceptions.Exit):
+    if isinstance(error, typer.Exit):
         return error.exit_code
-    if isinstance(error, click.Abort):
+    if isinstance(error, typer.Abort):
         return 130
-    if isinstance(error, click.ClickException):
+    if isinstance(error, _usage_errors()):
         error.show()
         return error.exit_code
     if isinstance(error, UserError):
@@ -54,3 +55,10 @@ def _explain(error: Exception) -> int:
         error_console.print(f"error: {error.filename or ''}: {error.strerror}", markup=False, soft_wrap=True)
         return 1
     raise error
+
+
+def _usage_errors() -> tuple[type[Exception], ...]:
+    """What an option or argument that is wrong raises: newer versions of typer have a click of their own."""
+    import typer
+
+    return tuple(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")

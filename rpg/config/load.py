@@ -204,6 +204,7 @@ def canonical_json(value: Any) -> str:
 def identity(spec: RunSpec, data_digest: str) -> str:
     """Hash of the resolved run and its data: 16 hexadecimal digits. Paths count by content, not by name."""
     resolved = spec.model_dump(mode="json")
+    del resolved["evaluation"]["place"]  # where samples are drawn says nothing about them
     if resolved["task"]["type"] == "file":
         resolved["task"]["train"] = None
         resolved["task"]["benchmarks"] = sorted(resolved["task"]["benchmarks"])

@@ -7,7 +7,7 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-from rpg.benchmarks import LoadedBenchmark, benchmark, leaks, load_benchmark, twins
+from rpg.benchmarks import LoadedBenchmark, benchmark, leaks, load_benchmark, near_duplicates
 from rpg.benchmarks.catalogue import Prompt
 from rpg.benchmarks.load import LOCAL_DATA, digest
 from rpg.config.errors import ConfigError
@@ -46,11 +46,7 @@ def read(task: MathTask) -> Splits:
         for one in benchmarks
     ]
     notes = (*train.notes, *(note for one in benchmarks for note in one.notes))
-    pairs = tuple(
-        (name, leak.problem, leak.training, leak.similarity)
-        for name, problems in held_out.items()
-        for leak in twins(name, problems)
-    )
+    pairs = tuple((name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems))
     return Splits(kept, held_out, notes, tuple(parts), tuple(dropped), pairs)
 
 
@@ -58,6 +54,15 @@ def digests(task: MathTask) -> dict[str, str]:
     """Digest of the training problems and of each benchmark."""
     train, benchmarks = _load(task, _stamps(task))
     return {"train": train.digest, **{loaded.benchmark.name: loaded.digest for loaded in benchmarks}}
+
+
+def load_training(train: str, folder: Path | None = None) -> LoadedBenchmark:
+    """Training problems from a JSON-lines or Parquet file, or a YAML file that says where they are.
+
+    Raises:
+        DataError, ConfigError: they cannot be found or used.
+    """
+    return load_benchmark(_training(train), folder=folder)
 
 
 def _stamps(task: MathTask) -> tuple:
