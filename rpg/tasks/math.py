@@ -56,15 +56,6 @@ def digests(task: MathTask) -> dict[str, str]:
     return {"train": train.digest, **{loaded.benchmark.name: loaded.digest for loaded in benchmarks}}
 
 
-def load_training(train: str, folder: Path | None = None) -> LoadedBenchmark:
-    """Training problems from a JSON-lines or Parquet file, or a YAML file that says where they are.
-
-    Raises:
-        DataError, ConfigError: they cannot be found or used.
-    """
-    return load_benchmark(_training(train), folder=folder)
-
-
 def _stamps(task: MathTask) -> tuple:
     """Times and sizes of the files that may be read: as long as they stay, what was read is as they say."""
     folder = task.data or os.environ.get(LOCAL_DATA)
