@@ -7,7 +7,8 @@ import sys
 import threading
 
 import pytest
-from operations.conftest import ROOT, until
+
+from tests.operations.conftest import ROOT, until
 
 pytestmark = pytest.mark.slow
 BLOCK = """
