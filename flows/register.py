@@ -42,6 +42,7 @@ def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
     )
     for folder, run in zip(folders, sweep.runs, strict=True):
         if folder.manifest_path.exists() and _same_run(folder, run):
+            _renew_place(folder, run)
             continue
         folder.write_manifest(_manifest(sweep, run))
     return folders
@@ -65,6 +66,14 @@ def _same_run(folder: RunFolder, run: PlannedRun) -> bool:
             f"{folder.manifest_path}: belongs to run {found}, not {run.run_id}; move that folder away"
         )
     return True
+
+
+def _renew_place(folder: RunFolder, run: PlannedRun) -> None:
+    """Where a run is evaluated is no part of what it is: the newest call decides."""
+    manifest, place = folder.read_manifest(), run.spec.evaluation.place.model_dump(mode="json")
+    if manifest["spec"]["evaluation"].get("place") != place:
+        manifest["spec"]["evaluation"]["place"] = place
+        folder.write_manifest(manifest)
 
 
 def _manifest(sweep: Sweep, run: PlannedRun) -> dict[str, Any]:

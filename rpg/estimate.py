@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rpg.config.backends import VerlBackend, VllmRollout
+from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.spec import MathTask, RunSpec
 from rpg.shapes import Shape, shape_of
 
@@ -51,13 +52,18 @@ class Assumptions:
     """Of one vLLM at most (verl's max_num_seqs)."""
     overhead: float = 0.1
     """Moving weights to vLLM, grading, checkpoints: part of a step's computing time."""
+    context_bytes: float = 4e9
+    """Of a GPU: CUDA contexts, communication buffers and captured graphs."""
     benchmark_problems: int = 40
     """Of a benchmark whose size is not known without reading it."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of one run. Times are hours of wall clock, sizes bytes; memory is that of one GPU."""
+    """Of one run. Times are hours of wall clock, sizes bytes; memory is that of the fullest GPU.
+
+    `evaluation_hours` are those of the evaluator, which works beside the training.
+    """
 
     gpus: int
     parameters: int
@@ -75,8 +81,7 @@ class Estimate:
 
     @property
     def hours(self) -> float:
-        parts = (self.generation_hours, self.scoring_hours, self.update_hours)
-        return sum(parts) + self.evaluation_hours + self.overhead_hours
+        return self.generation_hours + self.scoring_hours + self.update_hours + self.overhead_hours
 
     @property
     def gpu_hours(self) -> float:
@@ -99,18 +104,22 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     trained = t.prompts_per_step * r.group_size
     sampled = trained / (a.useful_groups if spec.algorithm.dynamic_sampling else 1)
 
-    server = _Server(spec, shape, a)
-    generation = t.steps * server.seconds(sampled, gpus)
+    server, evaluator = (
+        _Server(spec, shape, a, backend.rollout),
+        _Server(spec, shape, a, spec.evaluation.engine),
+    )
+    generation = t.steps * server.seconds(sampled, gpus // server.tensor_parallel)
     flops = trained * length * _flops_per_token(shape, length)  # of a pass over what is trained on
     speed = gpus * a.machine.flops * a.training_efficiency
     scoring = t.steps * flops * (2 if spec.algorithm.needs_reference else 1) / speed
     update = t.steps * t.epochs * flops * (4 if backend.gradient_checkpointing else 3) / speed
-    samples = _problems(spec, a) * spec.evaluation.samples_per_problem * len(spec.eval_steps())
-    evaluation = len(spec.eval_steps()) * server.seconds(samples / len(spec.eval_steps()), gpus)
+    each = _problems(spec, a) * spec.evaluation.samples_per_problem  # samples of a checkpoint
+    evaluation = len(spec.eval_steps()) * evaluator.seconds(each, 1)
 
     states = 12 * shape.parameters / gpus  # weights and two moments in float32
     offloaded = 0.0 if backend.offload else states
     reference = 4 * shape.parameters / gpus * (spec.algorithm.needs_reference and not backend.offload)
+    beside = reference + evaluator.utilization * a.machine.memory + a.context_bytes
     checkpoint = 16.0 * shape.parameters  # the same, unsharded, and the weights once more for evaluation
     return Estimate(
         gpus=gpus,
@@ -120,11 +129,12 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
         update_hours=update / 3600,
         evaluation_hours=evaluation / 3600,
         overhead_hours=a.overhead * (generation + scoring + update) / 3600,
-        memory_rollout=offloaded + reference + server.utilization * a.machine.memory,
-        memory_update=states + 4 * shape.parameters / gpus + reference + _working(shape, backend),
+        memory_rollout=offloaded + server.utilization * a.machine.memory + beside,
+        memory_update=states + 4 * shape.parameters / gpus + _working(shape, backend) + beside,
         cache_tokens=int(server.cache // shape.cache_bytes_per_token),
         checkpoint_bytes=checkpoint,
-        disk_bytes=CHECKPOINTS_KEPT * checkpoint + samples * response * _BYTES_PER_KEPT_TOKEN,
+        disk_bytes=CHECKPOINTS_KEPT * checkpoint
+        + len(spec.eval_steps()) * each * response * _BYTES_PER_KEPT_TOKEN,
     )
 
 
@@ -151,11 +161,10 @@ def _working(shape: Shape, backend: VerlBackend) -> float:
 
 
 class _Server:
-    """vLLM on the GPUs of a run: one replica per `tensor_parallel` GPUs."""
+    """vLLM, for the rollouts of a run or for its evaluation: a replica takes `tensor_parallel` GPUs."""
 
-    def __init__(self, spec: RunSpec, shape: Shape, a: Assumptions):
-        server = spec.backend.rollout
-        vllm = isinstance(server, VllmRollout)
+    def __init__(self, spec: RunSpec, shape: Shape, a: Assumptions, server: object):
+        vllm = isinstance(server, VllmRollout | VllmEngineSpec)
         self.tensor_parallel = server.tensor_parallel if vllm else 1
         self.utilization = server.gpu_memory_utilization if vllm else 0.0
         self.a, self.shape, self.response = a, shape, a.response_share * spec.rollout.max_response_tokens
@@ -180,10 +189,9 @@ class _Server:
         )
         return max(read, computed)
 
-    def seconds(self, responses: float, gpus: int) -> float:
+    def seconds(self, responses: float, replicas: int) -> float:
         """Wall clock for so many responses: rounds of full batches, and at the end the longest response alone."""
-        replicas = max(1, gpus // self.tensor_parallel)
-        tokens = responses * self.response / replicas
+        tokens = responses * self.response / max(1, replicas)
         return tokens / self.at_once * self._step(self.at_once) + self.longest * self._step(1)
 
 
@@ -193,4 +201,5 @@ def _problems(spec: RunSpec, a: Assumptions) -> int:
     from rpg.benchmarks import benchmarks
 
     known = {name: one.problems for name, one in benchmarks().items()}
-    return sum(known.get(name) or a.benchmark_problems for name in spec.benchmarks())
+    counts = [known.get(name) or a.benchmark_problems for name in spec.benchmarks()]
+    return sum(max(count) if isinstance(count, tuple) else count for count in counts)

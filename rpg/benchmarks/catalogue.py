@@ -71,8 +71,8 @@ class ProblemSet(Section):
     title: str = ""
     source: Source
     columns: Columns = Columns()
-    problems: Positive | None = None
-    """How many distinct problems there must be; another number is an error."""
+    problems: Positive | tuple[Positive, ...] | None = None
+    """How many distinct problems there must be (several numbers where copies differ); another number is an error."""
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """Digest of the problems and answers that were checked; another one is reported, not refused."""
     corrections: dict[str, str] = Field(default_factory=dict)

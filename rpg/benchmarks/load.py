@@ -7,12 +7,13 @@ import itertools
 import json
 import os
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rpg.benchmarks.catalogue import Benchmark, ProblemSet
+from rpg.benchmarks.overlap import Checks, leaks, near_duplicates
 from rpg.config.spec import RECIPE_TEMPLATE
 from rpg.grading.extract import last_box, normalise, squeeze
 from rpg.tasks.problems import DataError, Problem
@@ -74,11 +75,21 @@ def load_benchmark(
             )
     if not problems:
         raise DataError(f"{source}: no rows; expected problems of {benchmark.name}")
-    if benchmark.problems is not None and len(problems) != benchmark.problems:
+    wanted = benchmark.problems if isinstance(benchmark.problems, tuple) else (benchmark.problems,)
+    if benchmark.problems is not None and len(problems) not in wanted:
         raise DataError(
-            f"{source}: {len(problems)} distinct problems in {count} rows; {benchmark.name} has {benchmark.problems}"
+            f"{source}: {len(problems)} distinct problems in {count} rows; {benchmark.name} has "
+            f"{' or '.join(map(str, wanted))}"
         )
     return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
+
+
+def check(loaded: LoadedBenchmark, training: Sequence[Problem] = (), source: str | None = None) -> Checks:
+    """Repeats and near duplicates within a benchmark, and its problems that are among those of `training`, which come
+    from `source`.
+    """
+    leaked = tuple(leaks(training, {loaded.benchmark.name: loaded.problems}))
+    return Checks(loaded.rows, tuple(near_duplicates(loaded.problems)), source, leaked)
 
 
 def digest(problems: Any) -> str:

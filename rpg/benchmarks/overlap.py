@@ -32,6 +32,20 @@ class Leak:
     similarity: float
 
 
+@dataclass(frozen=True)
+class Checks:
+    """What is known about a benchmark's problems beside their number."""
+
+    rows: int
+    """Rows of the source; those that repeat a problem were collapsed."""
+    near_duplicates: tuple[tuple[str, str, float], ...]
+    """Pairs of its problems that are nearly the same, with their similarity."""
+    training: str | None = None
+    """Source of the training problems that were compared, if any were."""
+    leaks: tuple[Leak, ...] = ()
+    """Its problems that are among those, too; one entry a pair."""
+
+
 def words(text: str) -> list[str]:
     """Words, numbers and operators without typesetting and case."""
     return [
@@ -79,8 +93,9 @@ def leaks(
     return sorted(found, key=lambda leak: (-leak.similarity, leak.problem, leak.training))
 
 
-def twins(name: str, problems: Sequence[Problem], threshold: float = THRESHOLD) -> list[Leak]:
-    """Near duplicates within one set of problems, each pair once."""
-    place = {problem.id: i for i, problem in enumerate(problems)}
-    pairs = leaks(problems, {name: problems}, threshold)
-    return [pair for pair in pairs if place[pair.training] < place[pair.problem]]
+def near_duplicates(
+    problems: Sequence[Problem], threshold: float = THRESHOLD
+) -> list[tuple[str, str, float]]:
+    """Pairs of problems that are nearly the same, each once, the most alike first."""
+    found = leaks(problems, {"": problems}, threshold)
+    return [(leak.problem, leak.training, leak.similarity) for leak in found if leak.problem < leak.training]

@@ -15,7 +15,9 @@ def main() -> NoReturn:
     """Run the command line. Exit codes: 0 done, 1 some runs failed, 2 bad input, 130 interrupted."""
     # Commands register themselves on import, in the order of the help page.
     import_module("rpg.cli.run")
+    import_module("rpg.cli.operate")
     import_module("rpg.cli.data")
+    import_module("rpg.cli.evaluate")
     import_module("rpg.cli.look")
     import_module("rpg.cli.render")
     import_module("rpg.cli.database")
@@ -35,16 +37,15 @@ def main() -> NoReturn:
 
 def _explain(error: Exception) -> int:
     """A user's mistake becomes its message and an exit code; anything else is ours and keeps its traceback."""
-    import click
+    import typer
 
     from rpg.errors import UserError
 
-    if isinstance(error, click.exceptions.Exit):
-        return error.exit_code
-    if isinstance(error, click.Abort):
+    if isinstance(error, typer.Abort):
         return 130
-    if isinstance(error, click.ClickException):
-        error.show()
+    if hasattr(error, "exit_code"):  # click's own, whether typer uses the installed click or its own copy
+        if hasattr(error, "show"):
+            error.show()
         return error.exit_code
     if isinstance(error, UserError):
         for line in str(error).splitlines():

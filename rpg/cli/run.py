@@ -1,4 +1,4 @@
-"""Commands that compute: sweep, train, evaluate."""
+"""Commands that train: sweep, train."""
 
 from __future__ import annotations
 
@@ -30,15 +30,22 @@ Workers = Annotated[
 def sweep(
     file: Annotated[Path, typer.Argument(help="Sweep file (YAML).")],
     set_: Set = [],  # noqa: B006 - typer copies it
+    axis: Annotated[
+        list[str], typer.Option("--axis", "-a", help="field=[values], e.g. seed=[0,1,2]. Repeatable.")
+    ] = [],  # noqa: B006
+    name: Annotated[
+        str | None, typer.Option(help="Run it under another name, beside the file's own.")
+    ] = None,
     home: Home = None,
     workers: Workers = None,
 ) -> int:
     """Run a sweep: train, evaluate, aggregate, report. Run it again and it does only what is missing."""
-    from rpg.config.load import parse_assignments
+    from rpg.config.load import parse_assignments, parse_axes
     from rpg.config.sweep import load_sweep
     from rpg.data import data_digest
 
-    planned = load_sweep(file, parse_assignments(set_), data_digest)
+    axes = parse_axes(axis)
+    planned = load_sweep(file, parse_assignments(set_), data_digest, axes=axes, name=name)
     return execute(planned, home, workers)
 
 
@@ -56,75 +63,6 @@ def train(
     from rpg.data import data_digest
 
     return execute(single_run(file, parse_assignments(set_), data_digest), home, 1)
-
-
-@app.command(
-    epilog="Example: rpg evaluate Qwen/Qwen3-4B --benchmarks aime24,amc23 --engine vllm --device cuda"
-)
-def evaluate(
-    checkpoint: Annotated[
-        str, typer.Argument(help="A Hugging Face model: a folder (any checkpoint of a run) or a hub id.")
-    ],
-    benchmarks: Annotated[
-        str, typer.Option("--benchmarks", "-b", help="Names or YAML files, separated by commas.")
-    ] = "aime24,aime25,amc23",
-    engine: Annotated[str, typer.Option(help="local, huggingface or vllm.")] = "local",
-    k: Annotated[
-        int | None, typer.Option("--k", min=1, help="Samples per problem; default: the benchmark's own.")
-    ] = None,
-    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy, with one sample.")] = 1.0,
-    max_response_tokens: Annotated[int, typer.Option(min=1)] = 2048,
-    max_prompt_tokens: Annotated[int, typer.Option(min=1)] = 2048,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder with local copies; default $RPG_DATA, then the hub.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the results; default: evaluations/ in the home.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    home: Home = None,
-) -> int:
-    """Grade a model on benchmarks: mean@k, pass@k, maj@k with errors over problems; every sample is kept."""
-    from rich.table import Table
-
-    from rpg.evaluation import evaluate as evaluate_model
-    from rpg.store import Layout
-
-    name = checkpoint.strip("/").replace("/", "--")
-    results = evaluate_model(
-        checkpoint,
-        [part.strip() for part in benchmarks.split(",") if part.strip()],
-        engine=engine,
-        out=out or Layout.at(home).home / "evaluations" / name,
-        data=data,
-        samples_per_problem=k,
-        temperature=temperature,
-        max_prompt_tokens=max_prompt_tokens,
-        max_response_tokens=max_response_tokens,
-        seed=seed,
-        device=device,
-        say=lambda line: error_console.print(line, markup=False, highlight=False),
-    )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("benchmark", "problems", "k", "mean@k", "pass@k", "maj@k", "tokens", "cut off"):
-        table.add_column(heading, justify="left" if heading == "benchmark" else "right")
-    for result in results:
-        s = result.summary
-        shares = (
-            f"{e.mean:.3f} ± {e.standard_error:.3f}" for e in (s.mean_at_k, s.pass_at_k, s.majority_at_k)
-        )
-        table.add_row(
-            result.benchmark, str(s.problems), str(s.k), *shares,
-            f"{s.response_tokens.mean:.0f}", f"{s.truncation_rate.mean:.1%}",
-        )  # fmt: skip
-    console.print(table)
-    console.print("± is one standard error over problems.", style="dim")
-    for result in results:
-        console.print(
-            f"samples: {result.samples}", markup=False, highlight=False, soft_wrap=True, style="dim"
-        )
-    return 0
 
 
 def execute(planned, home: Path | None, workers: int | None) -> int:

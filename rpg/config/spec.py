@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from rpg.catalogue import Algorithm, algorithm
 from rpg.config.backends import Backend, LocalBackend
+from rpg.config.evaluation import Evaluation
 from rpg.config.section import Fraction, Positive, Section, default_type
 
 RECIPE_TEMPLATE = (
@@ -265,54 +266,6 @@ class Rollout(Section):
     max_response_tokens: Positive = 42
     max_refills: Annotated[int, Field(ge=0)] = 8
     """Dynamic sampling: extra rounds of prompts that may be drawn to replace groups all right or all wrong."""
-
-
-class LocalEngineSpec(Section):
-    """The trainer's own decoder."""
-
-    type: Literal["local"] = "local"
-    rows: Positive = 512
-    """Responses decoded at a time."""
-
-
-class HuggingFaceEngineSpec(Section):
-    """Hugging Face `generate`."""
-
-    type: Literal["huggingface"]
-    rows: Positive = 64
-    """Responses decoded at a time."""
-
-
-class VllmEngineSpec(Section):
-    """vLLM, with continuous batching."""
-
-    type: Literal["vllm"]
-    tensor_parallel: Positive = 1
-    """GPUs that share the model."""
-    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.85
-    enforce_eager: bool = False
-    """Do not capture CUDA graphs: starts sooner, decodes slower."""
-
-
-EngineSpec = Annotated[
-    LocalEngineSpec | HuggingFaceEngineSpec | VllmEngineSpec,
-    Field(discriminator="type"),
-    default_type("local"),
-]
-
-
-class Evaluation(Section):
-    """Checkpoints 0, every, 2*every, ... and the last are evaluated on the task's benchmarks as they appear."""
-
-    every: Positive = 10
-    samples_per_problem: Positive = 4
-    """k of mean@k (the paper: 32)."""
-    temperature: Annotated[float, Field(ge=0)] = 1.0
-    """0 is greedy."""
-    benchmarks: tuple[str, ...] | None = None
-    """Names to keep; all of the task's when null."""
-    engine: EngineSpec = LocalEngineSpec()
-    """What produces the responses."""
 
 
 # ----------------------------------------------------------------------------------------------------- run

@@ -8,12 +8,13 @@ checkpoint that cannot be evaluated is a warning and a file `step-*.error.json`,
 from __future__ import annotations
 
 import argparse
-import fcntl
-import os
 import sys
 from pathlib import Path
 
+from rpg.errors import UserError
 from rpg.guard import die_with_parent
+
+BUSY = 75
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,31 +27,36 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.detached:
         die_with_parent()
 
-    from rpg.store.files import StoreError
-    from rpg.store.layout import Layout
+    from rpg.store.files import Busy, only_one
 
     sweep = options.sweep.resolve()
+    if not sweep.is_dir():
+        print(f"{sweep}: no such folder; expected a sweep's", file=sys.stderr)
+        return 1
     home = (options.home or sweep.parents[1]).absolute()
     try:
-        lock = os.open(sweep / ".evaluator", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        print(f"{sweep}: {error.strerror}; expected a sweep's folder", file=sys.stderr)
-        return 1
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        print(f"{sweep}: already being evaluated by another process", file=sys.stderr)
-        return 75
-
-    from rpg.evaluation.worker import Evaluator, stdin_closed
-
-    evaluator = Evaluator(Layout(home), sweep.name, lambda line: print(line, flush=True))
-    try:
-        evaluator.until((lambda: True) if options.drain else stdin_closed)
-    except StoreError as error:
+        with only_one(sweep / ".evaluator", f"{sweep} is already being evaluated"):
+            _evaluate(sweep.name, home, options.drain)
+    except Busy as busy:
+        print(busy, file=sys.stderr)
+        return BUSY
+    except UserError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _evaluate(sweep: str, home: Path, drain: bool) -> None:
+    from rpg.evaluation.limits import confine
+    from rpg.evaluation.worker import Evaluator, limits_of, stdin_closed
+    from rpg.store.layout import Layout
+
+    layout = Layout(home)
+    limits = limits_of(layout, sweep)
+    if limits is not None:
+        confine(limits)
+    evaluator = Evaluator(layout, sweep, lambda line: print(line, flush=True), limits)
+    evaluator.until((lambda: True) if drain else stdin_closed)
 
 
 if __name__ == "__main__":

@@ -5,25 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from rpg.benchmarks import LoadedBenchmark, benchmark, load_benchmark
+from rpg.benchmarks import Benchmark, Checks, LoadedBenchmark, benchmark, check, load_benchmark
 from rpg.config.errors import ConfigError
-from rpg.config.spec import EngineSpec
-from rpg.evaluation.engines import Sampling, start_engine
+from rpg.config.evaluation import EngineSpec, OnRay
+from rpg.evaluation.engines import Engine, Sampling, start_engine
 from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.evaluation.summary import Summary, summarise
 from rpg.grading import grader_for
 from rpg.store.checkpoints import model_digest
-from rpg.store.files import atomic_write_json, read_json_object
+from rpg.store.files import atomic_write_json, only_one, read_json_object
 from rpg.store.layout import home
 from rpg.store.run import read_samples, write_samples
+from rpg.tasks.training import load_training, training_set
 
+RECORD = "evaluation.json"
 _SAY_SECONDS = 10.0
 
 
@@ -35,6 +39,9 @@ class Result:
     summary: Summary
     samples: Path
     notes: list[str]
+    checks: Checks
+    without_leaks: Summary | None
+    """The same numbers over the problems that are not in the training data; None where none or all are."""
 
 
 def evaluate(
@@ -42,8 +49,10 @@ def evaluate(
     benchmarks: Sequence[str | Path] = ("aime24", "aime25", "amc23"),
     *,
     engine: str | dict | EngineSpec = "local",
+    place: dict | OnRay | None = None,
     out: Path | None = None,
     data: Path | None = None,
+    training: str | None = None,
     samples_per_problem: int | None = None,
     temperature: float = 1.0,
     max_prompt_tokens: int = 2048,
@@ -61,17 +70,23 @@ def evaluate(
         checkpoint: a Hugging Face model folder or hub id.
         benchmarks: names (`rpg.benchmarks.benchmarks()`) or paths of YAML files.
         engine: `local`, `huggingface`, `vllm`, or a mapping with the `type` and its settings.
+        place: where on a Ray cluster, e.g. `{"address": "auto", "workers": 8, "gpus": 1}`; None is this process.
         out: folder of the results (default: `<home>/evaluations/<name of the checkpoint>`); it receives
             `<benchmark>.parquet` with every graded sample and `evaluation.json`.
         data: folder of local copies of the benchmarks (default: $RPG_DATA, then the hub).
+        training: what the model was trained on (a JSON-lines, Parquet or YAML file, as `task.train` of a run): problems
+            of the benchmarks that are in it, word for word or nearly so, are named, and counted separately.
         samples_per_problem: k (default: each benchmark's own). Temperature 0 is greedy and takes one sample.
 
     Raises:
-        ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one readable line.
+        ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one readable line. Of
+            two calls at once into one folder the second gets Busy, a StoreError.
     """
-    spec = _engine_spec(engine)
-    sets = [load_benchmark(benchmark(name), folder=data) for name in benchmarks]
-    folder = Path(out) if out is not None else home() / "evaluations" / _label(checkpoint)
+    spec, where = _section(EngineSpec, engine, "engine"), _place(place)
+    sets = [load_benchmark(one, folder=data) for one in _chosen(benchmarks)]
+    train = None if training is None else load_training(training_set(training), data)
+    known = (train.problems, train.source) if train else ()
+    folder = Path(out) if out is not None else default_folder(checkpoint, home())
     sampling = Sampling(temperature, max_prompt_tokens, max_response_tokens)
     common = {
         "model": _identity(checkpoint, revision),
@@ -81,63 +96,112 @@ def evaluate(
         "device": device,
         "bfloat16": bfloat16,
     }
-    record_path = folder / "evaluation.json"
-    record = read_json_object(record_path) if record_path.exists() else {}
-    running = None
     results = []
-    try:
+    with (
+        only_one(folder / ".lock", f"{folder}: an evaluation is going on here already,"),
+        _Engine(
+            lambda: start_engine(spec, sampling, device, bfloat16, where, say), checkpoint, revision
+        ) as running,
+    ):
+        record = _read_record(folder)
         for loaded in sets:
             name, own = loaded.benchmark.name, loaded.benchmark
             k = 1 if temperature == 0 else samples_per_problem or own.samples_per_problem
             identity = {**common, "samples_per_problem": k, **_set_identity(loaded)}
             path = folder / f"{name}.parquet"
+            partial_path = folder / f"{name}.partial.jsonl"
             if record.get(name, {}).get("identity") == identity and path.exists():
                 rows = read_samples(path).to_pylist()
                 say(f"{name}: done before")
             else:
-                if running is None:
-                    running = start_engine(spec, sampling, device, bfloat16)
-                    running.load(checkpoint, revision)
-                partial = Partial(folder / f"{name}.partial.jsonl", json.dumps(identity, sort_keys=True))
-                grader = grader_for(own.verifier, grading_workers)
-                try:
+                with grader_for(own.verifier, grading_workers) as grader:
                     rows = evaluate_problems(
-                        running,
+                        running.loaded(),
                         loaded.problems,
                         samples_per_problem=k,
                         seed=seed,
                         grader=grader,
-                        partial=partial,
+                        partial=Partial(partial_path, json.dumps(identity, sort_keys=True)),
                         progress=_now_and_then(name, say),
                     )
-                finally:
-                    grader.close()
                 write_samples(path, rows)
-            summary = summarise(rows)
-            record[name] = {"identity": identity, "source": loaded.source, "notes": loaded.notes} | {
-                "summary": {
-                    key: v._asdict() if hasattr(v, "_asdict") else v for key, v in vars(summary).items()
-                }
-            }
-            atomic_write_json(record_path, record)
-            (folder / f"{name}.partial.jsonl").unlink(missing_ok=True)
-            results.append(Result(name, summary, path, loaded.notes))
-    finally:
-        if running is not None:
-            running.close()
+            result = _result(loaded, rows, path, check(loaded, *known))
+            record[name] = {"identity": identity, "source": loaded.source, **_as_json(result)}
+            atomic_write_json(folder / RECORD, record)
+            partial_path.unlink(missing_ok=True)
+            results.append(result)
     return results
 
 
-def _engine_spec(engine: str | dict | EngineSpec):
-    if isinstance(engine, str):
-        engine = {"type": engine}
+class _Engine:
+    """Starts its engine when it is first needed, and closes it at the end."""
+
+    def __init__(self, start: Callable[[], Engine], model: str | Path, revision: str | None):
+        self._start, self._model, self._revision = start, model, revision
+        self._engine: Engine | None = None
+
+    def loaded(self) -> Engine:
+        if self._engine is None:
+            self._engine = self._start()
+            self._engine.load(self._model, self._revision)
+        return self._engine
+
+    def __enter__(self) -> _Engine:
+        return self
+
+    def __exit__(self, *_exc) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+
+def _chosen(names: Sequence[str | Path]) -> list[Benchmark]:
+    found = [benchmark(name) for name in names]
+    doubled = [name for name, count in Counter(one.name for one in found).items() if count > 1]
+    if not found or doubled:
+        what = f"{doubled[0]!r} is named twice" if doubled else "none is named"
+        raise ConfigError(f"benchmarks: {what}; expected names such as aime24, each once")
+    return found
+
+
+def _section(kind: Any, value: Any, field: str) -> Any:
+    """A part of a configuration given as a mapping, or by its `type` alone."""
+    value = {"type": value} if isinstance(value, str) else value
     try:
-        return TypeAdapter(EngineSpec).validate_python(engine)
+        return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise ConfigError(
-            f"engine: {first['msg']} (got {engine!r}); known: local, huggingface, vllm"
-        ) from None
+        if first["type"] == "union_tag_invalid":
+            known = first["ctx"]["expected_tags"].replace("'", "")
+            raise ConfigError(f"{field}: {first['ctx']['tag']!r} is not known; known: {known}") from None
+        where = ".".join([field, *(str(part) for part in first["loc"] if part not in ("local", "ray"))])
+        raise ConfigError(f"{where}: {first['msg']} (got {first['input']!r})") from None
+
+
+def _place(place: dict | OnRay | None) -> OnRay | None:
+    if isinstance(place, dict):
+        place = {"type": "ray", **place}
+    return None if place is None else _section(OnRay, place, "place")
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    return read_json_object(folder / RECORD) if (folder / RECORD).exists() else {}
+
+
+def _result(loaded: LoadedBenchmark, rows: list[dict[str, Any]], path: Path, checks: Checks) -> Result:
+    leaked = {leak.problem for leak in checks.leaks}
+    clean = [row for row in rows if row["problem_id"] not in leaked]
+    without = summarise(clean) if leaked and clean else None
+    return Result(loaded.benchmark.name, summarise(rows), path, loaded.notes, checks, without)
+
+
+def _as_json(result: Result) -> dict[str, Any]:
+    without = result.without_leaks
+    return {
+        "notes": result.notes,
+        "summary": result.summary.as_json(),
+        "checks": asdict(result.checks),
+        "summary_without_leaks": None if without is None else without.as_json(),
+    }
 
 
 def _set_identity(loaded: LoadedBenchmark) -> dict:
@@ -162,8 +226,9 @@ def _identity(checkpoint: str | Path, revision: str | None) -> str:
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
 
-def _label(checkpoint: str | Path) -> str:
-    return str(checkpoint).strip("/").replace("/", "--") or "model"
+def default_folder(checkpoint: str | Path, home: Path) -> Path:
+    """Where the results of a model go when nothing else is said."""
+    return home / "evaluations" / (str(checkpoint).strip("/").replace("/", "--") or "model")
 
 
 def _now_and_then(name: str, say: Callable[[str], None]) -> Callable[[Progress], None]:

@@ -41,7 +41,8 @@ class Progress:
     def __str__(self) -> str:
         left = self.seconds_left
         shown = "" if left is None else f", {int(left) // 60}:{int(left) % 60:02d} left"
-        return f"{self.done}/{self.total} samples, {self.tokens_per_second:.0f} tokens/s{shown}"
+        pace = f", {self.tokens_per_second:.0f} tokens/s" if self.fresh else ""
+        return f"{self.done}/{self.total} samples{pace}{shown}"
 
 
 def evaluate_problems(
@@ -72,17 +73,21 @@ def evaluate_problems(
     began = flushed = time.monotonic()
     tokens, waiting = 0, []
 
+    def tell() -> None:
+        if progress is not None:
+            fresh = len(missing) - sum((p.id, k) not in rows for p, k in missing)
+            done = len(wanted) - len(missing) + fresh
+            progress(Progress(done, len(wanted), tokens, time.monotonic() - began, fresh))
+
     def flush() -> None:
         graded = _grade([(*missing[i], completion) for i, completion in waiting], grader)
         if partial is not None:
             partial.add(graded)
         rows.update({(row["problem_id"], row["sample"]): row for row in graded})
         waiting.clear()
-        if progress is not None:
-            fresh = len(missing) - sum((p.id, k) not in rows for p, k in missing)
-            done = len(wanted) - len(missing) + fresh
-            progress(Progress(done, len(wanted), tokens, time.monotonic() - began, fresh))
+        tell()
 
+    tell()
     for finished in engine.complete(requests) if requests else ():
         waiting += finished
         tokens += sum(len(completion.ids) for _, completion in finished)

@@ -21,9 +21,16 @@ class Summary:
     k: int
     mean_at_k: Estimate
     pass_at_k: Estimate
+    pass_at: dict[int, Estimate]
+    """pass@n for n = 1, 2, 4, ... and k, all from the same k samples."""
     majority_at_k: Estimate
     response_tokens: Estimate
     truncation_rate: Estimate
+
+    def as_json(self) -> dict[str, Any]:
+        """Nested dicts; each estimate with its mean, standard error, interval and numbers of problems."""
+        found = {name: v._asdict() if isinstance(v, Estimate) else v for name, v in vars(self).items()}
+        return {**found, "pass_at": {str(n): estimate._asdict() for n, estimate in self.pass_at.items()}}
 
 
 def summarise(rows: Iterable[Mapping[str, Any]]) -> Summary:
@@ -40,12 +47,12 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> Summary:
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["problem_id"], []).append(row)
-    sizes = {len(group) for group in groups.values()}
-    if len(sizes) != 1:
+    counts = {len(group) for group in groups.values()}
+    if len(counts) != 1:
         raise ValueError(
-            f"every problem needs the same number of samples, found {sorted(sizes) or 'no samples'}"
+            f"every problem needs the same number of samples, found {sorted(counts) or 'no samples'}"
         )
-    k = sizes.pop()
+    k = counts.pop()
     right = np.array([sum(row["correct"] for row in group) for group in groups.values()])
     majority = [
         majority_at_k([_vote(row["extracted"]) for row in group], [row["correct"] for row in group])
@@ -55,11 +62,15 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> Summary:
     def means(column: str) -> list[float]:
         return [float(np.mean([row[column] for row in group])) for group in groups.values()]
 
+    sizes = np.full(len(groups), k)
+    tries = sorted({2**i for i in range(k.bit_length()) if 2**i < k} | {k})
+    pass_at = {n: accuracy([[pass_at_k(sizes, right, n)]]) for n in tries}
     return Summary(
         problems=len(groups),
         k=k,
         mean_at_k=accuracy([[right / k]]),
-        pass_at_k=accuracy([[pass_at_k(np.full(len(groups), k), right, k)]]),
+        pass_at_k=pass_at[k],
+        pass_at=pass_at,
         majority_at_k=accuracy([[majority]]),
         response_tokens=crossed([[means("tokens")]]),
         truncation_rate=accuracy([[means("truncated")]]),

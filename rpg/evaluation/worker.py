@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,11 +12,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rpg.backends.local.model import bfloat16
-from rpg.backends.local.run import configure_torch
+from rpg.backends.local.run import configure_device
 from rpg.backends.manifest import spec_of
+from rpg.config.evaluation import Here
 from rpg.config.spec import RunSpec, Verifier
 from rpg.data import data_digest, prepare_data, read_problems
+from rpg.errors import UserError
 from rpg.evaluation.engines import Engine, Sampling, start_engine
+from rpg.evaluation.limits import explained, strictest
 from rpg.evaluation.owed import owed
 from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
@@ -38,6 +42,8 @@ class Evaluator:
     layout: Layout
     sweep: str
     say: Callable[[str], None] = print
+    limits: Here | None = None
+    """What this process was put under (rpg.evaluation.limits)."""
     _specs: dict[str, RunSpec] = field(default_factory=dict)
     _done: dict[str, Path] = field(default_factory=dict)
     _engines: dict[str, Engine] = field(default_factory=dict)
@@ -69,8 +75,8 @@ class Evaluator:
             if not folder.checkpoint(step).exists():
                 return False  # removed meanwhile, to be made again
             self._given_up.add((folder.name, benchmark, step))
-            line = next((text.strip() for text in str(error).splitlines() if text.strip()), "")
-            line = f"{folder.checkpoint(step)} cannot be evaluated on {benchmark}: {line or type(error).__name__}"
+            why = explained(error, self.limits)
+            line = f"{folder.checkpoint(step)} cannot be evaluated on {benchmark}: {why}"
             self.say(f"warning: {line}")
             record = {"error": line, "kind": type(error).__name__, "time": time.time()}
             atomic_write_json(target.parent / f"{step_name(step)}.error.json", record)
@@ -116,10 +122,16 @@ class Evaluator:
 
     def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:
         """The engine for these settings with this checkpoint in it; one is started per kind of settings."""
-        key = json.dumps([_engine_key(spec), asdict(_sampling(spec))])
+        place = spec.evaluation.place.model_dump(mode="json")
+        key = json.dumps([_engine_key(spec), asdict(_sampling(spec)), place])
         if key not in self._engines:
             self._engines[key] = start_engine(
-                spec.evaluation.engine, _sampling(spec), spec.backend.device, bfloat16(spec.model)
+                spec.evaluation.engine,
+                _sampling(spec),
+                spec.backend.device,
+                bfloat16(spec.model),
+                spec.evaluation.place,
+                self.say,
             )
         if self._loaded.get(key) != weights:
             self._loaded.pop(key, None)
@@ -146,8 +158,9 @@ class Evaluator:
 
     def _spec(self, folder: RunFolder) -> RunSpec:
         if folder.name not in self._specs:
-            self._specs[folder.name] = spec_of(folder)
-            configure_torch(self._specs[folder.name])
+            spec = self._specs[folder.name] = spec_of(folder)
+            if isinstance(spec.evaluation.place, Here):
+                configure_device(spec.backend.device)
         return self._specs[folder.name]
 
     def until(self, over: Callable[[], bool]) -> None:
@@ -157,6 +170,15 @@ class Evaluator:
                 time.sleep(POLL_SECONDS)
         while self.pass_over():
             pass
+
+
+def limits_of(layout: Layout, sweep: str) -> Here | None:
+    """The limits for a process that evaluates this sweep; None where all of it is evaluated elsewhere."""
+    places = []
+    for folder in layout.run_folders(sweep):
+        with contextlib.suppress(UserError):  # an unreadable manifest is reported when its run's turn comes
+            places.append(spec_of(folder).evaluation.place)
+    return strictest(places)
 
 
 def _sampling(spec: RunSpec) -> Sampling:

@@ -148,9 +148,8 @@ def _algebra(gold: str, answer: str) -> bool:
     wanted, found = _parsed(gold), _parsed(answer)
     if wanted is None or found is None:
         return False
-    if (
-        wanted.is_Symbol != found.is_Symbol
-    ):  # `0 + m` has to become `m`: a symbol is compared by its name only
+    # `0 + m` has to become `m`: a symbol is compared by its name only. (Matrices do not know the question.)
+    if getattr(wanted, "is_Symbol", False) != getattr(found, "is_Symbol", False):
         wanted, found = wanted.doit(), found.doit()
     # No time limits of its own: they rest on signals, which Python handles only between its own instructions.
     return verify(wanted, found, timeout_seconds=None)

@@ -80,10 +80,12 @@ def closing(text: str, start: int) -> int | None:
 
 
 _DROPPED = re.compile(
-    r"\\left(?![a-z])\.?|\\right(?![a-z])\.?|\\[Bb]igg?[lr]?(?![a-z])|\\displaystyle|\\quad|\\qquad|\\limits(?![a-z])"
-    r"|\\[!,;:> ]|~|\$|\\\(|\\\)|\\\[|\\\]|\\\$|[€£]|\u200b"
+    # Not after a backslash: two of them end a row of a matrix.
+    r"(?<!\\)(?:\\left(?![a-z])\.?|\\right(?![a-z])\.?|\\[Bb]igg?[lr]?(?![a-z])|\\displaystyle|\\quad|\\qquad"
+    r"|\\limits(?![a-z])|\\[!,;:> ]|\\\(|\\\)|\\\[|\\\]|\\\$)|~|\$|[€£]|\u200b"
 )
 _RENAMED = [
+    (re.compile(r"(\\\\)\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm)\s*\]"), r"\1"),  # space between rows
     (re.compile(r"\\[dtc]frac(?![a-z])"), r"\\frac"),
     (re.compile(r"\\(leq?slant|leq)(?![a-z])"), r"\\le"),
     (re.compile(r"\\(geq?slant|geq)(?![a-z])"), r"\\ge"),

@@ -128,6 +128,12 @@ class MarkerGrader:
     def close(self) -> None:
         """Nothing to end."""
 
+    def __enter__(self) -> MarkerGrader:
+        return self
+
+    def __exit__(self, *_exc) -> None:
+        self.close()
+
 
 def grader_for(verifier: Verifier, workers: int = 1) -> Grader | MarkerGrader:
     """The grader that a verifier asks for."""

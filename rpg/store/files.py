@@ -6,6 +6,7 @@ can be torn, and its reader expects that.
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import tempfile
@@ -29,6 +30,10 @@ _REASONS = {
 
 class StoreError(UserError):
     """What is wrong with which file of the results store, in one line for people."""
+
+
+class Busy(StoreError):
+    """Another process is at work on these files."""
 
 
 def reason(error: OSError) -> str:
@@ -118,3 +123,26 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise StoreError(f"cannot read {path}: expected a JSON object, found a {type(value).__name__}")
     return value
+
+
+@contextlib.contextmanager
+def only_one(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock file `path` for the block; the kernel frees it however the process ends.
+
+    Raises:
+        Busy: "`what` by process 123" already.
+    """
+    with readable("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(lock, 100, 0).decode(errors="replace").strip()
+            raise Busy(f"{what} by process {holder or '?'}") from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(lock)

@@ -7,7 +7,7 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-from rpg.benchmarks import LoadedBenchmark, benchmark, leaks, load_benchmark, twins
+from rpg.benchmarks import LoadedBenchmark, benchmark, leaks, load_benchmark, near_duplicates
 from rpg.benchmarks.catalogue import Prompt
 from rpg.benchmarks.load import LOCAL_DATA, digest
 from rpg.config.errors import ConfigError
@@ -46,11 +46,7 @@ def read(task: MathTask) -> Splits:
         for one in benchmarks
     ]
     notes = (*train.notes, *(note for one in benchmarks for note in one.notes))
-    pairs = tuple(
-        (name, leak.problem, leak.training, leak.similarity)
-        for name, problems in held_out.items()
-        for leak in twins(name, problems)
-    )
+    pairs = tuple((name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems))
     return Splits(kept, held_out, notes, tuple(parts), tuple(dropped), pairs)
 
 

@@ -2,18 +2,23 @@
 
 import json
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from rpg.benchmarks import benchmark, benchmarks, leaks, load_benchmark
-from rpg.benchmarks.overlap import shingles
+from rpg.benchmarks import benchmark, benchmarks, leaks, load_benchmark, near_duplicates
+from rpg.benchmarks.overlap import THRESHOLD, shingles
 from rpg.config.errors import ConfigError
 from rpg.config.spec import RECIPE_TEMPLATE, MathTask, MathVerifier, RunSpec
 from rpg.data import data_digest, prepare_data, read_problems
 from rpg.tasks import DataError, Problem, load_problems
+from tests.benchmarks.fake_hub import fake_hub
 
-DATA = Path(os.environ.get("RPG_DATA", Path(__file__).resolve().parents[2].parent / "shared" / "data"))
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("RPG_DATA", ROOT.parent / "shared" / "data"))
 needs_data = pytest.mark.skipif(
     not (DATA / "aime-2024.parquet").is_file(),
     reason=f"the benchmarks' files are not in {DATA} (set RPG_DATA to their folder)",
@@ -28,7 +33,10 @@ def test_what_ships_is_asked_and_graded_by_the_recipe():
     for name, one in found.items():
         assert one.name == name and one.title and one.problems and one.samples_per_problem == 32
         assert one.prompt.template == RECIPE_TEMPLATE and one.verifier == MathVerifier()
-        assert one.source.hub and one.source.files
+        assert one.source.hub and one.source.files and one.digest
+        assert re.fullmatch(r"[0-9a-f]{40}", one.source.revision), (
+            "a branch may change from one day to the next"
+        )
 
 
 @needs_data
@@ -119,6 +127,7 @@ def test_answers_in_a_box_and_corrections(tmp_path):
             "line 2: answer '2', but the same problem has the answer '1'",
         ),
         ([{"problem": "a", "answer": "1"}], "problems: 2\n", "1 distinct problems in 1 rows; own has 2"),
+        ([{"problem": "a", "answer": "1"}], "problems: [2, 3]\n", "own has 2 or 3"),
         ([{"problem": "a", "answer": "\ud800"}], None, "column answer: not valid Unicode"),
         ([{"problem": "a", "s": "no box"}], "columns: {answer: [boxed(s)]}\n", "column s: holds no"),
     ],
@@ -159,6 +168,56 @@ def test_the_hubs_client_is_used_where_no_file_is(tmp_path, monkeypatch):
     (tmp_path / "b.yaml").write_text(f"source: {{hub: {hub}, split: test}}\n")
     loaded = load_benchmark(benchmark(tmp_path / "b.yaml"))
     assert [p.answer for p in loaded.problems] == ["1"] and loaded.source == f"{hub}@newest"
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+READ = """
+import sys
+from rpg.benchmarks import benchmark, load_benchmark
+from rpg.errors import UserError
+try:
+    loaded = load_benchmark(benchmark(sys.argv[1]))
+    print(loaded.source, [(p.text, p.answer) for p in loaded.problems], loaded.rows)
+except UserError as error:
+    print("error:", error)
+"""
+
+
+def read_in_a_process(path, home, url):
+    """The hub's client takes its address from the environment when it is imported."""
+    environment = {name: v for name, v in os.environ.items() if not name.startswith(("HF_", "RPG_DATA"))}
+    environment |= {
+        "HF_ENDPOINT": url,
+        "HF_HOME": str(home),
+        "PYTHONPATH": str(ROOT),
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    command = [sys.executable, "-c", READ, path]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120
+    ).stdout.strip()
+
+
+@pytest.mark.slow
+def test_a_pinned_revision_is_read_from_the_hub(tmp_path):
+    """The whole way, from the YAML file through the hub's own client to a server that speaks its protocol."""
+    pytest.importorskip("datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')")
+    rows = [{"question": "a", "final_answer": ["1"]}, {"question": "a", "final_answer": ["1"]}]
+    rows += [{"question": "b", "final_answer": ["2", "3"]}]
+    files = {"test.jsonl": "".join(json.dumps(row) + "\n" for row in rows).encode()}
+    path = tmp_path / "own.yaml"
+    text = "source: {{hub: some/set, revision: {}, split: {}}}\ncolumns: {{answer: [final_answer]}}\nproblems: 2\n"
+    with fake_hub("some/set", COMMIT, files) as hub:
+        path.write_text(text.format(f'"{COMMIT}"', "test"))
+        said = read_in_a_process(path, tmp_path / "one", hub.url)
+        assert said == f"some/set@{COMMIT} [('a', '1'), ('b', '2, 3')] 3"
+        assert f"GET /datasets/some/set/resolve/{COMMIT}/test.jsonl" in hub.asked
+        path.write_text(text.format(f'"{COMMIT[::-1]}"', "test"))
+        said = read_in_a_process(path, tmp_path / "two", hub.url)
+        assert said.startswith("error: own: cannot read some/set: ") and len(said.splitlines()) == 1
+        path.write_text(text.format(f'"{COMMIT}"', "train"))
+        said = read_in_a_process(path, tmp_path / "three", hub.url)
+        assert said.startswith("error: own: cannot read some/set: ") and "train" in said
 
 
 def test_without_file_and_hub_the_way_out_is_said(tmp_path, monkeypatch):
@@ -212,6 +271,16 @@ def problem(name, text):
 def test_near_duplicates(text, leaks_out):
     found = leaks([problem("train", text)], {"test": [problem("held out", TEXT)]})
     assert [leak.problem for leak in found] == (["held out"] if leaks_out else [])
+
+
+def test_near_duplicates_within_a_benchmark_are_each_named_once():
+    group = [
+        problem("a", TEXT),
+        problem("b", TEXT.replace("positive", "nonnegative")),
+        problem("c", "Find 1 + 1."),
+    ]
+    [(one, other, similarity)] = near_duplicates(group)
+    assert (one, other) == ("a", "b") and THRESHOLD <= similarity < 1
 
 
 def test_similarity_is_that_of_all_pairs():

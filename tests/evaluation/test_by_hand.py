@@ -1,6 +1,7 @@
 """`rpg.evaluation.evaluate`: any model on any benchmark, nothing lost by a kill, nothing done twice."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from rpg.config.errors import ConfigError
 from rpg.evaluation import evaluate
 from rpg.evaluation.partial import Partial
+from rpg.store.files import Busy, only_one
 from rpg.store.run import EVAL_COLUMNS, read_samples
 from rpg.tasks import DataError
 from tests.evaluation.tiny import VLLM
@@ -140,10 +142,57 @@ def test_a_torn_or_corrupt_line_costs_itself_only(tmp_path):
     assert sorted(Partial(path, "x").rows) == [("a", 0), ("a", 1), ("a", 2)]
 
 
+def test_two_at_once_into_one_folder_the_second_is_told(checkpoints, own_benchmark, tmp_path):
+    with only_one(tmp_path / ".lock", "a lock"):
+        with pytest.raises(Busy, match=rf"{tmp_path}: an evaluation is going on .* by process {os.getpid()}"):
+            evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
+    assert evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
+
+
+def test_leaks_and_duplicates_are_reported_with_the_numbers(checkpoints, tmp_path):
+    long = "Tom has {} red balls, {} blue balls and a bag. He takes two of them without looking; "
+    long += "what colour has each of them, and how often?"
+    rows = [{"problem": long.format(3, 4), "answer": "1"}, {"problem": long.format(3, 9), "answer": "2"}]
+    rows += [{"problem": text, "answer": "3"} for text in ("1+2-3=", "4-4+1=", "4-4+1=")]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "own.yaml").write_text(
+        "source: {path: own.jsonl}\nprompt: {template: '1+{prompt}'}\nverifier: {type: marker, marker: '#'}\n"
+    )
+    train = tmp_path / "train.jsonl"
+    train.write_text(json.dumps({"problem": " 1+2-3= ", "answer": "0"}) + "\n")
+    [result] = evaluate(
+        checkpoints[0],
+        [tmp_path / "own.yaml"],
+        training=str(train),
+        out=tmp_path / "out",
+        samples_per_problem=2,
+        max_prompt_tokens=200,
+        max_response_tokens=20,
+        say=str,
+    )
+    found, ids = result.checks, [row["problem_id"] for row in samples(result)][::2]
+    assert found.rows == 5 and len(ids) == 4
+    [(one, other, similarity)] = found.near_duplicates
+    assert {one, other} == set(ids[:2]) and 0.6 <= similarity < 1
+    assert [(leak.problem, leak.similarity) for leak in found.leaks] == [(ids[2], 1.0)]
+    assert (result.summary.problems, result.without_leaks.problems) == (4, 3)
+    record = json.loads((tmp_path / "out" / "evaluation.json").read_text())["own"]
+    assert record["checks"]["leaks"][0]["problem"] == ids[2] and record["checks"]["training"] == str(train)
+    assert record["summary_without_leaks"]["problems"] == 3
+
+
 def test_mistakes_are_said_in_one_line(checkpoints, own_benchmark, tmp_path):
     with pytest.raises(ConfigError, match=r"benchmark 'aime42' is not known; did you mean 'aime2[45]'\?"):
         evaluate(checkpoints[0], ["aime42"], out=tmp_path)
     with pytest.raises(ConfigError, match="known: local, huggingface, vllm"):
         evaluate(checkpoints[0], [own_benchmark], engine="sglang", out=tmp_path)
+    with pytest.raises(ConfigError, match="benchmarks: 'mine' is named twice"):
+        evaluate(checkpoints[0], [own_benchmark, own_benchmark], out=tmp_path)
+    with pytest.raises(ConfigError, match="benchmarks: none is named"):
+        evaluate(checkpoints[0], [], out=tmp_path)
+    with pytest.raises(ConfigError, match=r"engine\.rows: Input should be greater than .* \(got 0\)"):
+        evaluate(checkpoints[0], [own_benchmark], engine={"type": "local", "rows": 0}, out=tmp_path)
+    with pytest.raises(ConfigError, match=r"place\.worker: Extra inputs are not permitted"):
+        evaluate(checkpoints[0], [own_benchmark], place={"worker": 2}, out=tmp_path)
     with pytest.raises(DataError, match="max_prompt_tokens: 3, but a prompt has"):
         evaluate(checkpoints[0], [own_benchmark], out=tmp_path, max_prompt_tokens=3)

@@ -1,12 +1,17 @@
 """The same tokens from every engine, the same samples in every rerun."""
 
+import json
 import os
+import shutil
+import sys
 
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
+from safetensors.torch import load_file, save_file
 
-from rpg.config.spec import EngineSpec
+from rpg.backends.local.model import ModelError
+from rpg.config.evaluation import EngineSpec
 from rpg.evaluation.engines import EngineError, Request, Sampling, start_engine
 from tests.evaluation.tiny import VLLM, WITHOUT_VLLM
 
@@ -42,6 +47,67 @@ def test_greedy_tokens_are_the_same_for_every_checkpoint_in_one_engine(kind, che
         seen.append(expected)
     assert seen[0] != seen[1], "the two checkpoints have to differ for this test to say anything"
     other.close()
+
+
+@pytest.mark.parametrize("kind", ["local", "huggingface"])
+def test_the_next_checkpoints_weights_go_into_the_model_that_is_there(
+    kind, checkpoints, problems, monkeypatch
+):
+    engine, fresh = start(kind, 0.0), start(kind, 0.0)
+    module = sys.modules[type(engine).__module__]
+    loads, real = [], module.load_pretrained
+    monkeypatch.setattr(module, "load_pretrained", lambda *a: loads.append(a) or real(*a))
+    for checkpoint in (*checkpoints, checkpoints[0]):
+        engine.load(checkpoint)
+    assert len(loads) == 1
+    fresh.load(checkpoints[0])
+    assert complete(engine, requests_for(problems, 1)) == complete(fresh, requests_for(problems, 1))
+
+
+@pytest.mark.parametrize("kind", ["local", "huggingface"])
+@pytest.mark.parametrize("damage", ["cut", "names", "shape"])
+def test_weights_that_do_not_fit_are_loaded_anew_or_refused(kind, damage, checkpoints, problems, tmp_path):
+    """Half of them never get into the model that is there."""
+    copy = tmp_path / "model"
+    shutil.copytree(checkpoints[1], copy)
+    file = copy / "model.safetensors"
+    weights = load_file(file)
+    file.unlink()
+    last = sorted(weights)[-1]
+    if damage == "names":
+        weights["other"] = weights.pop(last)
+    if damage == "shape":
+        weights[last] = weights[last][:1].clone()
+    save_file(weights, file, {"format": "pt"})
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:-100])
+    engine, fresh = start(kind, 0.0), start(kind, 0.0)
+    engine.load(checkpoints[0])
+    expected = complete(engine, requests_for(problems, 1))
+    try:
+        engine.load(copy)
+    except ModelError as error:
+        assert str(copy) in str(error) and "\n" not in str(error)
+    else:  # transformers makes up what is missing, as it would for anyone
+        assert damage != "cut"
+    engine.load(checkpoints[0])
+    assert complete(engine, requests_for(problems, 1)) == expected
+    fresh.load(checkpoints[1])
+    engine.load(checkpoints[1])
+    assert complete(engine, requests_for(problems, 1)) == complete(fresh, requests_for(problems, 1))
+
+
+@pytest.mark.parametrize("kind", ["local", "huggingface", VLLM])
+def test_an_evaluation_that_was_left_leaves_nothing_behind(kind, checkpoints, problems):
+    engine = start(kind, 1.0)
+    engine.load(checkpoints[0])
+    requests = requests_for(problems, 2)
+    expected = complete(engine, requests)
+    left = engine.complete(requests[::-1])
+    next(left)
+    left.close()
+    assert complete(engine, requests) == expected
+    engine.close()
 
 
 @pytest.mark.parametrize("kind", ["local", "huggingface", VLLM])
@@ -84,9 +150,6 @@ def test_mean_at_k_agrees_within_sampling_error(kind, checkpoints, problems):
 
 def test_a_models_own_sampling_settings_are_not_taken_over(checkpoints, problems, tmp_path):
     """Qwen's generation_config.json has a repetition penalty, which would change greedy tokens."""
-    import json
-    import shutil
-
     copy = tmp_path / "model"
     shutil.copytree(checkpoints[0], copy, symlinks=False)
     config = copy / "generation_config.json"

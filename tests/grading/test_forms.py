@@ -95,6 +95,15 @@ RIGHT = [
     (r"\sqrt{8}", "2*sqrt(2)"),
     ("2^{1009}", r"4^{504} \cdot 2"),
     (r"k \ge 2", "k >= 2"),
+    (
+        r"\begin{pmatrix} -1/3 \\ 2/3 \end{pmatrix}",
+        r"$\begin{pmatrix}-\dfrac{1}{3}\\ \frac{2}{3}\end{pmatrix}$",
+    ),
+    (
+        r"\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}",
+        r"\left[\begin{matrix} 1 & 0 \\ 0 & 1 \end{matrix}\right]",
+    ),
+    (r"\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}", r"\begin{bmatrix}1&0\\[2pt]0&1\end{bmatrix}"),
     ("x^2 - 1", "(x-1)(x+1)"),
 ]
 WRONG = [
@@ -117,6 +126,9 @@ WRONG = [
     ("1", "1, 1"),
     ("MR=SRMC", "SRAC=LRAC"),
     ("\\sqrt{2}", "1.41"),
+    (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{pmatrix} 1 & 3 \\ 2 & 4 \end{pmatrix}"),
+    (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix} 2 \\ 1 \end{pmatrix}"),
+    (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix} 12 \end{pmatrix}"),
     ("5", "five"),
     ("5", "5 or 6"),
     ("0", ""),

@@ -165,7 +165,7 @@ def test_the_estimate_moves_the_right_way():
 
     two = change(backend__nodes=2)
     assert two.hours < base.hours and two.memory_update < base.memory_update and two.gpus == 16
-    assert change(backend__rollout__gpu_memory_utilization=0.5).memory_rollout < base.memory_rollout
+    assert change(backend__rollout__gpu_memory_utilization=0.3).memory_rollout < base.memory_rollout
     assert change(backend__max_tokens_per_gpu=8192).memory_update < base.memory_update
     assert change(backend__sequence_parallel=2).memory_update < base.memory_update
     assert change(backend__rollout__tensor_parallel=2).cache_tokens > 2 * base.cache_tokens

@@ -184,8 +184,8 @@ DIFFERENT = {
     ),
     f"{ROLLOUT}.gpu_memory_utilization": (
         (0.85,),
-        0.7,
-        "weights, moments and a fixed reference of 7B take 15 GB of each GPU beside vLLM: 0.85 of 80 GB leaves less",
+        0.5,
+        "beside vLLM, a GPU holds weights, moments, a fixed reference (15 GB for 7B) and the evaluator (21 GB)",
     ),
     "algorithm.kl_ctrl.kl_coef": (
         (0.0, 1e-4),
@@ -248,9 +248,6 @@ OURS = {
     "trainer.total_training_steps": 400,
     "trainer.test_freq": -1,
     "trainer.val_before_train": False,
-    "ray_kwargs.ray_init.address": "local",
-    "ray_kwargs.ray_init._node_ip_address": "127.0.0.1",
-    "ray_kwargs.ray_init.include_dashboard": False,
 }
 
 
@@ -323,7 +320,7 @@ def test_every_key_of_the_scripts_is_accounted_for_once():
 def test_every_key_we_set_is_accounted_for():
     for r in runs():
         for key, value in r.set.items():
-            if key in SAME or key in DIFFERENT:
+            if key in SAME or key in DIFFERENT or key.startswith("ray_kwargs."):  # where it runs, not what
                 continue
             assert key in OURS, f"{key}={value} is in no list"
             expected = OURS[key](r) if callable(OURS[key]) else OURS[key]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -69,6 +71,46 @@ def load_pretrained(
     if tokenizer.eos_token_id is None:
         raise ModelError(f"model.path: {source!r} has a tokenizer without an end-of-sequence token")
     return model.eval(), tokenizer
+
+
+_SHAPE_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+
+
+def shape_of(path: str | Path) -> tuple[bytes, ...] | None:
+    """What two checkpoints share whose weights can take each other's place; None for what is no local folder."""
+    folder = Path(path).expanduser()
+    if not (folder / "config.json").is_file():
+        return None
+    files = [folder / name for name in _SHAPE_FILES]
+    return tuple(file.read_bytes() if file.is_file() else b"" for file in files)
+
+
+def put_weights(model: PreTrainedModel, path: str | Path) -> bool:
+    """Copy the weights of a checkpoint of the same shape into a model that is there, tensor by tensor.
+
+    False, with the model untouched, where the files hold other names or shapes than the model.
+
+    Raises:
+        ModelError: a file is damaged; the model is then of no use.
+    """
+    files = sorted(Path(path).expanduser().glob("*.safetensors"))
+    own = model.state_dict()
+    try:
+        with ExitStack() as stack:
+            opened = [stack.enter_context(safe_open(file, "pt")) for file in files]
+            found = {name: file for file in opened for name in file.keys()}
+            fits = all(
+                name in own and list(own[name].shape) == file.get_slice(name).get_shape()
+                for name, file in found.items()
+            )
+            if not fits or any(name not in found for name, _ in model.named_parameters()):
+                return False
+            with torch.no_grad():
+                for name, file in found.items():
+                    own[name].copy_(file.get_tensor(name))
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"model.path: {str(path)!r} cannot be loaded ({error})") from error
+    return True
 
 
 def bfloat16(model: TinyModel | PretrainedModel) -> bool:

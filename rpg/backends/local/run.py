@@ -45,9 +45,18 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
 
 
 def configure_torch(spec: RunSpec) -> None:
-    """Threads, and the same bits for the same seed on a CPU."""
+    """Threads, and what `configure_device` does."""
     torch.set_num_threads(spec.backend.threads)
-    if spec.backend.device == "cpu":
+    configure_device(spec.backend.device)
+
+
+def configure_device(device: str) -> None:
+    """The same bits for the same seed on a CPU; a GPU has to be there.
+
+    Raises:
+        ConfigError: torch sees no GPU.
+    """
+    if device == "cpu":
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads such memory
     elif not torch.cuda.is_available():

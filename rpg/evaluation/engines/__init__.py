@@ -7,12 +7,12 @@ but for rounding. vLLM draws with a seed per sample.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from rpg.config.spec import EngineSpec
+from rpg.config.evaluation import EngineSpec, OnRay, Place
 from rpg.errors import UserError
 
 
@@ -67,12 +67,30 @@ class Engine(Protocol):
         """Free what the engine holds."""
 
 
-def start_engine(spec: EngineSpec, sampling: Sampling, device: str = "cpu", bfloat16: bool = False) -> Engine:
-    """An engine of the kind that `spec` names; its model comes with `load`.
+def start_engine(
+    spec: EngineSpec,
+    sampling: Sampling,
+    device: str = "cpu",
+    bfloat16: bool = False,
+    place: Place | None = None,
+    say: Callable[[str], None] = print,
+) -> Engine:
+    """An engine of the kind that `spec` names, in this process or where `place` says; its model comes with `load`.
+
+    On a Ray cluster the place decides about the device. `say` gets lines about what the cluster does.
 
     Raises:
-        EngineError: the engine's package is not installed.
+        EngineError: the engine's package is not installed, or the cluster cannot be had.
     """
+    if isinstance(place, OnRay):
+        from rpg.evaluation.engines.ray import RayEngine
+
+        return RayEngine(sampling, spec, place, bfloat16, say)
+    if spec.type in ("local", "huggingface") and device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise EngineError("device: 'cuda', but torch sees no GPU here; accepted on this machine: 'cpu'")
     if spec.type == "local":
         from rpg.evaluation.engines.local import LocalEngine
 

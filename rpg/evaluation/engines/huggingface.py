@@ -11,7 +11,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from rpg.backends.local import seeds
 from rpg.backends.local.decode import draw
-from rpg.backends.local.model import load_pretrained
+from rpg.backends.local.model import load_pretrained, put_weights, shape_of
 from rpg.backends.local.tokenizer import encode_prompts, stop_tokens
 from rpg.evaluation.engines import Completion, Request, Sampling
 
@@ -37,10 +37,20 @@ class HuggingFaceEngine:
         self.sampling, self.device, self.rows = sampling, device, rows
         self.dtype = torch.bfloat16 if bfloat16 else torch.float32
         self.model = self.tokenizer = None
+        self._shape: tuple[bytes, ...] | None = None
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
+        before, own, shape = self._shape, self.model, shape_of(model)
+        self._shape = self.model = (
+            None  # a load that fails leaves nothing behind, and the old weights make room
+        )
+        if own is not None and shape is not None and shape == before and put_weights(own, model):
+            self.model, self._shape = own, shape
+            return
+        own = None
         self.model, self.tokenizer = load_pretrained(model, revision)
         self.model.to(self.device, self.dtype)
+        self._shape = shape
         self.stop = stop_tokens(self.tokenizer, self.model)
         # A model's own generation settings (top-k, penalties) would change what is measured; `generate` fills
         # what a request leaves open from them.

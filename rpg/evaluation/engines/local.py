@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from rpg.backends.local import seeds
-from rpg.backends.local.model import load_pretrained
+from rpg.backends.local.model import load_pretrained, put_weights, shape_of
 from rpg.backends.local.policy import Policy
 from rpg.backends.local.tokenizer import encode_prompts
 from rpg.evaluation.engines import Completion, Request, Sampling
@@ -21,6 +21,7 @@ class LocalEngine:
     def __init__(self, sampling: Sampling, device: str = "cpu", bfloat16: bool = False, rows: int = 512):
         self.sampling, self.device, self.bfloat16, self.rows = sampling, device, bfloat16, rows
         self.policy: Policy | None = None
+        self._shape: tuple[bytes, ...] | None = None
 
     @classmethod
     def of(cls, policy: Policy, sampling: Sampling) -> LocalEngine:
@@ -30,8 +31,15 @@ class LocalEngine:
         return engine
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
-        weights, tokenizer = load_pretrained(model, revision)
-        self.policy = Policy(weights.to(self.device), tokenizer, bfloat16=self.bfloat16)
+        before, policy, shape = self._shape, self.policy, shape_of(model)
+        self._shape = self.policy = (
+            None  # a load that fails leaves nothing behind, and the old weights make room
+        )
+        if policy is None or shape is None or shape != before or not put_weights(policy.model, model):
+            policy = None
+            weights, tokenizer = load_pretrained(model, revision)
+            policy = Policy(weights.to(self.device), tokenizer, bfloat16=self.bfloat16)
+        self.policy, self._shape = policy, shape
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         for start in range(0, len(requests), self.rows):

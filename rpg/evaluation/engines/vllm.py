@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rpg.backends.local import seeds
 from rpg.backends.local.tokenizer import encode_prompts, stop_tokens
-from rpg.config.spec import VllmEngineSpec
+from rpg.config.evaluation import VllmEngineSpec
 from rpg.evaluation.engines import Completion, EngineError, Request, Sampling
 
 
@@ -33,6 +33,8 @@ class VllmEngine:
         self.dtype = "bfloat16" if bfloat16 else "float32"
         self.llm = self.tokenizer = None
         self._config = b""
+        self._round = 0
+        """Counts calls of `complete`, so that no response of an earlier one is taken for one of this."""
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
         from transformers import AutoTokenizer, GenerationConfig
@@ -81,13 +83,20 @@ class VllmEngine:
         encoded = encode_prompts(
             self.tokenizer, [r.prompt for r in requests], self.sampling.max_prompt_tokens
         )
-        engine = self.llm.llm_engine
-        for index, (request, ids) in enumerate(zip(requests, encoded, strict=True)):
-            engine.add_request(str(index), {"prompt_token_ids": ids}, self._parameters(request))
-        while engine.has_unfinished_requests():
-            finished = [out for out in engine.step() if out.finished]
-            if finished:
-                yield [(int(out.request_id), self._completion(out.outputs[0])) for out in finished]
+        engine, self._round = self.llm.llm_engine, self._round + 1
+        waiting = {f"{self._round}-{index}": index for index in range(len(requests))}
+        try:
+            for name, request, ids in zip(waiting, requests, encoded, strict=True):
+                engine.add_request(name, {"prompt_token_ids": ids}, self._parameters(request))
+            while waiting:
+                finished = [out for out in engine.step() if out.finished and out.request_id in waiting]
+                if finished:
+                    yield [
+                        (waiting.pop(out.request_id), self._completion(out.outputs[0])) for out in finished
+                    ]
+        finally:  # whoever stops in the middle leaves nothing for the next evaluation
+            if waiting:
+                engine.abort_request(list(waiting))
 
     def _parameters(self, request: Request):
         greedy = self.sampling.temperature == 0

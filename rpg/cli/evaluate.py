@@ -1,0 +1,131 @@
+"""The command that grades a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rpg.cli.app import Home, app, console, error_console
+
+if TYPE_CHECKING:
+    from rpg.evaluation.by_hand import Result
+    from rpg.stats import Estimate
+
+
+@app.command(
+    epilog="Example: rpg evaluate Qwen/Qwen3-4B --benchmarks aime24,amc23 --engine vllm --device cuda"
+)
+def evaluate(
+    checkpoint: Annotated[
+        str, typer.Argument(help="A Hugging Face model: a folder (any checkpoint of a run) or a hub id.")
+    ],
+    benchmarks: Annotated[
+        str, typer.Option("--benchmarks", "-b", help="Names or YAML files, separated by commas.")
+    ] = "aime24,aime25,amc23",
+    engine: Annotated[str, typer.Option(help="local, huggingface or vllm.")] = "local",
+    k: Annotated[
+        int | None, typer.Option("--k", min=1, help="Samples per problem; default: the benchmark's own.")
+    ] = None,
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy, with one sample.")] = 1.0,
+    max_response_tokens: Annotated[int, typer.Option(min=1)] = 2048,
+    max_prompt_tokens: Annotated[int, typer.Option(min=1)] = 2048,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with local copies; default $RPG_DATA, then the hub.")
+    ] = None,
+    training: Annotated[
+        str | None, typer.Option(help="Training problems (a file): those in a benchmark are named.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the results; default: evaluations/ in the home.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    revision: Annotated[str | None, typer.Option(help="Commit or branch of a model on the hub.")] = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Evaluate on a Ray cluster: auto, host:port or ray://host:port.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Copies of the model on the cluster.")] = 1,
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs of each copy on the cluster.")] = 0.0,
+    home: Home = None,
+) -> int:
+    """Grade a model on benchmarks: mean@k, pass@k, maj@k with errors over problems; every sample is kept.
+
+    The same command again does only what is missing.
+    """
+    from rpg.config.errors import ConfigError
+    from rpg.evaluation.by_hand import default_folder
+    from rpg.evaluation.by_hand import evaluate as evaluate_model
+    from rpg.store import Layout
+
+    for value, known, option in (
+        (device, ("cpu", "cuda"), "device"),
+        (dtype, ("float32", "bfloat16"), "dtype"),
+    ):
+        if value not in known:
+            raise ConfigError(f"--{option} {value!r}: expected {' or '.join(known)}")
+    if ray is None and (workers != 1 or gpus):
+        raise ConfigError("--workers and --gpus are for a Ray cluster; name it with --ray, e.g. --ray auto")
+    results = evaluate_model(
+        checkpoint,
+        [part.strip() for part in benchmarks.split(",") if part.strip()],
+        engine=engine,
+        place=None if ray is None else {"address": ray, "workers": workers, "gpus": gpus},
+        out=out or default_folder(checkpoint, Layout.at(home).home),
+        data=data,
+        training=training,
+        samples_per_problem=k,
+        temperature=temperature,
+        max_prompt_tokens=max_prompt_tokens,
+        max_response_tokens=max_response_tokens,
+        seed=seed,
+        device=device,
+        bfloat16=dtype == "bfloat16",
+        revision=revision,
+        say=lambda line: error_console.print(line, markup=False, highlight=False, soft_wrap=True),
+    )
+    _show(results)
+    return 0
+
+
+def _show(results: list[Result]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("benchmark", "problems", "k", "mean@k", "pass@k", "maj@k", "tokens", "cut off"):
+        table.add_column(heading, justify="left" if heading == "benchmark" else "right")
+    for result in results:
+        for label, s in ((result.benchmark, result.summary), ("  without leaks", result.without_leaks)):
+            if s is not None:
+                shares = (_share(e) for e in (s.mean_at_k, s.pass_at_k, s.majority_at_k))
+                cut, tokens = s.truncation_rate, s.response_tokens
+                table.add_row(
+                    label, str(s.problems), str(s.k), *shares,
+                    f"{tokens.mean:.0f} ± {tokens.standard_error:.0f}", _share(cut),
+                )  # fmt: skip
+    console.print(table)
+    console.print("± is one standard error over problems.", style="dim")
+    lines = [line for result in results for line in (*result.notes, *_checked(result))]
+    lines += [f"samples: {result.samples}" for result in results]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True, style="dim")
+
+
+def _share(estimate: Estimate) -> str:
+    return f"{estimate.mean:.3f} ± {estimate.standard_error:.3f}"
+
+
+def _checked(result: Result) -> list[str]:
+    """What the checks of the problems found, where they found something."""
+    checks, problems = result.checks, result.summary.problems
+    lines = []
+    if checks.near_duplicates:
+        lines.append(
+            f"{result.benchmark}: {len(checks.near_duplicates)} pairs of problems are nearly the same"
+        )
+    if checks.training is not None:
+        leaked = len({leak.problem for leak in checks.leaks})
+        lines.append(f"{result.benchmark}: {leaked} of {problems} problems are in {checks.training}")
+    return lines

@@ -1,0 +1,91 @@
+"""How checkpoints are evaluated: what produces the responses, and where."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rpg.config.section import Positive, Section, default_type
+
+
+class LocalEngineSpec(Section):
+    """The trainer's own decoder."""
+
+    type: Literal["local"] = "local"
+    rows: Positive = 512
+    """Responses decoded at a time."""
+
+
+class HuggingFaceEngineSpec(Section):
+    """Hugging Face `generate`."""
+
+    type: Literal["huggingface"]
+    rows: Positive = 64
+    """Responses decoded at a time."""
+
+
+class VllmEngineSpec(Section):
+    """vLLM, with continuous batching."""
+
+    type: Literal["vllm"]
+    tensor_parallel: Positive = 1
+    """GPUs that share the model."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.85
+    enforce_eager: bool = False
+    """Do not capture CUDA graphs: starts sooner, decodes slower."""
+
+
+EngineSpec = Annotated[
+    LocalEngineSpec | HuggingFaceEngineSpec | VllmEngineSpec,
+    Field(discriminator="type"),
+    default_type("local"),
+]
+
+
+class Here(Section):
+    """A process of its own on the machine that trains, limited so that it does not slow the trainings down."""
+
+    type: Literal["here"] = "here"
+    threads: Positive = 1
+    niceness: Annotated[int, Field(ge=0, le=19)] = 5
+    """How far trainings go first where processors are short (0: not at all; 19: evaluation gets what is left)."""
+    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    """Memory of the process (Linux; not what lies on a GPU); an evaluation that needs more fails, and says so."""
+    gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of the GPU's memory for the engines local and huggingface; vllm has `gpu_memory_utilization`."""
+
+
+class OnRay(Section):
+    """Workers on a Ray cluster; problems are dealt out to them, grading and files stay with this process."""
+
+    type: Literal["ray"]
+    address: Annotated[str, Field(min_length=1)] = "auto"
+    """`auto` for the cluster this machine belongs to, `host:port` of its head, `ray://host:port` of its client server."""
+    workers: Positive = 1
+    """Copies of the model."""
+    cpus: Annotated[float, Field(ge=0)] = 1
+    """Processors that each worker takes, and its threads."""
+    gpus: Annotated[float, Field(ge=0)] = 0
+    """GPUs that each worker takes; below 1 it shares one. With 0 it computes on processors."""
+    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    """Memory that each worker takes in Ray's accounts."""
+
+
+Place = Annotated[Here | OnRay, Field(discriminator="type"), default_type("here")]
+
+
+class Evaluation(Section):
+    """Checkpoints 0, every, 2*every, ... and the last are evaluated on the task's benchmarks as they appear."""
+
+    every: Positive = 10
+    samples_per_problem: Positive = 4
+    """k of mean@k (the paper: 32)."""
+    temperature: Annotated[float, Field(ge=0)] = 1.0
+    """0 is greedy."""
+    benchmarks: tuple[str, ...] | None = None
+    """Names to keep; all of the task's when null."""
+    engine: EngineSpec = LocalEngineSpec()
+    """What produces the responses."""
+    place: Place = Here()
+    """Where, and within which limits; may change between two calls of the same sweep."""

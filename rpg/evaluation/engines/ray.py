@@ -1,0 +1,212 @@
+"""Any engine on a Ray cluster: copies of it in workers, among which the problems are dealt out.
+
+The responses come back as they are finished; grading and files stay with this process, so nothing of an evaluation
+depends on the cluster but its speed. A worker that ends (a node is taken away, memory is short) is replaced, and
+what it had not delivered is drawn again: the same samples, since each has its own key.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import rpg
+from rpg.config.evaluation import EngineSpec, OnRay
+from rpg.errors import UserError
+from rpg.evaluation.engines import Completion, EngineError, Request, Sampling, start_engine
+
+_RESTARTS = 3
+"""Workers that may end during one evaluation before that is an error."""
+_SAY_SECONDS = 30.0
+"""How long workers may wait for a place on the cluster before a line says so, again and again."""
+
+
+class RayWorker:
+    """An engine in a process of the cluster; it is asked for one part of its work after the other."""
+
+    def __init__(self, spec: EngineSpec, sampling: Sampling, device: str, bfloat16: bool, threads: int):
+        import torch
+
+        from rpg.backends.local.run import configure_device
+
+        torch.set_num_threads(threads)
+        configure_device(device)
+        self.engine = start_engine(spec, sampling, device, bfloat16)
+        self._parts: Iterator[list[tuple[int, Completion]]] = iter(())
+
+    def load(self, model: str, revision: str | None) -> None:
+        """Load the model; a folder has to be there on this node, too."""
+        folder = model.startswith(("/", "~", "."))
+        if folder and not Path(model).expanduser().is_dir():
+            raise EngineError(
+                f"evaluation.place: {model} is not there on the cluster's node {socket.gethostname()}; "
+                "the data folder has to be on storage that all nodes share"
+            )
+        self.engine.load(model, revision)
+
+    def begin(self, requests: Sequence[Request]) -> None:
+        """Turn to these requests, whatever was left of earlier ones."""
+        self._parts = self.engine.complete(requests)
+
+    def part(self) -> list[tuple[int, Completion]] | None:
+        """What was finished next; None when all is."""
+        return next(self._parts, None)
+
+
+class RayEngine:
+    """The same protocol as the engine that its workers run."""
+
+    def __init__(
+        self,
+        sampling: Sampling,
+        spec: EngineSpec,
+        place: OnRay,
+        bfloat16: bool = False,
+        say: Callable[[str], None] = print,
+    ):
+        self.sampling, self.spec, self.place, self.bfloat16, self.say = sampling, spec, place, bfloat16, say
+        self._model: tuple[str, str | None] | None = None
+        self._ray = _connect(place.address)
+        self._check_room()
+        self._workers = [self._start() for _ in range(place.workers)]
+
+    def _check_room(self) -> None:
+        place, total = self.place, self._ray.cluster_resources()
+        needs = {"CPU": place.cpus, "GPU": place.gpus, "memory": (place.memory_gib or 0) * 2**30}
+        for kind, each in needs.items():
+            if each * place.workers > total.get(kind, 0):
+                field = {"CPU": "cpus", "GPU": "gpus", "memory": "memory_gib"}[kind]
+                unit = 2**30 if kind == "memory" else 1
+                raise EngineError(
+                    f"evaluation.place: {place.workers} workers with {field} {each / unit:g} each, but the cluster at "
+                    f"{place.address} has {total.get(kind, 0) / unit:g} in all"
+                )
+
+    def _start(self) -> Any:
+        place = self.place
+        worker = self._ray.remote(RayWorker).options(
+            num_cpus=place.cpus,
+            num_gpus=place.gpus,
+            memory=int(place.memory_gib * 2**30) if place.memory_gib else None,
+        )
+        device = "cuda" if place.gpus else "cpu"
+        threads = max(1, int(place.cpus))
+        return worker.remote(self.spec, self.sampling, device, self.bfloat16, threads)
+
+    def load(self, model: str | Path, revision: str | None = None) -> None:
+        local = Path(model).expanduser()
+        self._model = (str(local.resolve()) if local.exists() else str(model), revision)
+        self._loaded(self._workers)
+
+    def _loaded(self, workers: Sequence[Any]) -> None:
+        """Have these workers load the model, and wait until they have."""
+        waiting, waited = [worker.load.remote(*self._model) for worker in workers], 0.0
+        while waiting:
+            ready, waiting = self._ray.wait(waiting, timeout=_SAY_SECONDS)
+            for reference in ready:
+                try:
+                    self._get(reference)
+                except self._ray.exceptions.RayActorError as error:
+                    raise EngineError(
+                        f"a worker on the Ray cluster ended while it loaded the model: {_last_line(error)}"
+                    ) from error
+            if not ready:
+                waited += _SAY_SECONDS
+                self.say(
+                    f"{len(waiting)} workers wait for the Ray cluster at {self.place.address}: {waited:.0f} s"
+                )
+
+    def _get(self, reference: Any) -> Any:
+        """What a worker answered; its errors are ours."""
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, UserError):
+                raise error.cause from None
+            raise EngineError(f"a worker on the Ray cluster failed: {_last_line(error)}") from error
+
+    def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
+        shares = [share for share in deal(requests, len(self._workers)) if share]
+        asked: dict[Any, tuple[int, list[int]]] = {}  # answer to come -> (worker, what it was given)
+        left = [set(share) for share in shares]
+        ended = 0
+        for number, share in enumerate(shares):
+            asked[self._ask(number, [requests[i] for i in share])] = number, share
+        while asked:
+            [reference], _ = self._ray.wait(list(asked), num_returns=1)
+            number, share = asked.pop(reference)
+            try:
+                part = self._get(reference)
+            except self._ray.exceptions.RayActorError as error:
+                ended += 1
+                if ended > _RESTARTS:
+                    raise EngineError(
+                        f"workers on the Ray cluster ended {ended} times, at last so: {_last_line(error)}"
+                    ) from error
+                self.say(f"a worker on the Ray cluster ended; another takes its place ({_last_line(error)})")
+                share = sorted(left[number])
+                self._workers[number] = self._start()
+                self._loaded([self._workers[number]])
+                asked[self._ask(number, [requests[i] for i in share])] = number, share
+                continue
+            if part is None:
+                continue
+            finished = [(share[i], completion) for i, completion in part]
+            left[number].difference_update(i for i, _ in finished)
+            asked[self._workers[number].part.remote()] = number, share
+            yield finished
+
+    def _ask(self, number: int, requests: list[Request]) -> Any:
+        worker = self._workers[number]
+        worker.begin.remote(requests)  # a worker does one thing after the other
+        return worker.part.remote()
+
+    def close(self) -> None:
+        for worker in self._workers:
+            self._ray.kill(worker)
+        self._workers = []
+
+
+def deal(requests: Sequence[Request], workers: int) -> list[list[int]]:
+    """Indices of requests for each worker: problem after problem in turn, a problem's samples together."""
+    shares: list[list[int]] = [[] for _ in range(workers)]
+    groups = groupby(range(len(requests)), key=lambda i: requests[i].prompt)
+    for turn, (_, group) in enumerate(groups):
+        shares[turn % workers].extend(group)
+    return shares
+
+
+def _connect(address: str) -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise EngineError(
+            f"evaluation.place: ray cannot be imported ({error}); pip install 'rpg-lab[verl]', or choose {{type: here}}"
+        ) from error
+    if not ray.is_initialized():
+        # The cluster runs the code of this process, whatever is installed there.
+        ours = {"py_modules": [str(Path(rpg.__file__).parent)]}
+        try:
+            _probe(address)
+            ray.init(address=address, runtime_env=ours, log_to_driver=False, logging_level="ERROR")
+        except Exception as error:  # a dozen kinds, of the network and of ray
+            raise EngineError(
+                f"evaluation.place: no Ray cluster at {address!r} ({_last_line(error)}); "
+                "`ray status` says where one is, and {type: here} evaluates without one"
+            ) from error
+    return ray
+
+
+def _probe(address: str) -> None:
+    """Whether anything answers at `host:port`: Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon:
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,79 @@
+"""What the evaluator may take of the machine on which trainings run."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterable
+from pathlib import Path
+
+from rpg.config.evaluation import Here, Place
+from rpg.errors import UserError
+
+_FIELD = "evaluation.place.memory_gib"
+_NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc")
+"""How torch and the C library say that a limit was reached."""
+
+
+class LimitError(UserError):
+    """A limit under which nothing can run; `str(error)` names the field."""
+
+
+def strictest(places: Iterable[Place]) -> Here | None:
+    """One process evaluates all runs of a sweep: of each limit the strictest counts. None where all are elsewhere."""
+    here = [place for place in places if isinstance(place, Here)]
+    if not here:
+        return None
+    memory = [place.memory_gib for place in here if place.memory_gib is not None]
+    gpu = [place.gpu_memory for place in here if place.gpu_memory is not None]
+    return Here(
+        threads=min(place.threads for place in here),
+        niceness=max(place.niceness for place in here),
+        memory_gib=min(memory, default=None),
+        gpu_memory=min(gpu, default=None),
+    )
+
+
+def confine(place: Here) -> None:
+    """Put this process, with the threads and processes it will start, under the limits of `place`.
+
+    Raises:
+        LimitError: the process has more memory already.
+    """
+    os.nice(place.niceness)
+    import torch
+
+    torch.set_num_threads(place.threads)
+    if place.gpu_memory is not None and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(place.gpu_memory)
+    if place.memory_gib is not None:
+        _limit_memory(place.memory_gib)
+
+
+def _limit_memory(gib: float) -> None:
+    taken = _data_bytes()
+    if taken and taken > gib * 2**30:
+        raise LimitError(
+            f"{_FIELD}: {gib:g}, but the process takes {taken / 2**30:.2f} GiB before it has loaded any model"
+        )
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (int(gib * 2**30), hard))
+
+
+def _data_bytes() -> int | None:
+    """What RLIMIT_DATA counts of this process; None where the system does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), None)
+
+
+def explained(error: Exception, limits: Here | None) -> str:
+    """The error in one line; where the memory limit caused it, the line says so."""
+    line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
+    if limits is None or limits.memory_gib is None:
+        return line
+    if isinstance(error, MemoryError) or any(text in str(error).lower() for text in _NO_MEMORY):
+        return f"{_FIELD}: {limits.memory_gib:g} is not enough for this model and these lengths ({line})"
+    return line

@@ -1,0 +1,1 @@
+"""A package, so that it comes before the `tests` that some libraries install."""

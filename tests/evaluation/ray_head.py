@@ -1,0 +1,46 @@
+"""A Ray cluster of one node on loopback, for as long as the tests need it."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@contextlib.contextmanager
+def ray_head(folder: Path, cpus: int = 2):
+    """Yields `host:port`. All ports are free ones, and only the processes started here are ended."""
+    port = _free_port()
+    command = [
+        sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--node-ip-address=127.0.0.1",
+        f"--port={port}", "--include-dashboard=false", f"--num-cpus={cpus}", "--object-store-memory=80000000",
+        f"--temp-dir={folder}", "--disable-usage-stats", f"--dashboard-agent-listen-port={_free_port()}",
+        f"--dashboard-agent-grpc-port={_free_port()}", f"--runtime-env-agent-port={_free_port()}",
+        f"--ray-client-server-port={_free_port()}",
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
+    with open(folder / "head.log", "wb") as log:
+        head = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            if head.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError((folder / "head.log").read_text()[-2000:])
+            time.sleep(0.1)
+        yield f"127.0.0.1:{port}"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(head.pid, signal.SIGKILL)  # its workers end when they miss it
+        head.wait()

@@ -1,0 +1,38 @@
+"""Run folders as a sweep leaves them, with checkpoints that are there already."""
+
+import time
+
+from rpg.config.spec import RunSpec
+from tests.evaluation.tiny import SPEC
+
+
+def register(layout, run, checkpoints, engine="local", seed=0, **evaluation):
+    """A run of the sweep `sweep` that owes the evaluations of these checkpoints; `evaluation` overrides its section."""
+    data = SPEC.model_dump(mode="json") | {"seed": seed}
+    settings = engine if isinstance(engine, dict) else {"type": engine}
+    data["evaluation"] |= {"engine": settings, "samples_per_problem": 2, **evaluation}
+    spec = RunSpec.model_validate(data)
+    folder = layout.run("sweep", run)
+    folder.checkpoints.mkdir(parents=True)
+    for checkpoint in checkpoints:
+        (folder.checkpoints / checkpoint.name).symlink_to(checkpoint)
+    fields = {"run_id": run, "variant": "grpo", "algorithm": "grpo", "seed": seed, "created": time.time()}
+    steps = {"steps": 1, "eval_steps": [0, 1], "benchmarks": ["chain-easy"]}
+    folder.write_manifest(fields | steps | {"spec": spec.model_dump(mode="json")})
+    runs = {path.name for path in layout.sweep_folder("sweep").iterdir() if path.is_dir()}
+    layout.write_sweep(
+        {
+            "name": "sweep",
+            "source": "",
+            "baseline": None,
+            "created": 0,
+            "runs": sorted(runs),
+            "benchmarks": [],
+        }
+    )
+    return folder
+
+
+def rows(folder, step):
+    """The graded samples of one checkpoint."""
+    return folder.read_eval("chain-easy", step).to_pylist()

@@ -1,0 +1,168 @@
+"""The evaluator beside trainings: what it may take, and that a kill in the middle loses nothing."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from flows.processes import Children
+from flows.sweep import run_evaluator
+from rpg.config.evaluation import Here, OnRay
+from rpg.evaluation import limits
+from rpg.evaluation.limits import LimitError, explained, strictest
+from rpg.evaluation.worker import Evaluator
+from rpg.store.layout import Layout
+from tests.evaluation.runs import register, rows
+
+LONG = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 24}
+slow = pytest.mark.slow
+
+
+def evaluator(layout, *options, **kwargs):
+    command = [sys.executable, "-m", "rpg.evaluation", layout.sweep_folder("sweep"), "--drain", *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs)
+
+
+def wait_for_samples(partial, count, child=None):
+    deadline = time.monotonic() + 120
+    while not (partial.exists() and len(partial.read_bytes().splitlines()) > count):
+        assert (child is None or child.poll() is None) and time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_of_several_runs_the_strictest_limits_hold():
+    ours = [Here(threads=4, niceness=2), Here(threads=2, memory_gib=8), Here(niceness=9, memory_gib=3)]
+    assert strictest([*ours, OnRay(type="ray")]) == Here(threads=1, niceness=9, memory_gib=3)
+    assert strictest([Here(threads=4, niceness=0)]) == Here(threads=4, niceness=0)
+    assert strictest([OnRay(type="ray")]) is None and strictest([]) is None
+
+
+def test_a_failure_for_want_of_memory_names_the_field():
+    torchs = RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"
+    )
+    tight = Here(memory_gib=2)
+    for error in (torchs, MemoryError()):
+        assert explained(error, tight).startswith("evaluation.place.memory_gib: 2 is not enough")
+        assert "memory_gib" not in explained(error, Here())
+    assert explained(RuntimeError("first\nsecond"), tight) == "first"
+
+
+def test_a_share_of_the_gpu_is_asked_for(monkeypatch):
+    import torch
+
+    asked = []
+    monkeypatch.setattr(limits.os, "nice", lambda n: asked.append(("nice", n)))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda f: asked.append(("gpu", f)))
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: asked.append(("threads", n)))
+    limits.confine(Here(gpu_memory=0.25, threads=3))
+    assert asked == [("nice", 5), ("threads", 3), ("gpu", 0.25)]
+
+
+@slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
+def test_the_process_is_under_its_limits(checkpoints, tmp_path):
+    layout = Layout.at(tmp_path)
+    folder = register(
+        layout, "one", checkpoints, **LONG, place={"niceness": 7, "memory_gib": 6, "threads": 1}
+    )
+    child = evaluator(layout)
+    wait_for_samples(folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl"), 0, child)
+    process = psutil.Process(child.pid)
+    assert process.nice() == min(19, os.nice(0) + 7)
+    assert process.rlimit(psutil.RLIMIT_DATA)[0] == 6 * 2**30
+    said, _ = child.communicate(timeout=120)
+    assert child.returncode == 0, said
+    assert len(rows(folder, 1)) == 64 * 24
+
+
+@slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
+def test_too_little_memory_is_said_with_its_field(checkpoints, tmp_path):
+    layout = Layout.at(tmp_path)
+    register(layout, "one", checkpoints, place={"memory_gib": 0.01})
+    child = evaluator(layout)
+    said, _ = child.communicate(timeout=120)
+    assert child.returncode == 1 and said.startswith(
+        "evaluation.place.memory_gib: 0.01, but the process takes"
+    )
+    assert "Traceback" not in said
+
+
+def test_no_room_for_a_limit_is_an_error(monkeypatch):
+    monkeypatch.setattr(limits, "_data_bytes", lambda: 3 * 2**30)
+    with pytest.raises(LimitError, match=r"memory_gib: 2, but the process takes 3\.00 GiB"):
+        limits._limit_memory(2.0)
+
+
+@slow
+def test_a_killed_evaluation_goes_on_where_it_was(checkpoints, tmp_path):
+    """kill -9 of the sweep's evaluation process, in the middle and between two samples."""
+    layout, whole_layout = Layout.at(tmp_path / "killed"), Layout.at(tmp_path / "whole")
+    folder, whole = (register(one, "one", checkpoints, **LONG) for one in (layout, whole_layout))
+    partial = folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
+    kept = 0
+    for more in (1, 64):
+        child = evaluator(layout)
+        wait_for_samples(partial, kept + more, child)
+        child.kill()
+        child.wait()
+        lines = partial.read_text().splitlines()
+        before, kept = kept, len(lines) - 1
+        assert before < kept < 64 * 24, "the kill came in the middle"
+    # A mark that only rows of the file can have shows that they are taken over and not drawn again.
+    graded = [json.loads(line) for line in lines[1:]]
+    partial.write_text("\n".join(lines).replace('"reason": "wrong"', '"reason": "wrong, from before"') + "\n")
+    marks = sum(row["reason"] == "wrong" for row in graded)
+    done = evaluator(layout)
+    said, _ = done.communicate(timeout=120)
+    assert done.returncode == 0, said
+    assert Evaluator(whole_layout, "sweep", lambda line: None).pass_over() == 2
+    found = rows(folder, 0)
+    assert sum(row["reason"] == "wrong, from before" for row in found) == marks > 0
+    assert [{**r, "reason": r["reason"].removesuffix(", from before")} for r in found] == rows(whole, 0)
+    assert rows(folder, 1) == rows(whole, 1) and not partial.exists()
+
+
+@slow
+def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
+    """As a sweep runs it: trainings go on, the evaluation process is killed, its successor finishes."""
+    layout = Layout.at(tmp_path)
+    folder = register(layout, "one", checkpoints, **LONG)
+    partial = folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
+    over, children = threading.Event(), Children()
+    task = threading.Thread(target=run_evaluator, args=(layout, "sweep", children, over))
+    task.start()
+    try:
+        wait_for_samples(partial, 1)
+        [victim] = children._running
+        victim.kill()
+        victim.wait()
+        deadline = time.monotonic() + 120
+        while len(folder.eval_steps("chain-easy")) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        over.set()
+        task.join(timeout=60)
+    assert not task.is_alive() and len(rows(folder, 0)) == 64 * 24
+
+
+@slow
+def test_two_at_once_the_second_is_told(checkpoints, tmp_path):
+    layout = Layout.at(tmp_path)
+    folder = register(layout, "one", checkpoints, **LONG)
+    first = evaluator(layout)
+    wait_for_samples(folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl"), 0, first)
+    second = evaluator(layout)
+    said, _ = second.communicate(timeout=60)
+    first.communicate(timeout=120)
+    assert second.returncode == 75
+    assert said.strip() == f"{layout.sweep_folder('sweep')} is already being evaluated by process {first.pid}"
+    assert first.returncode == 0

@@ -1,0 +1,130 @@
+"""Evaluation on a real Ray cluster: the same samples as here, whatever happens to its workers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from pydantic import TypeAdapter
+
+from rpg.config.evaluation import EngineSpec, OnRay
+from rpg.evaluation.engines import EngineError, Request, Sampling, start_engine
+from rpg.evaluation.engines.ray import deal
+from rpg.evaluation.worker import Evaluator
+from rpg.store.layout import Layout
+from tests.evaluation.ray_head import ray_head
+from tests.evaluation.runs import register, rows
+
+ray = pytest.importorskip("ray", reason="ray is not installed (pip install 'rpg-lab[verl]')")
+slow = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    environment = pytest.MonkeyPatch()
+    environment.setenv("RAY_AUTH_MODE", "disabled")
+    folder = tmp_path_factory.mktemp("ray", numbered=True)
+    try:
+        with ray_head(folder) as address:
+            yield address
+            ray.shutdown()
+    finally:
+        environment.undo()
+
+
+def engine(address, temperature=1.0, rows=16, **place):
+    spec = TypeAdapter(EngineSpec).validate_python({"type": "local", "rows": rows})
+    where = OnRay(type="ray", address=address, **place) if address else None
+    return start_engine(spec, Sampling(temperature, 64, 32), place=where, say=lambda line: said.append(line))
+
+
+said = []
+
+
+def requests_for(problems, count):
+    return [Request(p.prompt, (0, "evaluation", p.id, k)) for p in problems for k in range(count)]
+
+
+def test_problems_are_dealt_out_whole(problems):
+    requests = requests_for(problems[:5], 3)
+    assert deal(requests, 2) == [[0, 1, 2, 6, 7, 8, 12, 13, 14], [3, 4, 5, 9, 10, 11]]
+    assert deal(requests[:3], 3) == [[0, 1, 2], [], []]
+    assert deal([], 2) == [[], []]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "127.0.0.1:port", "ray://127.0.0.1:9"])
+def test_no_cluster_is_said_in_one_line(address):
+    began = time.monotonic()
+    with pytest.raises(EngineError, match=f"evaluation.place: no Ray cluster at '{address}' .*ray status"):
+        engine(address)
+    assert time.monotonic() - began < 20
+
+
+@slow
+def test_a_worker_that_is_killed_is_replaced_and_no_sample_changes(address, checkpoints, problems):
+    here, there = engine(None), engine(address, workers=2)
+    here.load(checkpoints[0])
+    there.load(checkpoints[0])
+    requests = requests_for(problems, 8)
+    expected = dict(pair for part in here.complete(requests) for pair in part)
+    assert dict(pair for part in there.complete(requests) for pair in part) == expected
+    said.clear()
+    found, victim = [], there._workers[1]
+    for part in there.complete(requests):
+        found += part
+        if len(found) == 16:
+            pid = ray.get(victim.__ray_call__.remote(lambda self: os.getpid()))
+            os.kill(pid, signal.SIGKILL)
+    assert len(found) == len(requests), "nothing is delivered twice"
+    assert dict(found) == expected
+    assert len(said) == 1 and "another takes its place" in said[0]
+    there.close()
+
+
+@slow
+def test_mistakes_are_said_in_one_line(address, tmp_path):
+    with pytest.raises(EngineError, match=r"2 workers with cpus 9 each, but the cluster at .* has 2 in all"):
+        engine(address, workers=2, cpus=9)
+    with pytest.raises(EngineError, match=r"1 workers with gpus 0\.5 each, but .* has 0 in all"):
+        engine(address, gpus=0.5)
+    found = engine(address)
+    with pytest.raises(EngineError, match=r"/nowhere/model is not there on the cluster's node .* share"):
+        found.load("/nowhere/model")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(Exception, match=r"model\.path: ") as error:
+        found.load(tmp_path)
+    assert "\n" not in str(error.value)
+    found.close()
+
+
+@slow
+def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, checkpoints, tmp_path):
+    """kill -9 of the process that grades and writes: its workers leave the cluster, a rerun does what is missing."""
+    layout, plain = Layout.at(tmp_path / "ray"), Layout.at(tmp_path / "here")
+    place = {"type": "ray", "address": address, "workers": 2}
+    settings = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 24}
+    there = register(layout, "one", checkpoints, **settings, place=place)
+    here = register(plain, "one", checkpoints, **settings)
+    command = [sys.executable, "-m", "rpg.evaluation", layout.sweep_folder("sweep"), "--drain"]
+    partial = there.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (partial.exists() and len(partial.read_bytes().splitlines()) > 64):
+        assert child.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    child.kill()
+    child.wait()
+    kept = [json.loads(line) for line in partial.read_text().splitlines()[1:] if line.endswith("}")]
+    assert 64 <= len(kept) < 64 * 24, "the kill came in the middle"
+    while ray.available_resources().get("CPU", 0) < 2:
+        assert time.monotonic() < deadline, "the killed process's workers have to leave the cluster"
+        time.sleep(0.2)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert Evaluator(plain, "sweep", lambda line: None).pass_over() == 2
+    for step in (0, 1):
+        assert rows(there, step) == rows(here, step)
+    assert all(row in rows(there, 0) for row in kept)
