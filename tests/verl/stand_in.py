@@ -1,7 +1,7 @@
 """A stand-in for verl's driver: takes the same overrides and leaves the same files, without training anything.
 
-STAND_IN says what happens after a step: `hang:2`, `die:2` (with a last line as the driver's), `kill:2` (no last line),
-`child:2` (hang, with a child that must not survive).
+STAND_IN, or the file `stand-in` in the run's folder, says what happens after a step: `hang:2`, `die:2` (with a last
+line as the driver's), `kill:2` (no last line), `child:2` (hang, with a child that must not survive), `wait:2:FILE`.
 """
 
 import json
@@ -18,7 +18,9 @@ def main():
     told = dict(word.lstrip("+").split("=", 1) for word in sys.argv[1:])
     state, model = Path(told["trainer.default_local_dir"]), Path(told["actor_rollout_ref.model.path"])
     done = int(told.get("trainer.resume_from_path", "_0").rpartition("_")[2])
-    what, _, when = os.environ.get("STAND_IN", ":0").partition(":")
+    told_here = state.parent / "stand-in"
+    order = told_here.read_text() if told_here.exists() else os.environ.get("STAND_IN", "")
+    what, when, gate = (*order.split(":"), "", "", "")[:3]
     with open(os.environ["VERL_FILE_LOGGER_PATH"], "wb", buffering=0) as log:  # verl empties it, too
         for step in range(done + 1, int(told["trainer.total_training_steps"]) + 1):
             data = {
@@ -42,11 +44,15 @@ def main():
             }
             (folder / ".rpg").write_text(json.dumps({"format": 1, **counters}))
             (folder / ".rpg").replace(folder / "rpg.json")
-            if step == int(when):
-                happen(what)
+            if str(step) == when:
+                happen(what, gate)
 
 
-def happen(what):
+def happen(what, gate):
+    if what == "wait":
+        while not Path(gate).exists():
+            time.sleep(0.05)
+        return
     if what == "child":
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
     if what in ("hang", "child"):
