@@ -94,11 +94,13 @@ def test_a_sweep_on_both_back_ends_survives_kills(home):
     assert third.state() == "done" and first.state() == "done"
     assert "going on after step" in first.log_path.read_text()
 
+    too_little_memory(second)
+
     # 3. And once more: only what is missing.
     process = sweep(home)
     assert process.wait(400) == 0, (home / "sweep.log").read_text()[-3000:]
     assert "going on after step" in second.log_path.read_text()
-    assert [f.attempts() for f in (first, second, third)] == [[1, 2], [1, 2], [1]]
+    assert [f.attempts() for f in (first, second, third)] == [[1, 2], [1, 3], [1]], "the second wrote nothing"
 
     for (back_end, _), folder in runs(home).items():
         assert folder.state() == "done" and owed(folder) == []
@@ -106,6 +108,17 @@ def test_a_sweep_on_both_back_ends_survives_kills(home):
         assert steps == ([0, *STEPS] if back_end == "verl" else STEPS), "each once; validation at step 0"
     same_names_and_numbers(home)
     database_holds_both(home)
+
+
+def too_little_memory(folder):
+    """Ray's own guard, told that the machine is full at 1 %, kills the workers of the next attempt."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment |= {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100"}
+    command = [sys.executable, "-m", "rpg.backends.verl", str(folder.path)]
+    with folder.log_path.open("ab") as log:
+        done = subprocess.run(command, env=environment, stdout=log, stderr=log, timeout=300)
+    assert done.returncode == 1
+    assert folder.read_failed()["error"].startswith("too little memory: lower backend.max_tokens_per_gpu")
 
 
 def same_names_and_numbers(home):
