@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rpg.config.spec import ChainTask, MathTask, RunSpec
-from rpg.store.files import atomic_write_json, fsync_folder, fsync_tree, readable
+from rpg.store.files import atomic_write_json, fsync_folder, fsync_tree, read_json_object, readable
 from rpg.tasks import DataError, Problem, load_problems, task_files
 from rpg.tasks.chain import GENERATOR_VERSION
 
@@ -83,7 +83,8 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
             counts = {name: len(problems) for name, problems in files.items()}
             atomic_write_json(
                 build / "data.json",
-                {"files": task_files(spec.task), "problems": counts, "notes": splits.notes},
+                {"files": task_files(spec.task), "problems": counts}
+                | {"notes": splits.notes, "left_out": splits.left_out},
             )
     return there
 
@@ -99,6 +100,12 @@ def data_files(spec: RunSpec, home: Path) -> PreparedData:
     return PreparedData(
         digest, folder / "train.parquet", {name: folder / f"{name}.parquet" for name in spec.benchmarks()}
     )
+
+
+def data_notes(prepared: PreparedData) -> list[str]:
+    """What a reader of results should know about these problems, as data preparation wrote it down."""
+    path = prepared.train.parent / "data.json"
+    return [str(note) for note in read_json_object(path).get("notes", [])]
 
 
 @contextlib.contextmanager

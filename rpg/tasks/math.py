@@ -6,7 +6,7 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from rpg.benchmarks import Benchmark, LoadedBenchmark, benchmark, leaks, load_benchmark
+from rpg.benchmarks import Benchmark, LoadedBenchmark, benchmark, check, leaks, load_benchmark
 from rpg.benchmarks.catalogue import Columns, Prompt, Source
 from rpg.benchmarks.load import LOCAL_DATA
 from rpg.config.errors import ConfigError
@@ -20,7 +20,7 @@ _TRAIN_COLUMNS = Columns(
 
 
 def read(task: MathTask) -> Splits:
-    """All problems of a task; training problems that a benchmark holds too are left out, with a note.
+    """All problems of a task; training problems that a benchmark holds too are left out and named.
 
     Raises:
         DataError: problems that cannot be found or used; the message names file, row and field.
@@ -29,15 +29,25 @@ def read(task: MathTask) -> Splits:
     held_out = {loaded.benchmark.name: loaded.problems for loaded in benchmarks}
     leaked = leaks(train.problems, held_out)
     out = {leak.training for leak in leaked}
-    notes = [note for loaded in benchmarks for note in loaded.notes]
-    notes += [
-        f"left out of training: {leak.training}, {leak.similarity:.0%} the same as {leak.problem} of {leak.benchmark}"
-        for leak in leaked
-    ]
     kept = [problem for problem in train.problems if problem.id not in out]
     if not kept:
         raise DataError(f"task.train: {train.source}: every problem is in a benchmark too")
-    return Splits(kept, held_out, tuple(notes))
+    notes = [note for loaded in benchmarks for note in (*loaded.notes, *_doubles(loaded))]
+    if out:
+        names = sorted({leak.benchmark for leak in leaked})
+        notes.append(
+            f"{len(out)} training problems are in {', '.join(names)} too and were left out of training"
+        )
+    left_out = tuple(
+        f"{leak.training}: {leak.similarity:.0%} the same as {leak.problem} of {leak.benchmark}"
+        for leak in leaked
+    )
+    return Splits(kept, held_out, tuple(notes), left_out)
+
+
+def _doubles(loaded: LoadedBenchmark) -> list[str]:
+    pairs = len(check(loaded).near_duplicates)
+    return [f"{loaded.benchmark.name}: {pairs} pairs of problems are nearly the same"] if pairs else []
 
 
 def digests(task: MathTask) -> dict[str, str]:

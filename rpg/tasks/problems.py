@@ -36,3 +36,5 @@ class Splits:
     benchmarks: dict[str, list[Problem]]
     notes: tuple[str, ...] = ()
     """What a reader of results should know about these problems."""
+    left_out: tuple[str, ...] = ()
+    """Training problems that a benchmark holds too, one line each."""

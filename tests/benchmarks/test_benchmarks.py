@@ -13,7 +13,7 @@ from rpg.benchmarks import benchmark, benchmarks, leaks, load_benchmark, near_du
 from rpg.benchmarks.overlap import THRESHOLD, shingles
 from rpg.config.errors import ConfigError
 from rpg.config.spec import RECIPE_TEMPLATE, MathTask, MathVerifier, RunSpec
-from rpg.data import data_digest, prepare_data, read_problems
+from rpg.data import data_digest, data_notes, prepare_data, read_problems
 from rpg.tasks import DataError, Problem, load_problems
 from tests.benchmarks.fake_hub import fake_hub
 
@@ -315,7 +315,8 @@ def test_mathematics_as_a_task(tmp_path):
     spec = RunSpec(task=MathTask(type="math", train=str(train), benchmarks=("amc23",), data=DATA))
     splits = load_problems(spec.task)
     assert len(splits.train) == 5, "the problem that is nearly one of AMC's is left out"
-    assert any("left out of training" in note and amc[0].id in note for note in splits.notes)
+    assert splits.notes == ("1 training problems are in amc23 too and were left out of training",)
+    assert len(splits.left_out) == 1 and amc[0].id in splits.left_out[0]
     prepared = prepare_data(spec, tmp_path / "home")
     assert read_problems(prepared.benchmarks["amc23"]) == splits.benchmarks["amc23"]
     assert prepared.digest == data_digest(spec)
@@ -323,4 +324,6 @@ def test_mathematics_as_a_task(tmp_path):
     assert data_digest(spec) != prepared.digest, (
         "a changed file is noticed by a process that has read it before"
     )
-    assert json.loads((prepared.train.parent / "data.json").read_text())["notes"] == list(splits.notes)
+    record = json.loads((prepared.train.parent / "data.json").read_text())
+    assert (record["notes"], record["left_out"]) == (data_notes(prepared), list(splits.left_out))
+    assert data_notes(prepared) == list(splits.notes)
