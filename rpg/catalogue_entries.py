@@ -187,13 +187,14 @@ def _baselines() -> Iterator[Algorithm]:
         "description": "As the released scripts: k1 in the loss, whose on-policy gradient averages to zero.",
         "formula": "−min(wA, clip(w)A) + β log(π/ref), dual clip",
         "objective": "E_π[R], clipped; on-policy no KL",
+        "reference": "old",  # they set use_iterative_ref_model
         "kl": {"type": "loss", "estimator": "k1", "weighted": False},
         "clip": DUAL,
         "dynamic_sampling": True,
         "overlong": OVERLONG,
         "preset": "released",
     }
-    yield Algorithm(**rpp, **rpp_released)
+    yield Algorithm(**{**rpp, **rpp_released})
     baseline = {
         **rpp,
         "name": "reinforce-pp-baseline",
@@ -210,7 +211,7 @@ def _baselines() -> Iterator[Algorithm]:
         kl={"type": "loss", "estimator": "k2", "weighted": False},
         clip=PPO,
     )
-    yield Algorithm(**baseline, **rpp_released)
+    yield Algorithm(**{**baseline, **rpp_released})
 
 
 def _more() -> Iterator[Algorithm]:

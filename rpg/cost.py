@@ -27,7 +27,7 @@ def cost(spec: RunSpec) -> Cost:
     """Counts of one run, from its specification alone."""
     t, r = spec.training, spec.rollout
     rollouts = t.steps * t.prompts_per_step * r.group_size
-    updates = t.steps * t.epochs * (t.prompts_per_step // t.mini_batch_prompts)
+    updates = t.steps * t.updates_per_step
     return Cost(rollouts, updates, rollouts * r.max_response_tokens, len(spec.eval_steps()))
 
 

@@ -1,6 +1,6 @@
 """From a task to Parquet files in verl's schema, once per digest.
 
-    <home>/cache/data/<digest>/train.parquet, chain-easy.parquet, ..., data.json
+    <home>/cache/data/<digest>/train.parquet, chain-easy.parquet, ..., data.json, dropped.jsonl
 
 One row per problem: data_source, prompt = [{role, content}], ability, reward_model {ground_truth, style},
 extra_info {index, split, problem_id, raw_problem, demonstration}. Both back ends read these files.
@@ -15,13 +15,21 @@ import json
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rpg.config.spec import ChainTask, MathTask, RunSpec
-from rpg.store.files import atomic_write_json, fsync_folder, fsync_tree, read_json_object, readable
-from rpg.tasks import DataError, Problem, load_problems, task_files
+from rpg.store.files import (
+    atomic_write_json,
+    atomic_write_text,
+    fsync_folder,
+    fsync_tree,
+    read_json_object,
+    readable,
+)
+from rpg.tasks import DataError, Problem, Splits, load_problems, task_files
 from rpg.tasks.chain import GENERATOR_VERSION
 
 SCHEMA_VERSION = 1
@@ -80,12 +88,7 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
             files = {"train": splits.train, **splits.benchmarks}
             for name, problems in files.items():
                 _write(build / f"{name}.parquet", name, problems, "train" if name == "train" else "test")
-            counts = {name: len(problems) for name, problems in files.items()}
-            atomic_write_json(
-                build / "data.json",
-                {"files": task_files(spec.task), "problems": counts}
-                | {"notes": splits.notes, "left_out": splits.left_out},
-            )
+            _write_report(build, spec, splits, {name: len(problems) for name, problems in files.items()})
     return there
 
 
@@ -103,9 +106,15 @@ def data_files(spec: RunSpec, home: Path) -> PreparedData:
 
 
 def data_notes(prepared: PreparedData) -> list[str]:
-    """What a reader of results should know about these problems, as data preparation wrote it down."""
-    path = prepared.train.parent / "data.json"
-    return [str(note) for note in read_json_object(path).get("notes", [])]
+    """What a reader of results should know about these problems, in a few lines; data.json has the rest."""
+    record = read_json_object(prepared.train.parent / "data.json")
+    notes = [str(note) for note in record.get("notes", [])]
+    for part in record.get("sources", []):
+        leaked = part["dropped"].get("leaked", 0)
+        if leaked:
+            notes.append(f"{leaked:,} training problems are in a benchmark too and were left out of training")
+    twins = Counter(pair["benchmark"] for pair in record.get("near_duplicates", []))
+    return notes + [f"{name}: {count} pairs of problems are nearly the same" for name, count in twins.items()]
 
 
 @contextlib.contextmanager
@@ -142,6 +151,24 @@ def once(folder: Path) -> Iterator[Path | None]:
         fsync_folder(folder.parent)
     finally:
         os.close(lock)
+
+
+def _write_report(folder: Path, spec: RunSpec, splits: Splits, counts: dict[str, int]) -> None:
+    """What the files hold (data.json), and every training problem that was left out with its reason (dropped.jsonl)."""
+    twins = [
+        dict(zip(("benchmark", "problem", "other", "similarity"), pair, strict=True)) for pair in splits.twins
+    ]
+    report = {
+        "files": task_files(spec.task),
+        "problems": counts,
+        "sources": [asdict(part) for part in splits.parts],
+        "near_duplicates": twins,
+        "notes": splits.notes,
+    }
+    atomic_write_json(folder / "data.json", report)
+    if splits.parts:
+        lines = "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in splits.dropped)
+        atomic_write_text(folder / "dropped.jsonl", lines)
 
 
 def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:

@@ -6,7 +6,7 @@ Those that ship are rpg/benchmarks/sets/*.yaml; one's own is a YAML file of the 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -16,7 +16,7 @@ from rpg.config.spec import RECIPE_TEMPLATE, MathVerifier, Positive, Section, Ve
 
 _SETS = Path(__file__).parent / "sets"
 
-Column = Annotated[str, Field(pattern=r"^(?:[\w.]+|boxed\([\w.]+\))$")]
+Column = Annotated[str, Field(pattern=r"^(?:[\w.]+|(?:boxed|asked)\([\w.]+\))$")]
 
 
 class Source(Section):
@@ -24,7 +24,8 @@ class Source(Section):
 
     hub: str | None = None
     """Hub id of the data set, e.g. math-ai/aime25."""
-    subset: str | None = None
+    subset: str | tuple[str, ...] | None = None
+    """Configuration of the data set on the hub, or several that are read one after another."""
     split: str = "test"
     revision: str | None = None
     """Commit of the data set; null is the newest, whatever that is on the day."""
@@ -45,7 +46,8 @@ class Columns(Section):
 
     problem: tuple[Column, ...] = ("problem", "question", "prompt")
     answer: tuple[Column, ...] = ("answer", "final_answer")
-    r"""`boxed(column)` is the last `\\boxed{...}` of a column."""
+    r"""`boxed(column)` is the last `\\boxed{...}` of a column; `asked(column)` is the user's message of a conversation,
+    without the words the paper's recipe puts around a problem."""
 
 
 class Prompt(Section):
@@ -61,8 +63,8 @@ class Prompt(Section):
         return self
 
 
-class Benchmark(Section):
-    """Held-out problems with their answers, and how to ask and grade them."""
+class ProblemSet(Section):
+    """Problems with their answers: where they are, and what is known about them."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
     """The name of the YAML file without its ending."""
@@ -76,14 +78,22 @@ class Benchmark(Section):
     corrections: dict[str, str] = Field(default_factory=dict)
     """Answers as they stand in the source -> as they were meant, where the source has a slip."""
     prompt: Prompt = Prompt()
+
+
+class Benchmark(ProblemSet):
+    """Held-out problems with their answers, and how to ask and grade them."""
+
     verifier: Verifier = MathVerifier()
     samples_per_problem: Positive = 32
     """k of mean@k."""
 
 
+Set = TypeVar("Set", bound=ProblemSet)
+
+
 def benchmarks() -> dict[str, Benchmark]:
     """All benchmarks that ship, by name."""
-    return {path.stem: _read(path) for path in sorted(_SETS.glob("*.yaml"))}
+    return {path.stem: read_set(Benchmark, path) for path in sorted(_SETS.glob("*.yaml"))}
 
 
 def benchmark(name: str | Path) -> Benchmark:
@@ -93,23 +103,32 @@ def benchmark(name: str | Path) -> Benchmark:
         ConfigError: unknown name, or a file that is not a benchmark; the message names file, field and value.
     """
     if str(name).endswith((".yaml", ".yml")):
-        return _read(Path(name))
-    path = _SETS / f"{name}.yaml"
-    known = [p.stem for p in sorted(_SETS.glob("*.yaml"))]
-    if str(name) not in known:
+        return read_set(Benchmark, Path(name))
+    return read_set(Benchmark, shipped(_SETS, str(name), "benchmark"))
+
+
+def shipped(folder: Path, name: str, kind: str) -> Path:
+    """The YAML file of that name in a folder of those that ship; a ConfigError names the nearest one."""
+    known = [p.stem for p in sorted(folder.glob("*.yaml"))]
+    if name not in known:
         raise ConfigError(
-            f"benchmark {str(name)!r} is not known{nearest(str(name), known)} Known: {', '.join(known)}, "
+            f"{kind} {name!r} is not known{nearest(name, known)} Known: {', '.join(known)}, "
             "or the path of a YAML file"
         )
-    return _read(path)
+    return folder / f"{name}.yaml"
 
 
-def _read(path: Path) -> Benchmark:
+def read_set(kind: type[Set], path: Path) -> Set:
+    """A set of problems from its YAML file; a relative `source.path` is beside the file.
+
+    Raises:
+        ConfigError: the message names file, field and value.
+    """
     data = read_mapping(path)
     try:
-        found = Benchmark.model_validate({"name": path.stem, **data})
+        found = kind.model_validate({"name": path.stem, **data})
     except ValidationError as error:
-        raise explain(error, Benchmark, str(path)) from None
+        raise explain(error, kind, str(path)) from None
     if found.source.path is not None and not found.source.path.is_absolute():
         source = found.source.model_copy(update={"path": path.parent / found.source.path})
         found = found.model_copy(update={"source": source})

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
+import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rpg.benchmarks.catalogue import Benchmark
+from rpg.benchmarks.catalogue import Benchmark, ProblemSet
 from rpg.benchmarks.overlap import Checks, leaks, near_duplicates
+from rpg.config.spec import RECIPE_TEMPLATE
 from rpg.grading.extract import last_box, normalise, squeeze
 from rpg.tasks.problems import DataError, Problem
 from rpg.tasks.rows import read_rows
@@ -57,17 +60,14 @@ def load_benchmark(
         DataError: no source is there, a row cannot be used, a problem has two different answers, or the number of
             distinct problems is not the one expected. The message names file, row and field.
     """
-    source, rows = _rows(benchmark, path, folder)
+    source, rows = read_pairs(benchmark, path, folder)
     problems: dict[str, Problem] = {}
     count = 0
-    for where, row in rows:
+    for where, text, answer in rows:
         count += 1
-        text = _text(row, benchmark.columns.problem, "problem", where)
-        answer = _text(row, benchmark.columns.answer, "answer", where)
-        answer = benchmark.corrections.get(answer, answer)
         key = " ".join(text.split())
         if key not in problems:
-            problems[key] = _problem(benchmark, text, answer)
+            problems[key] = as_problem(benchmark, text, answer)
         elif problems[key].answer != answer:
             raise DataError(
                 f"{where}: answer {answer!r}, but the same problem has the answer {problems[key].answer!r} in an "
@@ -99,7 +99,8 @@ def digest(problems: Any) -> str:
     return hashlib.sha256(json.dumps(pairs, ensure_ascii=True).encode()).hexdigest()[:16]
 
 
-def _problem(benchmark: Benchmark, text: str, answer: str) -> Problem:
+def as_problem(benchmark: ProblemSet, text: str, answer: str) -> Problem:
+    """A problem with the set's prompt around it."""
     # The name comes from the text, so it is the same in every copy and order of a data set.
     name = hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:10]
     prompt = benchmark.prompt.template.replace("{prompt}", text)
@@ -109,8 +110,29 @@ def _problem(benchmark: Benchmark, text: str, answer: str) -> Problem:
 # ------------------------------------------------------------------------------------------------- sources
 
 
+def read_pairs(
+    benchmark: ProblemSet, path: str | Path | None = None, folder: str | Path | None = None
+) -> tuple[str, Iterator[tuple[str, str, str]]]:
+    """Where a set's problems are read from, and (place for messages, problem, answer) for every row there.
+
+    Raises:
+        DataError: no source is there, or (while iterating) a row cannot be used.
+    """
+    source, rows = _rows(benchmark, path, folder)
+    return source, _pairs(benchmark, rows)
+
+
+def _pairs(
+    benchmark: ProblemSet, rows: Iterator[tuple[str, dict[str, Any]]]
+) -> Iterator[tuple[str, str, str]]:
+    for where, row in rows:
+        text = _text(row, benchmark.columns.problem, "problem", where)
+        answer = _text(row, benchmark.columns.answer, "answer", where)
+        yield where, text, benchmark.corrections.get(answer, answer)
+
+
 def _rows(
-    benchmark: Benchmark, path: str | Path | None, folder: str | Path | None
+    benchmark: ProblemSet, path: str | Path | None, folder: str | Path | None
 ) -> tuple[str, Iterator[tuple[str, dict[str, Any]]]]:
     source = benchmark.source
     if path is not None or source.path is not None:
@@ -127,7 +149,7 @@ def _rows(
     return f"{source.hub}@{source.revision or 'newest'}", _hub_rows(benchmark, local)
 
 
-def _hub_rows(benchmark: Benchmark, local: str | Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _hub_rows(benchmark: ProblemSet, local: str | Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
     source = benchmark.source
     try:
         import datasets
@@ -135,8 +157,12 @@ def _hub_rows(benchmark: Benchmark, local: str | Path | None) -> Iterator[tuple[
         raise DataError(
             f"{benchmark.name}: reading {source.hub} from the hub needs the package datasets (pip install 'rpg-lab[math]')"
         ) from error
+    subsets = source.subset if isinstance(source.subset, tuple) else (source.subset,)
     try:
-        data = datasets.load_dataset(source.hub, source.subset, split=source.split, revision=source.revision)
+        parts = [
+            datasets.load_dataset(source.hub, subset, split=source.split, revision=source.revision)
+            for subset in subsets
+        ]
     except (
         Exception
     ) as error:  # the library raises a dozen kinds: no network, no such data set, no such split
@@ -146,7 +172,7 @@ def _hub_rows(benchmark: Benchmark, local: str | Path | None) -> Iterator[tuple[
         raise DataError(
             f"{benchmark.name}: cannot read {source.hub}{found}: {first}. Check the network{names if source.files else ''}"
         ) from error
-    for number, row in enumerate(data, 1):
+    for number, row in enumerate(itertools.chain.from_iterable(parts), 1):
         yield f"{source.hub}: row {number}", row
 
 
@@ -155,11 +181,14 @@ def _hub_rows(benchmark: Benchmark, local: str | Path | None) -> Iterator[tuple[
 
 def _text(row: dict[str, Any], columns: tuple[str, ...], field: str, where: str) -> str:
     for column in columns:
-        boxed = column.startswith("boxed(")
-        value = _at(row, column[6:-1] if boxed else column)
+        form, _, inner = column.removesuffix(")").rpartition("(")
+        boxed = form == "boxed"
+        value = _at(row, inner)
         if value is None:
             continue
-        if isinstance(value, list | tuple):
+        if form == "asked":
+            value = _asked(value, f"{where}: column {inner}")
+        if isinstance(value, list | tuple) and all(isinstance(part, str | int | float) for part in value):
             value = ", ".join(map(str, value))
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = str(int(value)) if float(value).is_integer() else repr(value)
@@ -168,7 +197,7 @@ def _text(row: dict[str, Any], columns: tuple[str, ...], field: str, where: str)
         if boxed:
             value = last_box(value)
             if value is None:
-                raise DataError(f"{where}: column {column[6:-1]}: holds no \\boxed{{...}} answer")
+                raise DataError(f"{where}: column {inner}: holds no \\boxed{{...}} answer")
         try:
             value.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -179,6 +208,26 @@ def _text(row: dict[str, Any], columns: tuple[str, ...], field: str, where: str)
     raise DataError(
         f"{where}: no {field}: none of the columns {', '.join(columns)} is there. Found: {', '.join(map(str, row))}"
     )
+
+
+_BEFORE, _AFTER = RECIPE_TEMPLATE.split("{prompt}")
+
+
+def _asked(conversation: Any, where: str) -> str:
+    """The last user's message; the recipe's words around the problem are taken off where they are there."""
+    if isinstance(conversation, str):
+        conversation = [{"role": "user", "content": conversation}]
+    messages = conversation if isinstance(conversation, list | tuple) else ()
+    said = [m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"]
+    if not said or not isinstance(said[-1], str):
+        raise DataError(
+            f"{where}: expected a conversation, e.g. [{{'role': 'user', 'content': 'problem'}}], got "
+            f"{reprlib.repr(conversation)}"
+        )
+    text = said[-1].strip()
+    if text.startswith(_BEFORE) and text.endswith(_AFTER.rstrip()):
+        text = text[len(_BEFORE) : -len(_AFTER.rstrip())]
+    return text
 
 
 def _at(row: Any, path: str) -> Any:

@@ -15,6 +15,7 @@ def main() -> NoReturn:
     """Run the command line. Exit codes: 0 done, 1 some runs failed, 2 bad input, 130 interrupted."""
     # Commands register themselves on import, in the order of the help page.
     import_module("rpg.cli.run")
+    import_module("rpg.cli.data")
     import_module("rpg.cli.evaluate")
     import_module("rpg.cli.look")
     import_module("rpg.cli.render")

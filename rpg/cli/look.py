@@ -33,17 +33,33 @@ def show(
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
-    """The resolved form of a file, the runs it expands to, and what they will cost."""
+    """The resolved form of a file, the runs it expands to, and what they will cost. Downloads nothing."""
+    import os
+
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything of the hub's is imported
     import yaml
 
-    from rpg.config.load import parse_assignments, read_mapping
-    from rpg.config.sweep import load_sweep, single_run
-    from rpg.cost import cost, seconds_per_step
+    from rpg.cli.cost import print_cost
+    from rpg.config.load import parse_assignments
+    from rpg.config.sweep import load_file
+    from rpg.cost import cost
     from rpg.data import data_digest
     from rpg.store import Layout
+    from rpg.tasks import DataError
 
-    load = load_sweep if "name" in read_mapping(file) else single_run
-    sweep = load(file, parse_assignments(set_), data_digest)
+    absent: dict[str, str] = {}
+
+    def digest(spec) -> str:
+        task = spec.task.model_dump_json()
+        if task in absent:
+            return ""
+        try:
+            return data_digest(spec)
+        except DataError as error:  # what a file means can be looked at before its data is here
+            absent[task] = str(error)
+            return ""
+
+    sweep = load_file(file, parse_assignments(set_), digest)
     if as_json:
         runs = [{"run": r.folder, "run_id": r.run_id, "variant": r.variant, "spec": r.spec.model_dump(mode="json")}
                 for r in sweep.runs]  # fmt: skip
@@ -60,25 +76,12 @@ def show(
         c = cost(r.spec)
         table.add_row(r.variant, str(r.spec.seed), f"{c.rollouts:,}", f"{c.optimizer_steps:,}", r.folder)
     console.print(table, markup=False)
-    total = cost(sweep.runs[0].spec)
-    for r in sweep.runs[1:]:
-        total = total + cost(r.spec)
-    console.rule("cost", align="left")
-    console.print(
-        f"{total.rollouts:,} responses of at most {total.response_tokens_at_most:,} tokens in all, "
-        f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} checkpoints to evaluate",
-        highlight=False,
-    )
-    layout = Layout.at(home)
-    measured = [(seconds_per_step(r.spec, layout), r.spec.training.steps) for r in sweep.runs]
-    if all(m for m, _ in measured):
-        minutes = sum(m[0] * steps for m, steps in measured if m) / 60
-        runs_like = min(m[1] for m, _ in measured if m)
-        console.print(
-            f"about {minutes:.1f} core-minutes of training, by {runs_like} or more finished runs of the same size here"
-        )
-    else:
-        console.print("time: unknown until a run of this size has finished in this data folder")
+    print_cost(sweep, Layout.at(home))
+    for reason in dict.fromkeys(absent.values()):
+        error_console.print(
+            f"the data is not here, so folder names are not final: {reason}",
+            style="yellow", markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
 
 
 def _known(sweep: str, layout) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -173,12 +174,18 @@ def _own_paths(data: dict, path: Path) -> dict:
             task["benchmarks"] = {name: at(p) for name, p in task["benchmarks"].items()}
         data = {**data, "task": task}
     elif isinstance(task, dict) and task.get("type") == "math":
-        task = {name: at(v) if name in ("train", "data") else v for name, v in task.items()}
+        file = lambda name, v: name == "data" or (name == "train" and not is_name(v))  # noqa: E731
+        task = {name: at(v) if file(name, v) else v for name, v in task.items()}
         if isinstance(task.get("benchmarks"), list):
             own = lambda b: at(b) if str(b).endswith((".yaml", ".yml")) else b  # noqa: E731
             task["benchmarks"] = [own(b) for b in task["benchmarks"]]
         data = {**data, "task": task}
     return data
+
+
+def is_name(train: object) -> bool:
+    """Whether a math task's `train` is the name of a training set that ships, not a file: those have an ending."""
+    return isinstance(train, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]*", train) is not None
 
 
 def load_run(path: Path, overrides: dict[str, Any] | None = None) -> RunSpec:

@@ -108,7 +108,8 @@ class MathTask(Section):
 
     type: Literal["math"]
     train: str
-    """A JSON-lines or Parquet file, or a YAML file that says where problems are, in the form of a benchmark's."""
+    """A training set that ships (`dapo-math-17k-en`, `math-train`), a JSON-lines or Parquet file, or a YAML file that
+    says where problems are (docs/data.md)."""
     benchmarks: tuple[str, ...] = ("aime24", "aime25", "amc23")
     """Names of benchmarks that ship, or paths of YAML files of one's own."""
     data: Path | None = None
@@ -248,6 +249,11 @@ class Training(Section):
                 f"mini_batch_prompts {self.mini_batch_prompts} must divide prompts_per_step {self.prompts_per_step}"
             )
         return self
+
+    @property
+    def updates_per_step(self) -> int:
+        """Optimizer steps per rollout."""
+        return self.epochs * (self.prompts_per_step // self.mini_batch_prompts)
 
 
 class Rollout(Section):

@@ -107,7 +107,7 @@ def load_sweep(path: Path, overrides: dict[str, Any], data_digest: Callable[[Run
             assign(data, dotted, value, str(path))
         at = ", ".join(f"{k}={_text(v)}" for k, v in point.items())
         run = resolve(data, f"{path} [{at}]" if at else str(path))
-        planned = _plan(run, point, [k for k, v in axes.items() if len(v) > 1], data_digest(run))
+        planned = _plan(run, point, {k: v for k, v in axes.items() if len(v) > 1}, data_digest(run))
         if planned.run_id in by_id:
             raise ConfigError(f"{path}: axes: {at} resolves to the same run as {by_id[planned.run_id]}")
         by_id[planned.run_id] = at
@@ -116,6 +116,12 @@ def load_sweep(path: Path, overrides: dict[str, Any], data_digest: Callable[[Run
         raise ConfigError(f"{path}: exclude: leaves no run")
     baseline = _baseline(spec.baseline, runs, path, bool(overrides))
     return Sweep(spec, tuple(runs), baseline, path.read_text(encoding="utf-8"), path)
+
+
+def load_file(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str]) -> Sweep:
+    """A sweep file, or a run file as a sweep of one."""
+    load = load_sweep if "name" in read_mapping(path) else single_run
+    return load(path, overrides, data_digest)
 
 
 def single_run(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str]) -> Sweep:
@@ -127,7 +133,7 @@ def single_run(path: Path, overrides: dict[str, Any], data_digest: Callable[[Run
         assign(data, dotted, value, "--set")
     run = resolve(data, str(path))
     name = re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run"
-    planned = _plan(run, {}, [], data_digest(run))
+    planned = _plan(run, {}, {}, data_digest(run))
     return Sweep(SweepSpec(name=name), (planned,), None, path.read_text(encoding="utf-8"), path)
 
 
@@ -208,15 +214,25 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _plan(run: RunSpec, point: dict[str, Any], varied: list[str], digest: str) -> PlannedRun:
+def _plan(run: RunSpec, point: dict[str, Any], varied: dict[str, list], digest: str) -> PlannedRun:
     """Name a run: variant = algorithm and the varied axes but the seed; folder = variant, seed, identity."""
-    head = _text(point["algorithm"]) if "algorithm" in point else run.algorithm.name
+    name = lambda axis: _text(_telling(point[axis], varied.get(axis, [])))  # noqa: E731
+    head = name("algorithm") if "algorithm" in point else run.algorithm.name
     named = [k for k in varied if k not in ("algorithm", "seed")]
-    rest = [f"{k.removeprefix('algorithm.')}={_text(point[k])}" for k in named]
+    rest = [f"{k.removeprefix('algorithm.')}={name(k)}" for k in named]
     variant = " ".join([head, *rest])
     run_id = identity(run, digest)
     slug = re.sub(r"[^a-z0-9.]+", "-", variant.lower()).strip("-.")[:60].strip("-.")
     return PlannedRun(f"{slug}-s{run.seed}-{run_id[:8]}", run_id, variant, point, run)
+
+
+def _telling(value: Any, values: list) -> Any:
+    """A value of an axis without the fields in which all values of the axis agree."""
+    if not isinstance(value, dict) or not all(isinstance(v, dict) for v in values):
+        return value
+    return {
+        k: v for k, v in value.items() if k in ("name", "type") or any(o.get(k, ...) != v for o in values)
+    }
 
 
 def _baseline(name: str | None, runs: list[PlannedRun], path: Path, overridden: bool) -> str | None:

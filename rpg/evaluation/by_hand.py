@@ -25,7 +25,7 @@ from rpg.store.checkpoints import model_digest
 from rpg.store.files import atomic_write_json, only_one, read_json_object
 from rpg.store.layout import home
 from rpg.store.run import read_samples, write_samples
-from rpg.tasks.math import load_training
+from rpg.tasks.training import load_training, training_set
 
 RECORD = "evaluation.json"
 _SAY_SECONDS = 10.0
@@ -84,7 +84,7 @@ def evaluate(
     """
     spec, where = _section(EngineSpec, engine, "engine"), _place(place)
     sets = [load_benchmark(one, folder=data) for one in _chosen(benchmarks)]
-    train = None if training is None else load_training(training, data)
+    train = None if training is None else load_training(training_set(training), data)
     folder = Path(out) if out is not None else default_folder(checkpoint, home())
     sampling = Sampling(temperature, max_prompt_tokens, max_response_tokens)
     common = {

@@ -29,6 +29,35 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Dropped:
+    """A training problem that is not trained on."""
+
+    problem: str
+    reason: str
+    """`language`, `repeated`, `two answers` or `leaked`."""
+    detail: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """What became of one source of problems."""
+
+    name: str
+    """`train`, or a benchmark's name."""
+    source: str
+    """The file, or `hub id@revision`."""
+    rows: int
+    distinct: int
+    """Different problems among the rows."""
+    dropped: dict[str, int]
+    """Reason -> problems left out for it."""
+    kept: int
+    digest: str
+    """Of the problems and answers that are kept."""
+
+
+@dataclass(frozen=True)
 class Splits:
     """Training problems and held-out benchmarks; no problem is in two of them."""
 
@@ -36,5 +65,8 @@ class Splits:
     benchmarks: dict[str, list[Problem]]
     notes: tuple[str, ...] = ()
     """What a reader of results should know about these problems."""
-    left_out: tuple[str, ...] = ()
-    """Training problems that a benchmark holds too, one line each."""
+    parts: tuple[Part, ...] = ()
+    """Training set first; empty where problems are made by code."""
+    dropped: tuple[Dropped, ...] = ()
+    twins: tuple[tuple[str, str, str, float], ...] = ()
+    """(benchmark, problem, problem, similarity): near duplicates within a benchmark, which are left as they are."""

@@ -315,8 +315,8 @@ def test_mathematics_as_a_task(tmp_path):
     spec = RunSpec(task=MathTask(type="math", train=str(train), benchmarks=("amc23",), data=DATA))
     splits = load_problems(spec.task)
     assert len(splits.train) == 5, "the problem that is nearly one of AMC's is left out"
-    assert splits.notes == ("1 training problems are in amc23 too and were left out of training",)
-    assert len(splits.left_out) == 1 and amc[0].id in splits.left_out[0]
+    [dropped] = splits.dropped
+    assert dropped.reason == "leaked" and amc[0].id in dropped.detail
     prepared = prepare_data(spec, tmp_path / "home")
     assert read_problems(prepared.benchmarks["amc23"]) == splits.benchmarks["amc23"]
     assert prepared.digest == data_digest(spec)
@@ -324,6 +324,6 @@ def test_mathematics_as_a_task(tmp_path):
     assert data_digest(spec) != prepared.digest, (
         "a changed file is noticed by a process that has read it before"
     )
-    record = json.loads((prepared.train.parent / "data.json").read_text())
-    assert (record["notes"], record["left_out"]) == (data_notes(prepared), list(splits.left_out))
-    assert data_notes(prepared) == list(splits.notes)
+    assert data_notes(prepared) == [
+        "1 training problems are in a benchmark too and were left out of training"
+    ]

@@ -38,9 +38,9 @@ def make_spec(backend=None, **changes):
     return RunSpec.model_validate({**BASE, **sections, "backend": backend or {"type": "local"}})
 
 
-def verl_config(spec, model, tmp, *extra):
+def verl_config(spec, model, tmp, *extra, **backend):
     """verl's composed and derived config of a run, as every process of a job sees it."""
-    backend = {"type": "verl", "gradient_checkpointing": False}
+    backend = {"type": "verl", "gradient_checkpointing": False, **backend}
     spec = spec.model_copy(update={"backend": make_spec(backend).backend})
     paths = Paths(str(model), tmp / "train.parquet", (), tmp / "state", tmp / "metrics.jsonl")
     config = compose([*plan(spec, paths).arguments(), *extra])
@@ -50,14 +50,15 @@ def verl_config(spec, model, tmp, *extra):
 
 def one_process_group():
     """A process group of this process alone; verl's worker finds it and makes none."""
+    if torch.distributed.is_initialized():
+        return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     os.environ.update(
         RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
     )
-    if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("gloo", rank=0, world_size=1)
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1)
 
 
 def make_worker(config, role="actor"):
@@ -101,3 +102,27 @@ def as_verl(batch, temperature=1.0):
 def unpadded(values, batch):
     """(N, T) as the nested tensor of each row's own length."""
     return nested([row[:n] for row, n in zip(values, batch.lengths.tolist(), strict=True)])
+
+
+def verl_update(worker, batch, old, advantages, step=1, rank=0, workers=1, renew_reference=False):
+    """The worker's update on its part of a rollout of the embedded trainer, in the driver's order."""
+    from verl.utils import tensordict_utils as tu
+
+    from rpg.backends.verl.order import arrange
+    from rpg.backends.verl.update import Plan, update
+
+    settings = worker.settings
+    data = as_verl(batch, settings.temperature)
+    data["old_log_probs"], data["advantages"] = unpadded(old, batch), unpadded(advantages, batch)
+    groups = len(batch.lengths) // settings.group_size
+    order, sizes = arrange(settings, step, groups, batch.total_lengths().tolist(), workers)
+    share = torch.tensor(order).chunk(workers)[rank]
+    data = tu.index_select_tensor_dict(data, share)
+    return update(worker.actor, data, Plan(sizes, [list(range(len(sizes)))], 0, renew_reference), settings)
+
+
+def weights(module):
+    """All parameters in one row, whole also where they are sharded."""
+    parameters = dict(module.named_parameters())
+    full = lambda p: p.full_tensor() if hasattr(p, "full_tensor") else p  # noqa: E731
+    return torch.cat([full(parameters[name]).detach().flatten() for name in sorted(parameters)])

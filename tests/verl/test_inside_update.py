@@ -1,8 +1,14 @@
 """The update of a verl worker is the embedded trainer's: same data and weights, same losses, gradients and weights."""
 
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
-from inside import as_verl, make_spec, make_worker, unpadded, verl_config
+from inside import as_verl, make_spec, make_worker, verl_config, verl_update, weights
 
 import rpg
 from rpg.backends.local.initial import initial_policy
@@ -20,28 +26,6 @@ def local_trainer(spec, home):
     problems = read_problems(prepare_data(spec, home).train)
     optimizer = Optimizer(policy.model, spec.training.optimizer)
     return Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
-
-
-def weights(module):
-    parameters = dict(module.named_parameters())
-    full = lambda p: p.full_tensor() if hasattr(p, "full_tensor") else p  # noqa: E731
-    return torch.cat([full(parameters[name]).detach().flatten() for name in sorted(parameters)])
-
-
-def verl_update(worker, spec, batch, old, advantages, step=1):
-    """The worker's update on a rollout of the embedded trainer, in the driver's order."""
-    from verl.utils import tensordict_utils as tu
-
-    from rpg.backends.verl.order import arrange
-    from rpg.backends.verl.update import Plan, update
-
-    data = as_verl(batch, spec.rollout.temperature)
-    data["old_log_probs"], data["advantages"] = unpadded(old, batch), unpadded(advantages, batch)
-    groups = len(batch.lengths) // spec.rollout.group_size
-    order, sizes = arrange(worker.settings, step, groups, batch.lengths.tolist(), 1)
-    data = tu.index_select_tensor_dict(data, torch.tensor(order))
-    orders = [list(range(len(sizes)))]
-    return update(worker.actor, data, Plan(sizes, orders, 0, False), worker.settings)
 
 
 @pytest.mark.slow
@@ -68,7 +52,7 @@ def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optim
     theirs = trainer._update(1, experience)
     trainer.optimizer.rollout_mode()
 
-    ours = verl_update(worker, spec, rollout.kept.samples.batch, experience.old, experience.advantages)
+    ours = verl_update(worker, rollout.kept.samples.batch, experience.old, experience.advantages)
     assert ours.optimizer_steps == trainer.optimizer_step == 4
     for name, value in theirs.items():
         assert ours.metrics[name] == pytest.approx(value, rel=2e-4, abs=2e-6), name
@@ -165,3 +149,40 @@ def test_the_actor_loss_is_policy_loss(name):
     assert total == pytest.approx(whole.loss.item(), rel=1e-5, abs=1e-6)
     torch.testing.assert_close(gradient, leaf.grad, rtol=1e-4, atol=1e-7)
     assert leaf.grad.abs().sum() > 0
+
+
+@pytest.mark.slow
+def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_path):
+    """The same update on two FSDP shards with many micro-batches: gradient norms, metrics and weights."""
+    spec = make_spec(algorithm="rpg-reinforce-ufkl")
+    trainer = local_trainer(spec, home)
+    experience = trainer._score(trainer.roller.roll(trainer.policy, 1))
+    worker = make_worker(verl_config(spec, model, tmp_path))
+    one = verl_update(worker, experience.batch, experience.old, experience.advantages)
+
+    torch.save((spec.model_dump_json(), str(model), experience), tmp_path / "experience.pt")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {
+        **os.environ,
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    script = [sys.executable, str(Path(__file__).with_name("shard.py")), str(tmp_path)]
+    ranks = [
+        subprocess.Popen(
+            script, env={**environment, "RANK": str(r), "PYTHONPATH": os.pathsep.join(sys.path)}, cwd=tmp_path
+        )
+        for r in range(2)
+    ]
+    assert [process.wait(timeout=200) for process in ranks] == [0, 0]
+    two, moved = torch.load(tmp_path / "result.pt", weights_only=True)
+    assert two["micro_batches"] > 2 * one.optimizer_steps
+    assert two["optimizer_steps"] == one.optimizer_steps
+    assert two["token_kls"] == pytest.approx(one.token_kls, rel=1e-3, abs=1e-7)
+    for name, value in one.metrics.items():
+        assert two["metrics"][name] == pytest.approx(value, rel=2e-4, abs=2e-6), name
+    torch.testing.assert_close(moved, weights(worker.actor.engine.module), rtol=1e-3, atol=2e-6)

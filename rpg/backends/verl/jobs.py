@@ -132,12 +132,25 @@ class ClusterJob:
                 time.sleep(0.5)
 
 
+def use_token() -> None:
+    """Show a cluster our token where there is one: Ray looks for it only when told so. Call before ray is imported."""
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
+    if "RAY_AUTH_TOKEN" in os.environ or token.is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
 def _client(address: str):
+    use_token()
     from ray.job_submission import JobSubmissionClient
 
     try:
         return JobSubmissionClient(address)
     except Exception as error:  # ConnectionError, and RuntimeError for an old or foreign server
+        if type(error).__name__ == "AuthenticationError":
+            raise TrainingFailed(
+                f"backend.ray.address: the Ray cluster at {address} wants a token: set RAY_AUTH_TOKEN, or "
+                "RAY_AUTH_TOKEN_PATH to a copy of its ~/.ray/auth_token"
+            ) from error
         raise TrainingFailed(
             f"backend.ray.address: no Ray cluster answers at {address} ({_line(error)}); "
             "expected the address of its dashboard, e.g. http://127.0.0.1:8265"
@@ -149,7 +162,12 @@ def _line(error: object) -> str:
 
 
 def reachable(where: RayAddress) -> None:
-    """Raises: TrainingFailed: nobody listens at the address (Ray itself would try for a minute)."""
+    """Make ready for a cluster that a driver of ours connects to.
+
+    Raises:
+        TrainingFailed: nobody listens at the address (Ray itself would try for a minute).
+    """
+    use_token()
     if where.address == "auto":
         return
     host, _, port = where.address.removeprefix("ray://").rpartition(":")

@@ -53,7 +53,10 @@ def _environment(device: str) -> None:
     modules = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
     os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join(dict.fromkeys([*modules, _PLUGIN]))
     if device == "cpu":
-        os.environ["VERL_PLATFORM"] = "cpu"
+        from rpg.backends.verl.cpu import ENVIRONMENT
+
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
 
 
 def derive(config) -> None:
@@ -116,6 +119,8 @@ def _run(config) -> None:
 _ERROR_LINE = re.compile(
     r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (.+)$", re.MULTILINE
 )
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_WRAPPERS = ("RayTaskError", "RayActorError", "ActorDiedError")
 
 
 def one_line(error: BaseException) -> str:
@@ -125,10 +130,10 @@ def one_line(error: BaseException) -> str:
     """
     while isinstance(deeper := getattr(error, "cause", None) or error.__cause__, BaseException):
         error = deeper
-    text = str(error).strip()
+    text = _COLOUR.sub("", str(error)).strip()
     if isinstance(error, UserError):
         return text
-    named = _ERROR_LINE.findall(text)
+    named = [line for line in _ERROR_LINE.findall(text) if line[0] not in _WRAPPERS]
     kind, message = named[-1] if named else (type(error).__name__, text.partition("\n")[0])
     return message if kind.endswith(_OURS) else f"{kind}: {message}" if message else kind
 

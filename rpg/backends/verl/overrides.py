@@ -263,7 +263,7 @@ def _trainer(
 
 
 def _ray(backend: VerlBackend, environment: dict[str, str]) -> dict[str, Any]:
-    """`ray.init` of the driver; a Ray of our own listens on the loopback interface only."""
+    """`ray.init` of the driver."""
     if isinstance(backend.ray, RayAddress):
         keys = {"address": backend.ray.address, "runtime_env.env_vars": environment}
         return {f"+ray_kwargs.ray_init.{key}": value for key, value in keys.items()}
@@ -271,7 +271,6 @@ def _ray(backend: VerlBackend, environment: dict[str, str]) -> dict[str, Any]:
         return {"+ray_kwargs.ray_init.address": "auto"}  # the cluster the job runs on
     keys: dict[str, Any] = {
         "+ray_kwargs.ray_init.address": "local",
-        "+ray_kwargs.ray_init._node_ip_address": "127.0.0.1",
         "+ray_kwargs.ray_init.include_dashboard": False,
     }
     if backend.device == "cpu":
@@ -291,6 +290,9 @@ def _environment(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str,
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
+    if isinstance(backend.ray, LocalRay):
+        # Ray's switch for "no other machine takes part": it then listens on the loopback interface only.
+        variables["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     if Path(paths.model).is_absolute():
         variables["HF_HUB_OFFLINE"] = "1"
     if backend.device == "cpu":

@@ -78,14 +78,8 @@ class Settings(Ours):
             "learning_rate": actor["optim"]["lr"],
             "warmup_steps": max(0, actor["optim"].get("lr_warmup_steps") or 0),
         }
-        try:
-            ours = Ours.model_validate(config.get("rpg") or {})
-            settings = cls.model_validate({**dict(ours), **theirs})
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
-            name = f"+rpg.{field}" if first["loc"] and first["loc"][0] in Ours.model_fields else field
-            raise SettingsError(f"{name}: {first['msg'].removeprefix('Value error, ')}") from error
+        ours = _validated(Ours, config.get("rpg") or {}, "+rpg.")
+        settings = _validated(cls, {**dict(ours), **theirs}, "the job's setting ")
         settings._check(config)
         return settings
 
@@ -113,3 +107,12 @@ class Settings(Ours):
                 f"algorithm {self.algorithm.name}: advantage type gae needs a critic, which this back end does not "
                 "train; choose another, e.g. advantage: {type: group}"
             )
+
+
+def _validated(kind: type[Section], values: Mapping[str, Any], prefix: str) -> Any:
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise SettingsError(f"{prefix}{field}: {first['msg'].removeprefix('Value error, ')}") from error

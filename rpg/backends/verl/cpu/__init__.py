@@ -23,9 +23,17 @@ OVERRIDES: dict[str, Any] = {
     "actor_rollout_ref.rollout.tensor_model_parallel_size": 1,
     "actor_rollout_ref.rollout.free_cache_engine": False,
     "actor_rollout_ref.rollout.enforce_eager": True,
-    "actor_rollout_ref.rollout.enable_sleep_mode": False,
+    "actor_rollout_ref.rollout.enable_sleep_mode": False,  # frees GPU memory
+    "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes": 16,
 }
 """What verl's config says on a CPU, whatever the job's overrides are."""
+
+ENVIRONMENT = {
+    "VERL_PLATFORM": "cpu",
+    "TQ_NUM_THREADS": "1",  # verl's queue: more than there are cores is a warning for every response
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; vLLM would take half of the memory
+}
+"""Environment of a job's processes on a CPU."""
 
 
 def install() -> None:

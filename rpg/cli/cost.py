@@ -1,0 +1,71 @@
+"""What the runs of a file will cost, for `rpg show`: counts, time as measured on runs like them, GPUs by arithmetic."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from rpg.cli.app import console
+from rpg.config.sweep import Sweep
+from rpg.store import Layout
+
+
+def print_cost(sweep: Sweep, layout: Layout) -> None:
+    """Counts of all runs; then hours where they can be told."""
+    from rpg.cost import cost, seconds_per_step
+
+    costs = [cost(run.spec) for run in sweep.runs]
+    total = sum(costs[1:], start=costs[0])
+    console.rule("cost", align="left")
+    console.print(
+        f"{total.rollouts:,} responses of at most {total.response_tokens_at_most:,} tokens in all, "
+        f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} checkpoints to evaluate",
+        highlight=False,
+    )
+    measured = [(seconds_per_step(r.spec, layout), r.spec.training.steps) for r in sweep.runs]
+    if all(m for m, _ in measured):
+        minutes = sum(m[0] * steps for m, steps in measured if m) / 60
+        runs_like = min(m[1] for m, _ in measured if m)
+        kind = "core-minutes" if sweep.runs[0].spec.backend.device == "cpu" else "minutes"
+        console.print(
+            f"about {minutes:.1f} {kind} of training, by {runs_like} or more finished runs of the same size here"
+        )
+    elif any(run.spec.backend.type == "verl" and run.spec.backend.device == "cuda" for run in sweep.runs):
+        _print_estimates(sweep)
+    else:
+        console.print("time: unknown until a run of this size has finished in this data folder")
+
+
+def _print_estimates(sweep: Sweep) -> None:
+    from rpg.estimate import GB, Assumptions, estimate
+
+    usual = Assumptions()
+    groups: dict[tuple, list] = {}
+    for run in sweep.runs:
+        low = estimate(run.spec, usual)
+        high = estimate(run.spec, Assumptions(response_share=1.0))
+        groups.setdefault((low, high), []).append(run)
+    if all(low is None for low, _ in groups):
+        console.print("time: unknown, because the size of the model is not known; give its local folder")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("runs", "GPUs", "hours each", "GPU hours each", "at most", "memory", "disk each"):
+        table.add_column(name, justify="left" if name == "runs" else "right")
+    total = most = 0.0
+    for (low, high), runs in groups.items():
+        names = ", ".join(dict.fromkeys(run.spec.algorithm.name for run in runs))
+        if low is None or high is None:
+            table.add_row(f"{len(runs)} ({names})", *["unknown"] * 6)
+            continue
+        need = max(low.memory_rollout, low.memory_update)
+        fits = "" if need <= usual.machine.memory else " !"
+        table.add_row(
+            f"{len(runs)} ({names})", str(low.gpus), f"{low.hours:.0f}", f"{low.gpu_hours:,.0f}",
+            f"{high.gpu_hours:,.0f}", f"{need / GB:.0f} GB{fits}", f"{low.disk_bytes / GB:.0f} GB",
+        )  # fmt: skip
+        total, most = total + low.gpu_hours * len(runs), most + high.gpu_hours * len(runs)
+    console.print(table)
+    console.print(
+        f"in all about {total:,.0f} GPU hours, {most:,.0f} if every response is as long as allowed: an estimate by "
+        f"arithmetic for {usual.machine.name}, not a measurement (docs/paper.md). ! does not fit its memory.",
+        highlight=False,
+    )

@@ -1,0 +1,83 @@
+"""The command `rpg data`: prepare the problems of a run or sweep, and say what became of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from rpg.cli.app import Home, Set, app, console, error_console
+
+_SHOWN = 8
+"""Left-out problems of a reason that are printed; all are in dropped.jsonl."""
+
+
+@app.command(epilog="Example: rpg data configs/paper/table3.yaml")
+def data(
+    file: Annotated[Path, typer.Argument(help="Run or sweep file.")],
+    set_: Set = [],  # noqa: B006 - typer copies it
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> int:
+    """Prepare the data of a file: sources, rows, repeats, leaks into benchmarks, digests; names what is left out."""
+    from rpg.config.load import parse_assignments
+    from rpg.config.sweep import load_file
+    from rpg.data import data_digest, prepare_data
+    from rpg.store import Layout
+
+    sweep = load_file(file, parse_assignments(set_), data_digest)
+    prepared = {}
+    for run in sweep.runs:
+        digest = data_digest(run.spec)
+        if digest not in prepared:
+            with error_console.status("reading, comparing and writing problems ..."):
+                prepared[digest] = prepare_data(run.spec, Layout.at(home).home).train.parent
+    reports = {
+        digest: {"folder": str(folder), **json.loads((folder / "data.json").read_text("utf-8"))}
+        for digest, folder in prepared.items()
+    }
+    if as_json:
+        print(json.dumps(reports, indent=1, ensure_ascii=False))
+        return 0
+    for digest, report in reports.items():
+        _print(digest, report)
+    return 0
+
+
+def _print(digest: str, report: dict) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("problems", "from", "rows", "distinct", "left out", "kept", "digest"):
+        table.add_column(heading, justify="right" if heading in ("rows", "distinct", "kept") else "left")
+    for part in report["sources"]:
+        dropped = ", ".join(f"{count:,} {reason}" for reason, count in part["dropped"].items())
+        numbers = (f"{part['rows']:,}", f"{part['distinct']:,}", dropped or "-", f"{part['kept']:,}")
+        table.add_row(part["name"], part["source"], *numbers, part["digest"])
+    if not report["sources"]:  # made by code, or files that have to be right as they are
+        for name, count in report["problems"].items():
+            table.add_row(name, ", ".join(report["files"]) or "made by code", "", "", "-", f"{count:,}", "")
+    console.print(table, markup=False)
+    folder = Path(report["folder"])
+    if (folder / "dropped.jsonl").is_file():
+        _print_dropped([json.loads(line) for line in (folder / "dropped.jsonl").open(encoding="utf-8")])
+    within = {}
+    for pair in report["near_duplicates"]:
+        within[pair["benchmark"]] = within.get(pair["benchmark"], 0) + 1
+    for name, count in within.items():
+        line = f"{name}: {count} pairs of its own problems are near duplicates; they are left as they are"
+        console.print(line, style="dim", highlight=False)
+    for note in report["notes"]:
+        console.print(f"! {note}", style="yellow", markup=False, highlight=False)
+    console.print(f"data {digest}: {folder}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_dropped(dropped: list[dict]) -> None:
+    for reason in ("leaked", "two answers"):  # those a person should see; the others are what was asked for
+        found = [one for one in dropped if one["reason"] == reason]
+        for one in found[:_SHOWN]:
+            text = f"{reason}: {one['problem']}, {one['detail']}: {' '.join(one['text'].split())[:70]}"
+            console.print(text, markup=False, highlight=False)
+        if len(found) > _SHOWN:
+            console.print(f"{reason}: {len(found) - _SHOWN} more in dropped.jsonl", style="dim")

@@ -1,0 +1,180 @@
+"""The paper's experiments as files: each expands, stands for the rows it says, and costs what the page says."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import rpg
+from rpg.config.load import load_raw_run, load_run
+from rpg.config.sweep import load_sweep
+from rpg.estimate import GB, H100, Assumptions, estimate
+from rpg.paper import published
+from rpg.shapes import KNOWN, shape_of
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "configs/paper").glob("*.yaml"))
+PAGE = (ROOT / "docs/paper.md").read_text()
+CONTEXT = {"2K": 2048, "4K": 4096, "8K": 8192}
+BENCHMARKS = {"Minerva-Math": "minerva_math", "OlympiadBench": "olympiadbench"}
+
+
+def expand(path):
+    return load_sweep(path, {}, lambda spec: "data")
+
+
+def cells(line):
+    return [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_every_file_expands_on_the_recipe(path):
+    sweep = expand(path)
+    assert sweep.spec.name == f"paper-{path.stem}" and sweep.spec.description
+    assert sweep.baseline in {None, *(run.variant for run in sweep.runs)}
+    assert (sweep.baseline is None) == path.stem.startswith("released")
+    assert (
+        len({run.folder for run in sweep.runs}) == len({run.variant for run in sweep.runs}) == len(sweep.runs)
+    )
+    for run in sweep.runs:
+        t, r = run.spec.training, run.spec.rollout
+        assert (t.steps, t.prompts_per_step, t.mini_batch_prompts, r.group_size) == (400, 512, 32, 16)
+        assert (t.optimizer.weight_decay, t.max_grad_norm, r.temperature) == (0.1, 1.0, 1.0)
+        assert t.optimizer.warmup_steps == 10 * t.updates_per_step
+        assert t.optimizer.learning_rate == 1e-6 or path.stem.startswith("released")
+        assert (t.checkpoint_every, run.spec.evaluation.every) == (20, 10)
+
+
+def index():
+    rows = [cells(line) for line in PAGE.splitlines() if re.match(r"\| Table \d", line)]
+    return {(table, row): (config, run) for table, row, config, run in rows}
+
+
+def test_the_index_has_every_row_of_the_paper_and_no_other():
+    assert set(index()) == {(entry.table, entry.row) for entry in published()}
+    files = {ROOT / config for config, _ in index().values()}
+    assert files == {path for path in FILES if path.stem.startswith("table")}
+
+
+@pytest.mark.parametrize("entry", sorted({e[:4] for e in published()}), ids=lambda e: f"{e[0]} {e[3]}")
+def test_a_row_is_the_run_that_the_index_names(entry):
+    table, model, context, row = entry
+    config, name = index()[table, row]
+    [run] = [run for run in expand(ROOT / config).runs if run.variant == name]
+    assert run.spec.algorithm == rpg.algorithm(name) and rpg.algorithm(name).display_name == row
+    assert f"{table}: {row}" in run.spec.algorithm.paper_rows
+    assert run.spec.model.path == f"Qwen/{model}"
+    assert run.spec.rollout.max_response_tokens == run.spec.rollout.max_prompt_tokens == CONTEXT[context]
+    of_row = {e.benchmark for e in published() if (e.table, e.row) == (table, row)}
+    assert set(run.spec.benchmarks()) == {BENCHMARKS.get(b, b.lower()) for b in of_row}
+
+
+def test_sweeps_hold_no_run_that_is_in_no_row():
+    for path in FILES:
+        if path.stem.startswith("table"):
+            named = {run for config, run in index().values() if config.endswith(path.name)}
+            assert {run.variant for run in expand(path).runs} == named
+
+
+def test_ablations_change_what_they_say():
+    expected = {
+        "clip": {(0.2, 0.28), (0.1, 0.1)},
+        "beta": {1e-4, 1e-3},
+        "reference": {"old", "fixed"},
+        "optimizer": {"adamw", "schedule_free"},
+    }
+    read = {
+        "clip": lambda s: (s.algorithm.clip.low, s.algorithm.clip.high),
+        "beta": lambda s: s.algorithm.beta,
+        "reference": lambda s: s.algorithm.reference.type,
+        "optimizer": lambda s: s.training.optimizer.type,
+    }
+    for name, values in expected.items():
+        runs = expand(ROOT / f"configs/paper/ablation-{name}.yaml").runs
+        assert {read[name](run.spec) for run in runs} == values
+        per_algorithm = [run.spec.algorithm.name for run in runs]
+        assert all(per_algorithm.count(one) == 2 for one in per_algorithm)
+
+
+def test_files_are_overlays_not_copies():
+    """What the base says is said once."""
+    for path in FILES:
+        raw = yaml.safe_load(path.read_text())
+        base = load_raw_run(path.parent / raw["base"])
+        for section, fields in raw.get("run", {}).items():
+            for field, value in fields.items():
+                assert base[section].get(field) != value, f"{path}: {section}.{field} is the base's"
+
+
+# -------------------------------------------------------------------------------------------------------- cost
+
+
+def test_known_models_have_their_published_sizes():
+    assert {name: shape.parameters for name, shape in KNOWN.items()} == {
+        "Qwen/Qwen3-4B": 4_022_468_096,
+        "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
+        "Qwen/Qwen2.5-Math-7B": 7_615_616_512,
+    }
+
+
+@pytest.mark.parametrize("kind,tied", [("qwen2", False), ("qwen3", True), ("llama", False)])
+def test_the_size_of_a_folder_is_that_of_the_model_in_it(tmp_path, kind, tied):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.for_model(
+        kind, num_hidden_layers=3, hidden_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        intermediate_size=80, vocab_size=101, tie_word_embeddings=tied,
+    )  # fmt: skip
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    config.save_pretrained(tmp_path)
+    from rpg.config.spec import PretrainedModel
+
+    shape = shape_of(PretrainedModel(type="pretrained", path=str(tmp_path)))
+    assert shape.parameters == sum(p.numel() for p in model.parameters())
+    (tmp_path / "config.json").write_text("{}")
+    assert shape_of(PretrainedModel(type="pretrained", path=str(tmp_path))) is None
+
+
+def test_the_page_says_what_the_estimate_says():
+    rows = {
+        cells(line)[0]: cells(line)[1:]
+        for line in PAGE.splitlines()
+        if re.match(r"\| `[a-z0-9-]+.yaml` \| \d", line)
+    }
+    assert set(rows) == {path.name for path in FILES}
+    for path in FILES:
+        specs = [run.spec for run in expand(path).runs]
+        usual = [estimate(spec) for spec in specs]
+        longest = [estimate(spec, Assumptions(response_share=1.0)) for spec in specs]
+        each = sorted({f"{e.gpu_hours:,.0f}" for e in usual}, key=lambda text: float(text.replace(",", "")))
+        memory = max(max(e.memory_rollout, e.memory_update) for e in usual)
+        assert memory < H100.memory
+        assert rows[path.name] == [
+            str(len(specs)), " to ".join(dict.fromkeys((each[0], each[-1]))),
+            f"{sum(e.gpu_hours for e in usual):,.0f}", f"{sum(e.gpu_hours for e in longest):,.0f}",
+            f"{memory / GB:.0f} GB", f"{max(e.disk_bytes for e in usual) / GB:.0f} GB",
+        ]  # fmt: skip
+
+
+def test_the_estimate_moves_the_right_way():
+    recipe = ROOT / "configs/runs/paper.yaml"
+    base = estimate(load_run(recipe))
+
+    def change(**fields):
+        return estimate(load_run(recipe, {name.replace("__", "."): value for name, value in fields.items()}))
+
+    two = change(backend__nodes=2)
+    assert two.hours < base.hours and two.memory_update < base.memory_update and two.gpus == 16
+    assert change(backend__rollout__gpu_memory_utilization=0.3).memory_rollout < base.memory_rollout
+    assert change(backend__max_tokens_per_gpu=8192).memory_update < base.memory_update
+    assert change(backend__sequence_parallel=2).memory_update < base.memory_update
+    assert change(backend__rollout__tensor_parallel=2).cache_tokens > 2 * base.cache_tokens
+    assert change(backend__offload=True).memory_rollout < base.memory_rollout
+    assert change(backend__gradient_checkpointing=False).memory_update > 2 * base.memory_update
+    assert change(training__steps=800).gpu_hours == pytest.approx(2 * base.gpu_hours, rel=0.01)
+    assert change(algorithm="grpo").scoring_hours == 2 * base.scoring_hours, (
+        "a fixed reference is another pass"
+    )
+    assert change(algorithm="grpo").generation_hours < base.generation_hours, "no refills"
+    assert estimate(load_run(ROOT / "configs/runs/chain.yaml")) is None
+    assert change(model__path="someone/unknown") is None

@@ -1,0 +1,221 @@
+"""Training sets: from the hub's rows to problems that can be trained on, with a reason for each that is left out."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from rpg.benchmarks import benchmark, load_benchmark, near_duplicates
+from rpg.config.errors import ConfigError
+from rpg.config.load import load_run
+from rpg.config.spec import RECIPE_TEMPLATE, RunSpec
+from rpg.data import prepare_data, read_problems
+from rpg.tasks import DataError, load_problems
+from rpg.tasks.training import foreign, load_training, training_set, training_sets
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("RPG_DATA", ROOT.parent / "shared" / "data"))
+needs_data = pytest.mark.skipif(
+    not (DATA / "aime-2024.parquet").is_file(),
+    reason=f"the benchmarks' files are not in {DATA} (set RPG_DATA to their folder)",
+)
+
+ENGLISH = [
+    ("Find the sum of all positive integers $n$ for which $n^2+3n+5$ is divisible by $121$.", "0"),
+    ("A triangle has sides of length 13, 14 and 15. What is the radius of its inscribed circle?", "4"),
+    ("Let α and β be the roots of $x^2-5x+6=0$. Compute α³ + β³.", "35"),
+]
+CHINESE = [
+    ("求所有满足条件的正整数 $n$，使得 $n^2+1$ 能被 $5$ 整除，且 $n<10$，并求它们的和。", "20"),
+    ("设 $f(x)=x^2$，则 $f(3)$ 的值是多少？", "9"),
+]
+
+
+def dapo(path, pairs, repeats=3):
+    """A file in the schema of the hub's DAPO-Math-17k: each problem several times, inside the recipe's prompt."""
+    rows = [
+        {
+            "data_source": "math_dapo",
+            "prompt": [{"content": RECIPE_TEMPLATE.replace("{prompt}", text), "role": "user"}],
+            "ability": "MATH",
+            "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
+            "extra_info": {"index": f"00000000-0000-0000-0000-{i:012d}"},
+        }
+        for i, (text, answer) in enumerate(pairs)
+    ]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows * repeats), path)
+    return path
+
+
+def test_the_english_part_of_dapo(tmp_path):
+    dapo(tmp_path / "dapo-math-17k.parquet", ENGLISH + CHINESE)
+    loaded = load_training(training_set("dapo-math-17k-en"), tmp_path)
+    assert [(p.text, p.answer) for p in loaded.problems] == ENGLISH, "the recipe's words are taken off"
+    assert (loaded.rows, loaded.distinct) == (15, 5)
+    assert [(d.reason, d.text) for d in loaded.dropped] == [("language", text) for text, _ in CHINESE]
+    assert loaded.problems[0].prompt == RECIPE_TEMPLATE.replace("{prompt}", ENGLISH[0][0])
+
+
+def test_repeats_in_other_typesetting_and_two_answers(tmp_path):
+    text, answer = ENGLISH[0]
+    other = text.replace("$n^2+3n+5$", "${n}^{2} + 3n + 5$").replace("Find", "find")
+    torn = ENGLISH[1]
+    pairs = [(text, answer), (other, "$0$"), torn, (torn[0].replace("13, 14", "$13$, $14$"), "5"), ENGLISH[2]]
+    loaded = load_training(training_set(str(dapo(tmp_path / "own.parquet", pairs))))
+    assert [p.text for p in loaded.problems] == [text, ENGLISH[2][0]]
+    assert sorted(d.reason for d in loaded.dropped) == ["repeated", "two answers", "two answers"]
+    by_text = {d.text: d.detail for d in loaded.dropped}
+    assert loaded.problems[0].id in by_text[other]
+    assert "'5', but '4'" in by_text[pairs[3][0]] and torn[0] in by_text
+
+
+@pytest.mark.parametrize(
+    "text,english",
+    [(t, True) for t, _ in ENGLISH]
+    + [(t, False) for t, _ in CHINESE]
+    + [
+        ("What is $\\angle ABC$、if $AB=BC$ and the triangle is right-angled at the vertex B?", True),
+        ("Найдите сумму всех корней уравнения", False),
+        ("次の方程式を解け: $x^2=4$", False),
+        ("12 + 30 = ?", True),
+        ("Élie naïvely sums ½ of π·r² and Σ over ℕ", True),
+    ],
+)
+def test_what_counts_as_english(text, english):
+    assert (foreign(text) <= 0.01) is english
+
+
+def test_what_ships_is_pinned_and_named():
+    found = training_sets()
+    assert set(found) == {"dapo-math-17k-en", "math-train"}
+    for one in found.values():
+        assert one.title and one.source.hub and len(one.source.revision) == 40 and one.source.files
+    with pytest.raises(ConfigError, match="did you mean 'dapo-math-17k-en'"):
+        training_set("dapo-math-17k")
+
+
+def test_a_name_is_no_path_and_a_path_is_beside_its_file(tmp_path):
+    (tmp_path / "named.yaml").write_text("task: {type: math, train: math-train}\n")
+    (tmp_path / "path.yaml").write_text("task: {type: math, train: own.jsonl}\n")
+    assert load_run(tmp_path / "named.yaml").task.train == "math-train"
+    assert load_run(tmp_path / "path.yaml").task.train == str(tmp_path / "own.jsonl")
+
+
+@pytest.mark.parametrize(
+    "row,words",
+    [
+        ({"reward_model": {"ground_truth": None}}, ["row 2", "no answer", "reward_model.ground_truth"]),
+        ({"reward_model": {"ground_truth": "  "}}, ["row 2", "reward_model.ground_truth", "empty"]),
+        ({"prompt": []}, ["row 2", "column prompt", "expected a conversation"]),
+        ({"prompt": [{"role": "user", "content": " "}]}, ["row 2", "asked(prompt)", "empty"]),
+        ({"prompt": [{"role": "assistant", "content": "4"}]}, ["row 2", "column prompt", "conversation"]),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named(tmp_path, row, words):
+    good = {
+        "prompt": [{"role": "user", "content": ENGLISH[0][0]}],
+        "reward_model": {"ground_truth": ENGLISH[0][1]},
+    }
+    path = tmp_path / "own.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([good, {**good, **row}]), path)
+    with pytest.raises(DataError) as error:
+        load_training(training_set(str(path)))
+    for word in (str(path), *words):
+        assert word in str(error.value)
+
+
+def test_nothing_left_says_why(tmp_path):
+    dapo(tmp_path / "dapo-math-17k.parquet", CHINESE, repeats=1)
+    with pytest.raises(DataError, match=r"no problem is left of 2 rows \(2 language\)"):
+        load_training(training_set("dapo-math-17k-en"), tmp_path)
+
+
+def test_several_subsets_of_a_hub_set(tmp_path, monkeypatch):
+    datasets = pytest.importorskip(
+        "datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')"
+    )
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    for i, subset in enumerate(("algebra", "geometry")):
+        (tmp_path / "hub" / subset).mkdir(parents=True)
+        row = {"problem": ENGLISH[i][0], "solution": rf"It is \boxed{{{ENGLISH[i][1]}}}."}
+        (tmp_path / "hub" / subset / "train.jsonl").write_text(json.dumps(row) + "\n")
+    card = "---\nconfigs:\n" + "".join(
+        f"- config_name: {s}\n  data_files: [{{split: train, path: {s}/train.jsonl}}]\n"
+        for s in ("algebra", "geometry")
+    )
+    (tmp_path / "hub" / "README.md").write_text(card + "---\n")
+    (tmp_path / "own.yaml").write_text(
+        f"source: {{hub: {tmp_path / 'hub'}, subset: [algebra, geometry], split: train}}\n"
+        "columns: {answer: [boxed(solution)]}\n"
+    )
+    loaded = load_training(training_set(str(tmp_path / "own.yaml")))
+    assert [(p.text, p.answer) for p in loaded.problems] == ENGLISH[:2] and loaded.rows == 2
+
+
+# ---------------------------------------------------------------------------------------------- the real files
+
+
+def task(train, *benchmarks):
+    return {"type": "math", "train": str(train), "benchmarks": list(benchmarks), "data": str(DATA)}
+
+
+@needs_data
+def test_training_on_a_benchmark_leaves_nothing():
+    spec = RunSpec.model_validate({"task": task(DATA / "aime-2024.parquet", "aime24", "aime25")})
+    with pytest.raises(DataError, match=r"all 30 problems are in a benchmark too \(30 in aime24\)"):
+        load_problems(spec.task)
+
+
+@needs_data
+def test_what_leaks_is_left_out_and_reported_beside_the_data(tmp_path):
+    aime = load_benchmark(benchmark("aime24"), folder=DATA).problems
+    reworded = aime[1].text.replace(" the ", " its ", 1)
+    pairs = [*ENGLISH, (aime[0].text, aime[0].answer), (reworded, aime[1].answer), CHINESE[0]]
+    (tmp_path / "own.yaml").write_text("source: {path: own.parquet}\ncolumns: {problem: [asked(prompt)], "
+                                       "answer: [reward_model.ground_truth]}\nlanguage: english\n")  # fmt: skip
+    dapo(tmp_path / "own.parquet", pairs)
+    spec = RunSpec.model_validate({"task": task(tmp_path / "own.yaml", "aime24", "olympiadbench")})
+    prepared = prepare_data(spec, tmp_path / "home")
+    assert [p.text for p in read_problems(prepared.train)] == [text for text, _ in ENGLISH]
+    report = json.loads((prepared.train.parent / "data.json").read_text())
+    train, aime24, olympiad = report["sources"]
+    assert (train["rows"], train["distinct"], train["kept"]) == (18, 6, 3)
+    assert train["dropped"] == {"language": 1, "leaked": 2}
+    assert (aime24["rows"], aime24["kept"], olympiad["kept"]) == (960, 30, 675)
+    assert aime24["digest"] == "135dfe56efc9aaf7"
+    dropped = [json.loads(line) for line in (prepared.train.parent / "dropped.jsonl").open()]
+    assert len(dropped) == 3
+    leaked = {one["text"]: one["detail"] for one in dropped if one["reason"] == "leaked"}
+    assert leaked[aime[0].text] == f"100% the same as {aime[0].id}"
+    assert leaked[reworded].endswith(aime[1].id) and not leaked[reworded].startswith("100%")
+
+
+@needs_data
+@pytest.mark.parametrize(
+    "name,pairs", [("aime24", 0), ("amc23", 0), ("minerva_math", 22), ("olympiadbench", 58)]
+)
+def test_near_duplicates_within_a_benchmark_are_known(name, pairs):
+    problems = load_benchmark(benchmark(name), folder=DATA).problems
+    found = near_duplicates(problems)
+    assert len(found) == pairs
+    assert len({frozenset(pair[:2]) for pair in found}) == pairs
+
+
+@needs_data
+def test_the_command(tmp_path):
+    dapo(tmp_path / "own.parquet", [*ENGLISH, (ENGLISH[0][0].replace("$n$", "n"), "7")])
+    run = tmp_path / "run.yaml"
+    run.write_text(f"task: {json.dumps(task('own.parquet', 'aime24', 'minerva_math'))}\n")
+    command = [sys.executable, "-m", "rpg", "data", str(run), "--home", str(tmp_path / "home")]
+    options = {"capture_output": True, "text": True, "check": True, "cwd": ROOT}
+    options["env"] = {**os.environ, "COLUMNS": "200"}
+    [(digest, report)] = json.loads(subprocess.run([*command, "--json"], **options).stdout).items()
+    assert Path(report["folder"]).name == digest and report["sources"][0]["kept"] == 2
+    assert len(report["near_duplicates"]) == 22
+    text = subprocess.run(command, **options).stdout
+    assert "2 two answers" in text and "22 pairs" in text and digest in text and "135dfe56efc9aaf7" in text

@@ -1,0 +1,283 @@
+"""The driver's decisions, without Ray: settings, order of rows, rounds of a rollout, which checkpoint is whole."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from inside import make_spec, verl_config
+
+import rpg
+from rpg.backends.local import seeds
+from rpg.backends.verl.main import one_line
+from rpg.backends.verl.order import arrange, mini_batch_order
+from rpg.backends.verl.settings import Settings, SettingsError
+from rpg.backends.verl.state import State, newest
+from rpg.errors import UserError
+from rpg.store.files import StoreError
+
+ACTOR = "actor_rollout_ref.actor"
+
+
+def settings(config):
+    from omegaconf import OmegaConf
+
+    return Settings.inside(OmegaConf.to_container(config.actor_rollout_ref))
+
+
+@pytest.fixture
+def config(tmp_path):
+    pytest.importorskip("verl")
+    return lambda *extra, **changes: verl_config(make_spec(**changes), tmp_path / "model", tmp_path, *extra)
+
+
+# --- nothing happens unasked
+
+
+@pytest.mark.parametrize(
+    "module", ["rpg.backends.verl", "rpg.backends.verl.plugin", "rpg.backends.verl.main"]
+)
+def test_importing_it_loads_no_verl(module):
+    code = f"import sys, {module}; print([m for m in ('verl', 'torch', 'ray') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_without_the_cpu_asked_for_the_plugin_leaves_verl_alone():
+    pytest.importorskip("verl")
+    code = (
+        "import os; os.environ.pop('VERL_PLATFORM', None)\n"
+        "os.environ['VERL_USE_EXTERNAL_MODULES'] = 'rpg.backends.verl.plugin'\n"
+        "import verl, sys, importlib.metadata\n"
+        "from verl.plugin.platform import PlatformRegistry\n"
+        "from verl.utils import distributed\n"
+        "print(PlatformRegistry.get('cpu'), distributed.initialize_global_process_group_ray.__module__,\n"
+        "      importlib.metadata.version.__module__, 'rpg.backends.verl.plugin' in sys.modules)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["None", "verl.utils.distributed", "importlib.metadata", "True"]
+
+
+# --- settings
+
+
+def test_what_follows_from_the_algorithm_is_set(config):
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+
+    for reference, needed in (("old", False), ("fixed", True), ({"type": "kl_above"}, True)):
+        derived = config(algorithm={"name": "rpg-urkl", "reference": reference})
+        assert need_reference_policy(derived) is needed and not need_critic(derived)
+        assert derived.trainer.v1.trainer_mode == "rpg" and "rpg" not in derived
+        assert settings(derived).algorithm == rpg.algorithm("rpg-urkl", reference=reference)
+    assert not need_reference_policy(config(algorithm={"name": "dapo"}))
+
+
+def test_settings_read_verls_own_keys(config):
+    found = settings(config(training={**make_spec().training.model_dump(), "epochs": 2}))
+    assert (found.prompts_per_step, found.mini_batch_prompts, found.group_size, found.epochs) == (8, 2, 8, 2)
+    assert (found.max_response_tokens, found.temperature, found.device) == (12, 1.0, "cpu")
+
+
+@pytest.mark.parametrize(
+    "override, words",
+    [
+        ("~rpg.algorithm", "+rpg.algorithm: Field required"),
+        ('rpg.algorithm=\'{"name": "rpg-urk"}\'', "did you mean 'rpg-urkl'?"),
+        ("rpg.algorithm='{\"name\"'", "+rpg.algorithm: not JSON"),
+        ('rpg.algorithm=\'{"name": "ppo", "advantage": "gae"}\'', "advantage type gae needs a critic"),
+        ('rpg.verifier=\'{"type": "magic"}\'', "+rpg.verifier"),
+        ("+rpg.sed=3", "+rpg.sed"),
+        (f"{ACTOR}.ppo_mini_batch_size=3", "3 does not divide data.train_batch_size 8"),
+        ("trainer.n_gpus_per_node=3", "does not spread evenly over 3 data-parallel workers"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(config, override, words):
+    with pytest.raises(SettingsError) as error:
+        config(override)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_last_line_of_a_failed_job_says_why(tmp_path):
+    pytest.importorskip("verl")
+    ran = subprocess.run(
+        [sys.executable, "-m", "rpg.backends.verl.main", "trainer.total_training_steps=1", "data.nonsense=1"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1].startswith("error: ") and "nonsense" in ran.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []  # Hydra leaves no folder behind
+
+
+def test_the_root_of_a_chain_of_errors_is_told():
+    told = (
+        "The actor died because of an error raised in its creation task, \x1b[36mray::Worker\x1b[39m\n"
+        '  File "x.py", line 1, in f\nray.exceptions.RayTaskError: no\nValueError: the root: of it\n'
+    )
+    assert one_line(RuntimeError(told)) == "ValueError: the root: of it"
+    assert one_line(UserError("model.path: gone")) == "model.path: gone"
+    assert (
+        one_line(RuntimeError("a\nTraceback\nrpg.backends.verl.settings.SettingsError: +rpg.x: no"))
+        == "+rpg.x: no"
+    )
+    wrapped = RuntimeError("outer")
+    wrapped.__cause__ = OSError("inner")
+    assert one_line(wrapped) == "OSError: inner"
+    assert one_line(KeyError()) == "KeyError"
+
+
+# --- order of rows
+
+
+@pytest.mark.parametrize("workers, groups", [(1, 8), (2, 8), (4, 7), (8, 3), (1, 1)])
+def test_every_row_is_in_one_mini_batch_of_one_worker(config, workers, groups):
+    found = settings(config())
+    size, step = found.group_size, 3
+    rows = groups * size
+    padded = rows + -rows % workers
+    lengths = torch.randint(1, 20, (padded,), generator=torch.Generator().manual_seed(1)).tolist()
+    order, sizes = arrange(found, step, groups, lengths, workers)
+    assert sorted(order) == list(range(padded))
+    assert sum(sizes) * workers == padded
+    drawn = seeds.permutation(groups, found.seed, "mini-batches", step, 0).tolist()
+    for number in range(len(sizes)):  # whole groups, those of the embedded trainer's mini-batch
+        start = sum(sizes[:number])
+        mini, tokens = [], []
+        for worker in range(workers):
+            part = order[worker * sum(sizes) :][start : start + sizes[number]]
+            mini += part
+            tokens.append(sum(lengths[row] for row in part))
+        wanted = drawn[number * found.mini_batch_prompts : (number + 1) * found.mini_batch_prompts]
+        real = [row for row in mini if row < rows]
+        assert sorted(real) == sorted(g * size + i for g in wanted for i in range(size))
+        assert max(tokens) - min(tokens) <= 20
+
+
+def test_later_epochs_take_the_mini_batches_in_another_order(config):
+    found = settings(config())
+    orders = [mini_batch_order(found, 1, epoch, 16) for epoch in range(3)]
+    assert orders[0] == list(range(16)) and len({tuple(order) for order in orders}) == 3
+    assert all(sorted(order) == orders[0] for order in orders)
+
+
+# --- rounds of a rollout
+
+
+def fake_groups(rollout, right):
+    """Groups of 4 responses, so many of them right."""
+    return [
+        [
+            rollout.Response(f"{i}_{n}_0", {"response_len": 5}, 1.0 if n < share else -1.0, n < share, False)
+            for n in range(4)
+        ]
+        for i, share in enumerate(right)
+    ]
+
+
+@pytest.fixture
+def rollout(cpu_verl):
+    from rpg.backends.verl import rollout
+
+    return rollout
+
+
+def test_groups_that_teach_nothing_are_replaced(config, rollout):
+    found = settings(config(algorithm="dapo"))
+    assert found.algorithm.dynamic_sampling
+    rounds = []
+
+    def sample(numbers, round_):
+        rounds.append(list(numbers))
+        return fake_groups(rollout, [2 if i % 2 else 4 for i in range(len(numbers))])
+
+    rolled = rollout.roll(found, 400, 1, sample)
+    assert len(rolled.kept) == 8 and all(rollout.useful(group) for group in rolled.kept)
+    assert rounds[0] == seeds.PromptOrder(400, found.seed).first(1, 8)
+    drawn = [number for numbers in rounds for number in numbers]
+    assert len(set(drawn)) == len(drawn)
+    metrics = rolled.metrics()
+    assert metrics["groups_sampled"] == sum(map(len, rounds)) and metrics["groups_kept"] == 8
+    assert (
+        metrics["accuracy"] == 0.75 and metrics["reward"] == 0.5
+    )  # of the first round, before any was dropped
+    kept, dropped = map(len, (rolled.kept, rolled.dropped()))
+    assert kept + dropped == metrics["groups_sampled"]
+    assert rolled.tokens == 20 * metrics["groups_sampled"]
+
+
+def test_a_policy_that_is_always_right_ends_the_rounds(config, rollout):
+    found = settings(config(algorithm="dapo"))
+    rolled = rollout.roll(found, 400, 1, lambda numbers, _: fake_groups(rollout, [4] * len(numbers)))
+    assert rolled.kept == [] and len(rolled.dropped()) == len(rolled.sampled) > 8
+
+
+def test_without_dynamic_sampling_everything_is_kept(config, rollout):
+    found = settings(config(algorithm="rloo"))
+    rolled = rollout.roll(
+        found, 400, 1, lambda numbers, _: fake_groups(rollout, [4, 0] * (len(numbers) // 2))
+    )
+    assert rolled.kept == rolled.first and rolled.dropped() == []
+
+
+def test_a_seed_gives_the_embedded_trainers_uniforms(config, cpu_verl):
+    """Also in a round of refills, whose number of rows a single response does not know."""
+    from rpg.backends.verl.agents import SeededWorker
+
+    worker = object.__new__(SeededWorker)
+    derived = config()
+    worker.config, worker.settings = derived, settings(derived)
+    for round_, prompts in ((0, 8), (1, 3)):
+        whole = seeds.uniforms(prompts * 8, 12, 0, "rollout", 5, round_)
+        for row in (0, 1, prompts * 8 - 1):
+            assert worker._randomness(5, round_, row) == {"uniforms": whole[row].tolist()}
+    derived.actor_rollout_ref.rollout.name = "vllm"
+    drawn = {worker._randomness(5, 0, row)["seed"] for row in range(64)}
+    assert len(drawn) == 64 and all(0 <= seed < 2**31 for seed in drawn)
+
+
+def test_rewards_are_the_embedded_trainers(config, model, cpu_verl, tmp_path):
+    from transformers import AutoTokenizer
+
+    from rpg.backends.verl.reward import VerifierManager
+    from rpg.rewards import overlong_punishment
+
+    derived = verl_config(make_spec(algorithm="dapo"), model, tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    manager = VerifierManager(derived, tokenizer)
+    ids = lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
+    end = tokenizer.eos_token_id
+    assert manager.score([*ids("b+70#7"), end], "7") == (True, False, 1.0)
+    assert manager.score([*ids("b+70#6"), end], "7") == (False, False, -1.0)
+    cut = ids("b+70b+70b+#7")  # the whole budget, and an answer that may go on
+    assert len(cut) == 12
+    assert manager.score(cut, "7") == (False, True, -1.0 + overlong_punishment(12, 12, 0.25, 1.0))
+    assert manager.score([], "7")[:2] == (False, True)
+
+
+# --- checkpoints
+
+
+def test_only_a_checkpoint_with_our_record_counts(tmp_path):
+    assert newest(tmp_path) is None
+    for step in (2, 10, 9):
+        State(step, 4 * step, 100, {"renewed_at": 0, "average": 0.0, "kept": False}, 1).write(
+            _folder(tmp_path, step)
+        )
+    _folder(tmp_path, 11)  # what a kill left behind
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("")
+    assert newest(tmp_path).name == "global_step_10"
+    assert State.read(newest(tmp_path)).optimizer_step == 40
+    record = tmp_path / "global_step_10" / "rpg.json"
+    for text in ("{", json.dumps({"format": 99}), json.dumps({"format": 1, "step": 10})):
+        record.write_text(text)
+        with pytest.raises(StoreError, match=r"rpg\.json"):
+            State.read(tmp_path / "global_step_10")
+
+
+def _folder(home, step):
+    folder = home / f"global_step_{step}"
+    folder.mkdir()
+    return folder
