@@ -11,7 +11,7 @@ from rpg.report.summary import MEAN
 from rpg.store import StoreError
 from rpg.store.run import RunFolder
 
-ORDER = ["running", "failed", "interrupted", "pending", "done"]
+ORDER = ["running", "failed", "interrupted", "queued", "pending", "done"]
 
 
 def page(view: View) -> None:
@@ -66,6 +66,8 @@ def _live(view: View, sweep: str) -> None:
         notice(f"{row.run}: {row.error}")
     if "running" not in counts:
         table = table.drop(columns=["reward", "left"])
+    if "queued" not in counts:
+        table = table.drop(columns="waits")
     st.dataframe(
         table.drop(columns="error"),
         hide_index=True,
@@ -75,6 +77,7 @@ def _live(view: View, sweep: str) -> None:
             ),
             "accuracy": st.column_config.NumberColumn("mean accuracy, last", format="%.3f"),
             "reward": st.column_config.NumberColumn("reward", format="%.3f"),
+            "waits": st.column_config.TextColumn("waits for", width="large"),
         },
         height=min(38 + 35 * len(table), 460),
     )
@@ -92,6 +95,7 @@ def _row(view: View, record: dict, accuracy: dict[str, float]) -> dict:
         "accuracy": accuracy.get(record["run"]),
         "reward": None,
         "left": "",
+        "waits": "",
         "error": record["error"] if isinstance(record["error"], str) else "",
     }
     folder = view.layout.run(record["sweep"], record["run"])
@@ -114,6 +118,8 @@ def _now(folder: RunFolder, row: dict) -> dict:
             now["left"] = _duration(seconds * max(0, steps - last["step"]) - (time.time() - last["time"]))
     if now["state"] == "failed":
         now["error"] = (folder.read_failed() or {}).get("error", "")
+    if now["state"] != "running" and (why := folder.waiting()):
+        now |= {"state": "queued", "waits": why}
     return now
 
 

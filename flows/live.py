@@ -22,6 +22,7 @@ STYLES = {
     "evaluating": "blue",
     "failed": "bold red",
     "interrupted": "yellow",
+    "queued": "magenta",
     "pending": "dim",
 }
 
@@ -42,6 +43,7 @@ class RunView:
     evals: int
     evals_due: int
     error: str | None
+    """What went wrong, or what a queued run waits for."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -73,6 +75,8 @@ class Watch:
                 error = (folder.read_failed() or {}).get("error")
             except StoreError as unreadable:
                 error = str(unreadable)
+        if state not in ("running", "done") and (why := folder.waiting()):
+            state, error = "queued", why
         tail = last_metrics(folder)
         last = tail[-1] if tail else {}
         rate = None
@@ -136,7 +140,15 @@ def table(views: Sequence[RunView], most: int = 30) -> Table:
     for name, how in (("run", "left"), ("seed", "right"), ("state", "left"), ("", "left"), ("step", "right"),
                       ("reward", "right"), ("train acc", "right"), ("evals", "right"), ("left", "right")):  # fmt: skip
         out.add_column(name, justify=how, no_wrap=True)
-    order = {"running": 0, "failed": 1, "evaluating": 2, "interrupted": 3, "pending": 4, "done": 5}
+    order = {
+        "running": 0,
+        "failed": 1,
+        "evaluating": 2,
+        "interrupted": 3,
+        "queued": 4,
+        "pending": 5,
+        "done": 6,
+    }
     shown = list(views) if len(views) <= most else sorted(views, key=lambda v: order[v.state])[:most]
     for v in shown:
         bar = ProgressBar(total=max(v.steps, 1), completed=v.step, width=16)
@@ -147,7 +159,7 @@ def table(views: Sequence[RunView], most: int = 30) -> Table:
             f"{v.step}/{v.steps}", number, accuracy, f"{v.evals}/{v.evals_due}", clock(v.seconds_left),
         )  # fmt: skip
         if v.error:
-            out.add_row(Text(f"  {v.error}"[:100], style="red"))
+            out.add_row(Text(f"  {v.error}"[:100], style="red" if v.state == "failed" else "dim"))
     if len(shown) < len(views):
         out.add_row(Text(f"... and {len(views) - len(shown)} more", style="dim"))
     return out

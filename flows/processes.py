@@ -8,7 +8,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from rpg.guard import owner_mark
 
 GRACE_SECONDS = 5.0
 """Between SIGTERM and SIGKILL: a trainer leaves its files consistent at any moment, so this is a courtesy."""
@@ -31,13 +34,24 @@ class Children:
         self.stopping = threading.Event()
 
     def start(
-        self, module: str, *args: str | Path, log: Path, threads: int = 1, stdin: int = subprocess.DEVNULL
+        self,
+        module: str,
+        *args: str | Path,
+        log: Path,
+        threads: int = 1,
+        stdin: int = subprocess.DEVNULL,
+        keep: Sequence[int] = (),
+        extra: Mapping[str, str] | None = None,
     ) -> subprocess.Popen:
-        """Start `python -m module args`, its output appended to `log`."""
+        """Start `python -m module args`, its output appended to `log`.
+
+        `keep` are open files the child inherits (locks it is to hold), `extra` goes over its environment.
+        """
         counts = {
             name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         }
         environment = {**os.environ, **counts, "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+        environment |= owner_mark() | dict(extra or {})
         with self._lock, log.open("ab") as output:
             if self.stopping.is_set():
                 raise Stopped
@@ -47,6 +61,7 @@ class Children:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=keep,
                 env=environment,
             )
             self._running.add(child)

@@ -24,6 +24,13 @@ START_SECONDS = 180
 """A loaded two-core machine needs most of a minute for the first start, which creates the database."""
 
 
+HOST = "127.0.0.1"
+SERVE_LOCK = "serve.lock"
+"""In the data folder: held by `rpg serve`; its note says where the API, the UI and the dashboard are."""
+EPHEMERAL = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+"""Without schedules, late runs and other services that only a server for many needs."""
+
+
 class ServerError(UserError):
     """The private Prefect server did not come up; the message names its log."""
 
@@ -59,9 +66,9 @@ def prefect_api(home: Path) -> Iterator[str]:
     log = home / "prefect" / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((HOST, 0))
         port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}/api"
+    url = f"http://{HOST}:{port}/api"
     with log.open("ab") as output:
         server = subprocess.Popen(
             [sys.executable, "-m", "flows.server", str(port)],
@@ -69,15 +76,10 @@ def prefect_api(home: Path) -> Iterator[str]:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the sweep, which needs the API to record its end
-            env={
-                **os.environ,
-                "PREFECT_UI_ENABLED": "0",
-                "PREFECT__SERVER_EPHEMERAL": "1",
-                "PREFECT__SERVER_FINAL": "1",
-            },
+            env={**os.environ, "PREFECT_UI_ENABLED": "0", **EPHEMERAL},
         )
     try:
-        _wait_healthy(server, url, log)
+        wait_healthy(server, url, log)
         with temporary_settings({PREFECT_API_URL: url}):
             yield url
     finally:
@@ -89,7 +91,7 @@ def prefect_api(home: Path) -> Iterator[str]:
             server.wait()
 
 
-def _wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
+def wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:
@@ -111,7 +113,7 @@ def main() -> None:
     import uvicorn
     from prefect.server.api.server import create_app
 
-    uvicorn.run(create_app(), host="127.0.0.1", port=int(sys.argv[1]), log_level="error", lifespan="on")
+    uvicorn.run(create_app(), host=HOST, port=int(sys.argv[1]), log_level="error", lifespan="on")
 
 
 if __name__ == "__main__":

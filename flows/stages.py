@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import FIRST_COMPLETED, wait
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.sweep import (
     AGGREGATE_SECONDS,
+    PREPARE,
     StageFailed,
     fail_unevaluated,
     finish,
@@ -22,6 +24,10 @@ from flows.sweep import (
     run_trainer,
 )
 from rpg.store import Layout, RunFolder
+
+LOOK_SECONDS = 0.2
+CLAIM_SECONDS = 1.0
+"""How often the conductor looks for evaluations that have ended, and for runs that another sweep has let go."""
 
 # Nothing of a stage is cached or kept by Prefect: the run folders say what is done.
 _plain = {"cache_policy": NO_CACHE, "persist_result": False}
@@ -32,7 +38,7 @@ def prepare(sweep: str, home: str, context: Any) -> None:
     """Data and warm starts of all runs, once each, in a process of its own (it imports torch)."""
     layout = Layout.at(home)
     log = layout.sweep_folder(sweep) / "prepare.log"
-    child = context.children.start("rpg.backends.local.prepare", layout.sweep_folder(sweep), log=log)
+    child = context.children.start(PREPARE, layout.sweep_folder(sweep), log=log)
     while child.poll() is None:
         context.note(last_line(log))
         time.sleep(0.3)
@@ -42,9 +48,9 @@ def prepare(sweep: str, home: str, context: Any) -> None:
 
 
 @task(name="train", task_run_name="train {run}", **_plain)
-def train(run: str, folder: str, threads: int, context: Any) -> None:
+def train(run: str, folder: str, context: Any) -> None:
     """One run's training, in a process group of its own."""
-    run_trainer(RunFolder(Path(folder)), context.children, threads)
+    run_trainer(RunFolder(Path(folder)), context)
 
 
 @task(name="evaluate", **_plain)
@@ -70,7 +76,7 @@ def report(sweep: str, home: str) -> list[str]:
     return [str(path) for path in write_report(Layout.at(home), sweep)]
 
 
-@flow(name="sweep", task_runner=ThreadPoolTaskRunner(max_workers=64), persist_result=False)
+@flow(name="stages", task_runner=ThreadPoolTaskRunner(max_workers=64), persist_result=False)
 def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: Any) -> None:
     """Train and evaluate `runs` of a registered sweep, `workers` trainings at a time; failures stay their own."""
     try:
@@ -90,23 +96,12 @@ def _sweep(sweep: str, runs: list[str], home: str, workers: int, context: Any) -
     context.say("training and evaluating")
     over = threading.Event()
     evaluation = evaluate.submit(sweep, home, context, over)
-    queue, trainings = list(folders), []
-    aggregated = time.time()
     try:
-        while queue or not all(_ended(t) for t in trainings):
-            if queue and sum(not _ended(t) for t in trainings) < workers:
-                folder = queue.pop(0)
-                threads = folder.read_manifest()["spec"]["backend"]["threads"]
-                trainings.append(train.submit(folder.name, str(folder.path), threads, context))
-                continue
-            time.sleep(0.2)
-            if finish(folders) and time.time() - aggregated > AGGREGATE_SECONDS:
-                aggregate(home)
-                aggregated = time.time()
+        failures = _train_all(folders, home, workers, context)
         context.say("evaluating the last checkpoints")
     finally:
         over.set()
-    failures = [_failure(future) for future in (evaluation, *trainings)]
+    failures.append(_failure(evaluation))
     finish(folders)
     fail_unevaluated(folders)
     context.say("building database and report")
@@ -116,8 +111,35 @@ def _sweep(sweep: str, runs: list[str], home: str, workers: int, context: Any) -
         raise StageFailed("; ".join(filter(None, failures)))
 
 
-def _ended(future: PrefectFuture) -> bool:
-    return future.wrapped_future.done()
+def _train_all(folders: list[RunFolder], home: str, workers: int, context: Any) -> list[str | None]:
+    """Every training, `workers` at a time; a run that another sweep works on is left for last. Returns errors."""
+    queue, running, trained, failures = list(folders), {}, [], []
+    building, built, look = None, time.monotonic(), 0.0
+    while queue or running:
+        while queue and len(running) < workers and time.monotonic() >= look:
+            folder = next((one for one in queue if context.claims.take(one)), None)
+            if folder is None:  # other sweeps work on all that is left
+                look = time.monotonic() + CLAIM_SECONDS
+                break
+            queue.remove(folder)
+            running[train.submit(folder.name, str(folder.path), context)] = folder
+        futures = {future.wrapped_future: future for future in running}
+        for ended in wait(futures, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED).done:
+            folder = running.pop(futures[ended])
+            failures.append(_failure(futures[ended]))
+            trained.append(folder)
+        if not running:
+            time.sleep(LOOK_SECONDS if queue else 0)
+        over = finish(trained)
+        for folder in over:  # only now: until its last evaluation another sweep would do it again
+            trained.remove(folder)
+            context.claims.release(folder)
+        due = over and time.monotonic() - built > AGGREGATE_SECONDS
+        if due and (building is None or building.wrapped_future.done()):
+            building, built = aggregate.submit(home), time.monotonic()
+    if building:
+        building.wait()
+    return failures
 
 
 def _failure(future: PrefectFuture) -> str | None:

@@ -6,33 +6,36 @@ folders, so running the same sweep again does exactly what is missing.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flows.processes import Children
+from flows.processes import Children, Stopped
 from flows.register import register
+from flows.sharing import Claims, take_over
+from flows.slots import Held, Machine, machine, need_of
 from rpg.config.sweep import Sweep
 from rpg.errors import UserError
 from rpg.evaluation import owed
-from rpg.store import Layout, RunFolder, StoreError
+from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.files import read_json_object
 
 if TYPE_CHECKING:
     from flows.live import Progress
 
-TRAINER, EVALUATOR = "rpg.backends.{}", "rpg.evaluation"
+PREPARE, TRAINER, EVALUATOR = "rpg.backends.local.prepare", "rpg.backends.{}", "rpg.evaluation"
 EVALUATION_LOG = "evaluation.log"
 AGGREGATE_SECONDS = 15.0
 """While runs finish, the database is rebuilt at most this often."""
 EVALUATOR_TRIES = 3
 _TAIL_BYTES = 8192
+SLOT_SECONDS = 0.3
+"""A run that waits for a slot looks this often."""
 
 
 class SweepBusy(UserError):
@@ -62,28 +65,18 @@ def unfinished(folders: Sequence[RunFolder]) -> list[RunFolder]:
 @contextmanager
 def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
     """One conductor per sweep and data folder; the kernel frees the lock however its holder ends."""
-    folder = layout.sweep_folder(name)
+    path = layout.sweep_folder(name) / ".conductor"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder / ".conductor", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {folder}: {error.strerror}; set RPG_HOME or --home to a writable folder"
-        ) from None
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(fd, 100, 0).decode(errors="replace").strip()
-            raise SweepBusy(
-                f"sweep {name!r} is already being run by process {holder or '?'} in {layout.home}; "
-                f"follow it with: rpg status {name}"
-            ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        lock = locks.take(path)
+    except StoreError as error:
+        raise StoreError(f"{error}; set RPG_HOME or --home to a writable folder") from None
+    if lock is None:
+        raise SweepBusy(
+            f"sweep {name!r} is already being run by process {locks.note(path).get('pid', '?')} in {layout.home}; "
+            f"follow it with: rpg status {name}, or run this one beside it under another name: --name"
+        )
+    with lock:
         yield
-    finally:
-        os.close(fd)
 
 
 def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | None = None) -> Outcome:
@@ -101,14 +94,14 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
     due = unfinished(folders)
     outcome = Outcome(total=len(folders), trained=len(due))
     if due:
-        children = Children()
+        children, claims = Children(), Claims(layout)
         try:
             with prefect_api(layout.home):
                 from flows.stages import sweep_flow
 
                 sweep_flow.with_options(flow_run_name=sweep.spec.name)(
                     sweep.spec.name, [folder.name for folder in due], str(layout.home), workers,
-                    _Context(children, progress),
+                    Context(children, progress, machine(), claims),
                 )  # fmt: skip
         except Exception as error:
             outcome.error = _in_a_line(error)
@@ -116,6 +109,7 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
                 raise
         finally:
             children.stop()
+            claims.close()
     for folder in folders:
         failure = folder.read_failed()
         if failure:
@@ -146,11 +140,13 @@ def _in_a_line(error: BaseException) -> str | None:
 
 
 @dataclass
-class _Context:
+class Context:
     """What the stages share within one process: never stored, never sent to the API."""
 
     children: Children
     progress: Progress | None
+    machine: Machine
+    claims: Claims
 
     def say(self, phase: str) -> None:
         if self.progress:
@@ -170,10 +166,13 @@ def archive_failure(folder: RunFolder) -> None:
 
 
 def finish(folders: Sequence[RunFolder]) -> list[RunFolder]:
-    """Write DONE.json for each run that is trained and evaluated; returns those newly done."""
-    newly = []
+    """Write DONE.json for each run that is trained and evaluated; returns those that are done or failed."""
+    over = []
     for folder in folders:
-        if folder.done_path.exists() or folder.failed_path.exists() or folder.state() == "running":
+        if folder.done_path.exists() or folder.failed_path.exists():
+            over.append(folder)
+            continue
+        if folder.state() == "running":
             continue
         manifest = folder.read_manifest()
         if not folder.checkpoint(manifest["steps"]).exists() or owed(folder):
@@ -181,8 +180,8 @@ def finish(folders: Sequence[RunFolder]) -> list[RunFolder]:
         rows = folder.read_metrics().rows
         seconds = sum(row.get("seconds_step", 0.0) for row in rows)
         folder.write_done(seconds=seconds, attempts=len(folder.attempts()))
-        newly.append(folder)
-    return newly
+        over.append(folder)
+    return over
 
 
 def fail_unevaluated(folders: Sequence[RunFolder]) -> None:
@@ -202,17 +201,31 @@ def fail_unevaluated(folders: Sequence[RunFolder]) -> None:
         folder.write_failed(str(why), step=step, log=str(folder.path.parent / EVALUATION_LOG))
 
 
-def run_trainer(folder: RunFolder, children: Children, threads: int) -> None:
-    """One training process to its end.
+def run_trainer(folder: RunFolder, context: Context) -> None:
+    """One training to its end, in a process of its own that holds a slot of this machine.
+
+    Nothing is trained when another sweep has the same run already.
 
     Raises:
         StageFailed: it failed; FAILED.json holds the same line.
         Stopped: the sweep is being stopped.
     """
-    archive_failure(folder)
-    back_end = folder.read_manifest()["spec"]["backend"]["type"]
-    child = children.start(TRAINER.format(back_end), folder.path, log=folder.log_path, threads=threads)
-    code = children.wait(child)
+    twin = context.claims.twin(folder)
+    if twin:
+        take_over(folder, twin)
+    manifest = folder.read_manifest()
+    if twin and folder.checkpoint(manifest["steps"]).exists() and not owed(folder):
+        folder.stop_waiting()
+        return
+    backend = manifest["spec"]["backend"]
+    with slot(folder, backend, context) as held:
+        folder.stop_waiting()
+        archive_failure(folder)
+        child = context.children.start(
+            TRAINER.format(backend["type"]), folder.path, log=folder.log_path, threads=backend["threads"],
+            keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
+        )  # fmt: skip
+        code = context.children.wait(child)
     if code == 0:
         return
     failure = folder.read_failed()
@@ -223,6 +236,35 @@ def run_trainer(folder: RunFolder, children: Children, threads: int) -> None:
         folder.write_failed(f"the training process was {how}" if code < 0 else f"the training process {how}")
         failure = folder.read_failed() or {}
     raise StageFailed(f"{folder.name}: {failure.get('error')}")
+
+
+@contextmanager
+def slot(folder: RunFolder, backend: Mapping[str, Any], context: Context) -> Iterator[Held]:
+    """What the run needs of this machine, waiting for it where need be; the run's folder says for what."""
+    need = need_of(backend, context.machine)
+    if need is None:
+        yield Held()
+        return
+    held = gate = why = None
+    try:
+        while held is None:
+            # Only who is at the gate may take: a request for several GPUs is not starved by those for one.
+            gate = gate or context.machine.gate(need)
+            held = context.machine.take(need, f"{folder.sweep}/{folder.name}") if gate else None
+            if held is None:
+                why, said = context.machine.why(need), why
+                if why != said:
+                    folder.wait_for(why)
+                if context.children.stopping.wait(SLOT_SECONDS):
+                    raise Stopped
+    except UserError as error:
+        folder.write_failed(str(error))
+        raise StageFailed(f"{folder.name}: {error}") from None
+    finally:
+        if gate:
+            gate.close()
+    with held:
+        yield held
 
 
 def run_evaluator(

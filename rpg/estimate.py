@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rpg.config.backends import VerlBackend, VllmRollout
-from rpg.config.spec import MathTask, RunSpec, VllmEngineSpec
+from rpg.config.evaluation import VllmEngineSpec
+from rpg.config.spec import MathTask, RunSpec
 from rpg.shapes import Shape, shape_of
 
 GB = 1e9
@@ -200,4 +201,5 @@ def _problems(spec: RunSpec, a: Assumptions) -> int:
     from rpg.benchmarks import benchmarks
 
     known = {name: one.problems for name, one in benchmarks().items()}
-    return sum(known.get(name) or a.benchmark_problems for name in spec.benchmarks())
+    counts = [known.get(name) or a.benchmark_problems for name in spec.benchmarks()]
+    return sum(max(count) if isinstance(count, tuple) else count for count in counts)

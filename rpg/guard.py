@@ -8,8 +8,10 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_OWNER = "RPG_OWNER"
 
 
 def die_with_parent() -> None:
@@ -31,3 +33,39 @@ def die_with_parent() -> None:
         os._exit(143)
 
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()
+
+
+def owner_mark() -> dict[str, str]:
+    """An environment variable that marks all descendants of a child as ours for as long as this process lives."""
+    from rpg.store.lease import birth
+
+    return {_OWNER: f"{os.getpid()} {birth(os.getpid())}"}
+
+
+def end_orphans() -> list[int]:
+    """Kill this user's processes whose marked owner is gone; returns their ids.
+
+    For grandchildren that outlive a `kill -9` because they do not call `die_with_parent`, such as Ray's. A
+    process without the mark is never touched.
+    """
+    from rpg.store.lease import birth
+
+    ended = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            marks = [
+                part for part in path.read_bytes().split(b"\0") if part.startswith(_OWNER.encode() + b"=")
+            ]
+        except OSError:  # another user's, or gone
+            continue
+        pid = int(path.parent.name)
+        if not marks or pid == os.getpid():
+            continue
+        owner, _, born = marks[-1].decode(errors="replace").partition("=")[2].partition(" ")
+        if owner.isdigit() and birth(int(owner)) != born and birth(pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+            ended.append(pid)
+    return ended

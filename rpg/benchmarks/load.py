@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,13 +84,12 @@ def load_benchmark(
     return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
 
 
-def check(loaded: LoadedBenchmark, training: LoadedBenchmark | None = None) -> Checks:
-    """Repeats and near duplicates within a benchmark, and its problems that are among the training problems."""
-    near = tuple(near_duplicates(loaded.problems))
-    if training is None:
-        return Checks(loaded.rows, near)
-    leaked = tuple(leaks(training.problems, {loaded.benchmark.name: loaded.problems}))
-    return Checks(loaded.rows, near, training.source, leaked)
+def check(loaded: LoadedBenchmark, training: Sequence[Problem] = (), source: str | None = None) -> Checks:
+    """Repeats and near duplicates within a benchmark, and its problems that are among those of `training`, which come
+    from `source`.
+    """
+    leaked = tuple(leaks(training, {loaded.benchmark.name: loaded.problems}))
+    return Checks(loaded.rows, tuple(near_duplicates(loaded.problems)), source, leaked)
 
 
 def digest(problems: Any) -> str:

@@ -15,6 +15,7 @@ def main() -> NoReturn:
     """Run the command line. Exit codes: 0 done, 1 some runs failed, 2 bad input, 130 interrupted."""
     # Commands register themselves on import, in the order of the help page.
     import_module("rpg.cli.run")
+    import_module("rpg.cli.operate")
     import_module("rpg.cli.data")
     import_module("rpg.cli.evaluate")
     import_module("rpg.cli.look")
@@ -40,12 +41,11 @@ def _explain(error: Exception) -> int:
 
     from rpg.errors import UserError
 
-    if isinstance(error, typer.Exit):
-        return error.exit_code
     if isinstance(error, typer.Abort):
         return 130
-    if isinstance(error, _usage_errors()):
-        error.show()
+    if hasattr(error, "exit_code"):  # click's own, whether typer uses the installed click or its own copy
+        if hasattr(error, "show"):
+            error.show()
         return error.exit_code
     if isinstance(error, UserError):
         for line in str(error).splitlines():
@@ -55,10 +55,3 @@ def _explain(error: Exception) -> int:
         error_console.print(f"error: {error.filename or ''}: {error.strerror}", markup=False, soft_wrap=True)
         return 1
     raise error
-
-
-def _usage_errors() -> tuple[type[Exception], ...]:
-    """What an option or argument that is wrong raises: newer versions of typer have a click of their own."""
-    import typer
-
-    return tuple(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")

@@ -30,15 +30,22 @@ Workers = Annotated[
 def sweep(
     file: Annotated[Path, typer.Argument(help="Sweep file (YAML).")],
     set_: Set = [],  # noqa: B006 - typer copies it
+    axis: Annotated[
+        list[str], typer.Option("--axis", "-a", help="field=[values], e.g. seed=[0,1,2]. Repeatable.")
+    ] = [],  # noqa: B006
+    name: Annotated[
+        str | None, typer.Option(help="Run it under another name, beside the file's own.")
+    ] = None,
     home: Home = None,
     workers: Workers = None,
 ) -> int:
     """Run a sweep: train, evaluate, aggregate, report. Run it again and it does only what is missing."""
-    from rpg.config.load import parse_assignments
+    from rpg.config.load import parse_assignments, parse_axes
     from rpg.config.sweep import load_sweep
     from rpg.data import data_digest
 
-    planned = load_sweep(file, parse_assignments(set_), data_digest)
+    axes = parse_axes(axis)
+    planned = load_sweep(file, parse_assignments(set_), data_digest, axes=axes, name=name)
     return execute(planned, home, workers)
 
 

@@ -137,6 +137,18 @@ def parse_assignments(pairs: list[str]) -> dict[str, Any]:
     return out
 
 
+def parse_axes(pairs: list[str]) -> dict[str, list[Any]]:
+    """`["seed=[0, 1]"]` -> {path: values}; values are YAML lists."""
+    out = {}
+    for pair in pairs:
+        path, sign, text = pair.partition("=")
+        values = parse_yaml(text, f"--axis {path.strip()}") if sign else None
+        if not path.strip() or not isinstance(values, list):
+            raise ConfigError(f"--axis {pair!r}: write field=[value, value], e.g. --axis seed=[0,1,2]")
+        out[path.strip()] = values
+    return out
+
+
 def resolve(data: dict, where: str) -> RunSpec:
     """Validate a raw mapping into a RunSpec; paths in a file task are taken relative to the working directory."""
     try:

@@ -64,11 +64,19 @@ class Sweep:
     path: Path
 
 
-def load_sweep(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str]) -> Sweep:
+def load_sweep(
+    path: Path,
+    overrides: dict[str, Any],
+    data_digest: Callable[[RunSpec], str],
+    *,
+    axes: dict[str, list[Any]] | None = None,
+    name: str | None = None,
+) -> Sweep:
     """Read, check and expand a sweep file.
 
-    `overrides` (from `--set`) replace an axis of the same name by the one value. `data_digest` maps a run to the
-    digest of its data, which is part of the run's identity.
+    `overrides` (from `--set`) replace an axis of the same name by the one value; `axes` (from `--axis`) replace an
+    axis or add one; `name` goes over the file's. `data_digest` maps a run to the digest of its data, which is part of
+    the run's identity.
 
     Raises:
         ConfigError: naming the file, the field, the value and what would be accepted.
@@ -78,6 +86,11 @@ def load_sweep(path: Path, overrides: dict[str, Any], data_digest: Callable[[Run
         raise ConfigError(
             f"{path}: this is a run file, and a sweep file (name, axes) is expected here; try: rpg train {path}"
         )
+    if name is not None:
+        raw["name"] = name
+    if axes:
+        fixed = {k: v for k, v in (raw.get("set") or {}).items() if k not in axes}
+        raw |= {"axes": {**(raw.get("axes") or {}), **axes}, "set": fixed}
     try:
         spec = SweepSpec.model_validate(raw)
     except ValidationError as error:
@@ -85,6 +98,7 @@ def load_sweep(path: Path, overrides: dict[str, Any], data_digest: Callable[[Run
     base = load_raw_run(path.parent / spec.base, (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)
 
+    changed = bool(overrides or axes)
     axes = {name: values for name, values in spec.axes.items() if name not in overrides}
     for name, values in axes.items():
         if not values:
@@ -114,7 +128,7 @@ def load_sweep(path: Path, overrides: dict[str, Any], data_digest: Callable[[Run
         runs.append(planned)
     if not runs:
         raise ConfigError(f"{path}: exclude: leaves no run")
-    baseline = _baseline(spec.baseline, runs, path, bool(overrides))
+    baseline = _baseline(spec.baseline, runs, path, changed)
     return Sweep(spec, tuple(runs), baseline, path.read_text(encoding="utf-8"), path)
 
 

@@ -85,6 +85,7 @@ def evaluate(
     spec, where = _section(EngineSpec, engine, "engine"), _place(place)
     sets = [load_benchmark(one, folder=data) for one in _chosen(benchmarks)]
     train = None if training is None else load_training(training_set(training), data)
+    known = (train.problems, train.source) if train else ()
     folder = Path(out) if out is not None else default_folder(checkpoint, home())
     sampling = Sampling(temperature, max_prompt_tokens, max_response_tokens)
     common = {
@@ -124,7 +125,7 @@ def evaluate(
                         progress=_now_and_then(name, say),
                     )
                 write_samples(path, rows)
-            result = _result(loaded, rows, path, check(loaded, train))
+            result = _result(loaded, rows, path, check(loaded, *known))
             record[name] = {"identity": identity, "source": loaded.source, **_as_json(result)}
             atomic_write_json(folder / RECORD, record)
             partial_path.unlink(missing_ok=True)

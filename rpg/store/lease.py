@@ -5,6 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,37 @@ def claim(path: Path, pid: int | None = None, pgid: int | None = None) -> None:
                     f"{path.parent} is being worked on by process {held.get('pid')} on {held.get('host')}: "
                     "stop it or wait for it"
                 )
-            now = time.time()
-            pgid = os.getpgid(pid) if pgid is None else pgid
-            lease = {"host": socket.gethostname(), "pid": pid, "pgid": pgid, "started": now, "heartbeat": now}
-            atomic_write_json(path, lease)
+            atomic_write_json(path, lease_of(pid, pgid))
+
+
+def lease_of(pid: int, pgid: int | None = None) -> dict[str, Any]:
+    """A lease of a process of this host, from this moment on."""
+    now = time.time()
+    return {
+        "host": socket.gethostname(),
+        "pid": pid,
+        "pgid": os.getpgid(pid) if pgid is None else pgid,
+        "started": now,
+        "heartbeat": now,
+        "birth": birth(pid),
+    }
+
+
+def birth(pid: int) -> str | None:
+    """When a process began, by the machine's own count since its start; None when it is dead (or without /proc).
+
+    With the process id this names a process for good: ids are reused, and the clock on the wall may jump.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else f"{_boot()}/{fields[19]}"
+    except OSError:
+        return None
+
+
+@cache
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def read_lease(path: Path) -> dict[str, Any] | None:
@@ -54,6 +82,8 @@ def lease_alive(lease: Mapping[str, Any], now: float | None = None) -> bool:
         return False
     if lease.get("host") != socket.gethostname():
         return (time.time() if now is None else now) - heartbeat < STALE_SECONDS
+    if isinstance(lease.get("birth"), str):
+        return birth(pid) == lease["birth"]
     import psutil  # only who asks about other processes needs it
 
     try:

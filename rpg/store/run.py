@@ -266,6 +266,19 @@ class RunFolder:
         with readable("remove", self.lease_path):
             self.lease_path.unlink(missing_ok=True)
 
+    def wait_for(self, why: str) -> None:
+        """Say in one line what this run waits for; it counts as long as the process that says it lives."""
+        atomic_write_json(self.path / "waiting.json", {**leases.lease_of(os.getpid()), "why": why})
+
+    def waiting(self) -> str | None:
+        """What a live process says that this run waits for."""
+        note = leases.read_lease(self.path / "waiting.json")
+        return str(note.get("why")) if note and leases.lease_alive(note) else None
+
+    def stop_waiting(self) -> None:
+        with readable("remove", self.path / "waiting.json"):
+            (self.path / "waiting.json").unlink(missing_ok=True)
+
     def write_done(self, *, seconds: float, attempts: int) -> None:
         """All steps and evaluations are there: write DONE.json, then remove an old failure and the lease."""
         record = {"finished": time.time(), "seconds": seconds, "attempts": attempts}

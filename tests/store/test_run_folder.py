@@ -306,10 +306,15 @@ def test_a_lease_lives_as_long_as_its_process(run):
     assert run.state() == "running"
 
 
-def test_a_reused_pid_is_somebody_else(run):
+def test_a_reused_pid_is_somebody_else_and_a_clock_that_jumps_changes_nothing(run):
     run.claim()
     lease = run.lease()
-    run.lease_path.write_text(json.dumps(lease | {"started": lease["started"] - 1e6}))
+    for jump in (-1e6, 1e6):
+        run.lease_path.write_text(json.dumps(lease | {"started": lease["started"] + jump}))
+        assert run.state() == "running"
+    run.lease_path.write_text(json.dumps(lease | {"birth": "another/12345"}))
+    assert run.state() == "interrupted"
+    run.lease_path.write_text(json.dumps(lease | {"birth": None, "started": lease["started"] - 1e6}))
     assert run.state() == "interrupted"
 
 

@@ -1,0 +1,131 @@
+"""What a sweep of 1,000 runs costs besides the runs, side by side with Ray Tune on the same number of trivial trials.
+
+    python benchmarks/thousand_runs.py [--runs 1000] [--workers 2] [--no-ray]
+
+Every run is a real process with a real run folder (manifest, metrics, two checkpoints, two evaluations), a Prefect
+task, claims and slots; only training and evaluation do nothing (benchmarks/trivial). A Ray Tune trial is a function
+that reports one number, on as many CPUs. Printed: seconds per run, memory of the conductor and of the Prefect server
+as the sweep goes on, and how quickly the API answers what the UI asks meanwhile. Exit code 1 above 0.1 s per run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import psutil
+
+from benchmarks.trivial import SWEEP
+from flows.server import HOST, prefect_api
+
+BOUND = 0.1
+RAY = """
+import sys, time, json, os
+os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
+import ray
+from ray import tune
+runs, workers, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+def trial(config):
+    tune.report({"reward": config["seed"] / 1000})
+began = time.time()
+tuner = tune.Tuner(
+    tune.with_resources(trial, {"cpu": 1}),
+    param_space={"seed": tune.grid_search(list(range(runs)))},
+    tune_config=tune.TuneConfig(reuse_actors=False),
+    run_config=tune.RunConfig(storage_path=folder, name="trivial", verbose=0),
+)
+found = tuner.fit()
+print(json.dumps({"seconds": time.time() - began, "errors": found.num_errors, "trials": len(found)}))
+"""
+
+
+def asked(url: str) -> float:
+    """Seconds until the API has answered what the page of flow runs asks."""
+    began = time.perf_counter()
+    for path in ("flow_runs/filter", "task_runs/count", "flow_runs/count"):
+        body = json.dumps({"limit": 100} if path.endswith("filter") else {}).encode()
+        request = urllib.request.Request(f"{url}/{path}", body, {"content-type": "application/json"})
+        urllib.request.urlopen(request, timeout=60).read()
+    return time.perf_counter() - began
+
+
+def ours(runs: int, workers: int, root: Path) -> float:
+    """Seconds from the command to its end, the start of Prefect's server not included; prints memory on the way."""
+    home, file = root / "data", root / "many.yaml"
+    file.write_text(SWEEP.format(name="many", steps=1, every=1, seeds=list(range(runs))))
+    with prefect_api(home) as url:
+        server = next(p for p in psutil.Process().children() if "flows.server" in p.cmdline())
+        command = [sys.executable, "-m", "benchmarks.trivial", "sweep", str(file), "--home", str(home)]
+        environment = {**os.environ, "PREFECT_API_URL": url, "RPG_SLOTS": str(workers)}
+        environment["RPG_SLOTS_FOLDER"] = str(root / "slots")
+        log, began = (root / "log").open("wb"), time.monotonic()
+        sweep = subprocess.Popen([*command, f"--workers={workers}"], env=environment, stdout=log, stderr=log)
+        conductor, said, answers = psutil.Process(sweep.pid), 0, []
+        while sweep.poll() is None:
+            time.sleep(1)
+            done = len(list(home.glob("runs/many/*/DONE.json")))
+            if done >= said + runs // 5 or (done and not said):
+                said = max(done, 1)
+                answers.append(asked(url))
+                sizes = f"conductor {conductor.memory_info().rss >> 20} MB, server {server.memory_info().rss >> 20} MB"
+                at = time.monotonic() - began
+                print(
+                    f"  {done:5d} done after {at:5.0f} s: {sizes}; the API answers in {answers[-1]:.2f} s",
+                    flush=True,
+                )
+        seconds = time.monotonic() - began
+        done = len(list(home.glob("runs/many/*/DONE.json")))
+        if sweep.returncode or done != runs:
+            print((root / "log").read_text()[-3000:])
+            raise SystemExit(f"{done} of {runs} runs are done, exit code {sweep.returncode}")
+    return seconds
+
+
+def ray_tune(runs: int, workers: int, root: Path) -> float:
+    """Seconds of Tuner.fit() alone, the start of Ray not included."""
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", RAY, str(runs), str(workers), str(root / "ray")], env=environment, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    try:
+        found = json.loads(done.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        raise SystemExit(f"Ray Tune did not finish:\n{done.stderr[-3000:]}") from None
+    assert found["errors"] == 0 and found["trials"] == runs, found
+    return found["seconds"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--no-ray", action="store_true")
+    args = parser.parse_args()
+    print(
+        f"{args.runs} trivial runs, {args.workers} at a time, on {HOST}; load {os.getloadavg()[0]:.1f} at the start"
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        seconds = ours(args.runs, args.workers, Path(scratch))
+        print(
+            f"rpg sweep: {seconds:.0f} s, {seconds / args.runs:.3f} s per run, database and report included"
+        )
+        if not args.no_ray:
+            other = ray_tune(args.runs, args.workers, Path(scratch))
+            print(f"Ray Tune:  {other:.0f} s, {other / args.runs:.3f} s per trial, without its start")
+            print(f"ratio:     {other / seconds:.1f} x")
+    return 1 if seconds / args.runs > BOUND else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

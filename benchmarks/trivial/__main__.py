@@ -1,0 +1,16 @@
+"""`python -m benchmarks.trivial ARGS`: the command `rpg` with trivial runs."""
+
+import flows.sweep
+from rpg.cli import main
+
+
+def install() -> None:
+    """Let sweeps of this process use trivial stages. Before flows.stages is imported."""
+    flows.sweep.PREPARE = "benchmarks.trivial.prepare"
+    flows.sweep.TRAINER = "benchmarks.trivial.train"
+    flows.sweep.EVALUATOR = "benchmarks.trivial.evaluate"
+
+
+if __name__ == "__main__":
+    install()
+    main()

@@ -1,0 +1,1 @@
+"""A preparation with nothing to prepare."""

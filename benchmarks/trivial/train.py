@@ -1,0 +1,51 @@
+"""python -m benchmarks.trivial.train RUN_DIR: like rpg.backends.local, but a step is a line of made-up numbers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import zlib
+from pathlib import Path
+
+from benchmarks.trivial import SECONDS
+from rpg.guard import die_with_parent
+from rpg.store import RunFolder, locks
+
+
+def main(folder: RunFolder) -> int:
+    die_with_parent()
+    lock = locks.take(folder.path / ".lock")
+    if lock is None:
+        return 75
+    folder.claim()
+    manifest = folder.read_manifest()
+    seconds = float(os.environ.get(SECONDS, "0"))
+    attempt, done = folder.next_attempt(), folder.checkpoint_steps()
+    owed = set(manifest["eval_steps"])
+    if not done:
+        _checkpoint(folder, 0)
+    for step in range((done[-1] if done else 0) + 1, manifest["steps"] + 1):
+        time.sleep(seconds)
+        reward = zlib.crc32(f"{manifest['run_id']} {step}".encode()) / 2**32
+        folder.append_metrics(attempt, {"step": step, "optimizer_step": step, "reward": reward})
+        _checkpoint(folder, step)
+        newest = folder.checkpoint_steps()[-2:]
+        for old in folder.checkpoint_steps():
+            if old not in owed and old not in newest:
+                (folder.checkpoint(old) / "weights").unlink()
+                folder.checkpoint(old).rmdir()
+    folder.release()
+    return 0
+
+
+def _checkpoint(folder: RunFolder, step: int) -> None:
+    final = folder.checkpoint(step)
+    aside = final.with_name(f".{final.name}.tmp")
+    aside.mkdir(parents=True, exist_ok=True)
+    (aside / "weights").write_text(str(step))
+    aside.rename(final)
+
+
+if __name__ == "__main__":
+    sys.exit(main(RunFolder(Path(sys.argv[1]))))

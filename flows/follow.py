@@ -1,0 +1,110 @@
+"""A command as a child of a flow: its output becomes the flow's log, and it ends with the flow, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rpg.errors import UserError
+from rpg.guard import die_with_parent, owner_mark
+from rpg.store import locks
+
+ALIVE = Path("prefect") / "alive"
+GRACE_SECONDS = 7.0
+"""Between SIGTERM and SIGKILL of the command, which gives its own children five."""
+LAST_LINES = 40
+
+
+class CommandFailed(UserError):
+    """The command ended with an error; the message is what it said last."""
+
+
+@contextmanager
+def alive(home: Path, flow_run: str) -> Iterator[None]:
+    """Hold the kernel lock that says this flow run has a process (flows.reconcile looks at it)."""
+    lock = locks.take(home / ALIVE / flow_run)
+    if lock is None:
+        raise UserError(f"flow run {flow_run} is already running in another process")
+    with lock:
+        yield
+        lock.path.unlink(missing_ok=True)
+
+
+def follow(
+    arguments: Sequence[str],
+    say: Callable[[str], None],
+    look: Callable[[], None] = lambda: None,
+    every: float = 3.0,
+    environment: dict[str, str] | None = None,
+) -> list[str]:
+    """Run `rpg ARGUMENTS` to its end, calling `look` every few seconds; returns its last lines.
+
+    Call it directly in a flow or in a task that is called directly: then a cancellation reaches this thread, and
+    the whole process tree has ended within GRACE_SECONDS.
+
+    Raises:
+        CommandFailed: it ended with an exit code other than 0.
+    """
+    die_with_parent()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "flows.command", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        env={**os.environ, **owner_mark(), "PYTHONUNBUFFERED": "1", **(environment or {})},
+        text=True,
+        errors="replace",
+    )
+    lines: deque[str] = deque(maxlen=LAST_LINES)
+
+    def read() -> None:
+        for line in child.stdout or ():
+            if line.strip():
+                lines.append(line.rstrip())
+                say(line.rstrip())
+
+    reader = threading.Thread(target=read, daemon=True, name="output")
+    reader.start()
+    try:
+        looked = time.monotonic()
+        while child.poll() is None:
+            time.sleep(0.2)
+            if time.monotonic() - looked > every:
+                look()
+                looked = time.monotonic()
+        reader.join(timeout=5)
+    finally:
+        _end(child)
+    if child.returncode:
+        raise CommandFailed(_why(lines) or f"rpg {arguments[0]} ended with code {child.returncode}")
+    return list(lines)
+
+
+def _end(child: subprocess.Popen) -> None:
+    """SIGTERM to the command, which ends its own children; after the grace SIGKILL to its whole group."""
+    if child.poll() is None:
+        child.send_signal(signal.SIGTERM)
+        try:
+            child.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    child.wait()
+
+
+def _why(lines: Sequence[str]) -> str:
+    """The lines of the end that say what went wrong."""
+    told = [line for line in lines if line.startswith(("error:", "failed:"))]
+    return "; ".join(told[-5:]) if told else (lines[-1] if lines else "")

@@ -1,0 +1,11 @@
+"""`python -m flows.guarded MODULE ARGS`: run a module of somebody else's so that it ends when its parent does."""
+
+import runpy
+import sys
+
+from rpg.guard import die_with_parent
+
+if __name__ == "__main__":
+    die_with_parent()
+    sys.argv = sys.argv[1:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

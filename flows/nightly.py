@@ -1,0 +1,100 @@
+"""A night: every sweep of a folder, run afresh, compared with the nights before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from flows.register import git_revision
+from rpg.config.errors import ConfigError
+from rpg.config.sweep import Sweep, load_sweep
+from rpg.data import data_digest
+from rpg.nightly import Finding, compare, markdown, measure, read_nights
+from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
+
+SHIPPED = Path(__file__).resolve().parents[1] / "configs" / "nightly"
+
+
+@dataclass(frozen=True)
+class Night:
+    """What came of a night."""
+
+    name: str
+    findings: list[Finding]
+    failed: dict[str, str]
+    table: Path
+
+    @property
+    def red(self) -> bool:
+        return bool(self.failed) or any(finding.red for finding in self.findings)
+
+
+def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]]:
+    """(name of tonight, label -> sweep) for every sweep file of the folder.
+
+    Date and code version are part of every run's identity, so that no night can be made of another one's results.
+    """
+    files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
+    if not files:
+        raise ConfigError(f"{folder}: no sweep files; expected a folder with *.yaml, as configs/nightly")
+    revision = git_revision() or version("rpg-lab")
+    night = f"{time.strftime('%Y-%m-%d')}-{revision[:8]}{'-changed' if revision.endswith('+') else ''}"
+    return night, {
+        file.stem: load_sweep(
+            file,
+            overrides,
+            lambda spec: f"{data_digest(spec)} {night}",
+            name=f"nightly-{file.stem[:24]}-{night}",
+        )
+        for file in files
+    }
+
+
+def run_night(
+    layout: Layout, folder: Path, overrides: dict[str, Any], run: Callable[[Sweep], object]
+) -> Night | None:
+    """Run tonight's sweeps by `run`, keep their numbers and compare them; None while another night is running.
+
+    Raises:
+        ConfigError: a file that cannot be used.
+        StoreError: the data folder cannot be written.
+    """
+    place = layout.home / "nightly"
+    lock = locks.take(place / ".lock")
+    if lock is None:
+        return None
+    with lock:
+        started = time.time()
+        night, sweeps = plan(folder, overrides)
+        for sweep in sweeps.values():
+            run(sweep)
+        folders = {
+            label: [layout.run(sweep.spec.name, one.folder) for one in sweep.runs]
+            for label, sweep in sweeps.items()
+        }
+        failed = {
+            f"{label} / {one.name}": (one.read_failed() or {}).get("error", "not finished")
+            for label, members in folders.items()
+            for one in members
+            if not one.done_path.exists()
+        }
+        values = measure(folders)
+        before = read_nights(place, night)
+        findings = compare(values, [earlier["values"] for earlier in before])
+        atomic_write_json(
+            place / f"{night}.json",
+            {
+                "night": night,
+                "started": started,
+                "revision": git_revision(),
+                "values": values,
+                "failed": failed,
+            },
+        )
+        table = place / f"{night}.md"
+        atomic_write_text(table, markdown(night, findings, failed, len(before)))
+        return Night(night, findings, failed, table)

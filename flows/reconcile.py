@@ -1,0 +1,109 @@
+"""Repairs what a crash leaves behind. Files and kernel locks say what is alive; Prefect's states follow them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from uuid import UUID
+
+from flows.follow import ALIVE
+from flows.server import SERVE_LOCK, quiet_environment
+from rpg.guard import end_orphans
+from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
+
+NEVER_STARTED_SECONDS = 600.0
+"""A flow run that is Pending or Cancelling for so long, without a process here, has lost its worker."""
+DEPLOYMENTS = ("sweep", "evaluate", "audit", "aggregate", "nightly")
+
+
+def reconcile(layout: Layout, api: str | None = None) -> list[str]:
+    """Repair and say what was repaired, a line each. Safe at any time, also beside sweeps that are running.
+
+    `api` is the URL of the Prefect API; without one, that of the settings, else that of `rpg serve` of this folder.
+
+    - processes whose owner was killed are ended (rpg.guard.end_orphans);
+    - leases and waiting notes of dead processes are removed from run folders;
+    - flow runs that Prefect believes alive and whose process is gone become Crashed, or Cancelled where that was
+      asked for, with their task runs; `rpg sweep` or the UI's Retry goes on from there.
+    """
+    done = [f"ended process {pid}: its owner was gone" for pid in end_orphans()]
+    for sweep in layout.sweeps():
+        for folder in layout.run_folders(sweep):
+            done += _tidy(folder)
+    os.environ.update(quiet_environment(layout.home))
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    served = layout.home / SERVE_LOCK
+    api = api or PREFECT_API_URL.value() or (locks.note(served).get("api") if locks.held(served) else None)
+    if api:
+        with temporary_settings({PREFECT_API_URL: api}):
+            done += _flow_runs(layout)
+    return done
+
+
+def _tidy(folder: RunFolder) -> Iterator[str]:
+    lease = folder.lease()
+    if lease and lease.get("host") == socket.gethostname() and not lease_alive(lease):
+        with contextlib.suppress(StoreError):
+            folder.release()
+            yield f"{folder.sweep}/{folder.name}: removed the lease of process {lease.get('pid')}, which is gone"
+    if (folder.path / "waiting.json").exists() and folder.waiting() is None:
+        with contextlib.suppress(StoreError):
+            folder.stop_waiting()
+            yield f"{folder.sweep}/{folder.name}: waits for nothing any more"
+
+
+def _flow_runs(layout: Layout) -> Iterator[str]:
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+
+    with get_client(sync_client=True) as client:
+        known = layout.home / ALIVE
+        for path in sorted(known.iterdir()) if known.is_dir() else []:
+            lock = locks.take(path)
+            if lock is None:  # its process lives
+                continue
+            with lock:
+                try:
+                    run = client.read_flow_run(UUID(path.name))
+                except (ObjectNotFound, ValueError):
+                    run = None
+                if run is not None and run.state is not None and not run.state.is_final():
+                    if not run.state.is_scheduled():
+                        yield _close(client, run, "its process is gone")
+                path.unlink(missing_ok=True)
+        yield from _never_started(client, known)
+
+
+def _never_started(client, known) -> Iterator[str]:
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
+
+    lost = {"state": {"type": {"any_": ["PENDING", "CANCELLING"]}}}
+    runs = client.read_flow_runs(
+        flow_run_filter=FlowRunFilter.model_validate(lost),
+        deployment_filter=DeploymentFilter.model_validate({"name": {"any_": list(DEPLOYMENTS)}}),
+    )
+    for run in runs:
+        since = run.state.timestamp.timestamp() if run.state else time.time()
+        if not (known / str(run.id)).exists() and time.time() - since > NEVER_STARTED_SECONDS:
+            yield _close(client, run, "its worker was lost before it began")
+
+
+def _close(client, run, why: str) -> str:
+    """Give a flow run and its unfinished task runs the state that is true."""
+    from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+    from prefect.states import Cancelled, Crashed
+
+    new = Cancelled if run.state.is_cancelling() else Crashed
+    message = f"{why}; nothing finished is lost: retry, or run the same sweep again"
+    unfinished = {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}}
+    for task in client.read_task_runs(
+        flow_run_filter=FlowRunFilter.model_validate({"id": {"any_": [str(run.id)]}}),
+        task_run_filter=TaskRunFilter.model_validate(unfinished),
+    ):
+        client.set_task_run_state(task.id, new(message=why), force=True)
+    client.set_flow_run_state(run.id, new(message=message), force=True)
+    return f"flow run {run.name}: {new.__name__}, {why}"

@@ -1,0 +1,154 @@
+"""Runs that several sweeps have in common are computed once.
+
+Two runs are the same when their identities are (rpg.config.load.identity). While a sweep works on a run, from the
+start of its training to its last evaluation, it holds the kernel lock of that identity; a sweep that comes to the
+same run meanwhile does its others first, then waits, then takes over the finished files as hard links.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from rpg.store import Layout, RunFolder, StoreError, locks
+from rpg.store.files import atomic_path, atomic_write_json, readable
+from rpg.store.run import folders
+
+
+class Claims:
+    """The identities this sweep holds; `take` never waits."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._held: dict[str, locks.Lock] = {}
+        self._ids: dict[str, str] = {}
+        self._said: dict[str, str] = {}
+        self._names: dict[str, tuple[int, list[str]]] = {}
+
+    def take(self, folder: RunFolder) -> bool:
+        """Claim the run's identity; False, and a word in the run's folder, while another sweep works on it."""
+        path = self._layout.runs / ".claims" / self._run_id(folder)
+        lock = locks.take(path, {"sweep": folder.sweep})
+        if lock is None:
+            by = locks.note(path)
+            why = f"waits for the same run of sweep {by.get('sweep', '?')} (process {by.get('pid', '?')})"
+            if self._said.get(folder.name) != why:
+                folder.wait_for(why)
+                self._said[folder.name] = why
+            return False
+        self._held[folder.name] = lock
+        return True
+
+    def _run_id(self, folder: RunFolder) -> str:
+        if folder.name not in self._ids:
+            self._ids[folder.name] = folder.read_manifest()["run_id"]
+        return self._ids[folder.name]
+
+    def fd(self, folder: RunFolder) -> int:
+        return self._held[folder.name].fd
+
+    def release(self, folder: RunFolder) -> None:
+        lock = self._held.pop(folder.name, None)
+        if lock:
+            lock.close()
+
+    def close(self) -> None:
+        for lock in self._held.values():
+            lock.close()
+        self._held.clear()
+
+    def twin(self, folder: RunFolder) -> RunFolder | None:
+        """The folder of the same run in another sweep that is furthest, when it is further than this one."""
+        run_id = self._run_id(folder)
+        best, found = progress(folder), None
+        for sweep in self._layout.sweeps():
+            for name in self._folder_names(sweep):
+                other = self._layout.run(sweep, name)
+                if name.endswith(f"-{run_id[:8]}") and other != folder and _is(other, run_id):
+                    there = progress(other)
+                    if there > best:
+                        best, found = there, other
+        return found
+
+    def _folder_names(self, sweep: str) -> list[str]:
+        """Names in a sweep's folder, listed again when it has changed: with 1,000 runs that is what a look costs."""
+        path = self._layout.sweep_folder(sweep)
+        changed = path.stat().st_mtime_ns if path.exists() else 0
+        if self._names.get(sweep, (None,))[0] != changed:
+            self._names[sweep] = (changed, folders(path))
+        return self._names[sweep][1]
+
+
+def progress(folder: RunFolder) -> tuple[int, int]:
+    """(newest checkpoint, evaluations), to compare folders of the same run."""
+    steps = folder.checkpoint_steps()
+    return (steps[-1] if steps else -1, sum(len(folder.eval_steps(name)) for name in folder.benchmarks()))
+
+
+def take_over(folder: RunFolder, twin: RunFolder) -> None:
+    """Bring what the twin has into `folder`; can be killed at any moment and done again.
+
+    Metrics come first, because a checkpoint implies the metrics of its steps; they are copied, as only they are ever
+    appended to. Checkpoints and graded samples never change once they are in place, so they are linked.
+    """
+    first = folder.next_attempt()
+    for number, attempt in enumerate(twin.attempts()):
+        with atomic_path(folder.metrics_path(first + number)) as temporary:
+            shutil.copyfile(twin.metrics_path(attempt), temporary)
+    for step in twin.checkpoint_steps():
+        if not folder.checkpoint(step).exists():
+            _link_tree(twin.checkpoint(step), folder.checkpoint(step))
+    for benchmark in twin.benchmarks():
+        for step in twin.eval_steps(benchmark):
+            target = folder.eval_path(benchmark, step)
+            if not target.exists():
+                with readable("write", target):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    _link(twin.eval_path(benchmark, step), target)
+    atomic_write_json(
+        folder.path / "shared.json", {"sweep": twin.sweep, "run": twin.name, "time": time.time()}
+    )
+
+
+def _is(folder: RunFolder, run_id: str) -> bool:
+    try:
+        return folder.read_manifest()["run_id"] == run_id
+    except StoreError:
+        return False
+
+
+def _link_tree(source: Path, target: Path) -> None:
+    """A folder of links, made aside and renamed into place; nothing when the source is pruned meanwhile."""
+    with readable("write", target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(".tmp", f".{target.name}.", target.parent))
+        try:
+            for at, _, names in os.walk(source):
+                inside = aside / Path(at).relative_to(source)
+                inside.mkdir(exist_ok=True)
+                for name in names:
+                    _link(Path(at) / name, inside / name)
+            aside.chmod(0o755)
+            aside.rename(target)
+        except FileNotFoundError:
+            shutil.rmtree(aside, ignore_errors=True)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+            raise
+        with contextlib.suppress(FileExistsError), atomic_path(target) as temporary:
+            shutil.copyfile(source, temporary)

@@ -1,0 +1,169 @@
+"""One training per GPU, or n per machine, across all sweeps and users of a machine.
+
+A slot is a kernel lock on a file of a folder that everyone on the machine shares. The training process inherits it,
+so that the slot is free the moment the process is gone, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rpg.errors import UserError
+from rpg.store import StoreError, locks
+
+FOLDER = "RPG_SLOTS_FOLDER"
+SLOTS = "RPG_SLOTS"
+MOST = 4096
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a run needs of this machine while it trains: a number of GPUs, or one of the n CPU slots."""
+
+    kind: str
+    count: int
+
+
+@dataclass
+class Held:
+    """Slots that are held. `environment` shows a process its GPUs and no others."""
+
+    locks: list[locks.Lock] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def fds(self) -> list[int]:
+        return [lock.fd for lock in self.locks]
+
+    def close(self) -> None:
+        for lock in self.locks:
+            lock.close()
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The shared folder, how many trainings may use the CPU at a time, and the GPUs by the names CUDA knows them by."""
+
+    folder: Path
+    cpu: int
+    gpus: tuple[str, ...]
+
+    def names(self, kind: str) -> list[str]:
+        return list(self.gpus) if kind == "gpu" else [str(i) for i in range(self.cpu)]
+
+    def path(self, kind: str, name: str) -> Path:
+        return self.folder / f"{kind}-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}"
+
+    def take(self, need: Need, who: str) -> Held | None:
+        """All that is needed at once, or None. A request that can never be met is a UserError."""
+        names = self.names(need.kind)
+        if need.count > len(names):
+            raise UserError(
+                f"needs {need.count} GPUs and this machine has {len(names)}: "
+                "set backend.gpus_per_node, or CUDA_VISIBLE_DEVICES, or use another machine"
+            )
+        note = {"who": who, "user": _user()}
+        held = Held()
+        for name in names:
+            lock = locks.take(self.path(need.kind, name), note, locks.EVERYONE)
+            if lock:
+                held.locks.append(lock)
+                if len(held.locks) == need.count:
+                    if need.kind == "gpu":
+                        own = {str(self.path("gpu", gpu)): gpu for gpu in names}
+                        chosen = [own[str(lock.path)] for lock in held.locks]
+                        held.environment["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
+                    return held
+        held.close()
+        return None
+
+    def gate(self, need: Need) -> locks.Lock | None:
+        """The place at the head of the queue for this kind of slot, or None when another run has it."""
+        return locks.take(self.folder / f"{need.kind}.gate", None, locks.EVERYONE)
+
+    def taken(self, kind: str) -> list[dict[str, Any]]:
+        """The notes of those who hold a slot now."""
+        paths = [self.path(kind, name) for name in self.names(kind)]
+        return [locks.note(path) for path in paths if locks.held(path)]
+
+    def why(self, need: Need) -> str:
+        """What a run that got nothing waits for, in one line."""
+        holders = [
+            f"{one.get('who', '?')} (process {one.get('pid', '?')}, user {one.get('user', '?')})"
+            for one in self.taken(need.kind)
+        ]
+        shown = ", ".join(holders[:3]) + (f" and {len(holders) - 3} more" if len(holders) > 3 else "")
+        what = "a slot" if need.kind == "cpu" else "a GPU" if need.count == 1 else f"{need.count} GPUs"
+        have = len(self.names(need.kind))
+        return f"waits for {what}: {len(holders)} of {have} on this machine taken by {shown or 'others'}"
+
+
+def machine(environment: Mapping[str, str] = os.environ) -> Machine:
+    """This machine as the environment describes it; the shared folder is made when it is not there.
+
+    Raises:
+        UserError: RPG_SLOTS is not a number, or the folder cannot be shared.
+    """
+    text = environment.get(SLOTS, "")
+    if text and not (text.isdigit() and 1 <= int(text) <= MOST):
+        raise UserError(
+            f"{SLOTS}={text!r}: expected how many trainings may use this machine at a time, 1 to {MOST}"
+        )
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    gpus = _gpus() if visible is None else tuple(part.strip() for part in visible.split(",") if part.strip())
+    folder = Path(environment.get(FOLDER) or "/tmp/rpg-slots")
+    _share(folder)
+    return Machine(folder, int(text) if text else os.cpu_count() or 1, gpus)
+
+
+def need_of(backend: Mapping[str, Any], here: Machine) -> Need | None:
+    """What a run with this `backend` section needs here; None for a run whose workers are on another cluster."""
+    if backend.get("ray", {"type": "local"})["type"] != "local":
+        return None
+    workers = int(backend.get("gpus_per_node", 1))
+    if backend.get("device") == "cuda" and here.gpus:
+        return Need("gpu", workers)
+    # Without any GPU the trainer says so itself, better than a queue could.
+    return Need("cpu", min(workers, here.cpu))
+
+
+def _share(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if stat.S_ISLNK(os.lstat(folder).st_mode):
+            raise UserError(f"{FOLDER}: {folder} is a symbolic link; expected a folder")
+        if os.lstat(folder).st_uid == os.getuid() and folder.stat().st_mode & 0o7777 != 0o1777:
+            folder.chmod(0o1777)  # sticky: everyone may add files, nobody may remove another's
+    except OSError as error:
+        raise StoreError(
+            f"cannot use {folder} for the slots of this machine: {error.strerror}; set {FOLDER}"
+        ) from None
+
+
+@cache
+def _gpus() -> tuple[str, ...]:
+    try:
+        found = subprocess.run(
+            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(str(i) for i, line in enumerate(x for x in found.splitlines() if x.startswith("GPU ")))
+
+
+def _user() -> str:
+    return os.environ.get("USER") or str(os.getuid())

@@ -1,0 +1,59 @@
+"""`python -m flows.worker CRON`: create the deployments and run what is started, until the parent dies.
+
+Every flow run is a process of its own, a child of this one, and ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+
+from rpg.guard import die_with_parent
+
+AT_ONCE = 8
+"""Flow runs at a time. How many trainings go on at a time is a matter of slots (flows.slots)."""
+TAG = "rpg-lab"
+REFRESH_SECONDS = 5.0
+"""How soon a configuration that was added or removed is in the form."""
+
+
+def main(cron: str) -> None:
+    die_with_parent()
+    from prefect import serve
+
+    from flows.deployed import DEPLOYED
+
+    threading.Thread(target=_refresh, daemon=True, name="forms").start()
+    made = [
+        one.to_deployment(one.name, cron=cron if cron and one.name == "nightly" else None, tags=[TAG])
+        for one in DEPLOYED
+    ]
+    serve(*made, limit=AT_ONCE, pause_on_shutdown=False, print_starting_message=False)
+
+
+def _refresh() -> None:
+    """Keep the list of configurations in the sweep's form as it is on disk."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import DeploymentUpdate
+
+    from flows import forms
+    from rpg.store import home
+
+    while True:
+        time.sleep(REFRESH_SECONDS)
+        with (
+            contextlib.suppress(Exception),
+            get_client(sync_client=True) as client,
+        ):  # the next look comes soon
+            now = list(forms.configs(forms.roots(home())))
+            deployment = client.read_deployment_by_name("sweep/sweep")
+            schema = deployment.parameter_openapi_schema or {}
+            if schema["properties"]["config"]["enum"] != now:
+                schema["properties"]["config"]["enum"] = now
+                client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,146 @@
+"""Is tonight like the nights before? Robust bands around the numbers of small reproductions.
+
+A night is a file `nightly/<date>-<code>.json` in the data folder: {"night", "started", "revision", "values", "failed"},
+where `values` maps `sweep / variant / metric` to the mean over seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rpg.store import RunFolder, StoreError
+from rpg.store.files import read_json_object
+
+NIGHTS = 30
+ENOUGH = 3
+"""Nights before a band is drawn."""
+WIDTH = 5.0
+"""Half the band in robust standard deviations: 1.4826 times the median absolute deviation."""
+ALREADY = "the night before is still running"
+# metric -> (least half-width as a part of the median, least half-width): numbers on a CPU repeat to the bit, so
+# without a floor the smallest harmless change of the code would be red. Time is noisy, and only slower is bad.
+METRICS = {
+    "accuracy": (0.0, 0.06),
+    "reward": (0.0, 0.12),
+    "entropy": (0.25, 0.02),
+    "kl_old_to_policy": (1.0, 1e-4),
+    "grad_norm": (0.75, 0.01),
+    "response_length": (0.15, 1.0),
+    "seconds_step": (2.0, 0.2),
+}
+ONE_SIDED = ("kl_old_to_policy", "grad_norm", "seconds_step")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One number of tonight. `off` is by how much it is outside its band: 0 inside, None when there is no band."""
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+    off: float | None
+
+    @property
+    def red(self) -> bool:
+        return self.off is not None and self.off != 0
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"{self.name}: missing tonight"
+        if self.off is None or self.low is None or self.high is None:
+            return f"{self.name}: {self.value:.4g} (no band yet)"
+        where = "inside" if not self.off else f"{abs(self.off):.4g} {'above' if self.off > 0 else 'below'}"
+        return f"{self.name}: {self.value:.4g}, band {self.low:.4g} .. {self.high:.4g}, {where}"
+
+
+def measure(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, float]:
+    """`sweep / variant / metric` -> mean over seeds, of finished runs. `runs` maps the sweep's label to its folders.
+
+    `accuracy` is the mean over benchmarks at the last checkpoint; `seconds_step` the median over steps; the others
+    are of the last step.
+    """
+    found: dict[str, list[float]] = {}
+    for sweep, members in runs.items():
+        for folder in members:
+            if not folder.done_path.exists():
+                continue
+            manifest, rows = folder.read_manifest(), folder.read_metrics().rows
+            values = {name: rows[-1].get(name) for name in METRICS}
+            values["accuracy"] = _accuracy(folder, manifest)
+            values["seconds_step"] = statistics.median(row.get("seconds_step", math.nan) for row in rows)
+            for name, value in values.items():
+                if value is not None:
+                    found.setdefault(f"{sweep} / {manifest['variant']} / {name}", []).append(float(value))
+    return {name: statistics.fmean(values) for name, values in found.items()}
+
+
+def compare(tonight: Mapping[str, float], before: Sequence[Mapping[str, float]]) -> list[Finding]:
+    """Tonight's numbers against those of earlier nights (the newest NIGHTS count), the worst first."""
+    names = dict.fromkeys([*tonight, *(name for night in before[-NIGHTS:] for name in night)])
+    findings = []
+    for name in names:
+        earlier = [night[name] for night in before[-NIGHTS:] if math.isfinite(night.get(name, math.nan))]
+        findings.append(_finding(name, tonight.get(name), earlier))
+    return sorted(findings, key=lambda f: (not f.red, f.name))
+
+
+def band(metric: str, values: Sequence[float]) -> tuple[float, float]:
+    """(low, high) around the median of earlier nights."""
+    middle = statistics.median(values)
+    spread = 1.4826 * statistics.median(abs(v - middle) for v in values)
+    part, least = METRICS.get(metric, (0.25, 0.0))
+    half = max(WIDTH * spread, part * abs(middle), least)
+    return (-math.inf if metric in ONE_SIDED else middle - half, middle + half)
+
+
+def _finding(name: str, value: float | None, earlier: Sequence[float]) -> Finding:
+    if len(earlier) < ENOUGH:
+        return Finding(name, value, None, None, None)
+    low, high = band(name.rpartition(" / ")[2], earlier)
+    if value is None or not math.isfinite(value):
+        return Finding(name, value, low, high, math.inf)
+    return Finding(name, value, low, high, value - high if value > high else min(value - low, 0.0))
+
+
+def read_nights(folder: Path, but: str) -> list[dict[str, Any]]:
+    """The nights on disk, oldest first, without the one named `but` and without files that cannot be read."""
+    nights = []
+    for path in folder.glob("*.json"):
+        try:
+            night = read_json_object(path)
+        except StoreError:
+            continue
+        if night.get("night") != but and isinstance(night.get("values"), dict) and "started" in night:
+            nights.append(night)
+    return sorted(nights, key=lambda night: night["started"])
+
+
+def markdown(night: str, findings: Sequence[Finding], failed: Mapping[str, str], nights: int) -> str:
+    """The table of a night."""
+    red = sum(f.red for f in findings) + len(failed)
+    lines = [f"# Night {night}: {f'{red} out of band' if red else 'as before'}", ""]
+    lines += [f"Compared with {min(nights, NIGHTS)} earlier nights.", ""]
+    lines += [f"- **failed**: {name}: {why}" for name, why in failed.items()]
+    lines += ["", "| | sweep / variant / metric | tonight | band | off by |", "|---|---|---|---|---|"]
+    for f in findings:
+        shown = "missing" if f.value is None else f"{f.value:.4g}"
+        bounds = "none yet" if f.low is None or f.high is None else f"{f.low:.4g} .. {f.high:.4g}"
+        name = f.name.replace("|", "\\|")
+        lines.append(
+            f"| {'RED' if f.red else ''} | {name} | {shown} | {bounds} | {f'{f.off:+.4g}' if f.red else ''} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _accuracy(folder: RunFolder, manifest: Mapping[str, Any]) -> float | None:
+    means = []
+    for benchmark in manifest["benchmarks"]:
+        samples = folder.read_eval(benchmark, manifest["steps"]).column("correct").to_pylist()
+        means.append(sum(samples) / len(samples))
+    return statistics.fmean(means) if means else None

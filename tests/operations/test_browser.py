@@ -1,0 +1,140 @@
+"""The Prefect UI in a real browser: fill in the form, watch the sweep, follow the link to the dashboard, cancel.
+
+Needs playwright and a Chromium (Debian: apt-get install chromium); says so when it is left out.
+"""
+
+import re
+import time
+
+import psutil
+import pytest
+from operations.conftest import alive, until
+
+from benchmarks.browser import CHROMIUM, FLAGS
+from rpg.store.database import connect
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)"),
+]
+
+
+@pytest.fixture(scope="module")
+def page():
+    """A tab that fails the test when anything but loopback is asked."""
+    outside = []
+    with playwright.sync_playwright() as runner:
+        browser = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        tab = browser.new_page(viewport={"width": 1366, "height": 1400})
+        tab.set_default_timeout(60_000)
+        tab.on("request", lambda request: outside.append(request.url) if _leaves(request.url) else None)
+        yield tab
+        browser.close()
+    assert outside == []
+
+
+def _leaves(url):
+    return not re.match(r"(https?|wss?)://127\.0\.0\.1[:/]|data:|blob:", url)
+
+
+def open_form(page, served):
+    page.goto(f"{served.ui}/deployments")
+    page.get_by_role("link", name="sweep").first.click()
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_text("Custom run").click()
+    page.get_by_text("steps (Optional)").wait_for()
+
+
+def field(page, name):
+    """The part of the form that belongs to one parameter."""
+    label = page.locator(".schema-form-property__label", has_text=re.compile(rf"^{name} \(Optional\)$"))
+    return page.locator(".schema-form-property").filter(has=label).last
+
+
+def choose(page, name, option):
+    field(page, name).locator("button.p-select-button__control").focus()
+    page.keyboard.press("ArrowDown")
+    page.locator(".p-select-option", has_text=re.compile(rf"^\s*{option}\s*$")).first.click()
+
+
+def submit(page):
+    page.get_by_role("button", name="Submit").click()
+
+
+def newest(served):
+    runs = served.api.post("/flow_runs/filter", json={"sort": "EXPECTED_START_TIME_DESC", "limit": 5}).json()
+    return next(run["id"] for run in runs if run["deployment_id"])
+
+
+def test_a_sweep_from_the_form_to_the_numbers_in_the_dashboard(page, served):
+    open_form(page, served)
+    choose(page, "config", "own/small")
+    field(page, "steps").locator("input").fill("2")
+    field(page, "name").locator("textarea, input").fill("clicked")
+    submit(page)
+    page.get_by_text("scheduled").first.wait_for()
+    run = until(
+        lambda: (
+            "clicked" in str(served.api.get(f"/flow_runs/{newest(served)}").json()["parameters"])
+            and newest(served)
+        ),
+        20,
+    )
+    page.goto(f"{served.ui}/runs/flow-run/{run}")
+    page.get_by_text("Completed").first.wait_for(timeout=180_000)
+    page.get_by_role("tab", name="Artifacts").or_(page.get_by_text("Artifacts", exact=True)).first.click()
+    page.get_by_text("dashboard-clicked").first.click()
+    with page.expect_popup() as opened:
+        page.get_by_role("link", name="clicked in the dashboard").click()
+    tab = opened.value
+    assert tab.url.startswith(served.dashboard)
+    tab.get_by_text("GRPO").first.wait_for()
+    with connect(served.layout) as db:
+        found = db.execute(
+            "select avg(e.accuracy) from evals e join runs r using (sweep, run) "
+            "where e.sweep = 'clicked' and e.step = 2 and r.variant = 'grpo'"
+        ).fetchone()
+    assert found[0] is not None
+    tab.get_by_role("link", name="Table").click()
+    tab.get_by_text(f"{found[0]:.3f}").first.wait_for()
+    tab.close()
+
+
+def test_the_figure_is_in_the_ui(page, served):
+    artifacts = served.api.post("/artifacts/latest/filter", json={}).json()
+    result = next(a["latest_id"] for a in artifacts if a["key"] == "result-clicked")
+    page.goto(f"{served.ui}/artifacts/artifact/{result}")
+    figure = page.locator("img[src^='data:image/png']")
+    figure.wait_for()
+    assert figure.evaluate("image => image.naturalWidth") > 300
+
+
+def test_a_bad_value_shows_its_reason(page, served):
+    open_form(page, served)
+    field(page, "steps").locator("input").fill("-3")
+    submit(page)
+    page.get_by_text(re.compile("less than the minimum of 0|must be >= 0|minimum")).first.wait_for()
+    field(page, "steps").locator("input").fill("0")
+    field(page, "overrides").locator("textarea").fill("training.stepz=3")
+    submit(page)
+    page.get_by_text("scheduled").first.wait_for()
+    run = newest(served)
+    assert served.finished(run)[0] == "FAILED"
+    page.goto(f"{served.ui}/runs/flow-run/{run}")
+    page.get_by_text(re.compile("'stepz' is not a field of training; did you mean 'steps'")).first.wait_for()
+
+
+def test_the_cancel_button_ends_the_processes(page, served):
+    run = served.run_id("sweep", config="own/small", steps=5000, name="button")
+    trainers = until(served.trainers, 120, "a training")
+    page.goto(f"{served.ui}/runs/flow-run/{run}")
+    page.get_by_text("Running").first.wait_for()
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("button", name="Confirm").click()
+    began = time.monotonic()
+    psutil.wait_procs(trainers, timeout=20)
+    assert not alive(trainers) and time.monotonic() - began < 10
+    page.get_by_text("Cancelled").first.wait_for()

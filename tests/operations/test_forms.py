@@ -1,0 +1,132 @@
+"""What a form may say: only what is there, only below allowed folders, never code and never the shell."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flows import forms
+from rpg.config.errors import ConfigError
+
+OWN = "name: mine\nrun: {{training: {{steps: 2}}, {extra}}}\naxes: {{seed: [0]}}\n"
+
+
+@pytest.fixture
+def where(tmp_path):
+    (tmp_path / "home" / "configs").mkdir(parents=True)
+    return forms.roots(tmp_path / "home", {})
+
+
+def own(where, extra="seed: 0", name="mine"):
+    (where.own / f"{name}.yaml").write_text(OWN.format(extra=extra).replace(", seed: 0", ""))
+    return f"own/{name}"
+
+
+def test_a_form_becomes_the_arguments_of_the_command(where):
+    name, arguments = forms.sweep(
+        where, "quickstart", algorithms=["grpo", "dapo"], seeds=[3, 4], steps=7, backend="local",
+        overrides="# a word\ntraining.epochs=2\n\n", name="mine", workers=2,
+    )  # fmt: skip
+    assert name == "mine"
+    assert arguments == [
+        "sweep", str(forms.SHIPPED / "sweeps" / "quickstart.yaml"), "--home", str(where.home),
+        "--set=training.epochs=2", "--set=training.steps=7", "--set=backend.type=local",
+        '--axis=algorithm=["grpo", "dapo"]', "--axis=seed=[3, 4]", "--name=mine", "--workers=2",
+    ]  # fmt: skip
+
+
+def test_the_list_holds_what_ships_and_ones_own_even_when_it_is_broken(where):
+    own(where)
+    (where.own / "broken.yaml").write_text("name: [")
+    (where.own / "run.yaml").write_text("task: {type: chain}")
+    assert {"quickstart", "stress", "own/mine", "own/broken"} <= set(forms.configs(where))
+    assert "own/run" not in forms.configs(where)
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        forms.sweep(where, "own/broken")
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "model={type: pretrained, path: /etc}",
+        "model={type: pretrained, path: ../../../../etc}",
+        "model={type: pretrained, path: ~/.ssh}",
+        "task={type: file, train: /etc/passwd, benchmarks: {x: /etc/shadow}}",
+        "task={type: math, train: /etc/passwd}",
+        "task={type: math, train: x.jsonl, data: /root}",
+        "task={type: math, train: x.jsonl, benchmarks: [/etc/evil.yaml]}",
+    ],
+)
+def test_no_path_outside_the_allowed_folders(where, override):
+    with pytest.raises(ConfigError, match="outside the folders that may be used from here"):
+        forms.sweep(where, "quickstart", overrides=override)
+
+
+def test_a_link_or_an_include_does_not_lead_outside(where, tmp_path):
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "run.yaml").write_text("task: {type: chain}\n")
+    (where.own / "door").symlink_to(tmp_path / "secret")
+    (where.own / "in.yaml").write_text("name: in\nbase: ../../secret/run.yaml\naxes: {seed: [0]}\n")
+    (where.own / "linked.yaml").symlink_to(tmp_path / "secret" / "run.yaml")
+    for config, extra in (
+        ("own/in", ""),
+        (own(where), f"model={{type: pretrained, path: {where.own}/door}}"),
+    ):
+        with pytest.raises(ConfigError, match="outside"):
+            forms.sweep(where, config, overrides=extra)
+    with pytest.raises(ConfigError, match="not known"):
+        forms.sweep(where, "own/linked")  # a run file is not in the list, wherever it lies
+    (where.own / "set.yaml").write_text("source: {path: /etc/passwd}\n")
+    with pytest.raises(ConfigError, match="outside"):
+        forms.sweep(where, "quickstart", overrides=f"task={{type: math, train: {where.own}/set.yaml}}")
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "training.steps=!!python/object/apply:os.system ['touch {flag}']",
+        "training.steps=$(touch {flag})",
+        "training.steps=`touch {flag}`",
+        "seed=0; touch {flag}",
+        "--home=/tmp",
+        "__class__=x",
+    ],
+)
+def test_nothing_is_executed_and_the_reason_is_said(where, tmp_path, override):
+    flag = tmp_path / "flag"
+    with pytest.raises(ConfigError):
+        forms.sweep(where, "quickstart", overrides=override.replace("{flag}", str(flag)))
+    assert not flag.exists()
+
+
+@pytest.mark.parametrize(
+    "values,word",
+    [
+        ({"config": "quickstrat"}, "did you mean 'quickstart'"),
+        ({"config": "../../etc/passwd"}, "is not known"),
+        ({"algorithms": ["gropo"]}, "did you mean 'grpo'"),
+        ({"algorithms": ["grpo], seed: [1"]}, "grpo], seed"),
+        ({"overrides": "training.stepz=3"}, "did you mean 'steps'"),
+        ({"overrides": "no equals sign"}, "field=value"),
+        ({"name": "../../escape"}, "name"),
+        ({"name": "Upper Case"}, "name"),
+    ],
+)
+def test_a_bad_value_is_refused_with_what_would_be_accepted(where, values, word):
+    with pytest.raises(ConfigError) as caught:
+        forms.sweep(where, **{"config": "quickstart", **values})
+    assert word in str(caught.value)
+
+
+def test_an_evaluation_is_of_a_known_checkpoint_on_known_benchmarks(where, tmp_path):
+    kind = {"engine": "local", "device": "cpu", "k": 0, "temperature": 1.0, "max_response_tokens": 64}
+    folder = where.home / "runs" / "s" / "r" / "checkpoints" / "step-000002"
+    folder.mkdir(parents=True)
+    arguments = forms.evaluate(where, "s/r/step-000002", ["aime24"], **kind)
+    assert arguments[-2:] == ["--", str(Path(os.path.realpath(folder)))]
+    assert forms.evaluate(where, "Qwen/Qwen3-0.6B", ["aime24"], **kind)[-1] == "Qwen/Qwen3-0.6B"
+    for bad in ("/etc", "../../etc", "~/x", "s/../../..", "--help"):
+        with pytest.raises(ConfigError, match=r"outside|is no folder"):
+            forms.evaluate(where, bad, ["aime24"], **kind)
+    with pytest.raises(ConfigError, match="did you mean 'aime2"):
+        forms.evaluate(where, "Qwen/Qwen3-0.6B", ["aime42"], **kind)

@@ -1,0 +1,110 @@
+"""Bands around earlier nights, and a real night with a loss that was broken on purpose."""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from operations.conftest import ROOT
+
+from rpg.nightly import ENOUGH, NIGHTS, band, compare, markdown
+from rpg.store import Layout, locks
+
+TINY = """\
+name: tiny
+run:
+  task: {type: chain, tiers: {easy: 1}, train_problems: 80, benchmark_problems: 16}
+  model: {type: tiny, warm_start: {target_accuracy: 0.5, consolidation_steps: 0, behaviour_steps: 0}}
+  training: {steps: 10, prompts_per_step: 8, mini_batch_prompts: 4, optimizer: {type: adamw, learning_rate: 2.0e-3}}
+  rollout: {group_size: 8}
+  evaluation: {every: 10, samples_per_problem: 4}
+axes:
+  seed: [0]
+set: {algorithm: rpg-reinforce-urkl}
+"""
+
+
+def nights(*values, name="s / v / accuracy"):
+    return [{name: value} for value in values]
+
+
+def test_inside_outside_missing_and_not_a_number():
+    before = nights(0.60, 0.61, 0.59, 0.60)
+    name = "s / v / accuracy"
+    assert not compare({name: 0.63}, before)[0].red
+    low = compare({name: 0.30}, before)[0]
+    assert low.red and low.off == pytest.approx(0.30 - 0.54, abs=0.01) and "below" in str(low)
+    high = compare({name: 0.90}, before)[0]
+    assert high.red and high.off == pytest.approx(0.24, abs=0.01) and "above" in str(high)
+    assert compare({}, before)[0].red and compare({name: math.nan}, before)[0].red
+
+
+def test_time_is_red_only_when_it_is_slower_and_a_wild_night_does_not_move_the_band():
+    name = "s / v / seconds_step"
+    before = nights(*[1.0] * 8, 50.0, name=name)
+    assert not compare({name: 0.01}, before)[0].red and compare({name: 9.0}, before)[0].red
+    assert band("accuracy", [0.5] * 20 + [0.0] * 5) == (0.44, 0.56)
+
+
+def test_no_band_before_there_are_enough_nights_and_only_the_newest_count():
+    assert (
+        compare({"s / v / reward": 1.0}, nights(*[0.0] * (ENOUGH - 1), name="s / v / reward"))[0].off is None
+    )
+    old, new = nights(*[5.0] * 10, name="s / v / reward"), nights(*[0.0] * NIGHTS, name="s / v / reward")
+    assert not compare({"s / v / reward": 0.0}, old + new)[0].red
+    table = markdown("2026-01-01-abc", compare({"s / v / reward": 9.0}, new), {"s / x": "no space"}, len(new))
+    assert "2 out of band" in table and "| RED | s / v / reward | 9 |" in table and "no space" in table
+
+
+def night(root, tree, **environment):
+    command = [sys.executable, "-m", "rpg", "nightly", str(root / "nights"), "--home", str(root / "data")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tree),
+        "RPG_SLOTS_FOLDER": str(root / "slots"),
+        **environment,
+    }
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.slow
+def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path):
+    (tmp_path / "nights").mkdir()
+    (tmp_path / "nights" / "tiny.yaml").write_text(TINY)
+    first = night(tmp_path, ROOT)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "as before" in first.stdout and "none yet" in first.stdout
+    place = Layout.at(tmp_path / "data").home / "nightly"
+    found = next(iter(place.glob("*.json")))
+    real = json.loads(found.read_text())
+    # Earlier nights with the same code give the same numbers to the bit; three copies stand for three nights.
+    for age in (1, 2, 3):
+        earlier = real | {"night": f"earlier-{age}", "started": real["started"] - 86400 * age}
+        (place / f"earlier-{age}.json").write_text(json.dumps(earlier))
+    again = night(tmp_path, ROOT)
+    assert again.returncode == 0 and "already done" in again.stdout, "a night that was killed goes on"
+
+    for part in ("rpg", "flows"):
+        shutil.copytree(ROOT / part, tmp_path / "broken" / part)
+    losses = tmp_path / "broken" / "rpg" / "losses.py"
+    text = losses.read_text()
+    broken = text.replace(
+        "_KnownSlope.apply(log_prob, sums[0], slope)", "_KnownSlope.apply(log_prob, sums[0], -slope)"
+    )
+    assert broken != text
+    losses.write_text(broken)
+    red = night(tmp_path, tmp_path / "broken")
+    assert red.returncode == 1, red.stdout
+    reasons = [line for line in red.stderr.splitlines() if line.startswith("failed: tiny / ")]
+    assert any(("reward" in line or "accuracy" in line) and "below" in line for line in reasons), red.stderr
+    assert "RED" in red.stdout and len(list(place.glob("*.md"))) == 2
+    folders = Layout.at(tmp_path / "data").sweeps()
+    assert len(folders) == 2, "each night has runs of its own"
+
+    lock = locks.take(place / ".lock")
+    left_out = night(tmp_path, ROOT)
+    lock.close()
+    assert left_out.returncode == 0 and "the night before is still running" in left_out.stdout

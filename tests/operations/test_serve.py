@@ -1,0 +1,129 @@
+"""`rpg serve` for real: server, worker, dashboard, sweeps from the API as the UI uses it, kills and cancellations."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from operations.conftest import alive, until
+
+pytestmark = pytest.mark.slow
+
+
+def test_it_listens_on_loopback_only_and_on_the_ports_it_announced(served):
+    announced = {served.port, served.dashboard_port}
+    for process in served.family():
+        listening = [c.laddr for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+        assert {address.ip for address in listening} <= {"127.0.0.1"}
+        extra = {address.port for address in listening} - announced
+        # The worker tells its flow runs about a cancellation by a free port (docs/operations.md), nobody else.
+        assert not extra or ("flows.worker" in process.cmdline() and len(extra) == 1)
+
+
+def test_started_twice_the_second_says_where_the_first_is(served):
+    second = subprocess.run(
+        served.command(), capture_output=True, text=True, env=served.environment, timeout=60
+    )
+    assert second.returncode == 0, second.stderr
+    assert served.ui in second.stdout and served.dashboard in second.stdout
+    assert str(served.process.pid) in second.stdout
+
+
+def test_a_port_that_is_taken_is_named(served, tmp_path):
+    command = [sys.executable, "-m", "rpg", "serve", "--home", str(tmp_path), "--port", str(served.port)]
+    other = subprocess.run(command, capture_output=True, text=True, env=served.environment, timeout=60)
+    assert other.returncode == 2 and f"--port {served.port}" in other.stderr and "in use" in other.stderr
+    assert "Traceback" not in other.stderr
+
+
+@pytest.mark.parametrize(
+    "parameters,reason",
+    [
+        ({"steps": -3}, "steps"),
+        ({"config": "../../etc/passwd"}, "config"),
+        ({"algorithms": ["gropo"]}, "algorithms"),
+        ({"seeds": ["0; rm -rf /"]}, "seeds"),
+        ({"name": "../escape"}, "name"),
+        ({"backend": "os.system"}, "backend"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_field_before_anything_starts(served, parameters, reason):
+    answer = served.begin("sweep", **parameters)
+    assert answer.status_code in (409, 422) and reason in answer.text
+
+
+def test_a_bad_override_fails_the_flow_run_with_its_reason(served):
+    run = served.run_id("sweep", config="own/small", overrides="training.stepz=3")
+    kind, message = served.finished(run)
+    assert kind == "FAILED" and "training.stepz" in message and "did you mean 'steps'" in message
+
+
+def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
+    """The flow run completes with artifacts; `rpg sweep` on the same file then finds everything done."""
+    run = served.run_id("sweep", config="own/small")
+    assert served.finished(run)[0] == "COMPLETED"
+    folders = served.layout.run_folders("small")
+    assert len(folders) == 2 and all(folder.state() == "done" for folder in folders)
+    kinds = {
+        a["key"]: a for a in served.api.post("/artifacts/filter", json={}).json() if a["flow_run_id"] == run
+    }
+    assert kinds["progress-small"]["data"] == 100
+    assert served.dashboard in kinds["dashboard-small"]["data"]
+    assert (
+        "GRPO" in kinds["result-small"]["data"] and "data:image/png;base64," in kinds["result-small"]["data"]
+    )
+    file = served.home / "configs" / "small.yaml"
+    command = [sys.executable, "-m", "rpg", "sweep", str(file), "--home", str(served.home)]
+    again = subprocess.run(command, capture_output=True, text=True, env=served.environment, timeout=60)
+    assert again.returncode == 0 and "nothing was trained" in again.stdout
+
+
+def test_cancelled_from_the_api_the_whole_tree_ends_within_ten_seconds(served):
+    run = served.run_id("sweep", config="own/small", steps=5000, name="cancelled")
+    trainers = until(served.trainers, 120, "a training")
+    tree = [p for p in served.family() if p.pid > served.part("worker").pid or p in trainers]
+    tree = [p for p in tree if p.pid not in {c.pid for c in psutil.Process(served.process.pid).children()}]
+    began = time.monotonic()
+    answer = served.api.post(
+        f"/flow_runs/{run}/set_state", json={"state": {"type": "CANCELLING"}, "force": False}
+    )
+    assert answer.status_code in (200, 201)
+    psutil.wait_procs(tree, timeout=20)
+    assert not alive(tree) and time.monotonic() - began < 10
+    assert served.finished(run, 30)[0] == "CANCELLED"
+
+
+def test_kill_nine_of_the_worker_ends_its_runs_and_retry_goes_on(served):
+    run = served.run_id("sweep", config="own/small", steps=40, name="retried")
+    trainers = until(served.trainers, 120, "a training")
+    worker = served.part("worker")
+    tree = [worker, *worker.children(recursive=True)]
+    worker.send_signal(signal.SIGKILL)
+    psutil.wait_procs(tree, timeout=10)
+    assert trainers and not alive(tree)
+    kind, message = served.finished(run, 120)
+    assert kind == "CRASHED" and "its process is gone" in message
+    before = {f.name: len(f.read_metrics().rows) for f in served.layout.run_folders("retried")}
+    served.api.post(
+        f"/flow_runs/{run}/set_state", json={"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}}
+    )
+    until(lambda: served.state(run)[0] in ("RUNNING", "PENDING"), 60, "the retry")
+    assert served.finished(run, 240)[0] == "COMPLETED"
+    for folder in served.layout.run_folders("retried"):
+        steps = [row["step"] for row in folder.read_metrics().rows]
+        assert steps == list(range(1, 41)) and len(steps) >= before[folder.name]
+
+
+def test_other_deployments_run(served):
+    checkpoint = next(f for f in served.layout.run_folders("small")).checkpoint(3)
+    runs = {
+        "audit": served.run_id("audit", algorithm="grpo"),
+        "aggregate": served.run_id("aggregate"),
+        "outside": served.run_id("evaluate", checkpoint="/etc", benchmarks=["aime24"]),
+    }
+    assert served.finished(runs["audit"])[0] == "COMPLETED"
+    assert served.finished(runs["aggregate"])[0] == "COMPLETED"
+    kind, message = served.finished(runs["outside"])
+    assert kind == "FAILED" and "/etc is outside the folders" in message and checkpoint.exists()

@@ -1,0 +1,175 @@
+"""Two sweeps with common runs at once, real processes, trivial trainings: everything once, and nobody waits in silence."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from operations.conftest import ROOT, until
+
+from benchmarks.trivial import SECONDS, SWEEP
+from flows.server import prefect_api
+from flows.sharing import Claims, take_over
+from rpg.store import Layout
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """One Prefect API for the sweeps of this file: each would start its own."""
+    with prefect_api(tmp_path_factory.mktemp("server")) as url:
+        yield url
+
+
+@pytest.fixture
+def start(tmp_path, server):
+    begun = []
+
+    def begin(name, seeds, steps=4, seconds=0.25, **environment):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(SWEEP.format(name=name, steps=steps, every=2, seeds=list(seeds)))
+        environment = {
+            **os.environ, "PYTHONPATH": str(ROOT), "PREFECT_API_URL": server, SECONDS: str(seconds),
+            "RPG_SLOTS_FOLDER": str(tmp_path / "slots"), "RPG_SLOTS": "4", **environment,
+        }  # fmt: skip
+        log = (tmp_path / f"{name}.log").open("ab")
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.trivial",
+            "sweep",
+            str(file),
+            "--home",
+            str(tmp_path / "data"),
+        ]
+        begun.append(
+            subprocess.Popen([*command, "-w", "2"], env=environment, stdout=log, stderr=log, cwd=tmp_path)
+        )
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        one.kill()
+        one.wait()
+
+
+def numbers(folder):
+    rows = [(row["step"], row["reward"]) for row in folder.read_metrics().rows]
+    evals = {s: folder.read_eval("chain-easy", s).to_pylist() for s in folder.eval_steps("chain-easy")}
+    return rows, evals
+
+
+def test_common_runs_are_trained_once_and_both_sweeps_have_them(start, tmp_path):
+    layout = Layout.at(tmp_path / "data")
+    first, second = start("one", range(4)), start("two", range(2, 6))
+    assert first.wait(120) == 0 and second.wait(120) == 0, (tmp_path / "two.log").read_text()
+    by_id = {}
+    for folder in (*layout.run_folders("one"), *layout.run_folders("two")):
+        assert folder.state() == "done"
+        by_id.setdefault(folder.read_manifest()["run_id"], []).append(folder)
+    assert len(by_id) == 6
+    for folders in by_id.values():
+        trained = [f for f in folders if not (f.path / "shared.json").exists()]
+        assert len(trained) == 1, "each run has exactly one folder in which it was trained"
+        assert all(numbers(f) == numbers(folders[0]) for f in folders)
+    common = [folders for folders in by_id.values() if len(folders) == 2]
+    assert len(common) == 2
+    samples = [f.eval_path("chain-easy", 4) for f in common[0]]
+    assert os.path.samefile(*samples), "graded samples are links, not copies"
+    assert layout.read_sweep("one")["runs"] != layout.read_sweep("two")["runs"]
+
+
+def test_a_killed_sweep_is_taken_over_where_it_was(start, tmp_path):
+    layout = Layout.at(tmp_path / "data")
+    first = start("one", [0], steps=12)
+    until(lambda: any(len(f.read_metrics().rows) >= 5 for f in layout.run_folders("one")), 60, "five steps")
+    second = start("two", [0], steps=12)
+    waits = until(
+        lambda: any(f.waiting() for f in layout.run_folders("two")) or second.poll() is not None, 60
+    )
+    told = [f.waiting() for f in layout.run_folders("two")]
+    first.send_signal(signal.SIGKILL)
+    before = [row["step"] for row in layout.run_folders("one")[0].read_metrics().rows]
+    assert waits and second.wait(120) == 0
+    assert f"waits for the same run of sweep one (process {first.pid})" in told
+    metrics = layout.run_folders("two")[0].read_metrics()
+    assert [row["step"] for row in metrics.rows] == list(range(1, 13))
+    taken = {row["step"] for row in metrics.rows if row["attempt"] == 1}
+    assert set(before) <= taken, "nothing that was finished is computed again"
+
+
+def test_with_one_slot_on_the_machine_the_others_say_what_they_wait_for(start, tmp_path):
+    layout, said, most = Layout.at(tmp_path / "data"), set(), 0
+    sweeps = [start("one", [0, 1], RPG_SLOTS="1"), start("two", [7, 8], RPG_SLOTS="1")]
+    while any(one.poll() is None for one in sweeps):
+        training = 0
+        for one in sweeps:
+            with_children = psutil.Process(one.pid).children(recursive=True) if one.poll() is None else []
+            training += sum("benchmarks.trivial.train" in _words(p) for p in with_children)
+        most = max(most, training)
+        said |= {f.waiting() for name in ("one", "two") for f in layout.run_folders(name)} - {None}
+        time.sleep(0.05)
+    assert [one.returncode for one in sweeps] == [0, 0] and most == 1
+    assert any("waits for a slot: 1 of 1 on this machine taken by" in why for why in said), said
+    assert not any(f.waiting() for name in ("one", "two") for f in layout.run_folders(name))
+
+
+def _words(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkeypatch):
+    """A kill is imitated by an error at every single link or copy, and each time it is simply done again."""
+    layout = Layout.at(tmp_path)
+    twin = layout.run("old", "x-s0-0123abcd")
+    steps = (0, 2, 4)
+    manifest = {
+        "run_id": "0123abcd", "variant": "x", "algorithm": "x", "seed": 0, "spec": {}, "created": 0.0, "steps": 4,
+        "eval_steps": list(steps), "benchmarks": ["b"],
+    }  # fmt: skip
+    twin.write_manifest(manifest)
+    row = {"sample": 0, "extracted": None, "correct": True, "reason": "", "tokens": 1, "truncated": False}
+    row |= dict.fromkeys(("problem_id", "problem", "answer", "response"), "?")
+    for step in steps:
+        (twin.checkpoint(step) / "training").mkdir(parents=True)
+        (twin.checkpoint(step) / "training" / "state").write_text(str(step))
+        (twin.checkpoint(step) / "weights").write_text(str(step))
+        twin.write_eval("b", step, [row])
+        twin.append_metrics(1, {"step": step, "reward": step})
+    import flows.sharing as sharing
+
+    real, calls = sharing._link, 0
+    for stop in range(1, 11):
+        folder = layout.run(f"new{stop}", "x-s0-0123abcd")
+        folder.write_manifest(manifest)
+        calls = 0
+
+        def link(source, target, stop=stop):
+            nonlocal calls
+            calls += 1
+            if calls == stop:
+                raise KeyboardInterrupt
+            real(source, target)
+
+        monkeypatch.setattr(sharing, "_link", link)
+        try:
+            take_over(folder, twin)
+        except KeyboardInterrupt:
+            monkeypatch.setattr(sharing, "_link", real)
+            take_over(folder, twin)
+        assert folder.checkpoint_steps() == [0, 2, 4] and folder.eval_steps("b") == [0, 2, 4]
+        assert (folder.checkpoint(4) / "training" / "state").read_text() == "4"
+        assert [r["step"] for r in folder.read_metrics().rows] == [
+            0,
+            2,
+            4,
+        ] and not folder.read_metrics().warnings
+    assert calls == 9
+    assert Claims(layout).twin(layout.run("new1", "x-s0-0123abcd")) is None, "nobody is further"

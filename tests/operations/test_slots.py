@@ -1,0 +1,87 @@
+"""Slots are kernel locks: never more than there are, free when the holder is gone, and they say who holds them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from flows.slots import Machine, Need, machine, need_of
+from rpg.errors import UserError
+from rpg.store import locks
+
+CPU = Need("cpu", 1)
+
+
+@pytest.fixture
+def two(tmp_path):
+    return Machine(tmp_path / "slots", 2, ("0", "1", "2"))
+
+
+def test_n_trainings_at_a_time_and_the_next_is_told_who_has_them(two):
+    first, second = two.take(CPU, "a/x"), two.take(CPU, "b/y")
+    assert first and second and two.take(CPU, "c/z") is None
+    why = two.why(CPU)
+    assert "waits for a slot: 2 of 2" in why and "a/x" in why and "b/y" in why
+    first.close()
+    assert two.take(CPU, "c/z")
+
+
+def test_a_holder_that_is_killed_leaves_nothing_behind(two):
+    code = (
+        "import sys; from pathlib import Path; from flows.slots import Machine, Need; "
+        f"held = Machine(Path({str(two.folder)!r}), 2, ()).take(Need('cpu', 2), 'x/y'); "
+        "print(bool(held), flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout.readline().strip() == "True" and two.take(CPU, "a/b") is None
+    other.kill()
+    other.wait()
+    assert len(two.take(Need("cpu", 2), "a/b").locks) == 2
+
+
+def test_a_child_that_inherits_a_slot_keeps_it_when_the_parent_lets_go(two):
+    held = two.take(Need("cpu", 2), "a/b")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=held.fds)
+    held.close()
+    assert two.take(CPU, "c/d") is None
+    child.communicate(b"\n")
+    assert two.take(CPU, "c/d")
+
+
+def test_gpus_are_taken_all_at_once_and_shown_to_the_process_alone(two):
+    held = two.take(Need("gpu", 2), "a/b")
+    assert held.environment == {"CUDA_VISIBLE_DEVICES": "0,1"}
+    assert two.take(Need("gpu", 2), "c/d") is None  # one is free, and stays free
+    assert two.take(Need("gpu", 1), "e/f").environment == {"CUDA_VISIBLE_DEVICES": "2"}
+    with pytest.raises(UserError, match="needs 8 GPUs and this machine has 3"):
+        two.take(Need("gpu", 8), "g/h")
+
+
+def test_what_a_back_end_needs(two):
+    assert need_of({"type": "local", "device": "cpu"}, two) == CPU
+    assert need_of({"type": "local", "device": "cuda"}, two) == Need("gpu", 1)
+    verl = {"type": "verl", "device": "cuda", "gpus_per_node": 3, "ray": {"type": "local"}}
+    assert need_of(verl, two) == Need("gpu", 3)
+    assert need_of(verl | {"device": "cpu"}, two) == Need("cpu", 2)
+    assert need_of(verl | {"ray": {"type": "job"}}, two) is None
+
+
+def test_the_environment_says_how_many_and_where(tmp_path):
+    here = machine({"RPG_SLOTS": "7", "RPG_SLOTS_FOLDER": str(tmp_path / "s"), "CUDA_VISIBLE_DEVICES": "3,5"})
+    assert here.cpu == 7 and here.gpus == ("3", "5")
+    assert (tmp_path / "s").stat().st_mode & 0o7777 == 0o1777
+    with pytest.raises(UserError, match="RPG_SLOTS='many'"):
+        machine({"RPG_SLOTS": "many"})
+    (tmp_path / "link").symlink_to(tmp_path / "s")
+    with pytest.raises(UserError, match="symbolic link"):
+        machine({"RPG_SLOTS_FOLDER": str(tmp_path / "link")})
+
+
+def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path):
+    (tmp_path / "precious").write_text("keep")
+    (tmp_path / "cpu-0").symlink_to(tmp_path / "precious")
+    with pytest.raises(UserError, match="cannot lock"):
+        locks.take(tmp_path / "cpu-0", {"who": "me"})
+    assert (tmp_path / "precious").read_text() == "keep"
