@@ -46,7 +46,7 @@ def test_numbers_and_where_the_samples_are(checkpoints, own_benchmark, tmp_path,
     ],
 )
 def test_a_mistake_is_a_line_and_exit_code_2(arguments, words, tmp_path, monkeypatch, capsys):
-    code, out, err = rpg(
+    code, _, err = rpg(
         monkeypatch, capsys, "evaluate", *arguments, *(["--home", tmp_path] if arguments else [])
     )
     assert code == 2 and words in err and "Traceback" not in err
