@@ -79,6 +79,18 @@ class Layout:
         path = self.sweep_folder(str(sweep["name"])) / "sweep.json"
         atomic_write_json(path, {"format": FORMAT, **sweep})
 
+    def write_flow_run(self, sweep: str, url: str | None) -> None:
+        """Remember the page of the flow run that works on a sweep; None where it has no page."""
+        atomic_write_json(self.sweep_folder(sweep) / "flow-run.json", {"url": url})
+
+    def flow_run_url(self, sweep: str) -> str | None:
+        """The page of the flow run that worked on a sweep last, where there is one."""
+        try:
+            url = read_json_object(self.sweep_folder(sweep) / "flow-run.json").get("url")
+        except StoreError:
+            return None
+        return url if isinstance(url, str) and url.startswith(("http://", "https://")) else None
+
     def read_sweep(self, sweep: str) -> dict[str, Any]:
         path = self.sweep_folder(sweep) / "sweep.json"
         value = read_checked(path, ("name", "runs"))
