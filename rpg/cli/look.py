@@ -300,9 +300,9 @@ def doctor(home: Home = None) -> int:
             line(True, f"{name} {version(name)}")
         except PackageNotFoundError:
             line(False, f"{name} is not installed; run: make setup")
-    from rpg.cli.run import default_workers
+    from rpg.cli.run import cores
 
-    line(True, f"{default_workers()} cores: that many trainings at a time")
+    line(True, f"{cores()} cores: that many trainings at a time")
     folder = Layout.at(home).home
     try:
         folder.mkdir(parents=True, exist_ok=True)
