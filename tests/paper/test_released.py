@@ -218,7 +218,7 @@ OURS = {
     "data.seed": 0,
     "data.dataloader_num_workers": 0,
     "data.filter_overlong_prompts": False,
-    f"{ACTOR}.strategy": "fsdp",
+    f"{ACTOR}.strategy": "fsdp2",
     f"{ACTOR}.ppo_epochs": 1,
     f"{ACTOR}.data_loader_seed": 0,
     f"{ACTOR}.optim.betas": [0.9, 0.999],
