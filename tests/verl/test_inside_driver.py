@@ -184,7 +184,9 @@ def fake_groups(rollout, right):
     """Groups of 4 responses, so many of them right."""
     return [
         [
-            rollout.Response(f"{i}_{n}_0", {"response_len": 5}, 1.0 if n < share else -1.0, n < share, False)
+            rollout.Response(
+                f"{i}_{n}_0", {"response_len": 5}, 1.0 if n < share else -1.0, n < share, False, 2.0
+            )
             for n in range(4)
         ]
         for i, share in enumerate(right)
@@ -217,6 +219,7 @@ def test_groups_that_teach_nothing_are_replaced(config, rollout):
     assert (
         metrics["accuracy"] == 0.75 and metrics["reward"] == 0.5
     )  # of the first round, before any was dropped
+    assert metrics["entropy"] == pytest.approx(2 / 5)
     kept, dropped = map(len, (rolled.kept, rolled.dropped()))
     assert kept + dropped == metrics["groups_sampled"]
     assert rolled.tokens == 20 * metrics["groups_sampled"]

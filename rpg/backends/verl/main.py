@@ -82,6 +82,7 @@ def derive(config) -> None:
         "actor_rollout_ref.actor.loss_agg_mode": settings.algorithm.loss_agg_mode,
         "actor_rollout_ref.actor.use_dynamic_bsz": True,
         "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz": True,
+        "actor_rollout_ref.rollout.calculate_log_probs": True,
         "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": True,
         "actor_rollout_ref.rollout.agent.agent_loop_manager_class": "rpg.backends.verl.agents.SeededManager",
         "reward.reward_manager.source": "importlib",
