@@ -92,6 +92,7 @@ def prefect_api(home: Path) -> Iterator[str]:
 
 
 def wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
+    """Wait until the API at `url` answers; ServerError when its process ends or START_SECONDS pass."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 import torch
-from inside import make_spec, verl_config
 
 import rpg
 from rpg.backends.local import seeds
@@ -17,6 +16,7 @@ from rpg.backends.verl.settings import Settings, SettingsError
 from rpg.backends.verl.state import State, newest
 from rpg.errors import UserError
 from rpg.store.files import StoreError
+from tests.verl.inside import make_spec, verl_config
 
 ACTOR = "actor_rollout_ref.actor"
 
