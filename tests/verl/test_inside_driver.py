@@ -1,10 +1,13 @@
 """The driver's decisions, without Ray: settings, order of rows, rounds of a rollout, which checkpoint is whole."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import types
 
+import numpy
 import pytest
 import torch
 
@@ -271,6 +274,35 @@ def test_rewards_are_the_embedded_trainers(config, model, cpu_verl, tmp_path):
     assert len(cut) == 12
     assert manager.score(cut, "7") == (False, True, -1.0 + overlong_punishment(12, 12, 0.25, 1.0))
     assert manager.score([], "7")[:2] == (False, True)
+
+
+def test_a_mathematical_answer_is_graded_through_verls_manager(model, cpu_verl, tmp_path):
+    """As verl calls it, in its event loop; what has to be simplified is, in the grader's own process."""
+    pytest.importorskip("math_verify")
+    from tensordict import TensorDict
+    from transformers import AutoTokenizer
+    from verl import DataProto
+
+    from rpg.backends.verl.reward import VerifierManager
+
+    verifier = 'rpg.verifier=\'{"type": "math"}\''
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    manager = VerifierManager(verl_config(make_spec(), model, tmp_path, verifier), tokenizer)
+    manager.tokenizer = types.SimpleNamespace(decode=lambda ids, **_: r"Answer: $\frac{\sqrt{4}}{4}$")
+    response = torch.tensor([[5, tokenizer.eos_token_id, 0]])
+    mask = torch.tensor([[1, 1, 1, 1, 0]])  # a prompt of two tokens before it
+
+    def graded(truth):
+        extra = {"reward_model": numpy.array([{"ground_truth": truth}], dtype=object)}
+        tensors = TensorDict({"responses": response, "attention_mask": mask}, batch_size=1)
+        return asyncio.run(manager.run_single(DataProto(batch=tensors, non_tensor_batch=extra)))
+
+    assert graded("0.5") == {
+        "reward_score": 1.0,
+        "reward_extra_info": {"acc": 1.0, "truncated": 0.0},
+    }
+    assert graded("3")["reward_score"] == -1.0
+    manager.grader.close()
 
 
 # --- checkpoints
