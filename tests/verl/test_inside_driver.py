@@ -242,6 +242,68 @@ def test_without_dynamic_sampling_everything_is_kept(config, rollout):
     assert rolled.kept == rolled.first and rolled.dropped() == []
 
 
+@pytest.fixture
+def queue(rollout, monkeypatch):
+    """verl's queue as far as the driver reads it: what it says at one poll after another."""
+    from tensordict import TensorDict
+    from verl.trainer.ppo.v1 import replay_buffer
+
+    polls, cleared = [], []
+
+    def read(keys, partition_id, select_fields):
+        jagged = lambda rows: torch.nested.as_nested_tensor(rows, layout=torch.jagged)  # noqa: E731
+        extra = [{"reward_extra_info": {"acc": float(key.startswith("a")), "truncated": 0.0}} for key in keys]
+        scores = jagged([torch.tensor([0.0, 1.0 if key.startswith("a") else -1.0]) for key in keys])
+        log_probs = jagged([torch.tensor([-0.5, -0.25]) for _ in keys])
+        fields = TensorDict({"rm_scores": scores, "rollout_log_probs": log_probs}, batch_size=len(keys))
+        return {**dict(fields.items()), "extra_fields": extra}
+
+    fake = types.SimpleNamespace(
+        kv_list=lambda *_: {"train": polls.pop(0) if len(polls) > 1 else polls[0]},
+        kv_clear=lambda partition_id, keys: cleared.extend(keys),
+        kv_batch_get=read,
+    )
+    monkeypatch.setattr(replay_buffer, "tq", fake)
+    monkeypatch.setattr(rollout, "tq", fake)
+    groups = rollout.Groups(
+        trainer_mode="sync",
+        trainer_config={},
+        max_off_policy_threshold=8,
+        max_off_policy_strategy="drop",
+        sampler_kwargs={},
+    )
+    return types.SimpleNamespace(polls=polls, cleared=cleared, groups=groups)
+
+
+def prompt(status):
+    return {"is_prompt": True, "status": status, "global_steps": 1}
+
+
+def test_responses_come_back_in_the_order_of_their_prompts(queue):
+    rows = {f"{name}_{i}_0": {"response_len": 2} for name in ("b", "a", "other") for i in (1, 0)}
+    queue.polls += [
+        {"a": prompt("running"), "b": prompt("finished"), **rows},
+        {"a": prompt("finished"), "b": prompt("finished"), "other": prompt("pending"), **rows},
+    ]
+    found = queue.groups.collect(["a", "b"])
+    assert [[response.key for response in group] for group in found] == [
+        ["a_0_0", "a_1_0"],
+        ["b_0_0", "b_1_0"],
+    ]
+    assert [response.correct for response in found[0] + found[1]] == [True, True, False, False]
+    assert found[1][0].reward == -1.0 and found[1][0].surprise == 0.75 and found[1][0].tokens == 2
+    assert queue.cleared == ["a", "b"]
+
+
+def test_a_prompt_without_a_response_ends_the_run(queue):
+    queue.polls += [
+        {"a": prompt("running"), "b": prompt("running")},
+        {"a": prompt("failure"), "b": prompt("running")},
+    ]
+    with pytest.raises(RuntimeError, match="1 of 2 prompts got no response"):
+        queue.groups.collect(["a", "b"])
+
+
 def test_a_seed_gives_the_embedded_trainers_uniforms(config, cpu_verl):
     """Also in a round of refills, whose number of rows a single response does not know."""
     from rpg.backends.verl.agents import SeededWorker

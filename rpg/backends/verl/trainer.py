@@ -54,6 +54,8 @@ class Trainer(PPOTrainerSync):
         """Whether the reference has weights of its own; otherwise it is the policy that samples the next rollout."""
         self.ours: dict[str, Any] = {}
         """Metrics of the step under way, in the project's names."""
+        self.step_tokens = 0
+        """Response tokens it sampled."""
         self.saved: Path | None = None
         """A checkpoint that lacks only rpg.json, because the metrics of its step are not written yet."""
 
@@ -72,9 +74,8 @@ class Trainer(PPOTrainerSync):
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
-        self.steps_per_epoch = max(
-            1, self.steps_per_epoch
-        )  # verl divides by it; we pass over the data as often as asked
+        # verl divides by it; here a data set may be smaller than a step.
+        self.steps_per_epoch = max(1, self.steps_per_epoch)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -110,7 +111,7 @@ class Trainer(PPOTrainerSync):
             with timer("update_actor"):
                 ours |= self._update(batch, sizes)
         ours |= {"optimizer_step": self.optimizer_step, "tokens": self.tokens}
-        self.ours = ours | {"tokens_per_second": rolled.tokens}  # divided when the time of the step is known
+        self.ours, self.step_tokens = ours, rolled.tokens
         return batch
 
     def _sample(self, numbers, round_: int) -> list[rollout.Group]:
@@ -196,7 +197,7 @@ class Trainer(PPOTrainerSync):
             "seconds_log_prob": seconds("old_log_prob", "ref", "adv"),
             "seconds_update": seconds("update_actor"),
             "seconds_step": seconds("step"),
-            "tokens_per_second": self.ours["tokens_per_second"] / seconds("step"),
+            "tokens_per_second": self.step_tokens / seconds("step"),
         }
         metrics |= {f"rpg/{name}": value for name, value in self.ours.items()}
 
