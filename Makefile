@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := local,math,orchestration,dashboard,verl,dev
 
-.PHONY: help setup quickstart test lint dashboard clean
+.PHONY: help setup quickstart test lint dashboard serve clean
 help:
 	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (under 10 minutes)"
 	@echo "make test         set up, then run the tests"
 	@echo "make dashboard    set up, then open the comparison dashboard on http://127.0.0.1:8501"
+	@echo "make serve        set up, then serve the Prefect UI, its worker and the dashboard on loopback"
 	@echo "make lint         ruff: style, imports, formatting"
 	@echo "make setup        only set up .venv"
 
@@ -30,6 +31,9 @@ test: $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+serve: $(STAMP)
+	@$(BIN)/rpg serve
 
 dashboard: $(STAMP)
 	@$(BIN)/rpg dashboard

@@ -1,6 +1,5 @@
 """Sweeps and their runs: state (from the files, at this moment), progress, time left, failures."""
 
-import os
 import time
 
 import pandas
@@ -47,9 +46,9 @@ def page(view: View) -> None:
     sweep = choose_sweep(view)
     if sweep is not None:
         _live(view, sweep)
-    server = os.environ.get("PREFECT_API_URL")
-    if server:
-        st.link_button("Prefect", server.removesuffix("/").removesuffix("/api"))
+        flow_run = view.layout.flow_run_url(sweep)
+        if flow_run:
+            st.link_button("Flow run in Prefect", flow_run)
 
 
 @st.fragment(run_every=2)

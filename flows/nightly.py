@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from rpg.data import data_digest
 from rpg.nightly import Finding, compare, markdown, measure, read_nights
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
 
-SHIPPED = Path(__file__).resolve().parents[1] / "configs" / "nightly"
+ROOT = Path(__file__).resolve().parents[1]
+SHIPPED = ROOT / "configs" / "nightly"
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,7 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]
     files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
     if not files:
         raise ConfigError(f"{folder}: no sweep files; expected a folder with *.yaml, as configs/nightly")
-    revision = git_revision() or version("rpg-lab")
-    night = f"{time.strftime('%Y-%m-%d')}-{revision[:8]}{'-changed' if revision.endswith('+') else ''}"
+    night = f"{time.strftime('%Y-%m-%d')}-{code_version()}"
     return night, {
         file.stem: load_sweep(
             file,
@@ -52,6 +53,16 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]
         )
         for file in files
     }
+
+
+@cache
+def code_version() -> str:
+    """Digest of our own source: unlike a commit it also tells an edited or an installed tree from another."""
+    digest = hashlib.sha256()
+    for room in ("rpg", "flows"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:8]
 
 
 def run_night(

@@ -57,7 +57,7 @@ def prefect_api(home: Path) -> Iterator[str]:
         ServerError: the private server ended or did not answer in START_SECONDS.
     """
     os.environ.update(quiet_environment(home))
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 
     configured = PREFECT_API_URL.value()
     if configured:
@@ -80,7 +80,7 @@ def prefect_api(home: Path) -> Iterator[str]:
         )
     try:
         wait_healthy(server, url, log)
-        with temporary_settings({PREFECT_API_URL: url}):
+        with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: ""}):  # it has no pages
             yield url
     finally:
         server.terminate()
@@ -92,6 +92,7 @@ def prefect_api(home: Path) -> Iterator[str]:
 
 
 def wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
+    """Wait until the API at `url` answers; ServerError when its process ends or START_SECONDS pass."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:

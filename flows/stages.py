@@ -11,7 +11,9 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
+from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.utilities.urls import url_for
 
 from flows.sweep import (
     AGGREGATE_SECONDS,
@@ -79,6 +81,8 @@ def report(sweep: str, home: str) -> list[str]:
 @flow(name="stages", task_runner=ThreadPoolTaskRunner(max_workers=64), persist_result=False)
 def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: Any) -> None:
     """Train and evaluate `runs` of a registered sweep, `workers` trainings at a time; failures stay their own."""
+    # For the dashboard's link; a private server has no page to link to.
+    Layout.at(home).write_flow_run(sweep, url_for("flow-run", obj_id=flow_run.id))
     try:
         _sweep(sweep, runs, home, workers, context)
     except BaseException:

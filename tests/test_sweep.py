@@ -12,42 +12,10 @@ import psutil
 import pytest
 
 from rpg.store import Layout
+from tests.real_sweep import SMALL, rpg
 
 pytestmark = pytest.mark.slow
 CLOCK = ("time", "attempt", "tokens_per_second")
-
-SMALL = """\
-name: small
-description: Two variants, seconds each.
-run:
-  task: {type: chain, tiers: {easy: 2, medium: 3}, train_problems: 1000, benchmark_problems: 8}
-  model: {type: tiny, warm_start: {target_accuracy: 0.02, behaviour_steps: 5}}
-  training: {steps: 6, prompts_per_step: 8, mini_batch_prompts: 4}
-  rollout: {group_size: 4}
-  evaluation: {every: 3, samples_per_problem: 2}
-axes:
-  algorithm: [grpo, {name: rpg-reinforce-urkl, reference: {type: every_k, k: 5}}]
-  seed: [0]
-baseline: grpo
-"""
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    """A folder with the sweep file and a finished run of it."""
-    root = tmp_path_factory.mktemp("sweep")
-    (root / "small.yaml").write_text(SMALL)
-    done = rpg(root, "sweep", "small.yaml")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return root, done
-
-
-def rpg(root, *args, **kwargs):
-    environment = {**os.environ, "RPG_HOME": str(root / "data"), "COLUMNS": "160", **kwargs.pop("env", {})}
-    command = [sys.executable, "-m", "rpg", *args]
-    return subprocess.run(
-        command, cwd=root, env=environment, capture_output=True, text=True, timeout=300, **kwargs
-    )
 
 
 def start(root, home, *args):

@@ -63,7 +63,7 @@ def one_kill(bench: Bench, rng: random.Random, tally: Tally) -> None:
     bench.start_server()
     bench.start_sweeps()
     tally.reruns += 1
-    until = time.monotonic() + rng.uniform(0.2, 9.0)
+    until = time.monotonic() + rng.uniform(0.2, 6.0)
     while time.monotonic() < until and any(p.poll() is None for p in bench.sweeps.values()):
         time.sleep(0.05)
     before, attempts = bench.snapshot(), bench.attempts()

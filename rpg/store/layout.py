@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rpg.store.files import StoreError, atomic_write_json
+from rpg.store.files import StoreError, atomic_write_json, read_json_object
 from rpg.store.run import FORMAT, Metrics, RunFolder, folder_name, folders, read_checked
 
 __all__ = ["Layout", "Metrics", "RunFolder", "StoreError", "home"]
@@ -79,9 +79,31 @@ class Layout:
         path = self.sweep_folder(str(sweep["name"])) / "sweep.json"
         atomic_write_json(path, {"format": FORMAT, **sweep})
 
+    def write_flow_run(self, sweep: str, url: str | None) -> None:
+        """Remember the page of the flow run that works on a sweep; None where it has no page."""
+        atomic_write_json(self.sweep_folder(sweep) / "flow-run.json", {"url": url})
+
+    def flow_run_url(self, sweep: str) -> str | None:
+        """The page of the flow run that worked on a sweep last, where there is one."""
+        try:
+            url = read_json_object(self.sweep_folder(sweep) / "flow-run.json").get("url")
+        except StoreError:
+            return None
+        return url if isinstance(url, str) and url.startswith(("http://", "https://")) else None
+
     def read_sweep(self, sweep: str) -> dict[str, Any]:
         path = self.sweep_folder(sweep) / "sweep.json"
         value = read_checked(path, ("name", "runs"))
         if not isinstance(value["runs"], list) or not all(isinstance(run, str) for run in value["runs"]):
             raise StoreError(f"cannot read {path}: runs must be a list of folder names")
         return value
+
+    def write_data_notes(self, sweep: str, notes: list[str]) -> None:
+        """What readers of a sweep's results should know about its problems (leaks, duplicates, other copies)."""
+        atomic_write_json(self.sweep_folder(sweep) / "data.json", {"notes": notes})
+
+    def read_data_notes(self, sweep: str) -> list[str]:
+        """The notes, [] where there are none."""
+        path = self.sweep_folder(sweep) / "data.json"
+        notes = read_json_object(path).get("notes") if path.exists() else None
+        return [str(note) for note in notes] if isinstance(notes, list) else []

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.browser import CHROMIUM, FLAGS, IDLE, dashboard
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.report.summary import summarise
+from rpg.store import Layout
 from rpg.store.database import build, connect
 
 playwright = pytest.importorskip(
@@ -160,6 +161,28 @@ def test_a_sample_is_found(page, address):
     page.get_by_role("tab", name="Samples").click()
     page.get_by_text("4 of 24 samples").wait_for()
     page.locator("code", has_text="Compute problem 3 of easy.").wait_for()
+
+
+def test_the_pages_of_a_real_sweep(page, bench):
+    """Every page of a sweep that was really run; the table's numbers are the database's."""
+    layout = Layout.at(bench[0] / "data")
+    with dashboard(layout.home) as (address, _):
+        for name in PAGES:
+            page.goto(f"{address}/{name}?sweep=small&sweeps=small")
+            settled(page)
+        with connect(layout) as db:
+            found = summarise(db, "small").table
+            [samples] = db.execute(
+                "SELECT count(*) FROM samples WHERE benchmark = 'chain-easy' AND step = 6"
+            ).fetchone()
+        page.goto(f"{address}/table?sweep=small")
+        settled(page)
+        assert cells(page) == lines(found)
+        run = layout.run_folders("small")[0].name
+        page.goto(f"{address}/run?sweep=small&run={run}&benchmark=chain-easy&step=6")
+        settled(page)
+        page.get_by_role("tab", name="Samples").click()
+        page.get_by_text(f"{samples // 2} of {samples // 2} samples").wait_for()
 
 
 def test_nothing_shows_while_a_sweep_writes_and_the_database_is_rebuilt(page, address, layout):

@@ -155,6 +155,21 @@ def test_overview_reads_states_from_the_files_of_this_moment(demo):
     assert any("grpo-seed1: ValueError: no" in text for text in texts(app))
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://127.0.0.1:4200/runs/flow-run/1", True),
+        ("javascript:alert(1)", False),
+        (None, False),
+        (3, False),
+    ],
+)
+def test_overview_links_to_the_flow_run(demo, url, shown):
+    demo.write_flow_run("demo", url)
+    links = [link.proto.url for link in show("overview", sweep="demo").get("link_button")]
+    assert links == ([url] if shown else [])
+
+
 def test_run_shows_differences_of_settings_and_finds_samples(demo):
     write_run(demo.run("demo", "beta"), "grpo algorithm.beta=0.001", 0, 0.3, SHAPE, "grpo")
     build(demo)

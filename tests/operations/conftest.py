@@ -112,7 +112,12 @@ class Served:
     def begin(self, deployment, **parameters):
         found = self.api.get(f"/deployments/name/{deployment}/{deployment}").json()
         body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
-        return self.api.post(f"/deployments/{found['id']}/create_flow_run", json=body)
+        for _ in range(5):
+            answer = self.api.post(f"/deployments/{found['id']}/create_flow_run", json=body)
+            if answer.status_code != 503:  # SQLite was busy; Prefect's own clients try again too
+                break
+            time.sleep(1)
+        return answer
 
     def run_id(self, deployment, **parameters):
         answer = self.begin(deployment, **parameters)

@@ -8,10 +8,10 @@ import time
 
 import psutil
 import pytest
-from operations.conftest import alive, until
 
 from benchmarks.browser import CHROMIUM, FLAGS
 from rpg.store.database import connect
+from tests.operations.conftest import alive, until
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
@@ -100,6 +100,9 @@ def test_a_sweep_from_the_form_to_the_numbers_in_the_dashboard(page, served):
     assert found[0] is not None
     tab.get_by_role("link", name="Table").click()
     tab.get_by_text(f"{found[0]:.3f}").first.wait_for()
+    tab.get_by_role("link", name="Overview").click()
+    back = tab.get_by_role("link", name="Flow run in Prefect").get_attribute("href")
+    assert back and back.startswith(f"{served.ui}/runs/flow-run/")
     tab.close()
 
 

@@ -8,19 +8,19 @@ import subprocess
 import sys
 
 import pytest
-from operations.conftest import ROOT
 
 from rpg.nightly import ENOUGH, NIGHTS, band, compare, markdown
 from rpg.store import Layout, locks
+from tests.operations.conftest import ROOT
 
 TINY = """\
 name: tiny
 run:
   task: {type: chain, tiers: {easy: 1}, train_problems: 80, benchmark_problems: 16}
   model: {type: tiny, warm_start: {target_accuracy: 0.5, consolidation_steps: 0, behaviour_steps: 0}}
-  training: {steps: 10, prompts_per_step: 8, mini_batch_prompts: 4, optimizer: {type: adamw, learning_rate: 2.0e-3}}
+  training: {steps: 30, prompts_per_step: 16, mini_batch_prompts: 8, optimizer: {type: adamw, learning_rate: 5.0e-4}}
   rollout: {group_size: 8}
-  evaluation: {every: 10, samples_per_problem: 4}
+  evaluation: {every: 30, samples_per_problem: 4}
 axes:
   seed: [0]
 set: {algorithm: rpg-reinforce-urkl}

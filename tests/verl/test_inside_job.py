@@ -1,7 +1,6 @@
 """A real job: verl's trainer on Ray, stopped and resumed, against the embedded trainer with the same seed."""
 
 import pytest
-from inside import job, make_spec, ours
 
 from rpg.backends.local.initial import initial_policy
 from rpg.backends.local.optimizers import Optimizer
@@ -10,6 +9,7 @@ from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.verl.state import State, newest
 from rpg.data import prepare_data, read_problems
+from tests.verl.inside import job, make_spec, ours
 
 NOT_THE_SAME = {"tokens_per_second", "entropy"}
 """entropy: verl measures it on the groups that are trained on, the embedded trainer on those sampled first."""

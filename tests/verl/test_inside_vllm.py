@@ -3,10 +3,10 @@
 import importlib.util
 
 import pytest
-from inside import BASE, job, make_spec, ours
 
 from rpg.backends.local.initial import prepare_model
 from rpg.data import prepare_data
+from tests.verl.inside import BASE, job, make_spec, ours
 
 pytestmark = [
     pytest.mark.slow,

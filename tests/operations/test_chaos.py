@@ -1,0 +1,32 @@
+"""The short form of benchmarks/chaos: a few kills at random moments and torn files; nothing lost, doubled or left."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.operations.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_few_kills_and_torn_files_lose_nothing():
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.chaos",
+        "--kills",
+        "3",
+        "--faults",
+        "torn files",
+        "--seed",
+        "3",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [
+        line
+        for line in done.stdout.splitlines()
+        if line.startswith("| SIGKILL,") or line.startswith("| torn files (")
+    ]
+    assert len(rows) == 2 and all(row.endswith("| 0 | 0 | 0 | 0 |") for row in rows), done.stdout

@@ -1,0 +1,94 @@
+"""`rpg serve --database postgresql+asyncpg://...` on a real Postgres.
+
+Needs the server's programs (Debian: apt-get install postgresql); says so when it is left out.
+"""
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.operations.conftest import ROOT, Served, free_port
+
+INITDB = shutil.which("initdb") or next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(INITDB is None, reason="no Postgres here (Debian: apt-get install postgresql)"),
+]
+
+
+@pytest.fixture
+def postgres(tmp_path):
+    """The URL of an empty database on loopback."""
+    data, port, log = tmp_path / "postgres", free_port(), tmp_path / "postgres.log"
+    programs = os.path.dirname(os.path.realpath(INITDB))
+    as_user = []
+    if os.getuid() == 0:  # Postgres refuses to run as root
+        data.mkdir()
+        shutil.chown(data, "nobody")
+        for parent in (tmp_path, *tmp_path.parents):
+            if parent.stat().st_uid == 0 and str(parent).startswith("/tmp/"):
+                parent.chmod(0o755)
+        as_user = ["runuser", "-u", "nobody", "--"]
+    make = [*as_user, f"{programs}/initdb", "-D", str(data), "-U", "rpg", "--auth=trust", "-N"]
+    made = subprocess.run(make, capture_output=True, text=True, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    options = ["-c", "listen_addresses=127.0.0.1", "-p", str(port), "-c", f"unix_socket_directories={data}"]
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [*as_user, f"{programs}/postgres", "-D", str(data), *options],
+            stdout=output,
+            stderr=output,
+            cwd=tmp_path,
+        )
+    try:
+        create = [f"{programs}/createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "rpg", "prefect"]
+        for _ in range(60):
+            if subprocess.run(create, capture_output=True).returncode == 0:
+                break
+            subprocess.run(["sleep", "0.5"])
+        yield f"postgresql+asyncpg://rpg@127.0.0.1:{port}/prefect"
+    finally:
+        subprocess.run(
+            [*as_user, f"{programs}/pg_ctl", "-D", str(data), "-m", "immediate", "stop"], capture_output=True
+        )
+        server.wait(timeout=30)
+
+
+def test_a_postgres_url_is_honoured_and_prefect_yaml_deploys_the_same(postgres, tmp_path):
+    served = Served(tmp_path / "served", postgres)
+    try:
+        run = served.run_id("aggregate")
+        assert served.finished(run)[0] == "COMPLETED"
+        assert not list((served.home / "prefect").glob("*.db")), "nothing of it is in SQLite"
+        mine = {one["name"]: one for one in served.api.post("/deployments/filter", json={}).json()}
+        environment = served.environment | {
+            "PREFECT_API_URL": f"{served.ui}/api", "PREFECT_HOME": str(tmp_path / "client"), "DO_NOT_TRACK": "1",
+            "RPG_HOME": str(served.home),
+        }  # fmt: skip
+        for words in (
+            ["work-pool", "create", "rpg", "--type", "process"],
+            ["--no-prompt", "deploy", "--all"],
+        ):
+            command = [sys.executable, "-m", "prefect", *words]
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        pooled = {one["name"]: one for one in served.api.post("/deployments/filter", json={}).json()}
+        assert set(pooled) == set(mine) == {"sweep", "evaluate", "audit", "aggregate", "nightly"}
+        for name, one in pooled.items():
+            assert one["work_pool_name"] == "rpg"
+            assert one["parameter_openapi_schema"] == mine[name]["parameter_openapi_schema"]
+        assert pooled["nightly"]["schedules"][0]["schedule"]["cron"] == "0 2 * * *"
+    finally:
+        served.stop()
+    programs = os.path.dirname(os.path.realpath(INITDB))
+    count = subprocess.run(
+        [f"{programs}/psql", "-At", "-d", postgres.replace("+asyncpg", ""), "-c", "select count(*) from flow_run"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert count.stdout.strip() == "1", count.stderr

@@ -1,0 +1,64 @@
+"""What a crash leaves behind is repaired; what lives is left alone."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from flows.reconcile import reconcile
+from rpg.guard import end_orphans, owner_mark
+from rpg.store import Layout
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+@pytest.fixture
+def gone():
+    """The id of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def ended(process):
+    deadline = time.monotonic() + 5
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return process.poll() is not None
+
+
+def test_a_process_whose_owner_is_gone_is_ended_and_no_other(gone):
+    orphan = subprocess.Popen(
+        SLEEP, env={**os.environ, "RPG_OWNER": f"{gone} another/1"}, start_new_session=True
+    )
+    reused = subprocess.Popen(SLEEP, env={**os.environ, "RPG_OWNER": f"{os.getpid()} another/1"})
+    owned = subprocess.Popen(SLEEP, env={**os.environ, **owner_mark()})
+    plain = subprocess.Popen(SLEEP, env={k: v for k, v in os.environ.items() if k != "RPG_OWNER"})
+    try:
+        time.sleep(0.3)
+        found = end_orphans()
+        assert {orphan.pid, reused.pid} <= set(found) and not {owned.pid, plain.pid} & set(found)
+        assert ended(orphan) and ended(reused) and owned.poll() is None and plain.poll() is None
+    finally:
+        for process in (orphan, reused, owned, plain):
+            process.kill()
+            process.wait()
+
+
+def test_stale_leases_and_waiting_notes_go_and_live_ones_stay(tmp_path, gone, monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    layout = Layout.at(tmp_path)
+    dead, live = layout.run("s", "dead"), layout.run("s", "live")
+    for folder in (dead, live):
+        folder.claim()
+        folder.wait_for("waits for a slot")
+    for name in ("lease.json", "waiting.json"):
+        path = dead.path / name
+        path.write_text(path.read_text().replace(f'"pid": {os.getpid()}', f'"pid": {gone}'))
+    said = reconcile(layout)
+    assert len(said) == 2 and all("s/dead" in line for line in said)
+    assert dead.lease() is None and not (dead.path / "waiting.json").exists()
+    assert live.state() == "running" and live.waiting() == "waits for a slot"
+    assert reconcile(layout) == []
