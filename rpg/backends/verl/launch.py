@@ -20,7 +20,8 @@ from rpg.backends.verl import jobs
 from rpg.backends.verl.checkpoints import VerlCheckpoints
 from rpg.backends.verl.initial import initial_model
 from rpg.backends.verl.metrics import Stream
-from rpg.backends.verl.overrides import STATE, Paths, plan
+from rpg.backends.verl.overrides import plan
+from rpg.backends.verl.paths import STATE, Paths
 from rpg.backends.verl.reasons import reason, tail
 from rpg.config.backends import RayAddress, RayJob
 from rpg.config.errors import ConfigError
