@@ -18,7 +18,10 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def ray_head(folder: Path, cpus: int = 2):
-    """Yields `host:port`. All ports are free ones, and only the processes started here are ended."""
+    """Yields `host:port`. All ports are free ones, and only the processes started here are ended.
+
+    Ray's control server listens on every interface, whatever it is told; it asks for a token, which Ray makes.
+    """
     port = _free_port()
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--node-ip-address=127.0.0.1",
@@ -27,7 +30,7 @@ def ray_head(folder: Path, cpus: int = 2):
         f"--dashboard-agent-grpc-port={_free_port()}", f"--runtime-env-agent-port={_free_port()}",
         f"--ray-client-server-port={_free_port()}",
     ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with open(folder / "head.log", "wb") as log:
         head = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
