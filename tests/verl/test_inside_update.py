@@ -21,6 +21,7 @@ from rpg.errors import UserError
 from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update, weights
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
+ROOT = str(Path(__file__).resolve().parents[2])
 
 
 def local_trainer(spec, home):
@@ -177,11 +178,9 @@ def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_pat
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
     }
-    script = [sys.executable, str(Path(__file__).with_name("shard.py")), str(tmp_path)]
+    script = [sys.executable, "-m", "tests.verl.shard", str(tmp_path)]
     ranks = [
-        subprocess.Popen(
-            script, env={**environment, "RANK": str(r), "PYTHONPATH": os.pathsep.join(sys.path)}, cwd=tmp_path
-        )
+        subprocess.Popen(script, env={**environment, "RANK": str(r), "PYTHONPATH": ROOT}, cwd=tmp_path)
         for r in range(2)
     ]
     assert [process.wait(timeout=200) for process in ranks] == [0, 0]
