@@ -123,7 +123,9 @@ def main() -> int:
         trials = args.runs if args.trials is None else args.trials
         if trials:
             other = ray_tune(trials, args.workers, Path(scratch))
-            print(f"Ray Tune:  {other:.0f} s for {trials} trials, {other / trials:.3f} s per trial, without its start")
+            print(
+                f"Ray Tune:  {other:.0f} s for {trials} trials, {other / trials:.3f} s per trial, without its start"
+            )
             print(f"ratio:     {(other / trials) / (seconds / args.runs):.1f} x per run")
     return 1 if seconds / args.runs > BOUND else 0
 
