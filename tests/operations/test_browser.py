@@ -8,10 +8,10 @@ import time
 
 import psutil
 import pytest
-from operations.conftest import alive, until
 
 from benchmarks.browser import CHROMIUM, FLAGS
 from rpg.store.database import connect
+from tests.operations.serving import alive, until
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed (pip install playwright)"

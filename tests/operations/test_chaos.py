@@ -4,7 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from operations.conftest import ROOT
+
+from tests.operations.serving import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from operations.conftest import ROOT
 
 from rpg.nightly import ENOUGH, NIGHTS, band, compare, markdown
 from rpg.store import Layout, locks
+from tests.operations.serving import ROOT
 
 TINY = """\
 name: tiny

@@ -7,7 +7,8 @@ import sys
 import threading
 
 import pytest
-from operations.conftest import ROOT, until
+
+from tests.operations.serving import ROOT, until
 
 pytestmark = pytest.mark.slow
 BLOCK = """

@@ -7,7 +7,8 @@ import time
 
 import psutil
 import pytest
-from operations.conftest import alive, until
+
+from tests.operations.serving import alive, until
 
 pytestmark = pytest.mark.slow
 

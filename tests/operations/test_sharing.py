@@ -8,12 +8,12 @@ import time
 
 import psutil
 import pytest
-from operations.conftest import ROOT, until
 
 from benchmarks.trivial import SECONDS, SWEEP
 from flows.server import prefect_api
 from flows.sharing import Claims, take_over
 from rpg.store import Layout
+from tests.operations.serving import ROOT, until
 
 pytestmark = pytest.mark.slow
 
