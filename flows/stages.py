@@ -24,8 +24,8 @@ from flows.sweep import (
     finish,
     last_line,
     run_evaluator,
-    run_trainer,
 )
+from flows.training import run_trainer
 from rpg.store import Layout, RunFolder
 
 LOOK_SECONDS = 0.2

@@ -1,13 +1,14 @@
 """`python -m benchmarks.trivial ARGS`: the command `rpg` with trivial runs."""
 
 import flows.sweep
+import flows.training
 from rpg.cli import main
 
 
 def install() -> None:
     """Let sweeps of this process use trivial stages. Before flows.stages is imported."""
     flows.sweep.PREPARE = "benchmarks.trivial.prepare"
-    flows.sweep.TRAINER = "benchmarks.trivial.train"
+    flows.training.TRAINER = "benchmarks.trivial.train"
     flows.sweep.EVALUATOR = "benchmarks.trivial.evaluate"
 
 
