@@ -3,6 +3,7 @@
 import flows.sweep
 import flows.training
 from rpg.cli import main
+from rpg.guard import die_with_parent
 
 
 def install() -> None:
@@ -13,5 +14,6 @@ def install() -> None:
 
 
 if __name__ == "__main__":
+    die_with_parent()  # of a benchmark or a test that is stopped nothing goes on
     install()
     main()
