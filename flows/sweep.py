@@ -22,6 +22,7 @@ from flows.slots import Machine, machine
 from rpg.config.sweep import Sweep
 from rpg.errors import UserError
 from rpg.evaluation import owed
+from rpg.guard import end_orphans
 from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.files import read_json_object
 
@@ -88,6 +89,7 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
     from flows.server import prefect_api
 
     started = time.time()
+    end_orphans()  # of a conductor that was killed
     folders = register(sweep, layout)
     due = unfinished(folders)
     outcome = Outcome(total=len(folders), trained=len(due))
