@@ -1,6 +1,6 @@
 """What a sweep of 1,000 runs costs besides the runs, side by side with Ray Tune on the same number of trivial trials.
 
-    python benchmarks/thousand_runs.py [--runs 1000] [--workers 2] [--trials 1000]
+    python -m benchmarks.thousand_runs [--runs 1000] [--workers 2] [--trials 1000]
 
 Every run is a real process with a real run folder (manifest, metrics, two checkpoints, two evaluations), a Prefect
 task, claims and slots; only training and evaluation do nothing (benchmarks/trivial). A Ray Tune trial is a function
