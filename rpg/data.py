@@ -15,12 +15,20 @@ import json
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rpg.config.spec import ChainTask, MathTask, RunSpec
-from rpg.store.files import atomic_write_json, atomic_write_text, fsync_folder, fsync_tree, readable
+from rpg.store.files import (
+    atomic_write_json,
+    atomic_write_text,
+    fsync_folder,
+    fsync_tree,
+    read_json_object,
+    readable,
+)
 from rpg.tasks import DataError, Problem, Splits, load_problems, task_files
 from rpg.tasks.chain import GENERATOR_VERSION
 
@@ -95,6 +103,18 @@ def data_files(spec: RunSpec, home: Path) -> PreparedData:
     return PreparedData(
         digest, folder / "train.parquet", {name: folder / f"{name}.parquet" for name in spec.benchmarks()}
     )
+
+
+def data_notes(prepared: PreparedData) -> list[str]:
+    """What a reader of results should know about these problems, in a few lines; data.json has the rest."""
+    record = read_json_object(prepared.train.parent / "data.json")
+    notes = [str(note) for note in record.get("notes", [])]
+    for part in record.get("sources", []):
+        leaked = part["dropped"].get("leaked", 0)
+        if leaked:
+            notes.append(f"{leaked:,} training problems are in a benchmark too and were left out of training")
+    twins = Counter(pair["benchmark"] for pair in record.get("near_duplicates", []))
+    return notes + [f"{name}: {count} pairs of problems are nearly the same" for name, count in twins.items()]
 
 
 @contextlib.contextmanager

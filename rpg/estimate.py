@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rpg.config.backends import VerlBackend, VllmRollout
-from rpg.config.evaluation import VllmEngineSpec
+from rpg.config.evaluation import Here, VllmEngineSpec
 from rpg.config.spec import MathTask, RunSpec
 from rpg.shapes import Shape, shape_of
 
@@ -104,10 +104,8 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     trained = t.prompts_per_step * r.group_size
     sampled = trained / (a.useful_groups if spec.algorithm.dynamic_sampling else 1)
 
-    server, evaluator = (
-        _Server(spec, shape, a, backend.rollout),
-        _Server(spec, shape, a, spec.evaluation.engine),
-    )
+    server = _Server(spec, shape, a, backend.rollout)
+    evaluator = _Server(spec, shape, a, spec.evaluation.engine)
     generation = t.steps * server.seconds(sampled, gpus // server.tensor_parallel)
     flops = trained * length * _flops_per_token(shape, length)  # of a pass over what is trained on
     speed = gpus * a.machine.flops * a.training_efficiency
@@ -119,7 +117,8 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     states = 12 * shape.parameters / gpus  # weights and two moments in float32
     offloaded = 0.0 if backend.offload else states
     reference = 4 * shape.parameters / gpus * (spec.algorithm.needs_reference and not backend.offload)
-    beside = reference + evaluator.utilization * a.machine.memory + a.context_bytes
+    shared = evaluator.utilization * isinstance(spec.evaluation.place, Here)
+    beside = reference + shared * a.machine.memory + a.context_bytes
     checkpoint = 16.0 * shape.parameters  # the same, unsharded, and the weights once more for evaluation
     return Estimate(
         gpus=gpus,
@@ -171,23 +170,16 @@ class _Server:
         self.longest = spec.rollout.max_response_tokens
         self.weights = 2 * shape.parameters
         self.cache = max(0.0, self.utilization * a.machine.memory * self.tensor_parallel - self.weights)
-        one = shape.cache_bytes_per_token * (
-            a.prompt_tokens + self.response / 2
-        )  # half-way through, on average
-        self.one = one
-        self.at_once = max(1.0, min(a.sequences_at_once, self.cache / one))
+        half_way = a.prompt_tokens + self.response / 2  # tokens of a sequence, on average
+        self.one = shape.cache_bytes_per_token * half_way
+        self.at_once = max(1.0, min(a.sequences_at_once, self.cache / self.one))
 
     def _step(self, sequences: float) -> float:
         """Seconds in which each of these gets one token."""
-        read = (self.weights + sequences * self.one) / (
-            self.a.machine.bandwidth * self.a.decoding_efficiency * self.tensor_parallel
-        )
-        computed = (
-            sequences
-            * _flops_per_token(self.shape, self.response)
-            / (self.a.machine.flops * self.a.training_efficiency * self.tensor_parallel)
-        )
-        return max(read, computed)
+        machine, gpus = self.a.machine, self.tensor_parallel
+        read = (self.weights + sequences * self.one) / (machine.bandwidth * self.a.decoding_efficiency * gpus)
+        flops = sequences * _flops_per_token(self.shape, self.response)
+        return max(read, flops / (machine.flops * self.a.training_efficiency * gpus))
 
     def seconds(self, responses: float, replicas: int) -> float:
         """Wall clock for so many responses: rounds of full batches, and at the end the longest response alone."""

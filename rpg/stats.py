@@ -88,16 +88,29 @@ def t_quantile(df: ArrayLike) -> np.ndarray:
 def accuracy(strata: Sequence[ArrayLike]) -> Estimate:
     """Mean accuracy of a variant over seeds and problems, both taken as samples of what could have been.
 
-    The interval is that of `crossed`, kept within [0, 1]. When every sample of every problem agrees there
-    is no spread to estimate from: the interval is then Clopper and Pearson's for as many trials as there
-    are problems.
+    The standard error is that of `crossed`; the interval is Wilson's (1927) for as many independent trials as would
+    have that standard error, with Student's quantile: near 0 and 1 the spread that a few problems show says little,
+    and mean ± t * error covers too seldom. When every sample of every problem agrees there is no spread at all: it
+    is then Clopper and Pearson's for as many trials as there are problems.
     """
     found = crossed(strata)
-    if found.standard_error == 0 and found.mean in (0.0, 1.0):
+    mean, error = found.mean, found.standard_error
+    if error == 0 and mean in (0.0, 1.0):
         slack = 1 - ((1 - LEVEL) / 2) ** (1 / found.problems)
-        bounds = (0.0, slack) if found.mean == 0 else (1 - slack, 1.0)
-        return found._replace(low=bounds[0], high=bounds[1])
-    return found._replace(low=max(0.0, found.low), high=min(1.0, found.high))
+        low, high = (0.0, slack) if mean == 0 else (1 - slack, 1.0)
+    elif error > 0 and 0 < mean < 1:
+        low, high = _wilson(mean, error, float(t_quantile(found.df)))
+    else:
+        low, high = max(0.0, found.low), min(1.0, found.high)
+    return found._replace(low=low, high=high)
+
+
+def _wilson(mean: float, error: float, quantile: float) -> tuple[float, float]:
+    spread = mean * (1 - mean)
+    weight = (quantile * error) ** 2 / spread  # quantile^2 / effective number of trials
+    center = (mean + weight / 2) / (1 + weight)
+    half = math.sqrt(weight * (spread + weight / 4)) / (1 + weight)
+    return max(0.0, center - half), min(1.0, center + half)
 
 
 def compare(strata: Sequence[ArrayLike], baseline: Sequence[ArrayLike]) -> Comparison:

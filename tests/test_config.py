@@ -175,6 +175,17 @@ MISTAKES = [
 ]
 
 
+_VERL = "name: t\nrun: {backend: {type: verl, device: cuda, gpus_per_node: 8, rollout: {type: vllm}, "
+MISTAKES += [
+    (_VERL + "sequence_parallel: 3}}", ["backend", "sequence_parallel 3", "divide the 8 GPUs"]),
+    (
+        _VERL + "nodes: 2}}\nset: {backend.rollout.tensor_parallel: 5}",
+        ["rollout.tensor_parallel 5", "16 GPUs"],
+    ),
+    (_VERL + "max_tokens_per_gpu: 100}}", ["max_tokens_per_gpu", "100", "rollout.max_prompt_tokens", "106"]),
+]
+
+
 @pytest.mark.parametrize("text,words", MISTAKES, ids=[m[0].split("\n")[-1][:40] for m in MISTAKES])
 def test_mistakes_are_explained(tmp_path, text, words):
     path = sweep_file(tmp_path, text)

@@ -4,11 +4,11 @@ and 2).
 
 import math
 
-import oracle
 import pytest
 import torch
 
 import rpg
+from tests import oracle
 
 LOW, HIGH, C = 0.2, 0.28, 3.0
 BETA = 0.5

@@ -1,10 +1,10 @@
 """The eight RPG losses against the exact gradient of their objective, by enumeration of all outcomes."""
 
-import oracle
 import pytest
 import torch
 
 import rpg
+from tests import oracle
 
 STYLES = ("differentiable", "reinforce")
 

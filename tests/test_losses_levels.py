@@ -6,11 +6,11 @@ from rpg.exactness, so that the two can be held against each other.
 
 from itertools import product
 
-import oracle
 import pytest
 import torch
 
 import rpg
+from tests import oracle
 
 V, T, BETA = 3, 3, 0.4
 RESPONSES = torch.tensor(list(product(range(V), repeat=T)))

@@ -92,7 +92,15 @@ def test_when_nothing_varies_the_interval_is_that_of_a_proportion():
 
 def test_an_accuracy_stays_within_its_range():
     found = stats.accuracy([[[1, 1, 1, 0], [1, 1, 1, 1]]])
-    assert found.high == 1 and found.low < found.mean
+    assert 0 < found.low < found.mean < found.high < 1
+
+
+def test_the_interval_of_right_and_wrong_answers_is_wilsons():
+    """One sample of each of many problems is a plain proportion."""
+    for right in (3, 100, 399):
+        found = stats.accuracy([[np.arange(400) < right]])
+        expected = scipy_stats.binomtest(right, 400).proportion_ci(0.95, "wilson")
+        assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=0.01)
 
 
 @pytest.mark.parametrize("strata", [[], [[[]]], [[1, 2]], [[[1, 2]], [[1], [2]]]])
@@ -145,7 +153,7 @@ def test_mean_at_k_covers_the_mean_over_problems(k):
     """Resampling problems covers; the binomial standard error of all samples would not."""
 
     def covers(rng):
-        found = stats.crossed([scores(rng, 1, 30, k, 0)])
+        found = stats.accuracy([scores(rng, 1, 30, k, 0)])
         return found.low <= 0.5 <= found.high
 
     assert 0.93 < share(covers) < 0.97
@@ -168,7 +176,7 @@ def test_treating_samples_as_independent_would_not_cover():
 )
 def test_the_interval_over_seeds_and_problems_covers(seeds, seed_spread, low):
     def covers(rng):
-        found = stats.crossed([scores(rng, seeds, 50, 8, seed_spread)])
+        found = stats.accuracy([scores(rng, seeds, 50, 8, seed_spread)])
         return found.low <= 0.5 <= found.high
 
     assert low < share(covers) < 0.995

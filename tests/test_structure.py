@@ -57,6 +57,8 @@ FORBIDDEN = {
         "prefect",
         "streamlit",
     },
+    "rpg.estimate": {"torch", "rpg.store", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},
+    "rpg.shapes": {"torch", "rpg.store", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},
     "rpg.stats": {"torch", "rpg.backends", "rpg.config", "flows", "dashboard", "prefect", "streamlit"},
     "rpg.report": {"torch", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},
     "rpg.paper": {"torch", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},

@@ -171,7 +171,9 @@ def _hub_rows(benchmark: ProblemSet, local: str | Path | None) -> Iterator[tuple
         raise DataError(
             f"{benchmark.name}: cannot read {source.hub}{found}: {first}. Check the network{names if source.files else ''}"
         ) from error
-    for number, row in enumerate(itertools.chain.from_iterable(parts), 1):
+    # As Arrow, because row by row the library is several times slower.
+    batches = (batch for part in parts for batch in part.with_format("arrow").iter(10_000))
+    for number, row in enumerate(itertools.chain.from_iterable(b.to_pylist() for b in batches), 1):
         yield f"{source.hub}: row {number}", row
 
 

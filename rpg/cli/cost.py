@@ -48,19 +48,29 @@ def _print_estimates(sweep: Sweep) -> None:
         console.print("time: unknown, because the size of the model is not known; give its local folder")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("runs", "GPUs", "hours each", "GPU hours each", "at most", "memory", "disk each"):
+    for name in (
+        "runs",
+        "GPUs",
+        "hours each",
+        "evaluator",
+        "GPU hours each",
+        "at most",
+        "memory",
+        "disk each",
+    ):
         table.add_column(name, justify="left" if name == "runs" else "right")
     total = most = 0.0
     for (low, high), runs in groups.items():
         names = ", ".join(dict.fromkeys(run.spec.algorithm.name for run in runs))
         if low is None or high is None:
-            table.add_row(f"{len(runs)} ({names})", *["unknown"] * 6)
+            table.add_row(f"{len(runs)} ({names})", *["unknown"] * 7)
             continue
         need = max(low.memory_rollout, low.memory_update)
         fits = "" if need <= usual.machine.memory else " !"
         table.add_row(
-            f"{len(runs)} ({names})", str(low.gpus), f"{low.hours:.0f}", f"{low.gpu_hours:,.0f}",
-            f"{high.gpu_hours:,.0f}", f"{need / GB:.0f} GB{fits}", f"{low.disk_bytes / GB:.0f} GB",
+            f"{len(runs)} ({names})", str(low.gpus), f"{low.hours:.0f}", f"{low.evaluation_hours:.0f}",
+            f"{low.gpu_hours:,.0f}", f"{high.gpu_hours:,.0f}", f"{need / GB:.0f} GB{fits}",
+            f"{low.disk_bytes / GB:.0f} GB",
         )  # fmt: skip
         total, most = total + low.gpu_hours * len(runs), most + high.gpu_hours * len(runs)
     console.print(table)

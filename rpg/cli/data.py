@@ -35,8 +35,10 @@ def data(
         if digest not in prepared:
             with error_console.status("reading, comparing and writing problems ..."):
                 prepared[digest] = prepare_data(run.spec, Layout.at(home).home).train.parent
+    # Data that an older version prepared is as good, but says less about itself.
+    unsaid = {"sources": [], "near_duplicates": [], "notes": []}
     reports = {
-        digest: {"folder": str(folder), **json.loads((folder / "data.json").read_text("utf-8"))}
+        digest: {"folder": str(folder), **unsaid, **json.loads((folder / "data.json").read_text("utf-8"))}
         for digest, folder in prepared.items()
     }
     if as_json:

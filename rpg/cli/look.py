@@ -40,6 +40,7 @@ def show(
     import yaml
 
     from rpg.cli.cost import print_cost
+    from rpg.config.errors import ConfigError
     from rpg.config.load import parse_assignments
     from rpg.config.sweep import load_file
     from rpg.cost import cost
@@ -56,6 +57,8 @@ def show(
         try:
             return data_digest(spec)
         except DataError as error:  # what a file means can be looked at before its data is here
+            if isinstance(error.__cause__, ConfigError):
+                raise
             absent[task] = str(error)
             return ""
 
@@ -290,9 +293,9 @@ def doctor(home: Home = None) -> int:
             line(True, f"{name} {version(name)}")
         except PackageNotFoundError:
             line(False, f"{name} is not installed; run: make setup")
-    from rpg.cli.run import default_workers
+    from rpg.cli.run import cores
 
-    line(True, f"{default_workers()} cores: that many trainings at a time")
+    line(True, f"{cores()} cores: that many trainings at a time")
     folder = Layout.at(home).home
     try:
         folder.mkdir(parents=True, exist_ok=True)

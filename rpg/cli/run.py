@@ -13,11 +13,14 @@ import typer
 from rpg.cli.app import Home, Set, app, console, error_console
 
 
-def default_workers(planned) -> int:
-    """One training per core this process may use; one at a time when a run is on verl, which fills what it is given."""
-    if any(run.spec.backend.type == "verl" for run in planned.runs):
-        return 1
+def cores() -> int:
+    """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def default_workers(planned) -> int:
+    """One training per core; one at a time when a run is on verl, which fills what it is given."""
+    return 1 if any(run.spec.backend.type == "verl" for run in planned.runs) else cores()
 
 
 Workers = Annotated[

@@ -103,6 +103,13 @@ class VerlBackend(Section):
             raise ValueError(f"strategy {self.strategy!r} needs a GPU; on a CPU use fsdp2")
         if self.device == "cuda" and isinstance(self.rollout, HuggingFaceRollout):
             raise ValueError("rollout.type huggingface is for device cpu; on a GPU use {type: vllm}")
+        workers = self.nodes * self.gpus_per_node
+        shared = {"sequence_parallel": self.sequence_parallel}
+        if isinstance(self.rollout, VllmRollout):
+            shared["rollout.tensor_parallel"] = self.rollout.tensor_parallel
+        for field, share in shared.items():
+            if workers % share:
+                raise ValueError(f"{field} {share} must divide the {workers} GPUs of nodes x gpus_per_node")
         return self
 
 

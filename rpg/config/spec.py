@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from rpg.catalogue import Algorithm, algorithm
-from rpg.config.backends import Backend, LocalBackend
+from rpg.config.backends import Backend, LocalBackend, VerlBackend
 from rpg.config.evaluation import Evaluation
 from rpg.config.section import Fraction, Positive, Section, default_type
 
@@ -311,6 +311,14 @@ class RunSpec(Section):
                 raise ValueError(
                     f"rollout.max_prompt_tokens + max_response_tokens = {need} do not fit "
                     f"model.max_positions = {self.model.max_positions}"
+                )
+        if isinstance(self.backend, VerlBackend):
+            longest = self.rollout.max_prompt_tokens + self.rollout.max_response_tokens
+            room = self.backend.max_tokens_per_gpu * self.backend.sequence_parallel
+            if room < longest:
+                raise ValueError(
+                    f"backend.max_tokens_per_gpu x sequence_parallel = {room} must hold a sequence of "
+                    f"rollout.max_prompt_tokens + max_response_tokens = {longest}"
                 )
         return self
 

@@ -18,7 +18,7 @@ from rpg.config.evaluation import Here
 from rpg.config.spec import RunSpec, Verifier
 from rpg.data import data_digest, prepare_data, read_problems
 from rpg.errors import UserError
-from rpg.evaluation.engines import Engine, Sampling, start_engine
+from rpg.evaluation.engines import Engine, EngineError, Sampling, start_engine
 from rpg.evaluation.limits import explained, strictest
 from rpg.evaluation.owed import owed
 from rpg.evaluation.partial import Partial
@@ -75,6 +75,8 @@ class Evaluator:
             if not folder.checkpoint(step).exists():
                 return False  # removed meanwhile, to be made again
             self._given_up.add((folder.name, benchmark, step))
+            if isinstance(error, EngineError):
+                self._close_engines()  # the next evaluation starts one that works, where there is one to be had
             why = explained(error, self.limits)
             line = f"{folder.checkpoint(step)} cannot be evaluated on {benchmark}: {why}"
             self.say(f"warning: {line}")
@@ -138,6 +140,13 @@ class Evaluator:
             self._engines[key].load(checkpoint)
             self._loaded[key] = weights
         return self._engines[key]
+
+    def _close_engines(self) -> None:
+        for engine in self._engines.values():
+            with contextlib.suppress(Exception):  # it may be what went wrong
+                engine.close()
+        self._engines.clear()
+        self._loaded.clear()
 
     def _grader(self, verifier: Verifier) -> Grader | MarkerGrader:
         key = verifier.model_dump_json()

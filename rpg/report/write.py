@@ -31,7 +31,13 @@ POINTS = 60  # points per curve of the figure: its panels are two fingers wide
 def print_report(layout: Layout, sweep: str, console: Console) -> None:
     """Print tables and notes of a sweep; StoreError when the database does not hold it."""
     with connect(layout) as db:
-        console.print(tables.terminal(summarise(db, sweep)))
+        console.print(tables.terminal(_summary(layout, db, sweep)))
+
+
+def _summary(layout: Layout, db: duckdb.DuckDBPyConnection, sweep: str) -> Summary:
+    """With what is known about the problems among its notes."""
+    found = summarise(db, sweep)
+    return found._replace(notes=[*found.notes, *layout.read_data_notes(sweep)])
 
 
 def write_report(layout: Layout, sweep: str) -> list[Path]:
@@ -42,7 +48,7 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
     """
     folder = layout.reports(sweep)
     with connect(layout) as db:
-        summary = summarise(db, sweep)
+        summary = _summary(layout, db, sweep)
         data, every = curve_data(db, summary, POINTS), curve_data(db, summary)
     written = []
 

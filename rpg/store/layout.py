@@ -97,3 +97,13 @@ class Layout:
         if not isinstance(value["runs"], list) or not all(isinstance(run, str) for run in value["runs"]):
             raise StoreError(f"cannot read {path}: runs must be a list of folder names")
         return value
+
+    def write_data_notes(self, sweep: str, notes: list[str]) -> None:
+        """What readers of a sweep's results should know about its problems (leaks, duplicates, other copies)."""
+        atomic_write_json(self.sweep_folder(sweep) / "data.json", {"notes": notes})
+
+    def read_data_notes(self, sweep: str) -> list[str]:
+        """The notes, [] where there are none."""
+        path = self.sweep_folder(sweep) / "data.json"
+        notes = read_json_object(path).get("notes") if path.exists() else None
+        return [str(note) for note in notes] if isinstance(notes, list) else []

@@ -39,7 +39,9 @@ def read(task: MathTask) -> Splits:
             f"task.train: {train.source}: all {len(leaked)} problems are in a benchmark too "
             f"({', '.join(f'{count} in {name}' for name, count in near.items())}); nothing is left to train on"
         )
-    reasons = dict(Counter(one.reason for one in dropped))
+    reasons = dict(
+        Counter(reason for _, reason in dict.fromkeys((one.problem, one.reason) for one in dropped))
+    )
     parts = [Part("train", train.source, train.rows, train.distinct, reasons, len(kept), digest(kept))]
     parts += [
         Part(one.benchmark.name, one.source, one.rows, len(one.problems), {}, len(one.problems), one.digest)

@@ -47,7 +47,7 @@ class LoadedTraining:
     source: str
     rows: int
     distinct: int
-    """Different texts among the rows."""
+    """Different texts among the rows, white space apart: those kept and those dropped."""
     dropped: list[Dropped]
     notes: tuple[str, ...] = ()
 
@@ -101,7 +101,7 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
             torn.setdefault(key, kept[key])
             detail = f"answer {answer!r}, but {kept[key].answer!r} in an earlier row"
             dropped.append(Dropped(problem.id, "two answers", detail, text))
-        elif kept[key].text != text:
+        elif kept[key].id != problem.id:
             dropped.append(Dropped(problem.id, "repeated", f"the same words as {kept[key].id}", text))
     for key, problem in torn.items():
         dropped.append(Dropped(problem.id, "two answers", "other rows have another answer", problem.text))
@@ -111,15 +111,9 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
         why = ", ".join(f"{n:,} {reason}" for reason, n in Counter(d.reason for d in dropped).items())
         raise DataError(f"{source}: no problem is left of {count:,} rows ({why or 'the file is empty'})")
     found = digest(problems)
-    return LoadedTraining(
-        problems,
-        found,
-        source,
-        count,
-        len({text for text, _ in texts}),
-        dropped,
-        _notes(chosen, source, found),
-    )
+    distinct = len({one.id for one in problems} | {one.problem for one in dropped})
+    notes = _notes(chosen, source, found)
+    return LoadedTraining(problems, found, source, count, distinct, dropped, notes)
 
 
 def _notes(chosen: TrainingSet, source: str, found: str) -> tuple[str, ...]:

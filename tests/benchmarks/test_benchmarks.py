@@ -13,7 +13,7 @@ from rpg.benchmarks import benchmark, benchmarks, leaks, load_benchmark, near_du
 from rpg.benchmarks.overlap import THRESHOLD, shingles
 from rpg.config.errors import ConfigError
 from rpg.config.spec import RECIPE_TEMPLATE, MathTask, MathVerifier, RunSpec
-from rpg.data import data_digest, prepare_data, read_problems
+from rpg.data import data_digest, data_notes, prepare_data, read_problems
 from rpg.tasks import DataError, Problem, load_problems
 from tests.benchmarks.fake_hub import fake_hub
 
@@ -324,4 +324,6 @@ def test_mathematics_as_a_task(tmp_path):
     assert data_digest(spec) != prepared.digest, (
         "a changed file is noticed by a process that has read it before"
     )
-    assert json.loads((prepared.train.parent / "data.json").read_text())["notes"] == list(splits.notes)
+    assert data_notes(prepared) == [
+        "1 training problems are in a benchmark too and were left out of training"
+    ]

@@ -10,22 +10,29 @@ import time
 from pathlib import Path
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
 
 
+def _dashboard(port: int | None) -> list[str]:
+    return ["--include-dashboard=false"] if port is None else [f"--dashboard-port={port}"]
+
+
 @contextlib.contextmanager
-def ray_head(folder: Path, cpus: int = 2):
-    """Yields `host:port`. All ports are free ones, and only the processes started here are ended."""
-    port = _free_port()
+def ray_head(folder: Path, cpus: int = 2, dashboard: int | None = None):
+    """Yields `host:port`. All ports are free ones, and only the processes started here are ended.
+
+    With a port for its `dashboard` the cluster takes jobs there.
+    """
+    port = free_port()
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--node-ip-address=127.0.0.1",
-        f"--port={port}", "--include-dashboard=false", f"--num-cpus={cpus}", "--object-store-memory=80000000",
-        f"--temp-dir={folder}", "--disable-usage-stats", f"--dashboard-agent-listen-port={_free_port()}",
-        f"--dashboard-agent-grpc-port={_free_port()}", f"--runtime-env-agent-port={_free_port()}",
-        f"--ray-client-server-port={_free_port()}",
+        f"--port={port}", f"--num-cpus={cpus}", *_dashboard(dashboard), "--object-store-memory=80000000",
+        f"--temp-dir={folder}", "--disable-usage-stats", f"--dashboard-agent-listen-port={free_port()}",
+        f"--dashboard-agent-grpc-port={free_port()}", f"--runtime-env-agent-port={free_port()}",
+        f"--ray-client-server-port={free_port()}",
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
     with open(folder / "head.log", "wb") as log:

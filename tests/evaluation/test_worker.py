@@ -4,8 +4,10 @@ import pytest
 
 import rpg.evaluation.samples as samples
 from rpg.evaluation import owed
+from rpg.evaluation.engines import EngineError
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.worker import Evaluator
+from rpg.store.files import read_json_object
 from rpg.store.layout import Layout
 from tests.evaluation.runs import register, rows
 
@@ -51,3 +53,23 @@ def test_samples_graded_before_an_end_are_kept(layout, checkpoints, monkeypatch)
     monkeypatch.setattr(LocalEngine, "complete", real)
     assert Evaluator(Layout.at(layout.home / "w"), "sweep", lambda line: None).pass_over() == 1
     assert rows(folder, 0) == rows(whole, 0)
+
+
+def test_an_engine_that_broke_is_replaced_and_its_checkpoint_reported(layout, checkpoints, monkeypatch):
+    folder = register(layout, "one", checkpoints)
+    real, broken = LocalEngine.complete, []
+
+    def once_broken(self, requests):
+        if not broken:
+            broken.append(self)
+            raise EngineError("the cluster is gone")
+        assert self is not broken[0]
+        return real(self, requests)
+
+    monkeypatch.setattr(LocalEngine, "complete", once_broken)
+    said = []
+    assert Evaluator(layout, "sweep", said.append).pass_over() == 1
+    assert owed(folder) == [("chain-easy", 0)]
+    record = folder.eval_path("chain-easy", 0).with_suffix(".error.json")
+    assert "cannot be evaluated on chain-easy: the cluster is gone" in read_json_object(record)["error"]
+    assert Evaluator(layout, "sweep", said.append).pass_over() == 1 and not record.exists()

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tiny import make_spec
 
 from rpg.backends.local.initial import initial_policy
 from rpg.backends.local.run import configure_torch
+from tests.local.tiny import make_spec
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 import torch
-from tiny import make_run, make_spec, numbers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rpg.backends.local import checkpoint as checkpoints_module
@@ -16,6 +15,7 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.run import train
 from rpg.store import RunFolder, StoreError
 from rpg.store.checkpoints import damaged, damaged_training
+from tests.local.tiny import make_run, make_spec, numbers
 
 quiet = lambda line: None  # noqa: E731
 

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from test_qwen3 import model
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from rpg.backends.local import huggingface, qwen3
 from rpg.backends.local.decode import draw, generate
 from rpg.backends.local.reference import score
 from rpg.backends.local.seeds import uniforms
+from tests.local.test_qwen3 import model
 
 PROMPTS = [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]]
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pyarrow.compute
 import pytest
-from tiny import make_run, make_spec, numbers
 
 from rpg.backends.local import __main__ as trainer
 from rpg.backends.local import prepare
@@ -23,6 +22,7 @@ from rpg.config.spec import RunSpec
 from rpg.evaluation import __main__ as evaluator
 from rpg.evaluation import owed
 from rpg.store import Layout
+from tests.local.tiny import make_run, make_spec, numbers
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from tiny import make_spec
 
 from rpg.backends.local.initial import initial_policy
 from rpg.backends.local.optimizers import Optimizer
@@ -13,6 +12,7 @@ from rpg.backends.local.reference import Reference, score
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer, TrainingError
 from rpg.data import prepare_data, read_problems
+from tests.local.tiny import make_spec
 
 NAMES = """step optimizer_step reward accuracy entropy loss kl_old_to_policy kl_policy_to_old kl_ref_to_policy
 kl_policy_to_ref ratio_mean ratio_max ess clip_fraction clip_fraction_upper clip_fraction_lower clip_fraction_dual

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from tiny import make_run, make_spec, numbers
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from rpg.backends.local.initial import initial_policy, model_digest, prepare_model
@@ -13,6 +12,7 @@ from rpg.backends.local.run import train
 from rpg.backends.local.tokenizer import build_tokenizer, encode_prompts
 from rpg.config.spec import RunSpec
 from rpg.tasks import DataError
+from tests.local.tiny import make_run, make_spec, numbers
 
 quiet = lambda line: None  # noqa: E731
 

@@ -1,6 +1,9 @@
 """The paper's experiments as files: each expands, stands for the rows it says, and costs what the page says."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -156,6 +159,25 @@ def test_the_page_says_what_the_estimate_says():
         ]  # fmt: skip
 
 
+def test_show_tells_the_cost_before_the_data_is_here(tmp_path):
+    environment = {k: v for k, v in os.environ.items() if k != "RPG_DATA"} | {
+        "COLUMNS": "150",
+        "HF_HUB_OFFLINE": "1",
+    }
+    shown = subprocess.run(
+        [sys.executable, "-m", "rpg", "show", "configs/paper/table6.yaml", "--home", str(tmp_path)],
+        capture_output=True, text=True, check=True, cwd=ROOT, env=environment,
+    )  # fmt: skip
+    [spec, *_] = [run.spec for run in expand(ROOT / "configs/paper/table6.yaml").runs]
+    assert f"{estimate(spec).gpu_hours:,.0f}" in shown.stdout and "not a measurement" in shown.stdout
+    assert shown.stderr.count("the data is not here") == 1
+    wrong = [*shown.args, "--set", "task.train=dapo-math-17k"]
+    refused = subprocess.run(wrong, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert refused.returncode == 2 and "did you mean 'dapo-math-17k-en'" in refused.stderr, (
+        "a mistake is no absence"
+    )
+
+
 def test_the_estimate_moves_the_right_way():
     recipe = ROOT / "configs/runs/paper.yaml"
     base = estimate(load_run(recipe))
@@ -170,6 +192,10 @@ def test_the_estimate_moves_the_right_way():
     assert change(backend__sequence_parallel=2).memory_update < base.memory_update
     assert change(backend__rollout__tensor_parallel=2).cache_tokens > 2 * base.cache_tokens
     assert change(backend__offload=True).memory_rollout < base.memory_rollout
+    away = change(evaluation__place={"type": "ray", "gpus": 1})
+    assert away.memory_rollout == pytest.approx(base.memory_rollout - 0.25 * H100.memory), (
+        "the evaluator's share"
+    )
     assert change(backend__gradient_checkpointing=False).memory_update > 2 * base.memory_update
     assert change(training__steps=800).gpu_hours == pytest.approx(2 * base.gpu_hours, rel=0.01)
     assert change(algorithm="grpo").scoring_hours == 2 * base.scoring_hours, (

@@ -195,7 +195,7 @@ DIFFERENT = {
     "data.truncation": (
         ("left",),
         "error",
-        "a problem cut at its beginning is another problem: the run stops instead",
+        "verl 0.9.1 cuts a prompt at its beginning whatever this says",
     ),
     "trainer.max_actor_ckpt_to_keep": (
         (1,),

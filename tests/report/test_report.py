@@ -214,6 +214,7 @@ HOSTILE = 'x</script><script>alert("1")</script> [bold]\\textbf{a}_b|c'
 def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
     layout = write_sweep(tmp_path, "demo", ("grpo", HOSTILE), (0, 1), SHAPE)
     build(layout)
+    layout.write_data_notes("demo", ["2 training problems are in <i>aime24</i> too"])
     paths = {path.name: path for path in write_report(layout, "demo")}
     assert set(paths) == {
         *("report.html", "report.png", "report.svg", "table.md", "table.tex", "table.csv", "curves.csv")
@@ -229,6 +230,8 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
     assert r"\textbackslash{}textbf\{a\}\_b" in paths["table.tex"].read_text()
     assert r"\<script\>" in paths["table.md"].read_text()
     assert "[bold]" in shown(layout)
+    assert "2 training problems are in &lt;i&gt;aime24&lt;/i&gt; too" in page
+    assert "! 2 training problems are in" in shown(layout)
 
 
 def test_curves_of_sixteen_variants_can_be_told_apart():

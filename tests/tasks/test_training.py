@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from rpg.benchmarks import benchmark, load_benchmark, near_duplicates
+from rpg.benchmarks.overlap import words
 from rpg.config.errors import ConfigError
 from rpg.config.load import load_run
 from rpg.config.spec import RECIPE_TEMPLATE, RunSpec
@@ -50,6 +52,26 @@ def dapo(path, pairs, repeats=3):
     ]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows * repeats), path)
     return path
+
+
+def test_what_is_kept_and_what_is_dropped_are_all_there_is(tmp_path):
+    """Rows that repeat in every way: white space, typesetting, answers, languages."""
+    rng = random.Random(0)
+    for trial in range(30):
+        pairs = []
+        for text, answer in rng.choices(ENGLISH + CHINESE, k=12):
+            text = rng.choice([text, f"  {text}\n", text.replace("$", ""), text.replace(" ", "  ")])
+            pairs.append((text, rng.choice([answer, answer, answer, "1"])))
+        path = dapo(tmp_path / f"{trial}.parquet", pairs)
+        try:
+            loaded = load_training(training_set(str(path)).model_copy(update={"language": "english"}))
+        except DataError:
+            continue  # nothing was left
+        kept, dropped = {p.id for p in loaded.problems}, {d.problem for d in loaded.dropped}
+        assert len(kept) == len(loaded.problems) and not kept & dropped
+        assert loaded.distinct == len(kept) + len(dropped) == len({" ".join(t.split()) for t, _ in pairs})
+        answers = {p.text: {a for t, a in pairs if words(t) == words(p.text)} for p in loaded.problems}
+        assert all(len(found) == 1 for found in answers.values())
 
 
 def test_the_english_part_of_dapo(tmp_path):
@@ -219,3 +241,15 @@ def test_the_command(tmp_path):
     assert len(report["near_duplicates"]) == 22
     text = subprocess.run(command, **options).stdout
     assert "2 two answers" in text and "22 pairs" in text and digest in text and "135dfe56efc9aaf7" in text
+
+
+def test_the_command_for_data_that_is_made_by_code(tmp_path):
+    command = [sys.executable, "-m", "rpg", "data", "configs/runs/chain.yaml", "--home", str(tmp_path)]
+    options = {"capture_output": True, "text": True, "check": True, "cwd": ROOT}
+    assert "chain-hard" in subprocess.run(command, **options).stdout
+    [report] = tmp_path.glob("cache/data/*/data.json")
+    old = {
+        name: value for name, value in json.loads(report.read_text()).items() if name in ("files", "problems")
+    }
+    report.write_text(json.dumps(old))  # as before the report said more
+    assert "chain-hard" in subprocess.run(command, **options).stdout

@@ -26,10 +26,9 @@ def cpu_verl():
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
-    from inside import make_spec
-
     from rpg.backends.local.initial import prepare_model
     from rpg.data import prepare_data
+    from tests.verl.inside import make_spec
 
     folder = tmp_path_factory.mktemp("home")
     prepare_data(make_spec(), folder)
@@ -39,9 +38,8 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def model(home):
-    from inside import make_spec
-
     from rpg.backends.local.initial import prepare_model
+    from tests.verl.inside import make_spec
 
     return prepare_model(make_spec(), home)
 

@@ -1,7 +1,11 @@
-"""verl's worker and its data in this very process: one rank on gloo, no Ray."""
+"""verl's worker and its data in this very process (one rank on gloo, no Ray), and whole jobs in processes of their own."""
 
+import json
 import os
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import torch
 from tensordict import TensorDict
@@ -10,6 +14,7 @@ from rpg.backends.verl.main import compose, derive
 from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.spec import RunSpec
 
+ROOT = Path(__file__).resolve().parents[2]
 BASE = {
     "task": {"type": "chain", "tiers": {"one": 1, "two": 2}, "train_problems": 400, "benchmark_problems": 8},
     "model": {
@@ -126,3 +131,36 @@ def weights(module):
     parameters = dict(module.named_parameters())
     full = lambda p: p.full_tensor() if hasattr(p, "full_tensor") else p  # noqa: E731
     return torch.cat([full(parameters[name]).detach().flatten() for name in sorted(parameters)])
+
+
+def job(spec, model, data, folder, attempt, resume=None, timeout=400):
+    """Run one verl job to its end; its lines by step."""
+    paths = Paths(
+        model=str(model),
+        train=data.train,
+        benchmarks=tuple(data.benchmarks.values()),
+        state=folder / "state",
+        metrics=folder / f"metrics-{attempt}.jsonl",
+        resume=resume,
+    )
+    launch = plan(spec, paths)
+    environment = {**os.environ, **launch.environment, "PYTHONPATH": str(ROOT), "RPG_DIE_WITH_PARENT": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "rpg.backends.verl.main", *launch.arguments()],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    lines = [json.loads(line) for line in paths.metrics.read_text().splitlines()]
+    return {line["step"]: line["data"] for line in lines}
+
+
+def ours(rows):
+    """The metrics under the project's names."""
+    return {
+        step: {k.removeprefix("rpg/"): v for k, v in data.items() if k.startswith("rpg/")}
+        for step, data in rows.items()
+    }

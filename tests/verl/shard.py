@@ -9,13 +9,15 @@ os.environ["VERL_USE_EXTERNAL_MODULES"] = "rpg.backends.verl.plugin"
 
 import torch
 import verl  # noqa: F401 (loads the plug-in)
-from inside import make_worker, verl_config, verl_update, weights
 
 from rpg.config.spec import RunSpec
+from tests.verl.inside import make_worker, verl_config, verl_update, weights
 
 torch.set_num_threads(1)
 folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
-text, model, experience = torch.load(folder / "experience.pt", weights_only=False)
+text, model, experience = torch.load(
+    folder / "experience.pt", weights_only=False
+)  # our own file of a moment ago
 torch.distributed.init_process_group("gloo")
 config = verl_config(RunSpec.model_validate_json(text), model, folder, gpus_per_node=2, max_tokens_per_gpu=32)
 worker = make_worker(config)

@@ -1,52 +1,18 @@
 """A real job: verl's trainer on Ray, stopped and resumed, against the embedded trainer with the same seed."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from inside import make_spec
 
 from rpg.backends.local.initial import initial_policy
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
-from rpg.backends.verl.overrides import Paths, plan
 from rpg.backends.verl.state import State, newest
 from rpg.data import prepare_data, read_problems
+from tests.verl.inside import job, make_spec, ours
 
-ROOT = Path(__file__).resolve().parents[2]
 NOT_THE_SAME = {"tokens_per_second", "entropy"}
 """entropy: verl measures it on the groups that are trained on, the embedded trainer on those sampled first."""
-
-
-def job(spec, model, data, folder, attempt, resume=None):
-    """Run one verl job to its end; its lines by step."""
-    paths = Paths(
-        model=str(model),
-        train=data.train,
-        benchmarks=tuple(data.benchmarks.values()),
-        state=folder / "state",
-        metrics=folder / f"metrics-{attempt}.jsonl",
-        resume=resume,
-    )
-    launch = plan(spec, paths)
-    environment = {**os.environ, **launch.environment, "PYTHONPATH": str(ROOT), "RPG_DIE_WITH_PARENT": "1"}
-    ran = subprocess.run(
-        [sys.executable, "-m", "rpg.backends.verl.main", *launch.arguments()],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    lines = [json.loads(line) for line in paths.metrics.read_text().splitlines()]
-    ours = lambda data: {k.removeprefix("rpg/"): v for k, v in data.items() if k.startswith("rpg/")}  # noqa: E731
-    return {line["step"]: ours(line["data"]) for line in lines}
 
 
 @pytest.mark.slow
@@ -76,14 +42,14 @@ def test_a_resumed_job_is_the_embedded_trainers_run(home, model, tmp_path):
     assert [expected[s]["reference_age"] for s in expected] == [0, 4, 0, 4]
 
     half = spec.model_copy(update={"training": spec.training.model_copy(update={"steps": 2})})
-    rows = job(half, model, data, tmp_path, 1)
+    rows = ours(job(half, model, data, tmp_path, 1))
     checkpoint = newest(tmp_path / "state")
     state = State.read(checkpoint)
     assert (state.step, state.optimizer_step, state.world_size) == (2, 8, 1)
     assert state.reference == {"renewed_at": 0, "average": 0.0, "kept": True}
     assert (checkpoint / "actor/huggingface/model.safetensors").is_file()
     assert 0 <= rows.pop(0)["validation_accuracy"] <= 1
-    rows |= job(spec, model, data, tmp_path, 2, resume=checkpoint)
+    rows |= ours(job(spec, model, data, tmp_path, 2, resume=checkpoint))
 
     assert sorted(rows) == [1, 2, 3, 4]
     for step, row in expected.items():

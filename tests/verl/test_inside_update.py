@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from inside import as_verl, make_spec, make_worker, verl_config, verl_update, weights
 
 import rpg
 from rpg.backends.local.initial import initial_policy
@@ -16,9 +15,13 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
+from rpg.backends.schedule import ReferenceSchedule
 from rpg.data import prepare_data, read_problems
+from rpg.errors import UserError
+from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update, weights
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
+ROOT = str(Path(__file__).resolve().parents[2])
 
 
 def local_trainer(spec, home):
@@ -33,7 +36,7 @@ def local_trainer(spec, home):
     "algorithm, optimizer",
     [
         ("rpg-reinforce-urkl", {"type": "adamw", "warmup_steps": 3}),
-        ("rpg-urkl", {"type": "schedule_free"}),
+        ({"name": "rpg-urkl", "reference": {"type": "kl_above"}}, {"type": "schedule_free"}),
         ("dr-grpo", {"type": "adamw"}),
     ],
 )
@@ -57,6 +60,10 @@ def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optim
     for name, value in theirs.items():
         assert ours.metrics[name] == pytest.approx(value, rel=2e-4, abs=2e-6), name
     assert ours.metrics["ratio_max"] > 1.001  # the later mini-batches are off-policy
+    schedule = ReferenceSchedule(spec.algorithm)
+    for token_kl in ours.token_kls:
+        schedule.observe(token_kl)
+    assert schedule.average == pytest.approx(trainer.reference.average, rel=1e-3)
     moved = weights(trainer.policy.model)
     torch.testing.assert_close(weights(worker.actor.engine.module), moved, rtol=1e-3, atol=2e-6)
 
@@ -171,11 +178,9 @@ def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_pat
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
     }
-    script = [sys.executable, str(Path(__file__).with_name("shard.py")), str(tmp_path)]
+    script = [sys.executable, "-m", "tests.verl.shard", str(tmp_path)]
     ranks = [
-        subprocess.Popen(
-            script, env={**environment, "RANK": str(r), "PYTHONPATH": os.pathsep.join(sys.path)}, cwd=tmp_path
-        )
+        subprocess.Popen(script, env={**environment, "RANK": str(r), "PYTHONPATH": ROOT}, cwd=tmp_path)
         for r in range(2)
     ]
     assert [process.wait(timeout=200) for process in ranks] == [0, 0]
@@ -186,3 +191,44 @@ def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_pat
     for name, value in one.metrics.items():
         assert two["metrics"][name] == pytest.approx(value, rel=2e-4, abs=2e-6), name
     torch.testing.assert_close(moved, weights(worker.actor.engine.module), rtol=1e-3, atol=2e-6)
+
+
+@pytest.mark.slow
+def test_the_reference_is_renewed_saved_and_loaded(home, model, tmp_path):
+    """It starts as the initial model, stays while the policy moves, and comes back from its files."""
+    from rpg.backends.verl.worker import copy_weights
+
+    spec = make_spec(algorithm={"name": "rpg-urkl", "reference": {"type": "every_k", "k": 4}})
+    trainer = local_trainer(spec, home)
+    experience = trainer._score(trainer.roller.roll(trainer.policy, 1))
+    worker = make_worker(verl_config(spec, model, tmp_path), "actor_rollout_ref")
+    actor, reference = worker.actor.engine.module, worker.ref.engine.module
+    initial = weights(reference)
+    assert initial.equal(weights(actor)) and initial.equal(weights(trainer.policy.model))
+
+    verl_update(worker, experience.batch, experience.old, experience.advantages)
+    assert weights(reference).equal(initial) and not weights(actor).equal(initial)
+    copy_weights(actor, reference)
+    assert weights(reference).equal(weights(actor))
+    worker.save_reference(str(tmp_path / "reference"))
+    renewed = weights(reference)
+    with torch.no_grad():
+        for parameter in reference.parameters():
+            parameter.zero_()
+    worker.load_reference(str(tmp_path / "reference"))
+    assert weights(reference).equal(renewed)
+    (tmp_path / "reference" / "world_size_1_rank_0.safetensors").rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="no reference policy for 1 workers; resume with as many"):
+        worker.load_reference(str(tmp_path / "reference"))
+
+
+@pytest.mark.slow
+def test_a_gradient_that_is_not_finite_ends_the_update(home, model, tmp_path):
+    spec = make_spec(algorithm="rpg-reinforce-urkl")
+    trainer = local_trainer(spec, home)
+    experience = trainer._score(trainer.roller.roll(trainer.policy, 1))
+    worker = make_worker(verl_config(spec, model, tmp_path))
+    before = weights(worker.actor.engine.module)
+    with pytest.raises(FloatingPointError, match="optimizer step 1: grad_norm is inf"):
+        verl_update(worker, experience.batch, experience.old, experience.advantages * 1e25)
+    assert weights(worker.actor.engine.module).equal(before)

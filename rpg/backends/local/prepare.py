@@ -23,22 +23,24 @@ def main(arguments: list[str] | None = None) -> int:
 
     from rpg.backends.local.initial import prepare_model
     from rpg.backends.manifest import spec_of
-    from rpg.data import prepare_data
+    from rpg.data import data_notes, prepare_data
     from rpg.errors import UserError
     from rpg.store.layout import Layout
 
     sweep = options.sweep.resolve()
     home = (options.home or sweep.parents[1]).absolute()
     say = lambda line: print(line, flush=True)  # noqa: E731
-    seen = set()
+    seen, notes, layout = set(), {}, Layout(home)
     try:
-        for folder in Layout(home).run_folders(sweep.name):
+        for folder in layout.run_folders(sweep.name):
             spec = spec_of(folder)
             key = (spec.task.model_dump_json(), spec.model.model_dump_json())
             if key not in seen:
-                prepare_data(spec, home)
+                prepared = prepare_data(spec, home)
+                notes |= dict.fromkeys(data_notes(prepared))
                 prepare_model(spec, home, say)
                 seen.add(key)
+        layout.write_data_notes(sweep.name, list(notes))
     except UserError as error:
         say(str(error))
         return 1

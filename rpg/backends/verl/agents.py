@@ -1,4 +1,4 @@
-"""verl's agent loops with a seed for every response, so that what is sampled follows from the run's seed alone.
+"""verl's agent loops with the randomness of every response, so that what is sampled follows from the run's seed alone.
 
 Prompts have names instead of verl's random ones: step, round and place, `s3r0p00012`.
 """
@@ -42,16 +42,16 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         return await super()._run_agent_loop(sampling_params, trajectory, **kwargs)
 
     def _randomness(self, step: int, round_: int, row: int) -> dict[str, Any]:
-        """For our own server the very uniforms that the embedded trainer uses; for others a seed."""
+        """For our own server the very uniforms that the embedded trainer uses.
+
+        vLLM has a seed of its own for all requests: one for each would have it draw every token by itself.
+        """
         s = self.settings
-        if self.config.actor_rollout_ref.rollout.name == ROLLOUT:
-            rows = (LARGEST_REFILL if round_ else 1) * s.prompts_per_step * s.group_size
-            return {
-                "uniforms": _uniforms(rows, s.max_response_tokens, s.seed, "rollout", step, round_)[
-                    row
-                ].tolist()
-            }
-        return {"seed": seeds.number(s.seed, "rollout", step, round_, row) % 2**31}
+        if self.config.actor_rollout_ref.rollout.name != ROLLOUT:
+            return {}
+        rows = (LARGEST_REFILL if round_ else 1) * s.prompts_per_step * s.group_size
+        table = _uniforms(rows, s.max_response_tokens, s.seed, "rollout", step, round_)
+        return {"uniforms": table[row].tolist()}
 
 
 @functools.lru_cache(maxsize=4)

@@ -24,6 +24,7 @@ MARK = "RPG_VERL_RUN"
 GONE_SECONDS = 120.0
 """A cluster that does not answer for this long is taken for gone."""
 _STOP_SECONDS = 60.0
+_KILL_SECONDS = 10.0
 
 
 class Job(Protocol):
@@ -63,22 +64,27 @@ class ProcessJob:
 
 
 def end_marked(mark: str) -> int:
-    """Kill every process on this machine that carries the mark of a run; returns how many there were."""
+    """Kill every process on this machine that carries the mark of a run; returns how many there were.
+
+    Not by psutil's own waiting: it would take a child's exit code from the one who started it.
+    """
     import psutil
 
-    count = 0
-    for _ in range(3):  # what a process starts while it is being found
-        found = []
+    killed: set[int] = set()
+    deadline = time.monotonic() + _KILL_SECONDS
+    while time.monotonic() < deadline:  # again, for what a process starts while it is being found
+        living = 0
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                    process.kill()
-                    found.append(process)
-        psutil.wait_procs(found, timeout=5)
-        count += len(found)
-        if not found:
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        living += 1
+                        process.kill()
+                        killed.add(process.pid)
+        if not living:
             break
-    return count
+        time.sleep(0.1)
+    return len(killed)
 
 
 class ClusterJob:

@@ -106,7 +106,7 @@ class Trainer(PPOTrainerSync):
                 with timer("ref"):
                     batch = self._compute_ref_log_prob(batch, metrics)
             with timer("adv"):
-                batch, ours["entropy"] = self._advantages(batch, metrics)
+                batch = self._advantages(batch, metrics, ours)
             with timer("update_actor"):
                 ours |= self._update(batch, sizes)
         ours |= {"optimizer_step": self.optimizer_step, "tokens": self.tokens}
@@ -139,8 +139,8 @@ class Trainer(PPOTrainerSync):
             info["actor"] = group._query_dispatch_info("actor")
         return max(info["actor"]) + 1
 
-    def _advantages(self, batch: KVBatchMeta, metrics: dict) -> tuple[KVBatchMeta, float]:
-        """Adds the advantages to a batch; also returns the mean entropy of its tokens, nats."""
+    def _advantages(self, batch: KVBatchMeta, metrics: dict, ours: dict) -> KVBatchMeta:
+        """Adds the advantages to a batch, and the mean entropy of its tokens (nats) to our metrics."""
         names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs", "entropy"]
         names += ["ref_log_prob"] if self.kept else []
         nested = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
@@ -168,8 +168,9 @@ class Trainer(PPOTrainerSync):
             written["rollout_is_weights"] = fields["rollout_is_weights"]
         output = {name: response_to_nested(value, mask) for name, value in written.items()}
         output = TensorDict(output, batch_size=len(batch))
-        batch = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output)
-        return batch, float(fields["entropy"][fields["response_mask"] != 0].mean())
+        if "entropy" in fields:  # not where verl takes the server's log-probabilities for the old ones
+            ours["entropy"] = float(fields["entropy"][fields["response_mask"] != 0].mean())
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output)
 
     def _update(self, batch: KVBatchMeta, sizes: list[int]) -> dict[str, float]:
         """All optimizer steps of this rollout; returns their metrics."""

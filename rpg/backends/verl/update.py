@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 import torch
 from tensordict import NonTensorData, TensorDict
 from verl.utils import tensordict_utils as tu
+from verl.utils.device import get_device_id
 from verl.workers.engine_workers import TrainingWorker
 
 from rpg.backends.meter import Meter
@@ -112,7 +113,7 @@ def _set_rate(optimizer, settings: Settings, step: int) -> float:
 def _counts(mini: TensorDict, group) -> tuple[int, int]:
     """(tokens, responses with a token) of the whole mini-batch; padding rows have none."""
     per_row = torch.stack([row.sum() for row in mini["response_mask"].unbind()])
-    counts = torch.stack([per_row.sum(), (per_row > 0).sum()]).long()
+    counts = torch.stack([per_row.sum(), (per_row > 0).sum()]).long().to(get_device_id())
     torch.distributed.all_reduce(counts, group=group)
     return tuple(counts.tolist())
 

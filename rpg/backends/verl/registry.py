@@ -1,0 +1,77 @@
+"""Our losses and advantages in verl's own trainers: VERL_USE_EXTERNAL_MODULES=rpg.backends.verl.registry.
+
+Registers every algorithm of the catalogue whose KL, if it has one, refers to the policy that sampled the rollout: verl
+shows a registered loss no other reference. Chosen by name in verl's config,
+
+    actor_rollout_ref.actor.policy_loss.loss_mode=rpg/rpg-reinforce-urkl algorithm.adv_estimator=rpg/rpg-reinforce-urkl
+
+with the catalogue's default settings, except for the aggregation, which is verl's `actor.loss_agg_mode`. Everything else
+(reference schedules, dynamic sampling, rewards) needs the trainer mode of this package (rpg/backends/verl/main.py).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
+
+import rpg
+from rpg.aggregation import Counts
+from rpg.catalogue import Algorithm, algorithms, override
+
+
+def policy_loss(
+    algorithm: Algorithm,
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    loss_agg_mode: str = "token-mean",
+    config: Any = None,
+    rollout_is_weights: Tensor | None = None,
+) -> tuple[Tensor, dict[str, float]]:
+    """verl's contract of a policy loss; (B, T) each. The counts of the whole mini-batch are in config.global_batch_info."""
+    known = dict(config.global_batch_info) if config is not None else {}
+    whole = None
+    if known.get("batch_num_tokens") and known.get("global_batch_size"):
+        whole = Counts(known["batch_num_tokens"], known["global_batch_size"], known.get("loss_scale_factor"))
+    out = rpg.policy_loss(
+        override(algorithm, loss_agg_mode=loss_agg_mode),
+        log_prob=log_prob,
+        old_log_prob=old_log_prob,
+        advantages=advantages,
+        response_mask=response_mask,
+        rollout_weights=rollout_is_weights,
+        counts=whole,
+    )
+    metrics = {f"rpg/{name}": value for name, value in out.metrics.items() if name != "loss"}
+    return out.loss * (known.get("dp_size") or 1), metrics
+
+
+def advantage(
+    algorithm: Algorithm, token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, **_: Any
+) -> tuple[Tensor, Tensor]:
+    """verl's contract of an advantage estimator: (advantages, returns), (B, T); `index` names each row's prompt."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(index))}
+    result = rpg.advantages(
+        algorithm,
+        rewards=token_level_rewards.sum(-1),
+        group=torch.tensor([numbers[name] for name in index]),
+        response_mask=response_mask,
+    )
+    return result, result
+
+
+def _register() -> None:
+    for name, algorithm in algorithms().items():
+        if algorithm.needs_reference or algorithm.advantage.type == "gae":
+            continue
+        # verl has losses named gspo, cispo, ... of its own.
+        register_policy_loss(f"rpg/{name}")(partial(policy_loss, algorithm))
+        register_adv_est(f"rpg/{name}")(partial(advantage, algorithm))
+
+
+_register()

@@ -1,0 +1,58 @@
+"""`rpg evaluate` as a person uses it."""
+
+import re
+import sys
+
+import pytest
+
+from rpg.cli import main
+
+
+def rpg(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["rpg", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    return ended.value.code or 0, out, err
+
+
+def test_numbers_and_where_the_samples_are(checkpoints, own_benchmark, tmp_path, monkeypatch, capsys):
+    lengths = ("--max-prompt-tokens", 64, "--max-response-tokens", 32)
+    call = ("evaluate", checkpoints[0], "-b", own_benchmark, *lengths, "--home", tmp_path, "--k", 3)
+    code, out, err = rpg(monkeypatch, capsys, *call)
+    assert code == 0 and "mine: 72/72 samples, " in err and "tokens/s, 0:00 left" in err
+    line = next(line for line in out.splitlines() if line.startswith("mine "))
+    assert re.match(r"mine +24 +3 +0\.\d{3} ± 0\.\d{3} +0\.\d{3} ± 0\.\d{3} ", line)
+    [path] = (tmp_path / "evaluations").rglob("mine.parquet")
+    assert f"samples: {path}" in out
+    code, again, err = rpg(monkeypatch, capsys, *call)
+    assert (code, again, err.strip()) == (0, out, "mine: done before")
+
+
+@pytest.mark.parametrize(
+    "arguments,words",
+    [
+        ((), "Missing argument"),
+        (("model", "--k", "0"), "--k"),
+        (("model", "--temperature", "nan"), "--temperature"),
+        (("model", "--foo"), "No such option: --foo"),
+        (("model", "-b", "aime42"), "did you mean 'aime2"),
+        (("model", "-b", ","), "benchmarks: none is named"),
+        (("model", "--engine", "sglang"), "engine: 'sglang' is not known; known: local, huggingface, vllm"),
+        (("model", "--device", "tpu"), "--device 'tpu': expected cpu or cuda"),
+        (("model", "--dtype", "int8"), "--dtype 'int8': expected float32 or bfloat16"),
+        (("model", "--workers", "2"), "name it with --ray"),
+        (("model", "-b", "nowhere.yaml"), "nowhere.yaml: no such file"),
+    ],
+)
+def test_a_mistake_is_a_line_and_exit_code_2(arguments, words, tmp_path, monkeypatch, capsys):
+    code, _, err = rpg(
+        monkeypatch, capsys, "evaluate", *arguments, *(["--home", tmp_path] if arguments else [])
+    )
+    assert code == 2 and words in err and "Traceback" not in err
+    assert not (tmp_path / "evaluations").exists()
+
+
+def test_a_model_that_is_none(own_benchmark, tmp_path, monkeypatch, capsys):
+    code, _, err = rpg(monkeypatch, capsys, "evaluate", tmp_path, "-b", own_benchmark, "--home", tmp_path)
+    assert code == 2 and f"{tmp_path} is no Hugging Face model: config.json is missing" in err

@@ -1,0 +1,67 @@
+"""A stand-in for verl's driver: takes the same overrides and leaves the same files, without training anything.
+
+STAND_IN, or the file `stand-in` in the run's folder, says what happens after a step: `hang:2`, `die:2` (with a last
+line as the driver's), `kill:2` (no last line), `child:2` (hang, with a child that must not survive), `wait:2:FILE`.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def main():
+    told = dict(word.lstrip("+").split("=", 1) for word in sys.argv[1:])
+    state, model = Path(told["trainer.default_local_dir"]), Path(told["actor_rollout_ref.model.path"])
+    done = int(told.get("trainer.resume_from_path", "_0").rpartition("_")[2])
+    told_here = state.parent / "stand-in"
+    order = told_here.read_text() if told_here.exists() else os.environ.get("STAND_IN", "")
+    what, when, gate = (*order.split(":"), "", "", "")[:3]
+    with open(os.environ["VERL_FILE_LOGGER_PATH"], "wb", buffering=0) as log:  # verl empties it, too
+        for step in range(done + 1, int(told["trainer.total_training_steps"]) + 1):
+            data = {
+                "rpg/reward": step / 10,
+                "rpg/optimizer_step": 2 * step,
+                "rpg/seconds_step": 0.1,
+                "theirs": 1.0,
+            }
+            folder = state / f"global_step_{step}"
+            shutil.copytree(
+                model, folder / "actor" / "huggingface", ignore=shutil.ignore_patterns("checkpoint.json")
+            )
+            (folder / "actor" / "model_world_size_1_rank_0.pt").write_bytes(b"weights")
+            log.write(json.dumps({"step": step, "data": data}).encode() + b"\n")
+            counters = {
+                "step": step,
+                "optimizer_step": 2 * step,
+                "tokens": step,
+                "reference": {},
+                "world_size": 1,
+            }
+            (folder / ".rpg").write_text(json.dumps({"format": 1, **counters}))
+            (folder / ".rpg").replace(folder / "rpg.json")
+            if str(step) == when:
+                happen(what, gate)
+
+
+def happen(what, gate):
+    if what == "wait":
+        while not Path(gate).exists():
+            time.sleep(0.05)
+        return
+    if what == "child":
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
+    if what in ("hang", "child"):
+        print("all is well", flush=True)
+        time.sleep(1000)
+    if what == "die":
+        sys.exit(print("Traceback ...\nerror: ValueError: the sky has fallen", flush=True) or 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

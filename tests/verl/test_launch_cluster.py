@@ -1,0 +1,149 @@
+"""Ray jobs on a real cluster of one node, with the stand-in for verl's driver: found again, cancelled, and gone."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from rpg.backends.process import TrainingFailed
+from rpg.backends.verl import jobs
+from rpg.backends.verl.launch import Launcher
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent / "local"), str(HERE.parent / "evaluation")]
+from ray_head import free_port, ray_head  # noqa: E402
+from tiny import make_run, make_spec  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """(address of the dashboard, what ends the cluster)"""
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        patch.setattr(jobs, "MAIN", "stand_in")
+        patch.setenv("PYTHONPATH", f"{HERE.parents[1]}:{HERE}")
+        patch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        port = free_port()
+        folder = Path(f"/tmp/rpg-ray-{port}")  # a socket's path may have 107 characters
+        folder.mkdir()
+        stack.callback(subprocess.run, ["rm", "-rf", folder])
+        stack.enter_context(ray_head(folder, dashboard=port))
+        address = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(urllib.error.URLError, OSError):
+                urllib.request.urlopen(f"{address}/api/version", timeout=2)
+                break
+            assert time.monotonic() < deadline, (folder / "head.log").read_text()[-2000:]
+            time.sleep(0.2)
+        yield address, stack.close
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+def a_run(home, name, address, steps=3):
+    ray = {"type": "job", "address": address}
+    return make_run(home, name, make_spec(training={"steps": steps}, backend={"type": "verl", "ray": ray}))
+
+
+def start(folder, home):
+    """The launcher as a process of its own."""
+    code = (
+        "import sys; from rpg.backends.verl import jobs; jobs.MAIN = 'stand_in'\n"
+        "from rpg.backends.verl.__main__ import main; sys.exit(main([sys.argv[1], '--home', sys.argv[2]]))"
+    )
+    return subprocess.Popen([sys.executable, "-c", code, folder.path, home])
+
+
+def job_of(folder, address):
+    client = jobs._client(address)
+    (job,) = [one for one in client.list_jobs() if str(folder.path) in one.entrypoint]
+    return job
+
+
+def wait_for(condition, seconds=90):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.1)
+
+
+def test_a_job_is_found_again_after_kill_9(home, cluster):
+    address, _ = cluster
+    folder = a_run(home, "found", address)
+    gate = home / "gate"
+    process = start_with(folder, home, f"wait:1:{gate}")
+    wait_for(lambda: folder.checkpoint(1).exists())
+    process.kill()
+    process.wait()
+    assert job_of(folder, address).status == "RUNNING"
+    again = start(folder, home)
+    wait_for(lambda: folder.state() == "running")
+    gate.touch()
+    assert again.wait(60) == 0
+    rows = [(row["step"], row["attempt"]) for row in folder.read_metrics().rows]
+    assert rows == [(1, 1), (2, 1), (3, 1)], "one attempt: the job went on"
+    assert job_of(folder, address).status == "SUCCEEDED"
+
+
+def test_cancel_stops_the_job(home, cluster):
+    address, _ = cluster
+    folder = a_run(home, "cancelled", address)
+    process = start_with(folder, home, f"wait:1:{home / 'never'}")
+    wait_for(lambda: folder.checkpoint(1).exists())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(90) == 143
+    assert job_of(folder, address).status == "STOPPED" and folder.state() == "interrupted"
+
+
+def test_a_cluster_that_goes_is_said_and_another_goes_on(home, cluster, monkeypatch):
+    """The last test of this file: it ends the cluster."""
+    address, end = cluster
+    folder = a_run(home, "gone", address)
+    monkeypatch.setattr(jobs, "GONE_SECONDS", 3.0)
+    failures = []
+
+    def train():
+        try:
+            Launcher().train(folder, home, lambda line: None)
+        except TrainingFailed as error:
+            failures.append(str(error))
+
+    set_stand_in(folder, f"wait:2:{home / 'never'}")
+    thread = threading.Thread(target=train)
+    thread.start()
+    wait_for(lambda: folder.checkpoint(2).exists())
+    end()
+    thread.join(90)
+    assert len(failures) == 1 and f"the Ray cluster at {address} is gone" in failures[0], failures
+    with pytest.raises(TrainingFailed, match=f"no Ray cluster answers at {address}"):
+        Launcher().train(folder, home, lambda line: None)
+    local = make_spec(training={"steps": 3}, backend={"type": "verl"})  # the run's folder, moved elsewhere
+    folder.write_manifest({**folder.read_manifest(), "spec": local.model_dump(mode="json")})
+    said = []
+    set_stand_in(folder, "")
+    Launcher().train(folder, home, said.append)
+    assert said[0].startswith("going on after step 2 of 3") and said[-1] == "trained: 3 of 3 steps"
+
+
+def set_stand_in(folder, what):
+    """A job does not inherit our environment: the stand-in looks into the run's folder."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    (folder.path / "stand-in").write_text(what)
+
+
+def start_with(folder, home, what):
+    set_stand_in(folder, what)
+    return start(folder, home)

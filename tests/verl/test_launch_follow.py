@@ -1,0 +1,222 @@
+"""The launcher from outside, with a stand-in for verl's driver: hangs, deaths, kills and going on, in seconds."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rpg.backends.process import TrainingFailed
+from rpg.backends.verl import jobs
+from rpg.backends.verl.launch import Launcher
+from rpg.config.errors import ConfigError
+from rpg.config.spec import RunSpec
+from rpg.store import Layout
+from rpg.store.checkpoints import damaged, model_digest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "local"))
+from tiny import make_run, make_spec  # noqa: E402
+
+ENVIRONMENT = {"PYTHONPATH": f"{HERE.parents[1]}:{HERE}", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch):
+    monkeypatch.setattr(jobs, "MAIN", "stand_in")
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+def spec(steps=3, **backend):
+    return make_spec(training={"steps": steps}, backend={"type": "verl", **backend})
+
+
+def train(folder, home):
+    said = []
+    Launcher().train(folder, home, said.append)
+    return said
+
+
+def marked(folder):
+    """Processes that carry the run's mark."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(jobs.MARK) == str(folder.path):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return [p for p in found if p.status() != psutil.STATUS_ZOMBIE]
+
+
+def steps(folder):
+    return [(row["step"], row["attempt"]) for row in folder.read_metrics().rows]
+
+
+def test_metrics_and_checkpoints_come_into_the_run(home):
+    folder = make_run(home, "whole", spec(5))
+    said = train(folder, home)
+    assert said[-1] == "trained: 5 of 5 steps" and any("step 2/5  reward +0.200" in line for line in said)
+    rows = folder.read_metrics().rows
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
+    assert rows[1]["optimizer_step"] == 4 and "theirs" not in rows[1]
+    assert folder.checkpoint_steps() == [0, 2, 4, 5], "those owed an evaluation, and the two newest"
+    assert all(damaged(folder.checkpoint(step)) is None for step in folder.checkpoint_steps())
+    kept = [
+        s
+        for s in folder.checkpoint_steps()
+        if (folder.checkpoint(s) / "training" / f"global_step_{s}").is_dir()
+    ]
+    assert kept == [4, 5], "verl's own state of the newest only"
+    assert model_digest(folder.checkpoint(0)) == model_digest(folder.checkpoint(5)), (
+        "nothing was trained here"
+    )
+    assert train(folder, home) == ["trained: all 5 steps"] and folder.attempts() == [1]
+
+
+@pytest.mark.parametrize(
+    "how,why", [("die", "ValueError: the sky has fallen"), ("kill", "killed by signal 9")]
+)
+def test_a_driver_that_dies_says_why_and_is_gone_on_with(home, monkeypatch, how, why):
+    folder = make_run(home, f"dies-{how}", spec(4))
+    monkeypatch.setenv("STAND_IN", f"{how}:2")
+    with pytest.raises(TrainingFailed, match=why) as error:
+        train(folder, home)
+    assert "\n" not in str(error.value) and error.value.log == folder.path / "verl" / "log-1.txt"
+    monkeypatch.delenv("STAND_IN")
+    said = train(folder, home)
+    assert said[0].startswith("going on after step 2 of 4")
+    assert steps(folder) == [(1, 1), (2, 1), (3, 2), (4, 2)]
+
+
+def test_a_hang_is_ended_and_said(home, monkeypatch):
+    folder = make_run(home, "hangs", spec(3, hang_minutes=0.05))
+    monkeypatch.setenv("STAND_IN", "child:1")
+    began = time.monotonic()
+    with pytest.raises(TrainingFailed, match=r"no progress for 0.05 minutes .*all is well") as error:
+        train(folder, home)
+    assert time.monotonic() - began < 30 and error.value.tail == ["all is well"]
+    assert marked(folder) == [], "nothing it started is left"
+    monkeypatch.delenv("STAND_IN")
+    assert "going on after step 1 of 3" in train(folder, home)[0]
+
+
+def start(folder, home, what):
+    """The launcher as a process of its own."""
+    code = (
+        "import sys; from rpg.backends.verl import jobs; jobs.MAIN = 'stand_in'\n"
+        "from rpg.backends.verl.__main__ import main; sys.exit(main([sys.argv[1], '--home', sys.argv[2]]))"
+    )
+    environment = {**os.environ, "STAND_IN": what}
+    return subprocess.Popen([sys.executable, "-c", code, folder.path, home], env=environment,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number,code", [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_an_end_from_outside_ends_everything_and_loses_nothing(home, number, code):
+    folder = make_run(home, f"ends-{number}", spec(4))
+    process = start(folder, home, "child:2")
+    wait_for(lambda: folder.checkpoint(2).exists())
+    assert folder.state() == "running" and len(marked(folder)) == 2
+    process.send_signal(number)
+    assert process.wait(20) == code
+    if number == signal.SIGTERM:
+        assert marked(folder) == [] and folder.state() == "interrupted"
+    said = train(folder, home)  # what kill -9 left is ended first
+    assert "going on after step 2 of 4" in said[0] and marked(folder) == []
+    assert steps(folder) == [(1, 1), (2, 1), (3, 2), (4, 2)]
+
+
+def test_what_an_attempt_wrote_while_nobody_followed_is_taken_in(home, monkeypatch):
+    """A launcher is killed; its driver writes on for a moment, and a publication is caught half-way."""
+    folder = make_run(home, "late", spec(4))
+    monkeypatch.setenv("STAND_IN", "die:2")
+    with pytest.raises(TrainingFailed):
+        train(folder, home)
+    build = folder.checkpoints / ".step-000002.tmp"
+    folder.checkpoint(2).replace(build)  # killed before the rename
+    lines = folder.metrics_path(1).read_text().splitlines(keepends=True)
+    folder.metrics_path(1).write_text("".join(lines[:1]))  # killed before it read the second line
+    monkeypatch.delenv("STAND_IN")
+    said = train(folder, home)
+    assert any(line.startswith("going on after step 2 of 4") for line in said)
+    assert steps(folder) == [(1, 1), (2, 1), (3, 2), (4, 2)]
+
+
+def test_stop_while_it_runs(home):
+    folder = make_run(home, "stops", spec(3))
+    launcher, failures = Launcher(), []
+
+    def run():
+        try:
+            launcher.train(folder, home, lambda line: None)
+        except TrainingFailed as error:
+            failures.append(str(error))
+
+    os.environ["STAND_IN"] = "child:1"
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        wait_for(lambda: folder.checkpoint(1).exists())
+        launcher.stop()
+    finally:
+        del os.environ["STAND_IN"]
+    thread.join(30)
+    assert failures == ["verl's driver was killed by signal 9"] and marked(folder) == []
+
+
+MISTAKES = {
+    "no model": ({"model": {"type": "pretrained", "path": "/nowhere/model"}}, r"model.path: '/nowhere/model' is neither"),
+    "no cluster": ({"backend.ray": {"type": "job", "address": "http://127.0.0.1:9"}}, "no Ray cluster answers at http://127.0.0.1:9"),
+    "no head": ({"backend.ray": {"type": "address", "address": "127.0.0.1:9"}}, "no Ray cluster answers at 127.0.0.1:9"),
+    "no port": ({"backend.ray": {"type": "address", "address": "somewhere"}}, "expected host:port"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_said_in_one_line(home, monkeypatch, name):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    changes, expected = MISTAKES[name]
+    value = spec().model_dump(mode="json")
+    value["backend"]["ray"] = changes.get("backend.ray", value["backend"]["ray"])
+    value["model"] = changes.get("model", value["model"])
+    folder = make_run(home, name.replace(" ", "-"), RunSpec.model_validate(value))
+    with pytest.raises((TrainingFailed, ConfigError), match=expected) as error:
+        train(folder, home)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_is_no_model_is_said(home, tmp_path):
+    value = {**spec().model_dump(mode="json"), "model": {"type": "pretrained", "path": str(tmp_path)}}
+    folder = make_run(home, "empty-model", RunSpec.model_validate(value))
+    with pytest.raises(ConfigError, match=r"model.path: .* is no Hugging Face model: config.json is missing"):
+        train(folder, home)
+
+
+def test_verl_that_is_not_installed_is_said(home, monkeypatch):
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "verl" else found(name))
+    folder = make_run(home, "not-installed", spec())
+    with pytest.raises(ConfigError, match=r"backend.type: 'verl' needs verl.*pip install 'rpg-lab\[verl\]'"):
+        train(folder, home)
+    assert Layout(home).run("sweep", "not-installed").attempts() == []

@@ -1,0 +1,154 @@
+"""The real thing on two cores: `rpg sweep` over both back ends, killed twice, gone on with, evaluated, aggregated."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import psutil
+import pytest
+
+from rpg.backends.verl.jobs import MARK
+from rpg.evaluation import owed
+from rpg.store import Layout
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+ROOT = Path(__file__).resolve().parents[2]
+SWEEP = ROOT / "configs/sweeps/verl-ci.yaml"
+STEPS = [1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+def sweep(home, *options):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RPG_HOME": str(home)}
+    environment["PREFECT_HOME"] = str(home / "prefect")
+    log = (home / "sweep.log").open("ab")
+    command = [sys.executable, "-m", "rpg", "sweep", str(SWEEP), *options]
+    return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+
+def runs(home):
+    """{(back end, algorithm): run folder}"""
+    layout = Layout.at(home)
+    folders = layout.run_folders("verl-ci") if layout.sweep_folder("verl-ci").exists() else []
+    found = {}
+    for folder in folders:
+        if folder.manifest_path.exists():
+            manifest = folder.read_manifest()
+            found[manifest["spec"]["backend"]["type"], manifest["algorithm"]] = folder
+    return found
+
+
+def marked(folder):
+    found = {}
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == str(folder.path) and process.status() != psutil.STATUS_ZOMBIE:
+                found[process.name()] = process
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_for(condition, process, seconds=240):
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it never happened"
+        assert process.poll() is None, "the sweep ended before it happened"
+        time.sleep(0.1)
+    return value
+
+
+def test_a_sweep_on_both_back_ends_survives_kills(home):
+    # 1. kill -9 of the whole sweep in the middle of a verl run: nothing of it lives on.
+    process = sweep(home)
+    first = wait_for(lambda: runs(home).get(("verl", "grpo")), process)
+    wait_for(lambda: first.checkpoint(1).exists(), process)
+    os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while marked(first):
+        assert time.monotonic() < deadline, f"orphans: {marked(first)}"
+        time.sleep(0.2)
+
+    # 2. The same command goes on. In the next run a worker of verl is killed in mid-step: that run fails, alone.
+    process = sweep(home)
+    second = runs(home)["verl", "rpg-ufkl"]
+    wait_for(lambda: second.checkpoint(1).exists(), process, 400)
+    worker = wait_for(
+        lambda: next((p for name, p in marked(second).items() if "WorkerDict" in name), None), process
+    )
+    worker.kill()
+    assert process.wait(400) == 1, (home / "sweep.log").read_text()[-3000:]
+    failed = second.read_failed()
+    assert "a worker of verl died" in failed["error"] and "\n" not in failed["error"], failed["error"]
+    assert Path(failed["log"]).is_file() and failed["tail"] and failed["step"] >= 1
+    third = runs(home)["verl", "rpg-reinforce-urkl"]
+    assert third.state() == "done" and first.state() == "done"
+    assert "going on after step" in first.log_path.read_text()
+
+    too_little_memory(second)
+
+    # 3. And once more: only what is missing.
+    process = sweep(home)
+    assert process.wait(400) == 0, (home / "sweep.log").read_text()[-3000:]
+    assert "going on after step" in second.log_path.read_text()
+    assert [f.attempts() for f in (first, second, third)] == [[1, 2], [1, 3], [1]], "the second wrote nothing"
+
+    for (back_end, _), folder in runs(home).items():
+        assert folder.state() == "done" and owed(folder) == []
+        steps = [row["step"] for row in folder.read_metrics().rows]
+        assert steps == ([0, *STEPS] if back_end == "verl" else STEPS), "each once; validation at step 0"
+    same_names_and_numbers(home)
+    database_holds_both(home)
+
+
+def too_little_memory(folder):
+    """Ray's own guard, told that the machine is full at 1 %, kills the workers of the next attempt."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment |= {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100"}
+    command = [sys.executable, "-m", "rpg.backends.verl", str(folder.path)]
+    with folder.log_path.open("ab") as log:
+        done = subprocess.run(command, env=environment, stdout=log, stderr=log, timeout=300)
+    assert done.returncode == 1
+    assert folder.read_failed()["error"].startswith("too little memory: lower backend.max_tokens_per_gpu")
+
+
+def same_names_and_numbers(home):
+    """The two trainers write the same metrics, and here, from the same seed and weights, nearly the same values."""
+    found = runs(home)
+    for algorithm in ("grpo", "rpg-ufkl", "rpg-reinforce-urkl"):
+        local, verl = (found[b, algorithm].read_metrics().rows for b in ("local", "verl"))
+        assert "validation_accuracy" in verl[0]
+        verl = verl[1:]
+        assert set(local[0]) - set(verl[0]) == {"seconds_reward"}, "grading overlaps the rollout on verl"
+        assert set(verl[0]) - set(local[0]) <= {"validation_accuracy"}
+        for a, b in zip(local, verl, strict=True):
+            assert a["reward"] == pytest.approx(b["reward"], abs=1e-4) and a["tokens"] == b["tokens"]
+            assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-2)
+
+
+def database_holds_both(home):
+    path = home / "analytics" / (home / "analytics" / "CURRENT").read_text().strip()
+    with duckdb.connect(str(path), read_only=True) as db:
+        rows = db.execute(
+            "SELECT r.spec->>'$.backend.type', m.step, count(*), count(reward), count(kl_old_to_policy) FROM metrics m "
+            "JOIN runs r USING (sweep, run) WHERE m.step > 0 GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+        assert rows == [(back_end, step, 3, 3, 3) for back_end in ("local", "verl") for step in STEPS]
+        scores = db.execute(
+            "SELECT variant, step, accuracy FROM scores WHERE benchmark = 'mean' AND step = 0 ORDER BY ALL"
+        ).fetchall()
+        assert len(scores) == 6 and len({accuracy for *_, accuracy in scores}) == 1, (
+            "all begin with the same model"
+        )
+    report = home / "reports" / "verl-ci"
+    assert (report / "report.html").is_file() and "verl" in (report / "table.md").read_text()
+    assert json.loads(runs(home)["verl", "grpo"].manifest_path.read_text())["versions"]["verl"]
