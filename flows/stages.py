@@ -15,6 +15,7 @@ from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
+from flows.follow import alive
 from flows.sweep import (
     AGGREGATE_SECONDS,
     PREPARE,
@@ -23,8 +24,8 @@ from flows.sweep import (
     finish,
     last_line,
     run_evaluator,
-    run_trainer,
 )
+from flows.training import run_trainer
 from rpg.store import Layout, RunFolder
 
 LOOK_SECONDS = 0.2
@@ -84,7 +85,8 @@ def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: An
     # For the dashboard's link; a private server has no page to link to.
     Layout.at(home).write_flow_run(sweep, url_for("flow-run", obj_id=flow_run.id))
     try:
-        _sweep(sweep, runs, home, workers, context)
+        with alive(Path(home), str(flow_run.id)):
+            _sweep(sweep, runs, home, workers, context)
     except BaseException:
         # Before Prefect waits for the tasks' threads: those wait for their children.
         context.children.stop()
