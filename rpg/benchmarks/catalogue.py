@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from rpg.config.errors import ConfigError, explain, nearest
 from rpg.config.load import read_mapping
-from rpg.config.spec import RECIPE_TEMPLATE, MathVerifier, Positive, Section, Verifier
+from rpg.config.spec import RECIPE_TEMPLATE, ChainTask, MathVerifier, Positive, Section, Verifier
 
 _SETS = Path(__file__).parent / "sets"
 
@@ -20,7 +20,10 @@ Column = Annotated[str, Field(pattern=r"^(?:[\w.]+|(?:boxed|asked)\([\w.]+\))$")
 
 
 class Source(Section):
-    """Where the problems are: files of these names in a local folder, a file of one's own, or the Hugging Face hub."""
+    """Where the problems are: files of these names in a local folder, a file of one's own, or the Hugging Face hub.
+
+    Those of the chain task are made by code.
+    """
 
     hub: str | None = None
     """Hub id of the data set, e.g. math-ai/aime25."""
@@ -33,10 +36,12 @@ class Source(Section):
     """Names under which a local copy is looked for in the folder of local data, first match first."""
     path: Path | None = None
     """A JSON-lines or Parquet file; relative to the benchmark's YAML file."""
+    chain: ChainTask | None = None
+    """Settings of the chain task; a benchmark named chain-<tier> holds the problems that it keeps for that tier."""
 
     @model_validator(mode="after")
     def _somewhere(self) -> Source:
-        if not (self.hub or self.path or self.files):
+        if not (self.hub or self.path or self.files or self.chain):
             raise ValueError("name a hub id (hub), a file (path) or file names (files)")
         return self
 

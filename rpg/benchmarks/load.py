@@ -14,7 +14,7 @@ from typing import Any
 
 from rpg.benchmarks.catalogue import Benchmark, ProblemSet
 from rpg.benchmarks.overlap import Checks, leaks, near_duplicates
-from rpg.config.spec import RECIPE_TEMPLATE
+from rpg.config.spec import RECIPE_TEMPLATE, ChainTask
 from rpg.grading.extract import last_box, normalise, squeeze
 from rpg.tasks.problems import DataError, Problem
 from rpg.tasks.rows import read_rows
@@ -60,6 +60,9 @@ def load_benchmark(
         DataError: no source is there, a row cannot be used, a problem has two different answers, or the number of
             distinct problems is not the one expected. The message names file, row and field.
     """
+    if benchmark.source.chain is not None:
+        made = _made(benchmark, benchmark.source.chain)
+        return LoadedBenchmark(benchmark, made, digest(made), "made by code", len(made))
     source, rows = read_pairs(benchmark, path, folder)
     problems: dict[str, Problem] = {}
     count = 0
@@ -82,6 +85,18 @@ def load_benchmark(
             f"{' or '.join(map(str, wanted))}"
         )
     return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
+
+
+def _made(benchmark: Benchmark, task: ChainTask) -> list[Problem]:
+    """The same problems, under the same names, as a run of the chain task is evaluated on."""
+    from rpg.tasks.chain import make
+
+    held_out = make(task).benchmarks
+    if benchmark.name not in held_out:
+        raise DataError(
+            f"{benchmark.name}: source.chain makes {', '.join(held_out)}; one of these has to be its name"
+        )
+    return held_out[benchmark.name]
 
 
 def check(loaded: LoadedBenchmark, training: Sequence[Problem] = (), source: str | None = None) -> Checks:

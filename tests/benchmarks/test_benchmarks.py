@@ -14,6 +14,7 @@ from rpg.benchmarks.overlap import THRESHOLD, shingles
 from rpg.config.errors import ConfigError
 from rpg.config.spec import RECIPE_TEMPLATE, MathTask, MathVerifier, RunSpec
 from rpg.data import data_digest, data_notes, prepare_data, read_problems
+from rpg.rewards import verifier_of
 from rpg.tasks import DataError, Problem, load_problems
 from tests.benchmarks.fake_hub import fake_hub
 
@@ -29,7 +30,10 @@ COUNTS |= {"minerva_math": (272, 272), "olympiadbench": (675, 675)}
 
 def test_what_ships_is_asked_and_graded_by_the_recipe():
     found = benchmarks()
-    assert set(found) == {*COUNTS, "math500"}
+    chains = [name for name in found if name.startswith("chain-")]
+    assert set(found) == {*COUNTS, "math500", *chains}
+    for name in chains:
+        del found[name]
     for name, one in found.items():
         assert one.name == name and one.title and one.problems and one.samples_per_problem == 32
         assert one.prompt.template == RECIPE_TEMPLATE and one.verifier == MathVerifier()
@@ -37,6 +41,28 @@ def test_what_ships_is_asked_and_graded_by_the_recipe():
         assert re.fullmatch(r"[0-9a-f]{40}", one.source.revision), (
             "a branch may change from one day to the next"
         )
+
+
+@pytest.mark.parametrize("tier", ["easy", "medium", "hard"])
+def test_the_chain_tiers_are_those_of_a_run(tier):
+    """By hand and in a sweep: the same problems under the same names, so the same samples."""
+    spec = RunSpec()
+    loaded = load_benchmark(benchmark(f"chain-{tier}"))
+    assert loaded.problems == load_problems(spec.task).benchmarks[f"chain-{tier}"]
+    assert loaded.benchmark.verifier == verifier_of(spec.task) and len(loaded.problems) == 64
+    assert loaded.digest == loaded.benchmark.digest and loaded.notes == []
+    assert all(p.prompt == p.text for p in loaded.problems)
+
+
+def test_a_chain_of_ones_own(tmp_path):
+    path = tmp_path / "chain-long.yaml"
+    path.write_text("source: {chain: {tiers: {long: 9}, benchmark_problems: 5}}\n")
+    assert len(load_benchmark(benchmark(path)).problems) == 5
+    path = path.rename(tmp_path / "other.yaml")
+    with pytest.raises(
+        DataError, match=r"other: source\.chain makes chain-long; one of these has to be its name"
+    ):
+        load_benchmark(benchmark(path))
 
 
 @needs_data

@@ -24,7 +24,8 @@ def _dashboard(port: int | None) -> list[str]:
 def ray_head(folder: Path, cpus: int = 2, dashboard: int | None = None):
     """Yields `host:port`. All ports are free ones, and only the processes started here are ended.
 
-    With a port for its `dashboard` the cluster takes jobs there.
+    With a port for its `dashboard` the cluster takes jobs there. Ray's control server listens on every interface,
+    whatever it is told: unless RAY_AUTH_MODE says otherwise it asks for a token, which Ray makes.
     """
     port = free_port()
     command = [
@@ -34,7 +35,7 @@ def ray_head(folder: Path, cpus: int = 2, dashboard: int | None = None):
         f"--dashboard-agent-grpc-port={free_port()}", f"--runtime-env-agent-port={free_port()}",
         f"--ray-client-server-port={free_port()}",
     ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with open(folder / "head.log", "wb") as log:
         head = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:

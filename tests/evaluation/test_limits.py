@@ -95,6 +95,26 @@ def test_too_little_memory_is_said_with_its_field(checkpoints, tmp_path):
     assert "Traceback" not in said
 
 
+BEYOND = """
+import torch
+from rpg.config.evaluation import Here
+from rpg.evaluation.limits import _data_bytes, confine, explained
+limits = Here(memory_gib=_data_bytes() / 2**30 + 0.25)
+confine(limits)
+torch.zeros(2**24)  # 64 MiB fit
+try:
+    torch.zeros(2**28)  # 1 GiB does not
+except Exception as error:
+    print(explained(error, limits))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
+def test_the_kernel_refuses_memory_beyond_the_limit():
+    done = subprocess.run([sys.executable, "-c", BEYOND], capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("evaluation.place.memory_gib: ") and "is not enough" in done.stdout, done
+
+
 def test_no_room_for_a_limit_is_an_error(monkeypatch):
     monkeypatch.setattr(limits, "_data_bytes", lambda: 3 * 2**30)
     with pytest.raises(LimitError, match=r"memory_gib: 2, but the process takes 3\.00 GiB"):

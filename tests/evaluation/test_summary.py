@@ -88,8 +88,8 @@ def truths(shape):
 @pytest.mark.slow
 @SHAPES
 def test_intervals_cover_the_truth_at_their_rate(shape):
-    """Of 1,000 draws, 95 % intervals hold the truth in 95 % of cases, up to what their number lets one see."""
-    rng, trials = np.random.default_rng(0), 1000
+    """Of 500 draws, 95 % intervals hold the truth in 95 % of cases, up to what their number lets one see."""
+    rng, trials = np.random.default_rng(0), 500
     pass_at, others = truths(shape)
     hits = dict.fromkeys((*pass_at, *others), 0)
     naive = 0
@@ -103,7 +103,7 @@ def test_intervals_cover_the_truth_at_their_rate(shape):
         mean = found.mean_at_k.mean
         naive += abs(mean - pass_at[1]) <= 1.96 * (mean * (1 - mean) / (PROBLEMS * K)) ** 0.5
     rates = {name: count / trials for name, count in hits.items()}
-    assert all(0.925 <= rate <= 0.98 for rate in rates.values()), rates
+    assert all(0.92 <= rate <= 0.985 for rate in rates.values()), rates
     assert naive / trials < 0.75, "with samples instead of problems resampled, this test would have to fail"
 
 

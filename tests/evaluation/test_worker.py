@@ -3,12 +3,13 @@
 import pytest
 
 import rpg.evaluation.samples as samples
-from rpg.evaluation import owed
+from rpg.evaluation import evaluate, owed
 from rpg.evaluation.engines import EngineError
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.worker import Evaluator
 from rpg.store.files import read_json_object
 from rpg.store.layout import Layout
+from rpg.store.run import read_samples
 from tests.evaluation.runs import register, rows
 
 
@@ -73,3 +74,22 @@ def test_an_engine_that_broke_is_replaced_and_its_checkpoint_reported(layout, ch
     record = folder.eval_path("chain-easy", 0).with_suffix(".error.json")
     assert "cannot be evaluated on chain-easy: the cluster is gone" in read_json_object(record)["error"]
     assert Evaluator(layout, "sweep", said.append).pass_over() == 1 and not record.exists()
+
+
+def test_by_hand_a_checkpoint_gives_the_samples_of_its_sweep(layout, checkpoints, tmp_path):
+    folder = register(layout, "one", checkpoints)
+    assert Evaluator(layout, "sweep", lambda line: None).pass_over() == 2
+    own = tmp_path / "chain-easy.yaml"
+    own.write_text(
+        "source: {chain: {tiers: {easy: 2}, train_problems: 2000}}\nverifier: {type: marker, marker: '#'}\n"
+    )
+    [result] = evaluate(
+        folder.checkpoint(1),
+        [own],
+        out=tmp_path / "out",
+        samples_per_problem=2,
+        max_prompt_tokens=64,
+        max_response_tokens=42,
+        say=str,
+    )
+    assert read_samples(result.samples).to_pylist() == rows(folder, 1)

@@ -7,7 +7,7 @@ from rpg.grading.compare import _brackets, _elements, _equation, _inside
 from rpg.grading.extract import normalise, split
 from rpg.grading.numbers import number
 
-READABLE = re.compile(r"(?:(?!\\cup|infty|=|\\le|\\ge|where|\\begin|^\[).)*")
+READABLE = re.compile(r"(?:(?!\\cup|infty|=|\\le|\\ge|where|\\begin|^\[[^]]*,).)*")
 """Expressions around which more algebra can be written."""
 
 

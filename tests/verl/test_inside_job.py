@@ -12,7 +12,7 @@ from rpg.data import prepare_data, read_problems
 from tests.verl.inside import job, make_spec, ours
 
 NOT_THE_SAME = {"tokens_per_second", "entropy"}
-"""entropy: verl measures it on the groups that are trained on, the embedded trainer on those sampled first."""
+"""entropy: on verl a sample's own log-probabilities estimate it."""
 
 
 @pytest.mark.slow
@@ -56,6 +56,8 @@ def test_a_resumed_job_is_the_embedded_trainers_run(home, model, tmp_path):
         for name, value in row.items():
             if name not in NOT_THE_SAME and not name.startswith("seconds_") and name != "step":
                 assert rows[step][name] == pytest.approx(value, rel=2e-3, abs=1e-5), (step, name)
+    entropy = lambda rows: sum(row["entropy"] for row in rows.values()) / len(rows)  # noqa: E731
+    assert entropy(rows) == pytest.approx(entropy(expected), rel=0.1)
     # 12 optimizer steps at the third rollout: renewed there, so the fourth needs weights of its own on disk
     final = newest(tmp_path / "state")
     assert State.read(final).reference["renewed_at"] == 8

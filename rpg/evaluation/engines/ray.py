@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import rpg
+from rpg.backends.verl.jobs import use_token
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.errors import UserError
 from rpg.evaluation.engines import Completion, EngineError, Request, Sampling, start_engine
@@ -180,6 +181,7 @@ def deal(requests: Sequence[Request], workers: int) -> list[list[int]]:
 
 
 def _connect(address: str) -> Any:
+    use_token()
     try:
         import ray
     except ImportError as error:
@@ -193,9 +195,11 @@ def _connect(address: str) -> Any:
             _probe(address)
             ray.init(address=address, runtime_env=ours, log_to_driver=False, logging_level="ERROR")
         except Exception as error:  # a dozen kinds, of the network and of ray
+            hint = "`ray status` says where one is, and {type: here} evaluates without one"
+            if "token" in str(error).lower():
+                hint = "set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH to a copy of the head's ~/.ray/auth_token"
             raise EngineError(
-                f"evaluation.place: no Ray cluster at {address!r} ({_last_line(error)}); "
-                "`ray status` says where one is, and {type: here} evaluates without one"
+                f"evaluation.place: no Ray cluster at {address!r} ({_last_line(error)}); {hint}"
             ) from error
     return ray
 

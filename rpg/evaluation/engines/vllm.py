@@ -39,7 +39,8 @@ class VllmEngine:
     def load(self, model: str | Path, revision: str | None = None) -> None:
         from transformers import AutoTokenizer, GenerationConfig
 
-        path = str(model)
+        local = Path(model).expanduser()
+        path = str(local) if local.exists() else str(model)
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
             if self.llm is None or not self._reload(path, revision):
