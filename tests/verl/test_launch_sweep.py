@@ -16,23 +16,35 @@ from rpg.backends.verl.jobs import MARK
 from rpg.evaluation import owed
 from rpg.store import Layout
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).resolve().parents[2]
 SWEEP = ROOT / "configs/sweeps/verl-ci.yaml"
 STEPS = [1, 2, 3]
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return tmp_path_factory.mktemp("home")
+SECONDS = 400
+"""For a stage that takes a minute on two idle cores."""
+
+
+@pytest.fixture
+def home(tmp_path):
+    yield tmp_path
+    for process in STARTED:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+STARTED: list[subprocess.Popen] = []
 
 
 def sweep(home, *options):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RPG_HOME": str(home)}
     environment["PREFECT_HOME"] = str(home / "prefect")
+    environment["RPG_SLOTS_FOLDER"] = str(home / "slots")  # other sweeps of this machine are not waited for
     log = (home / "sweep.log").open("ab")
     command = [sys.executable, "-m", "rpg", "sweep", str(SWEEP), *options]
-    return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    STARTED.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
+    return STARTED[-1]
 
 
 def runs(home):
@@ -58,7 +70,7 @@ def marked(folder):
     return found
 
 
-def wait_for(condition, process, seconds=240):
+def wait_for(condition, process, seconds=SECONDS):
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, "it never happened"
@@ -81,12 +93,12 @@ def test_a_sweep_on_both_back_ends_survives_kills(home):
     # 2. The same command goes on. In the next run a worker of verl is killed in mid-step: that run fails, alone.
     process = sweep(home)
     second = runs(home)["verl", "rpg-ufkl"]
-    wait_for(lambda: second.checkpoint(1).exists(), process, 400)
+    wait_for(lambda: second.checkpoint(1).exists(), process)
     worker = wait_for(
         lambda: next((p for name, p in marked(second).items() if "WorkerDict" in name), None), process
     )
     worker.kill()
-    assert process.wait(400) == 1, (home / "sweep.log").read_text()[-3000:]
+    assert process.wait(SECONDS) == 1, (home / "sweep.log").read_text()[-3000:]
     failed = second.read_failed()
     assert "a worker of verl died" in failed["error"] and "\n" not in failed["error"], failed["error"]
     assert Path(failed["log"]).is_file() and failed["tail"] and failed["step"] >= 1
@@ -98,7 +110,7 @@ def test_a_sweep_on_both_back_ends_survives_kills(home):
 
     # 3. And once more: only what is missing.
     process = sweep(home)
-    assert process.wait(400) == 0, (home / "sweep.log").read_text()[-3000:]
+    assert process.wait(SECONDS) == 0, (home / "sweep.log").read_text()[-3000:]
     assert "going on after step" in second.log_path.read_text()
     assert [f.attempts() for f in (first, second, third)] == [[1, 2], [1, 3], [1]], "the second wrote nothing"
 
