@@ -1,6 +1,6 @@
 """What a sweep of 1,000 runs costs besides the runs, side by side with Ray Tune on the same number of trivial trials.
 
-    python benchmarks/thousand_runs.py [--runs 1000] [--workers 2] [--no-ray]
+    python -m benchmarks.thousand_runs [--runs 1000] [--workers 2] [--trials 1000]
 
 Every run is a real process with a real run folder (manifest, metrics, two checkpoints, two evaluations), a Prefect
 task, claims and slots; only training and evaluation do nothing (benchmarks/trivial). A Ray Tune trial is a function
@@ -110,7 +110,7 @@ def main() -> int:
     )
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--no-ray", action="store_true")
+    parser.add_argument("--trials", type=int, help="trials of Ray Tune; default: as many as runs; 0: none")
     args = parser.parse_args()
     print(
         f"{args.runs} trivial runs, {args.workers} at a time, on {HOST}; load {os.getloadavg()[0]:.1f} at the start"
@@ -120,10 +120,13 @@ def main() -> int:
         print(
             f"rpg sweep: {seconds:.0f} s, {seconds / args.runs:.3f} s per run, database and report included"
         )
-        if not args.no_ray:
-            other = ray_tune(args.runs, args.workers, Path(scratch))
-            print(f"Ray Tune:  {other:.0f} s, {other / args.runs:.3f} s per trial, without its start")
-            print(f"ratio:     {other / seconds:.1f} x")
+        trials = args.runs if args.trials is None else args.trials
+        if trials:
+            other = ray_tune(trials, args.workers, Path(scratch))
+            print(
+                f"Ray Tune:  {other:.0f} s for {trials} trials, {other / trials:.3f} s per trial, without its start"
+            )
+            print(f"ratio:     {(other / trials) / (seconds / args.runs):.1f} x per run")
     return 1 if seconds / args.runs > BOUND else 0
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
-from flows.serve import DASHBOARD
+from flows.parts import DASHBOARD
 from rpg.store import Layout, StoreError
 from rpg.store.run import folders
 

@@ -57,9 +57,17 @@ class Watch:
         self._folders = list(folders)
         self._manifests: dict[str, dict[str, Any]] = {}
         self._finished: dict[str, RunView] = {}
+        self._pending: dict[str, tuple[int, RunView]] = {}
 
     def views(self) -> list[RunView]:
-        return [self._finished.get(folder.name) or self._view(folder) for folder in self._folders]
+        return [
+            self._finished.get(one.name) or self._not_begun(one) or self._view(one) for one in self._folders
+        ]
+
+    def _not_begun(self, folder: RunFolder) -> RunView | None:
+        """The view of a pending run whose folder has not changed since: of 1,000 runs, most of the time most."""
+        changed, view = self._pending.get(folder.name, (None, None))
+        return view if view and changed == _changed(folder) else None
 
     def _view(self, folder: RunFolder) -> RunView:
         try:
@@ -67,6 +75,7 @@ class Watch:
         except StoreError as error:
             return RunView(folder.name, folder.name, 0, "failed", 0, 0, None, None, None, 0, 0, str(error))
         self._manifests[folder.name] = manifest
+        changed = _changed(folder)
         state, error = folder.state(), None
         if state == "interrupted" and folder.checkpoint(manifest["steps"]).exists():
             state = "evaluating"  # trained; DONE.json comes with the last evaluation
@@ -90,7 +99,17 @@ class Watch:
         )  # fmt: skip
         if state == "done":
             self._finished[folder.name] = view
+        if state == "pending":
+            self._pending[folder.name] = (changed, view)
         return view
+
+
+def _changed(folder: RunFolder) -> int:
+    """When a file was last added to the folder or taken away."""
+    try:
+        return folder.path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def last_metrics(folder: RunFolder, most: int = 16_384) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rpg.guard import owner_mark
+from rpg.guard import end_descendants, owner_mark
 
 GRACE_SECONDS = 5.0
 """Between SIGTERM and SIGKILL: a trainer leaves its files consistent at any moment, so this is a courtesy."""
@@ -90,6 +90,7 @@ class Children:
             time.sleep(0.05)
         for child in running:
             self._end_group(child, signal.SIGKILL)
+        end_descendants()  # what has left its group, as Ray's processes do
 
     @staticmethod
     def _end_group(child: subprocess.Popen, how: int) -> None:

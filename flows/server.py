@@ -56,6 +56,8 @@ def prefect_api(home: Path) -> Iterator[str]:
     Raises:
         ServerError: the private server ended or did not answer in START_SECONDS.
     """
+    log = home / "prefect" / "server.log"
+    log.parent.mkdir(parents=True, exist_ok=True)  # before Prefect is imported, which warns without it
     os.environ.update(quiet_environment(home))
     from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 
@@ -63,8 +65,6 @@ def prefect_api(home: Path) -> Iterator[str]:
     if configured:
         yield configured
         return
-    log = home / "prefect" / "server.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port = probe.getsockname()[1]

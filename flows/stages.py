@@ -15,6 +15,7 @@ from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
+from flows.follow import alive
 from flows.sweep import (
     AGGREGATE_SECONDS,
     PREPARE,
@@ -23,13 +24,16 @@ from flows.sweep import (
     finish,
     last_line,
     run_evaluator,
-    run_trainer,
 )
+from flows.training import run_trainer
 from rpg.store import Layout, RunFolder
 
 LOOK_SECONDS = 0.2
 CLAIM_SECONDS = 1.0
 """How often the conductor looks for evaluations that have ended, and for runs that another sweep has let go."""
+
+AGGREGATE_SHARE = 20
+"""While a large sweep goes on, building the database takes at most one part in so many of the time."""
 
 # Nothing of a stage is cached or kept by Prefect: the run folders say what is done.
 _plain = {"cache_policy": NO_CACHE, "persist_result": False}
@@ -84,7 +88,8 @@ def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: An
     # For the dashboard's link; a private server has no page to link to.
     Layout.at(home).write_flow_run(sweep, url_for("flow-run", obj_id=flow_run.id))
     try:
-        _sweep(sweep, runs, home, workers, context)
+        with alive(Path(home), str(flow_run.id)):
+            _sweep(sweep, runs, home, workers, context)
     except BaseException:
         # Before Prefect waits for the tasks' threads: those wait for their children.
         context.children.stop()
@@ -118,7 +123,7 @@ def _sweep(sweep: str, runs: list[str], home: str, workers: int, context: Any) -
 def _train_all(folders: list[RunFolder], home: str, workers: int, context: Any) -> list[str | None]:
     """Every training, `workers` at a time; a run that another sweep works on is left for last. Returns errors."""
     queue, running, trained, failures = list(folders), {}, [], []
-    building, built, look = None, time.monotonic(), 0.0
+    building, began, due, look = None, 0.0, time.monotonic() + AGGREGATE_SECONDS, 0.0
     while queue or running:
         while queue and len(running) < workers and time.monotonic() >= look:
             folder = next((one for one in queue if context.claims.take(one)), None)
@@ -138,9 +143,11 @@ def _train_all(folders: list[RunFolder], home: str, workers: int, context: Any) 
         for folder in over:  # only now: until its last evaluation another sweep would do it again
             trained.remove(folder)
             context.claims.release(folder)
-        due = over and time.monotonic() - built > AGGREGATE_SECONDS
-        if due and (building is None or building.wrapped_future.done()):
-            building, built = aggregate.submit(home), time.monotonic()
+        if building and building.wrapped_future.done():
+            took, building = time.monotonic() - began, None
+            due = time.monotonic() + max(AGGREGATE_SECONDS, AGGREGATE_SHARE * took)
+        if over and not building and time.monotonic() > due:
+            building, began = aggregate.submit(home), time.monotonic()
     if building:
         building.wait()
     return failures

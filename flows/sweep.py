@@ -9,33 +9,32 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from flows.processes import Children, Stopped
+from flows.processes import Children
 from flows.register import register
-from flows.sharing import Claims, take_over
-from flows.slots import Held, Machine, machine, need_of
+from flows.sharing import Claims
+from flows.slots import Machine, machine
 from rpg.config.sweep import Sweep
 from rpg.errors import UserError
 from rpg.evaluation import owed
+from rpg.guard import end_orphans
 from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.files import read_json_object
 
 if TYPE_CHECKING:
     from flows.live import Progress
 
-PREPARE, TRAINER, EVALUATOR = "rpg.backends.local.prepare", "rpg.backends.{}", "rpg.evaluation"
+PREPARE, EVALUATOR = "rpg.backends.local.prepare", "rpg.evaluation"
 EVALUATION_LOG = "evaluation.log"
 AGGREGATE_SECONDS = 15.0
 """While runs finish, the database is rebuilt at most this often."""
 EVALUATOR_TRIES = 3
 _TAIL_BYTES = 8192
-SLOT_SECONDS = 0.3
-"""A run that waits for a slot looks this often."""
 
 
 class SweepBusy(UserError):
@@ -90,6 +89,7 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
     from flows.server import prefect_api
 
     started = time.time()
+    end_orphans()  # of a conductor that was killed
     folders = register(sweep, layout)
     due = unfinished(folders)
     outcome = Outcome(total=len(folders), trained=len(due))
@@ -158,13 +158,6 @@ class Context:
             self.progress.note = line
 
 
-def archive_failure(folder: RunFolder) -> None:
-    """Before a run is tried again its FAILED.json is kept beside the new attempt, for those who look back."""
-    if folder.failed_path.exists():
-        attempt = max(folder.next_attempt() - 1, 0)
-        folder.failed_path.replace(folder.path / f"FAILED-{attempt}.json")
-
-
 def finish(folders: Sequence[RunFolder]) -> list[RunFolder]:
     """Write DONE.json for each run that is trained and evaluated; returns those that are done or failed."""
     over = []
@@ -199,72 +192,6 @@ def fail_unevaluated(folders: Sequence[RunFolder]) -> None:
         except (StoreError, KeyError):
             why = f"step {step} was not evaluated on {benchmark}"
         folder.write_failed(str(why), step=step, log=str(folder.path.parent / EVALUATION_LOG))
-
-
-def run_trainer(folder: RunFolder, context: Context) -> None:
-    """One training to its end, in a process of its own that holds a slot of this machine.
-
-    Nothing is trained when another sweep has the same run already.
-
-    Raises:
-        StageFailed: it failed; FAILED.json holds the same line.
-        Stopped: the sweep is being stopped.
-    """
-    twin = context.claims.twin(folder)
-    if twin:
-        take_over(folder, twin)
-    manifest = folder.read_manifest()
-    if twin and folder.checkpoint(manifest["steps"]).exists() and not owed(folder):
-        folder.stop_waiting()
-        return
-    backend = manifest["spec"]["backend"]
-    with slot(folder, backend, context) as held:
-        folder.stop_waiting()
-        archive_failure(folder)
-        child = context.children.start(
-            TRAINER.format(backend["type"]), folder.path, log=folder.log_path, threads=backend["threads"],
-            keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
-        )  # fmt: skip
-        code = context.children.wait(child)
-    if code == 0:
-        return
-    failure = folder.read_failed()
-    if failure is None:
-        how = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        if code == -9:
-            how += " (out of memory?)"
-        folder.write_failed(f"the training process was {how}" if code < 0 else f"the training process {how}")
-        failure = folder.read_failed() or {}
-    raise StageFailed(f"{folder.name}: {failure.get('error')}")
-
-
-@contextmanager
-def slot(folder: RunFolder, backend: Mapping[str, Any], context: Context) -> Iterator[Held]:
-    """What the run needs of this machine, waiting for it where need be; the run's folder says for what."""
-    need = need_of(backend, context.machine)
-    if need is None:
-        yield Held()
-        return
-    held = gate = why = None
-    try:
-        while held is None:
-            # Only who is at the gate may take: a request for several GPUs is not starved by those for one.
-            gate = gate or context.machine.gate(need)
-            held = context.machine.take(need, f"{folder.sweep}/{folder.name}") if gate else None
-            if held is None:
-                why, said = context.machine.why(need), why
-                if why != said:
-                    folder.wait_for(why)
-                if context.children.stopping.wait(SLOT_SECONDS):
-                    raise Stopped
-    except UserError as error:
-        folder.write_failed(str(error))
-        raise StageFailed(f"{folder.name}: {error}") from None
-    finally:
-        if gate:
-            gate.close()
-    with held:
-        yield held
 
 
 def run_evaluator(

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -45,12 +46,21 @@ def owner_mark() -> dict[str, str]:
 def end_orphans() -> list[int]:
     """Kill this user's processes whose marked owner is gone; returns their ids.
 
-    For grandchildren that outlive a `kill -9` because they do not call `die_with_parent`, such as Ray's. A
-    process without the mark is never touched.
+    For grandchildren that outlive a `kill -9` because they do not call `die_with_parent`, such as Ray's. A process
+    without the mark is never touched.
     """
     from rpg.store.lease import birth
 
-    ended = []
+    return [pid for pid, owner, born in _marked() if birth(owner) != born and _kill(pid)]
+
+
+def end_descendants() -> list[int]:
+    """Kill every process that carries this one's mark, also those that left their process group; returns their ids."""
+    return [pid for pid, owner, _ in _marked() if owner == os.getpid() and _kill(pid)]
+
+
+def _marked() -> Iterator[tuple[int, int, str]]:
+    """(process, owner's id, owner's birth) of this user's processes that carry a mark, but this one."""
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             marks = [
@@ -59,13 +69,16 @@ def end_orphans() -> list[int]:
         except OSError:  # another user's, or gone
             continue
         pid = int(path.parent.name)
-        if not marks or pid == os.getpid():
-            continue
-        owner, _, born = marks[-1].decode(errors="replace").partition("=")[2].partition(" ")
-        if owner.isdigit() and birth(int(owner)) != born and birth(pid):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
-            ended.append(pid)
-    return ended
+        owner, _, born = (
+            marks[-1].decode(errors="replace").partition("=")[2].partition(" ") if marks else ("", "", "")
+        )
+        if owner.isdigit() and pid != os.getpid():
+            yield pid, int(owner), born
+
+
+def _kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

@@ -179,9 +179,10 @@ _VERL = "name: t\nrun: {backend: {type: verl, device: cuda, gpus_per_node: 8, ro
 MISTAKES += [
     (_VERL + "sequence_parallel: 3}}", ["backend", "sequence_parallel 3", "divide the 8 GPUs"]),
     (
-        _VERL + "nodes: 2}}\nset: {backend.rollout.tensor_parallel: 5}",
+        _VERL + "nodes: 2, ray: {type: job}}}\nset: {backend.rollout.tensor_parallel: 5}",
         ["rollout.tensor_parallel 5", "16 GPUs"],
     ),
+    (_VERL + "nodes: 2}}", ["backend", "nodes 2 need a Ray cluster", "type: job"]),
     (_VERL + "max_tokens_per_gpu: 100}}", ["max_tokens_per_gpu", "100", "rollout.max_prompt_tokens", "106"]),
 ]
 

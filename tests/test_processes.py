@@ -25,13 +25,14 @@ def gone(pid, within=5.0):
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """A module that starts a grandchild, writes both process ids, ignores SIGTERM and sleeps."""
+    """A module that ignores SIGTERM and starts two grandchildren, one in a session of its own; it writes all ids."""
     (tmp_path / "stubborn.py").write_text(
         textwrap.dedent("""
         import os, signal, subprocess, sys, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        with open(sys.argv[1] + ".part", "w") as f: f.write(f"{os.getpid()} {grandchild.pid}")
+        away = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        with open(sys.argv[1] + ".part", "w") as f: f.write(f"{os.getpid()} {grandchild.pid} {away.pid}")
         os.rename(sys.argv[1] + ".part", sys.argv[1])
         time.sleep(600)
     """)
@@ -73,10 +74,12 @@ def test_stop_ends_the_whole_group_even_if_it_ignores_sigterm(tmp_path, module, 
 def test_grandchildren_of_a_child_that_crashed_end_too(tmp_path, module):
     children = Children()
     child = children.start(module, tmp_path / "ids", log=tmp_path / "log")
-    parent, grandchild = pids(tmp_path / "ids")
+    parent, grandchild, away = pids(tmp_path / "ids")
     os.kill(parent, signal.SIGKILL)
     assert children.wait(child) == -9
-    assert gone(grandchild)
+    assert gone(grandchild) and psutil.pid_exists(away)
+    children.stop()
+    assert gone(away)
 
 
 def test_guarded_child_dies_when_its_parent_is_killed(tmp_path):

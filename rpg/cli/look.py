@@ -232,6 +232,7 @@ def dashboard(
     import socket
     import subprocess
 
+    from flows.parts import streamlit
     from rpg.store import Layout
     from rpg.store.database import build
 
@@ -243,12 +244,6 @@ def dashboard(
                 f"error: port {port} on {address} is in use; choose another: rpg dashboard --port {port + 1}"
             )
             return 2
-    script = Path(__file__).resolve().parents[2] / "dashboard" / "app.py"
-    options = {
-        "server.address": address, "server.port": port, "server.headless": "true",
-        "browser.gatherUsageStats": "false", "server.fileWatcherType": "none", "client.toolbarMode": "minimal",
-    }  # fmt: skip
-    flags = [f"--{name}={value}" for name, value in options.items()]
     console.print(
         f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)",
         markup=False,
@@ -256,9 +251,7 @@ def dashboard(
     )
     environment = {**os.environ, "RPG_HOME": str(layout.home)}
     try:
-        return subprocess.run(
-            [sys.executable, "-m", "streamlit", "run", str(script), *flags], env=environment
-        ).returncode
+        return subprocess.run([sys.executable, "-m", *streamlit(address, port)], env=environment).returncode
     except KeyboardInterrupt:
         return 0
 

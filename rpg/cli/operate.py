@@ -27,11 +27,12 @@ def serve(
     home: Home = None,
 ) -> int:
     """Prefect server and UI, deployments, worker and dashboard on loopback, until Ctrl-C."""
-    from flows.serve import Plan, serve
+    from flows.parts import Plan
+    from flows.serve import serve as run
     from rpg.store import Layout
 
     say = lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
-    return serve(Layout.at(home), Plan(port, dashboard_port, database, nightly), say)
+    return run(Layout.at(home), Plan(port, dashboard_port, database, nightly), say)
 
 
 @app.command(epilog="Examples: rpg nightly · rpg nightly my-nightly-sweeps/")

@@ -24,7 +24,8 @@ def render(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """A run on verl: its Hydra overrides, the equivalent shell command and Ray's runtime environment."""
-    from rpg.backends.verl.overrides import Paths, plan
+    from rpg.backends.verl.overrides import plan
+    from rpg.backends.verl.paths import Paths
     from rpg.config.errors import ConfigError
     from rpg.config.load import parse_assignments, read_mapping
     from rpg.config.sweep import load_sweep, single_run

@@ -101,6 +101,11 @@ class VerlBackend(Section):
     def _possible(self) -> VerlBackend:
         if self.device == "cpu" and self.strategy != "fsdp2":
             raise ValueError(f"strategy {self.strategy!r} needs a GPU; on a CPU use fsdp2")
+        if self.nodes > 1 and isinstance(self.ray, LocalRay):
+            raise ValueError(
+                f"nodes {self.nodes} need a Ray cluster; say which: ray: {{type: job, address: ...}} "
+                "or {type: address, address: ...}"
+            )
         if self.device == "cuda" and isinstance(self.rollout, HuggingFaceRollout):
             raise ValueError("rollout.type huggingface is for device cpu; on a GPU use {type: vllm}")
         workers = self.nodes * self.gpus_per_node

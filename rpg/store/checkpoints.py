@@ -11,7 +11,6 @@ training state is dropped, so its presence says that the state is whole.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import shutil
 from collections.abc import Callable, Collection
@@ -51,15 +50,12 @@ class CheckpointFolder:
                 (path / "training" / "state.json").unlink(missing_ok=True)
                 shutil.rmtree(path / "training", ignore_errors=True)
 
-    def resumable(
-        self, missing: Collection[int], warn: Callable[[str], None], known: int | None = None
-    ) -> Path | None:
+    def resumable(self, missing: Collection[int], warn: Callable[[str], None]) -> Path | None:
         """The newest whole checkpoint from which everything owed can still come; None to begin at the beginning.
 
-        `missing` are steps whose evaluation is owed: their checkpoint must be there, or come again. `known` is the
-        last step whose metrics are on record, where a checkpoint does not imply them. A checkpoint that is not whole
-        is set aside as `*.corrupt`, with a warning. Later checkpoints than the one returned are removed: they will be
-        made again.
+        `missing` are steps whose evaluation is owed: their checkpoint must be there, or come again. A checkpoint that
+        is not whole is set aside as `*.corrupt`, with a warning. Later checkpoints than the one returned are removed:
+        they will be made again.
         """
         for leftover in self.folder.checkpoints.glob(".step-*.tmp"):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -76,8 +72,7 @@ class CheckpointFolder:
             if begun:
                 trainable.append(step)
         lost = [step for step in missing if whole and step < whole[-1] and step not in whole]
-        before = min([*lost, math.inf if known is None else known + 1])
-        found = [step for step in trainable if step < before]
+        found = [step for step in trainable if not lost or step < min(lost)]
         chosen = found[-1] if found else None
         for step in whole:
             if chosen is None or step > chosen:

@@ -33,11 +33,11 @@ def look(layout: Layout) -> list[Source]:
 
 
 def _source(folder: RunFolder) -> Source:
-    # The lease is left out: it changes with every heartbeat and says nothing beyond the state.
+    # What a live process says about itself is left out: it changes often and says nothing beyond the state.
     seen = []
     if folder.path.is_dir():
         for entry in os.scandir(folder.path):
-            if entry.name.endswith((".json", ".jsonl")) and entry.name != "lease.json":
+            if entry.name.endswith((".json", ".jsonl")) and entry.name not in ("lease.json", "waiting.json"):
                 seen.append(_mark(entry.name, entry))
         evals = folder.path / "evals"
         for benchmark in folder.benchmarks():

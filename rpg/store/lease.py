@@ -1,4 +1,4 @@
-"""Who works on a run: `lease.json` {host, pid, pgid, started, heartbeat}, and whether that process lives."""
+"""Who works on a run: `lease.json` {host, pid, pgid, started, heartbeat, birth}, and whether that process lives."""
 
 import fcntl
 import os

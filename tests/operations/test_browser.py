@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.browser import CHROMIUM, FLAGS
 from rpg.store.database import connect
-from tests.operations.conftest import alive, until
+from tests.operations.serving import alive, until
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed (pip install playwright)"

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.operations.conftest import ROOT
+from tests.operations.serving import ROOT
 
 pytestmark = pytest.mark.slow
 

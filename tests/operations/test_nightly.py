@@ -11,7 +11,7 @@ import pytest
 
 from rpg.nightly import ENOUGH, NIGHTS, band, compare, markdown
 from rpg.store import Layout, locks
-from tests.operations.conftest import ROOT
+from tests.operations.serving import ROOT
 
 TINY = """\
 name: tiny

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.operations.conftest import ROOT, until
+from tests.operations.serving import ROOT, until
 
 pytestmark = pytest.mark.slow
 BLOCK = """

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.operations.conftest import ROOT, Served, free_port
+from tests.operations.serving import ROOT, Served, free_port
 
 INITDB = shutil.which("initdb") or next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))), None)
 pytestmark = [

@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from tests.operations.conftest import alive, until
+from tests.operations.serving import alive, until
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from benchmarks.trivial import SECONDS, SWEEP
 from flows.server import prefect_api
 from flows.sharing import Claims, take_over
 from rpg.store import Layout
-from tests.operations.conftest import ROOT, until
+from tests.operations.serving import ROOT, until
 
 pytestmark = pytest.mark.slow
 

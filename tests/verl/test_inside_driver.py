@@ -1,10 +1,13 @@
 """The driver's decisions, without Ray: settings, order of rows, rounds of a rollout, which checkpoint is whole."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import types
 
+import numpy
 import pytest
 import torch
 
@@ -184,7 +187,9 @@ def fake_groups(rollout, right):
     """Groups of 4 responses, so many of them right."""
     return [
         [
-            rollout.Response(f"{i}_{n}_0", {"response_len": 5}, 1.0 if n < share else -1.0, n < share, False)
+            rollout.Response(
+                f"{i}_{n}_0", {"response_len": 5}, 1.0 if n < share else -1.0, n < share, False, 2.0
+            )
             for n in range(4)
         ]
         for i, share in enumerate(right)
@@ -217,6 +222,7 @@ def test_groups_that_teach_nothing_are_replaced(config, rollout):
     assert (
         metrics["accuracy"] == 0.75 and metrics["reward"] == 0.5
     )  # of the first round, before any was dropped
+    assert metrics["entropy"] == pytest.approx(2 / 5)
     kept, dropped = map(len, (rolled.kept, rolled.dropped()))
     assert kept + dropped == metrics["groups_sampled"]
     assert rolled.tokens == 20 * metrics["groups_sampled"]
@@ -234,6 +240,68 @@ def test_without_dynamic_sampling_everything_is_kept(config, rollout):
         found, 400, 1, lambda numbers, _: fake_groups(rollout, [4, 0] * (len(numbers) // 2))
     )
     assert rolled.kept == rolled.first and rolled.dropped() == []
+
+
+@pytest.fixture
+def queue(rollout, monkeypatch):
+    """verl's queue as far as the driver reads it: what it says at one poll after another."""
+    from tensordict import TensorDict
+    from verl.trainer.ppo.v1 import replay_buffer
+
+    polls, cleared = [], []
+
+    def read(keys, partition_id, select_fields):
+        jagged = lambda rows: torch.nested.as_nested_tensor(rows, layout=torch.jagged)  # noqa: E731
+        extra = [{"reward_extra_info": {"acc": float(key.startswith("a")), "truncated": 0.0}} for key in keys]
+        scores = jagged([torch.tensor([0.0, 1.0 if key.startswith("a") else -1.0]) for key in keys])
+        log_probs = jagged([torch.tensor([-0.5, -0.25]) for _ in keys])
+        fields = TensorDict({"rm_scores": scores, "rollout_log_probs": log_probs}, batch_size=len(keys))
+        return {**dict(fields.items()), "extra_fields": extra}
+
+    fake = types.SimpleNamespace(
+        kv_list=lambda *_: {"train": polls.pop(0) if len(polls) > 1 else polls[0]},
+        kv_clear=lambda partition_id, keys: cleared.extend(keys),
+        kv_batch_get=read,
+    )
+    monkeypatch.setattr(replay_buffer, "tq", fake)
+    monkeypatch.setattr(rollout, "tq", fake)
+    groups = rollout.Groups(
+        trainer_mode="sync",
+        trainer_config={},
+        max_off_policy_threshold=8,
+        max_off_policy_strategy="drop",
+        sampler_kwargs={},
+    )
+    return types.SimpleNamespace(polls=polls, cleared=cleared, groups=groups)
+
+
+def prompt(status):
+    return {"is_prompt": True, "status": status, "global_steps": 1}
+
+
+def test_responses_come_back_in_the_order_of_their_prompts(queue):
+    rows = {f"{name}_{i}_0": {"response_len": 2} for name in ("b", "a", "other") for i in (1, 0)}
+    queue.polls += [
+        {"a": prompt("running"), "b": prompt("finished"), **rows},
+        {"a": prompt("finished"), "b": prompt("finished"), "other": prompt("pending"), **rows},
+    ]
+    found = queue.groups.collect(["a", "b"])
+    assert [[response.key for response in group] for group in found] == [
+        ["a_0_0", "a_1_0"],
+        ["b_0_0", "b_1_0"],
+    ]
+    assert [response.correct for response in found[0] + found[1]] == [True, True, False, False]
+    assert found[1][0].reward == -1.0 and found[1][0].surprise == 0.75 and found[1][0].tokens == 2
+    assert queue.cleared == ["a", "b"]
+
+
+def test_a_prompt_without_a_response_ends_the_run(queue):
+    queue.polls += [
+        {"a": prompt("running"), "b": prompt("running")},
+        {"a": prompt("failure"), "b": prompt("running")},
+    ]
+    with pytest.raises(RuntimeError, match="1 of 2 prompts got no response"):
+        queue.groups.collect(["a", "b"])
 
 
 def test_a_seed_gives_the_embedded_trainers_uniforms(config, cpu_verl):
@@ -268,6 +336,35 @@ def test_rewards_are_the_embedded_trainers(config, model, cpu_verl, tmp_path):
     assert len(cut) == 12
     assert manager.score(cut, "7") == (False, True, -1.0 + overlong_punishment(12, 12, 0.25, 1.0))
     assert manager.score([], "7")[:2] == (False, True)
+
+
+def test_a_mathematical_answer_is_graded_through_verls_manager(model, cpu_verl, tmp_path):
+    """As verl calls it, in its event loop; what has to be simplified is, in the grader's own process."""
+    pytest.importorskip("math_verify")
+    from tensordict import TensorDict
+    from transformers import AutoTokenizer
+    from verl import DataProto
+
+    from rpg.backends.verl.reward import VerifierManager
+
+    verifier = 'rpg.verifier=\'{"type": "math"}\''
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    manager = VerifierManager(verl_config(make_spec(), model, tmp_path, verifier), tokenizer)
+    manager.tokenizer = types.SimpleNamespace(decode=lambda ids, **_: r"Answer: $\frac{\sqrt{4}}{4}$")
+    response = torch.tensor([[5, tokenizer.eos_token_id, 0]])
+    mask = torch.tensor([[1, 1, 1, 1, 0]])  # a prompt of two tokens before it
+
+    def graded(truth):
+        extra = {"reward_model": numpy.array([{"ground_truth": truth}], dtype=object)}
+        tensors = TensorDict({"responses": response, "attention_mask": mask}, batch_size=1)
+        return asyncio.run(manager.run_single(DataProto(batch=tensors, non_tensor_batch=extra)))
+
+    assert graded("0.5") == {
+        "reward_score": 1.0,
+        "reward_extra_info": {"acc": 1.0, "truncated": 0.0},
+    }
+    assert graded("3")["reward_score"] == -1.0
+    manager.grader.close()
 
 
 # --- checkpoints

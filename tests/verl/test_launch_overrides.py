@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rpg.backends.verl.hydra import hydra_value
-from rpg.backends.verl.overrides import MAIN, Paths, plan
+from rpg.backends.verl.overrides import MAIN, plan
+from rpg.backends.verl.paths import Paths
 from rpg.config.load import load_run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -97,10 +97,18 @@ class ClusterJob:
         self._silent_since: float | None = None
 
     def status(self) -> str | None:
-        """Ray's word for its state; None when the cluster does not know it."""
-        with contextlib.suppress(RuntimeError):  # Ray's word for "no such job"
-            return str(self._client.get_job_status(self.id).value)
-        return None
+        """Ray's word for its state; None when the cluster does not know it.
+
+        Raises:
+            TrainingFailed: the cluster does not say, and a second job must not be started beside a first.
+        """
+        try:
+            jobs = {job.submission_id: job for job in self._client.list_jobs()}
+        except Exception as error:
+            raise TrainingFailed(
+                f"the Ray cluster at {self.address} does not say whether job {self.id} is still going: {_line(error)}"
+            ) from error
+        return str(jobs[self.id].status.value) if self.id in jobs else None
 
     def submit(self, plan: Plan, log: Path) -> None:
         """Hand it in."""

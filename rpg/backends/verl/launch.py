@@ -20,7 +20,8 @@ from rpg.backends.verl import jobs
 from rpg.backends.verl.checkpoints import VerlCheckpoints
 from rpg.backends.verl.initial import initial_model
 from rpg.backends.verl.metrics import Stream
-from rpg.backends.verl.overrides import STATE, Paths, plan
+from rpg.backends.verl.overrides import plan
+from rpg.backends.verl.paths import STATE, Paths
 from rpg.backends.verl.reasons import reason, tail
 from rpg.config.backends import RayAddress, RayJob
 from rpg.config.errors import ConfigError
@@ -80,7 +81,7 @@ class Launcher:
             if resume.path is None:
                 run.checkpoints.begin_with(model)
             attempt = run.next_attempt(attempt)
-            job = _start(run, data, model, attempt, resume.path)
+            job = self._start(run, data, model, attempt, resume.path)
             say(_began(resume.step, spec.training.steps, attempt.log))
         else:
             say(f"following Ray job {attempt.job}, which is still going; verl's output: {attempt.log}")
@@ -89,6 +90,21 @@ class Launcher:
             run.follow(job, attempt)
         finally:
             self.stop()
+
+    def _start(
+        self, run: _Run, data: PreparedData, model: Path, attempt: Attempt, resume: Path | None
+    ) -> jobs.Job:
+        spec, folder, log = run.spec, run.folder, Path(attempt.log)
+        paths = Paths.of(folder.path, data, model, attempt.number, resume)
+        launch = plan(spec, paths, project=folder.sweep, experiment=folder.name)
+        if isinstance(spec.backend.ray, RayJob):
+            job = jobs.ClusterJob(spec.backend.ray, attempt.job or "")
+            self._job = job  # a signal from here on stops it
+            job.submit(launch, log)
+            return job
+        if isinstance(spec.backend.ray, RayAddress):
+            jobs.reachable(spec.backend.ray)
+        return jobs.ProcessJob(launch, log, str(folder.path))
 
 
 @dataclass(frozen=True)
@@ -171,19 +187,6 @@ class _Run:
         for step, source in whole:
             self.checkpoints.adopt(step, source)
         return bool(records or whole)
-
-
-def _start(run: _Run, data: PreparedData, model: Path, attempt: Attempt, resume: Path | None) -> jobs.Job:
-    spec, folder, log = run.spec, run.folder, Path(attempt.log)
-    paths = Paths.of(folder.path, data, model, attempt.number, resume)
-    launch = plan(spec, paths, project=folder.sweep, experiment=folder.name)
-    if isinstance(spec.backend.ray, RayJob):
-        job = jobs.ClusterJob(spec.backend.ray, attempt.job or "")
-        job.submit(launch, log)
-        return job
-    if isinstance(spec.backend.ray, RayAddress):
-        jobs.reachable(spec.backend.ray)
-    return jobs.ProcessJob(launch, log, str(folder.path))
 
 
 def require_verl(spec: RunSpec) -> None:

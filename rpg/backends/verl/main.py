@@ -7,6 +7,7 @@ is `error: <one line>`.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
@@ -49,7 +50,7 @@ def compose(overrides: Sequence[str]):
 
 
 def _environment(device: str) -> None:
-    """What every process of the job needs to load the plug-in; Ray hands it on to processes on this machine."""
+    """Load the plug-in here, and have every process of the job do so; Ray hands it on to those on this machine."""
     modules = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
     os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join(dict.fromkeys([*modules, _PLUGIN]))
     if device == "cpu":
@@ -57,6 +58,7 @@ def _environment(device: str) -> None:
 
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
+    importlib.import_module(_PLUGIN)  # composing the config has imported verl already
 
 
 def derive(config) -> None:
@@ -82,6 +84,7 @@ def derive(config) -> None:
         "actor_rollout_ref.actor.loss_agg_mode": settings.algorithm.loss_agg_mode,
         "actor_rollout_ref.actor.use_dynamic_bsz": True,
         "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz": True,
+        "actor_rollout_ref.rollout.calculate_log_probs": True,
         "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": True,
         "actor_rollout_ref.rollout.agent.agent_loop_manager_class": "rpg.backends.verl.agents.SeededManager",
         "reward.reward_manager.source": "importlib",

@@ -15,51 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from rpg.backends.verl.hydra import hydra_value
+from rpg.backends.verl.paths import Paths
 from rpg.config.backends import LocalRay, RayAddress, VerlBackend, VllmRollout
 from rpg.config.spec import PretrainedModel, RunSpec, ScheduleFreeAdamW
-from rpg.data import PreparedData
 from rpg.rewards import verifier_of
 
 MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"
 ACTOR, REF, ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout"))
-STATE = "verl"
-"""Folder within a run's, of what is verl's."""
 LOGICAL_CPUS = 16
 """What a Ray of our own believes it has: verl's processes mostly wait, so there may be more of them than cores."""
 ENDLESS_EPOCHS = 1_000_000
 """Passes over the data are not what ends a run: its steps are."""
-
-
-@dataclass(frozen=True)
-class Paths:
-    """Where a run's inputs and outputs lie, the same on every machine that takes part."""
-
-    model: str
-    """Folder of the initial Hugging Face model, or a hub id."""
-    train: Path
-    benchmarks: tuple[Path, ...]
-    state: Path
-    """Folder in which verl leaves its checkpoints."""
-    metrics: Path
-    """File of verl's metrics, a new one for every attempt: verl empties it when it opens it."""
-    resume: Path | None = None
-    """A `global_step_<n>` folder of verl to go on from."""
-
-    @classmethod
-    def of(
-        cls, run: Path, data: PreparedData, model: str | Path, attempt: int = 1, resume: Path | None = None
-    ) -> Paths:
-        """Those of one attempt at the run in folder `run`."""
-        state = run / STATE
-        return cls(
-            str(model),
-            data.train,
-            tuple(data.benchmarks.values()),
-            state,
-            state / f"metrics-{attempt}.jsonl",
-            resume,
-        )
 
 
 @dataclass(frozen=True)

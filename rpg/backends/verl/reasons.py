@@ -20,7 +20,7 @@ _ADVICE = (
         "a worker of verl died",
     ),
     (
-        re.compile(r"GCS|ray cluster|Ray Client|raylet", re.IGNORECASE),
+        re.compile(r"\bGCS\b|Ray cluster|Ray Client|raylet"),
         "the Ray cluster is gone or cannot be reached",
     ),
 )

@@ -28,6 +28,8 @@ class Response:
     reward: float
     correct: bool
     truncated: bool
+    surprise: float
+    """Minus the log-probability of the response under the policy that sampled it, nats."""
 
     @property
     def tokens(self) -> int:
@@ -61,7 +63,10 @@ class Rollout:
         """Project names; of the first round's responses, except the group counts."""
         responses = [response for group in self.first for response in group]
         mean = lambda values: float(sum(values) / len(responses))  # noqa: E731
+        tokens = sum(r.tokens for r in responses)
         return {
+            # Of what was sampled, for which nothing has to be computed: unbiased, also where groups are dropped.
+            "entropy": sum(r.surprise for r in responses) / tokens,
             "reward": mean(r.reward for r in responses),
             "accuracy": mean(r.correct for r in responses),
             "response_length": mean(r.tokens for r in responses),
@@ -139,12 +144,14 @@ def _number(key: str) -> int:
 
 
 def _read(keys: list[str], tags: list[dict]) -> list[Response]:
-    fields = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=["rm_scores", "extra_fields"])
+    wanted = ["rm_scores", "extra_fields", "rollout_log_probs"]
+    fields = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=wanted)
     rewards = [float(scores.sum()) for scores in fields["rm_scores"].unbind()]
+    surprise = [-float(values.sum()) for values in fields["rollout_log_probs"].unbind()]
     known = [extra["reward_extra_info"] for extra in list(fields["extra_fields"])]
     return [
-        Response(key, tag, score, bool(info["acc"]), bool(info["truncated"]))
-        for key, tag, score, info in zip(keys, tags, rewards, known, strict=True)
+        Response(key, tag, score, bool(info["acc"]), bool(info["truncated"]), nats)
+        for key, tag, score, info, nats in zip(keys, tags, rewards, known, surprise, strict=True)
     ]
 
 

@@ -54,6 +54,8 @@ class Trainer(PPOTrainerSync):
         """Whether the reference has weights of its own; otherwise it is the policy that samples the next rollout."""
         self.ours: dict[str, Any] = {}
         """Metrics of the step under way, in the project's names."""
+        self.step_tokens, self.trains = 0, False
+        """Response tokens it sampled, and whether a group was left to train on."""
         self.saved: Path | None = None
         """A checkpoint that lacks only rpg.json, because the metrics of its step are not written yet."""
 
@@ -72,9 +74,8 @@ class Trainer(PPOTrainerSync):
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
-        self.steps_per_epoch = max(
-            1, self.steps_per_epoch
-        )  # verl divides by it; we pass over the data as often as asked
+        # verl divides by it; here a data set may be smaller than a step.
+        self.steps_per_epoch = max(1, self.steps_per_epoch)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -93,12 +94,14 @@ class Trainer(PPOTrainerSync):
         ours: dict[str, Any] = {"reference_age": self.reference.age(self.optimizer_step)}
         with timer("gen"):
             rolled = rollout.roll(self.settings, len(self.train_dataset), self.global_steps, self._sample)
-            rollout.discard(rolled.dropped())
             self.on_sample_end()
         ours |= rolled.metrics()
         self.tokens += rolled.tokens
-        batch = rollout.as_batch(rolled.kept)
-        if rolled.kept:
+        self.trains = bool(rolled.kept)
+        # verl removes the rows that a step returns from its queue, and fails where there are none.
+        batch = rollout.as_batch(rolled.sampled)
+        if self.trains:
+            rollout.discard(rolled.dropped())
             batch, sizes = self._arrange(rolled.kept)
             with timer("old_log_prob"):
                 batch = self._compute_old_log_prob(batch, metrics)
@@ -106,11 +109,11 @@ class Trainer(PPOTrainerSync):
                 with timer("ref"):
                     batch = self._compute_ref_log_prob(batch, metrics)
             with timer("adv"):
-                batch = self._advantages(batch, metrics, ours)
+                batch = self._advantages(batch, metrics)
             with timer("update_actor"):
                 ours |= self._update(batch, sizes)
         ours |= {"optimizer_step": self.optimizer_step, "tokens": self.tokens}
-        self.ours = ours | {"tokens_per_second": rolled.tokens}  # divided when the time of the step is known
+        self.ours, self.step_tokens = ours, rolled.tokens
         return batch
 
     def _sample(self, numbers, round_: int) -> list[rollout.Group]:
@@ -139,9 +142,9 @@ class Trainer(PPOTrainerSync):
             info["actor"] = group._query_dispatch_info("actor")
         return max(info["actor"]) + 1
 
-    def _advantages(self, batch: KVBatchMeta, metrics: dict, ours: dict) -> KVBatchMeta:
-        """Adds the advantages to a batch, and the mean entropy of its tokens (nats) to our metrics."""
-        names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs", "entropy"]
+    def _advantages(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """Adds the advantages to a batch."""
+        names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs"]
         names += ["ref_log_prob"] if self.kept else []
         nested = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         mask = nested["response_mask"]
@@ -168,8 +171,6 @@ class Trainer(PPOTrainerSync):
             written["rollout_is_weights"] = fields["rollout_is_weights"]
         output = {name: response_to_nested(value, mask) for name, value in written.items()}
         output = TensorDict(output, batch_size=len(batch))
-        if "entropy" in fields:  # not where verl takes the server's log-probabilities for the old ones
-            ours["entropy"] = float(fields["entropy"][fields["response_mask"] != 0].mean())
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output)
 
     def _update(self, batch: KVBatchMeta, sizes: list[int]) -> dict[str, float]:
@@ -190,7 +191,7 @@ class Trainer(PPOTrainerSync):
         return updated.metrics
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics, timing_raw, global_steps, epoch) -> None:
-        if batch.keys:
+        if self.trains:
             super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         seconds = lambda *names: sum(timing_raw.get(name, 0.0) for name in names)  # noqa: E731
         self.ours |= {
@@ -198,7 +199,7 @@ class Trainer(PPOTrainerSync):
             "seconds_log_prob": seconds("old_log_prob", "ref", "adv"),
             "seconds_update": seconds("update_actor"),
             "seconds_step": seconds("step"),
-            "tokens_per_second": self.ours["tokens_per_second"] / seconds("step"),
+            "tokens_per_second": self.step_tokens / seconds("step"),
         }
         metrics |= {f"rpg/{name}": value for name, value in self.ours.items()}
 

@@ -77,10 +77,7 @@ class Server:
         uniforms = sampling_params.get("uniforms")
         limit = int(sampling_params.get("max_tokens") or self.response_length)
         if temperature > 0 and uniforms is None:
-            seed = sampling_params.get("seed")
-            generator = torch.Generator()
-            generator.manual_seed(seed) if seed is not None else generator.seed()
-            uniforms = torch.rand(limit, generator=generator).tolist()
+            uniforms = torch.rand(limit).tolist()
         request = _Request(
             list(prompt_ids),
             limit,

@@ -1,0 +1,141 @@
+"""The children of `rpg serve`: what each is started with, and how it is asked whether it is well."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flows.server import HOST, quiet_environment
+from rpg.guard import owner_mark
+from rpg.store import Layout
+
+DASHBOARD = "RPG_DASHBOARD_URL"
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to serve: ports, the database's URL (None: SQLite), the cron line of the nights ("": none)."""
+
+    port: int
+    dashboard_port: int
+    database: str | None
+    nightly: str
+
+    @property
+    def ui(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def api(self) -> str:
+        return f"{self.ui}/api"
+
+    @property
+    def dashboard(self) -> str:
+        return f"http://{HOST}:{self.dashboard_port}"
+
+
+@dataclass
+class Part:
+    """One child: its command, where its health can be asked, and when it was started."""
+
+    name: str
+    command: list[str]
+    health: str | None
+    environment: dict[str, str]
+    log: Path
+    process: subprocess.Popen | None = None
+    starts: list[float] = field(default_factory=list)
+    silent: int = 0
+
+    def start(self) -> None:
+        self.starts = [t for t in self.starts if time.monotonic() - t < 300] + [time.monotonic()]
+        self.silent = 0
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True, env={**os.environ, **self.environment, **owner_mark()},
+            )  # fmt: skip
+
+    def ended(self) -> int | None:
+        return self.process.poll() if self.process else -1
+
+    def answers(self) -> bool:
+        if self.health is None:
+            return True
+        try:
+            with urllib.request.urlopen(self.health, timeout=5) as answer:
+                return answer.status == 200
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def stop(self, grace: float) -> None:
+        if self.process is None:
+            return
+        if grace and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(grace)
+            except subprocess.TimeoutExpired:
+                pass
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        self.process.wait()
+
+
+def streamlit(address: str, port: int) -> list[str]:
+    """The dashboard as arguments of `python -m`."""
+    options = {
+        "server.address": address, "server.port": port, "server.headless": "true",
+        "browser.gatherUsageStats": "false", "server.fileWatcherType": "none", "client.toolbarMode": "minimal",
+    }  # fmt: skip
+    return [
+        "streamlit",
+        "run",
+        str(ROOT / "dashboard" / "app.py"),
+        *(f"--{k}={v}" for k, v in options.items()),
+    ]
+
+
+def parts_of(layout: Layout, plan: Plan) -> list[Part]:
+    """The children in the order in which they start."""
+    logs = layout.home / "serve"
+    common = {
+        **quiet_environment(layout.home),
+        "RPG_HOME": str(layout.home),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        "PREFECT_API_URL": plan.api,
+        "PREFECT_LOGGING_LEVEL": "INFO",
+        "PREFECT_RUNNER_POLL_FREQUENCY": "2",
+        DASHBOARD: plan.dashboard,
+    }
+    server = {
+        **common,
+        "PREFECT_UI_ENABLED": "1",
+        "PREFECT_UI_API_URL": plan.api,
+        "PREFECT_UI_STATIC_DIRECTORY": str(layout.home / "prefect" / "ui"),
+        # Loopback is not a wall against a page in the user's own browser: only our own pages may call the API.
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": plan.ui,
+        "PREFECT_LOGGING_LEVEL": "WARNING",
+    }
+    if plan.database:
+        server["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = plan.database
+    python = [sys.executable, "-m"]
+    return [
+        Part("server", [*python, "flows.server", str(plan.port)], f"{plan.api}/health", server, logs / "server.log"),
+        Part("worker", [*python, "flows.worker", plan.nightly], None, common, logs / "worker.log"),
+        Part(
+            "dashboard", [*python, "flows.guarded", *streamlit(HOST, plan.dashboard_port)],
+            f"{plan.dashboard}/_stcore/health", common, logs / "dashboard.log",
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,92 @@
+"""One run of a sweep: taken over from another sweep that has it, else trained in a process of its own with a slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from flows.processes import Stopped
+from flows.sharing import take_over
+from flows.slots import Held, need_of
+from flows.sweep import Context, StageFailed
+from rpg.errors import UserError
+from rpg.evaluation import owed
+from rpg.store import RunFolder
+
+TRAINER = "rpg.backends.{}"
+SLOT_SECONDS = 0.3
+"""A run that waits for a slot looks this often."""
+
+
+def run_trainer(folder: RunFolder, context: Context) -> None:
+    """One training to its end, in a process of its own that holds a slot of this machine.
+
+    Nothing is trained when another sweep has the same run already.
+
+    Raises:
+        StageFailed: it failed; FAILED.json holds the same line.
+        Stopped: the sweep is being stopped.
+    """
+    twin = context.claims.twin(folder)
+    if twin:
+        take_over(folder, twin)
+    manifest = folder.read_manifest()
+    if twin and folder.checkpoint(manifest["steps"]).exists() and not owed(folder):
+        folder.stop_waiting()
+        return
+    backend = manifest["spec"]["backend"]
+    with slot(folder, backend, context) as held:
+        folder.stop_waiting()
+        archive_failure(folder)
+        child = context.children.start(
+            TRAINER.format(backend["type"]), folder.path, log=folder.log_path, threads=backend["threads"],
+            keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
+        )  # fmt: skip
+        code = context.children.wait(child)
+    if code == 0:
+        return
+    failure = folder.read_failed()
+    if failure is None:
+        how = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        if code == -9:
+            how += " (out of memory?)"
+        folder.write_failed(f"the training process was {how}" if code < 0 else f"the training process {how}")
+        failure = folder.read_failed() or {}
+    raise StageFailed(f"{folder.name}: {failure.get('error')}")
+
+
+@contextmanager
+def slot(folder: RunFolder, backend: Mapping[str, Any], context: Context) -> Iterator[Held]:
+    """What the run needs of this machine, waiting for it where need be; the run's folder says for what."""
+    need = need_of(backend, context.machine)
+    if need is None:
+        yield Held()
+        return
+    held = gate = why = None
+    try:
+        while held is None:
+            # Only who is at the gate may take: a request for several GPUs is not starved by those for one.
+            gate = gate or context.machine.gate(need)
+            held = context.machine.take(need, f"{folder.sweep}/{folder.name}") if gate else None
+            if held is None:
+                why, said = context.machine.why(need), why
+                if why != said:
+                    folder.wait_for(why)
+                if context.children.stopping.wait(SLOT_SECONDS):
+                    raise Stopped
+    except UserError as error:
+        folder.write_failed(str(error))
+        raise StageFailed(f"{folder.name}: {error}") from None
+    finally:
+        if gate:
+            gate.close()
+    with held:
+        yield held
+
+
+def archive_failure(folder: RunFolder) -> None:
+    """Before a run is tried again its FAILED.json is kept beside the new attempt, for those who look back."""
+    if folder.failed_path.exists():
+        attempt = max(folder.next_attempt() - 1, 0)
+        folder.failed_path.replace(folder.path / f"FAILED-{attempt}.json")

@@ -1,0 +1,42 @@
+"""Where the files of an attempt at a run lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rpg.data import PreparedData
+
+STATE = "verl"
+"""Folder within a run's, of what is verl's."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where a run's inputs and outputs lie, the same on every machine that takes part."""
+
+    model: str
+    """Folder of the initial Hugging Face model, or a hub id."""
+    train: Path
+    benchmarks: tuple[Path, ...]
+    state: Path
+    """Folder in which verl leaves its checkpoints."""
+    metrics: Path
+    """File of verl's metrics, a new one for every attempt: verl empties it when it opens it."""
+    resume: Path | None = None
+    """A `global_step_<n>` folder of verl to go on from."""
+
+    @classmethod
+    def of(
+        cls, run: Path, data: PreparedData, model: str | Path, attempt: int = 1, resume: Path | None = None
+    ) -> Paths:
+        """Those of one attempt at the run in folder `run`."""
+        state = run / STATE
+        return cls(
+            str(model),
+            data.train,
+            tuple(data.benchmarks.values()),
+            state,
+            state / f"metrics-{attempt}.jsonl",
+            resume,
+        )

@@ -1,0 +1,142 @@
+"""A running `rpg serve`, as its users see it, and small helpers of these tests."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+
+from rpg.store import Layout
+
+SMALL = """\
+name: small
+description: Two variants, seconds each.
+run:
+  task: {type: chain, tiers: {easy: 2}, train_problems: 500, benchmark_problems: 8}
+  model: {type: tiny, warm_start: null}
+  training: {steps: 3, prompts_per_step: 4, mini_batch_prompts: 4}
+  rollout: {group_size: 4}
+  evaluation: {every: 3, samples_per_problem: 2}
+axes:
+  algorithm: [grpo, rpg-reinforce-urkl]
+  seed: [0]
+baseline: grpo
+"""
+ROOT = Path(__file__).parents[2]
+FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def until(condition, within=60.0, what="it"):
+    deadline = time.monotonic() + within
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} never happened"
+        time.sleep(0.1)
+    return found
+
+
+def alive(processes):
+    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+class Served:
+    """A running `rpg serve` and its API."""
+
+    def __init__(self, root, database=None):
+        self.home, self.root = root / "data", root
+        (self.home / "configs").mkdir(parents=True)
+        (self.home / "configs" / "small.yaml").write_text(SMALL)
+        self.port, self.dashboard_port = free_port(), free_port()
+        self.layout, self.log = Layout.at(self.home), root / "serve.log"
+        self.environment = {"PYTHONPATH": str(ROOT)} | {
+            k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "RPG_HOME", "PYTHONPATH"))
+        }
+        self.arguments = ["--home", str(self.home), "--port", str(self.port)]
+        self.arguments += ["--dashboard-port", str(self.dashboard_port)]
+        self.arguments += ["--database", database] if database else []
+        self.ui, self.dashboard = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.dashboard_port}"
+        self.api = httpx.Client(base_url=f"{self.ui}/api", timeout=60)
+        self.start()
+
+    def start(self):
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                self.command(),
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env=self.environment,
+                cwd=self.root,
+            )
+        until(
+            lambda: b"Ctrl-C stops" in self.log.read_bytes() or self.process.poll() is not None,
+            180,
+            "the start",
+        )
+        assert self.process.poll() is None, self.log.read_text()
+        until(
+            lambda: self.api.get("/deployments/name/nightly/nightly").status_code == 200,
+            90,
+            "the deployments",
+        )
+
+    def command(self):
+        return [sys.executable, "-m", "flows.command", "serve", *self.arguments]  # ends with the tests
+
+    def family(self):
+        me = psutil.Process(self.process.pid)
+        return [me, *me.children(recursive=True)]
+
+    def part(self, name):
+        return next(p for p in psutil.Process(self.process.pid).children() if f"flows.{name}" in p.cmdline())
+
+    def stop(self):
+        if self.process.poll() is None:
+            family = self.family()
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(timeout=60)
+            psutil.wait_procs(family, timeout=10)
+            assert not alive(family)
+
+    def begin(self, deployment, **parameters):
+        found = self.api.get(f"/deployments/name/{deployment}/{deployment}").json()
+        body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
+        for _ in range(5):
+            answer = self.api.post(f"/deployments/{found['id']}/create_flow_run", json=body)
+            if answer.status_code != 503:  # SQLite was busy; Prefect's own clients try again too
+                break
+            time.sleep(1)
+        return answer
+
+    def run_id(self, deployment, **parameters):
+        answer = self.begin(deployment, **parameters)
+        assert answer.status_code == 201, answer.text
+        return answer.json()["id"]
+
+    def state(self, run):
+        state = self.api.get(f"/flow_runs/{run}").json()["state"]
+        return state["type"], state.get("message") or ""
+
+    def finished(self, run, within=180.0):
+        return until(lambda: (s := self.state(run))[0] in FINAL and s, within, f"the end of {run}")
+
+    def trainers(self):
+        me = psutil.Process(self.process.pid)
+        return [p for p in me.children(recursive=True) if "rpg.backends.local" in " ".join(_words(p))]
+
+
+def _words(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
