@@ -50,8 +50,11 @@ def roots(home: Path, environment: Mapping[str, str] = os.environ) -> Roots:
 
 
 def configs(where: Roots) -> dict[str, Path]:
-    """Sweep files by the name a form shows: those that ship, and `own/...` from one's own folder."""
+    """Sweep files by the name a form shows: those that ship, the paper's, and `own/...` from one's own folder."""
     found = {path.stem: path for path in sorted((SHIPPED / "sweeps").glob("*.yaml"))}
+    found |= {
+        f"paper/{path.stem}": path for path in sorted((SHIPPED / "paper").glob("*.yaml")) if _is_sweep(path)
+    }
     own = sorted(where.own.rglob("*.yaml")) if where.own.is_dir() else []
     found |= {f"own/{path.relative_to(where.own).with_suffix('')}": path for path in own if _is_sweep(path)}
     return found

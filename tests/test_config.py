@@ -24,7 +24,9 @@ def sweep_file(tmp_path, text):
     return path
 
 
-@pytest.mark.parametrize("path", sorted((CONFIGS / "sweeps").glob("*.yaml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", sorted([*CONFIGS.glob("sweeps/*.yaml"), *CONFIGS.glob("nightly/*.yaml")]), ids=lambda p: p.stem
+)
 def test_shipped_sweeps_expand(path):
     sweep = load_sweep(path, {}, digest)
     assert sweep.spec.name == path.stem and sweep.spec.description

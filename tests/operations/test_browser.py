@@ -84,7 +84,8 @@ def test_a_sweep_from_the_form_to_the_numbers_in_the_dashboard(page, served):
         20,
     )
     page.goto(f"{served.ui}/runs/flow-run/{run}")
-    page.get_by_text("Completed").first.wait_for(timeout=180_000)
+    assert served.finished(run)[0] == "COMPLETED"
+    page.get_by_text("Completed", exact=True).first.wait_for()
     page.get_by_role("tab", name="Artifacts").or_(page.get_by_text("Artifacts", exact=True)).first.click()
     page.get_by_text("dashboard-clicked").first.click()
     with page.expect_popup() as opened:

@@ -39,7 +39,7 @@ def test_the_list_holds_what_ships_and_ones_own_even_when_it_is_broken(where):
     own(where)
     (where.own / "broken.yaml").write_text("name: [")
     (where.own / "run.yaml").write_text("task: {type: chain}")
-    assert {"quickstart", "stress", "own/mine", "own/broken"} <= set(forms.configs(where))
+    assert {"quickstart", "stress", "paper/table3", "own/mine", "own/broken"} <= set(forms.configs(where))
     assert "own/run" not in forms.configs(where)
     with pytest.raises(ConfigError, match="not valid YAML"):
         forms.sweep(where, "own/broken")
