@@ -54,8 +54,8 @@ class Trainer(PPOTrainerSync):
         """Whether the reference has weights of its own; otherwise it is the policy that samples the next rollout."""
         self.ours: dict[str, Any] = {}
         """Metrics of the step under way, in the project's names."""
-        self.step_tokens = 0
-        """Response tokens it sampled."""
+        self.step_tokens, self.trains = 0, False
+        """Response tokens it sampled, and whether a group was left to train on."""
         self.saved: Path | None = None
         """A checkpoint that lacks only rpg.json, because the metrics of its step are not written yet."""
 
@@ -94,12 +94,14 @@ class Trainer(PPOTrainerSync):
         ours: dict[str, Any] = {"reference_age": self.reference.age(self.optimizer_step)}
         with timer("gen"):
             rolled = rollout.roll(self.settings, len(self.train_dataset), self.global_steps, self._sample)
-            rollout.discard(rolled.dropped())
             self.on_sample_end()
         ours |= rolled.metrics()
         self.tokens += rolled.tokens
-        batch = rollout.as_batch(rolled.kept)
-        if rolled.kept:
+        self.trains = bool(rolled.kept)
+        # verl removes the rows that a step returns from its queue, and fails where there are none.
+        batch = rollout.as_batch(rolled.sampled)
+        if self.trains:
+            rollout.discard(rolled.dropped())
             batch, sizes = self._arrange(rolled.kept)
             with timer("old_log_prob"):
                 batch = self._compute_old_log_prob(batch, metrics)
@@ -189,7 +191,7 @@ class Trainer(PPOTrainerSync):
         return updated.metrics
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics, timing_raw, global_steps, epoch) -> None:
-        if batch.keys:
+        if self.trains:
             super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         seconds = lambda *names: sum(timing_raw.get(name, 0.0) for name in names)  # noqa: E731
         self.ours |= {

@@ -149,6 +149,7 @@ class RayEngine:
                     ) from error
                 self.say(f"a worker on the Ray cluster ended; another takes its place ({_last_line(error)})")
                 share = sorted(left[number])
+                self._ray.kill(self._workers[number])  # one that only cannot be reached would keep its place
                 self._workers[number] = self._start()
                 self._loaded([self._workers[number]])
                 asked[self._ask(number, [requests[i] for i in share])] = number, share
