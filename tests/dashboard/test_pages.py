@@ -153,6 +153,9 @@ def test_overview_reads_states_from_the_files_of_this_moment(demo):
     run.write_failed("ValueError: no", step=5)
     app = show("overview", sweep="demo")
     assert any("grpo-seed1: ValueError: no" in text for text in texts(app))
+    run.wait_for("waits for a slot: 2 of 2 taken")
+    row = show("overview", sweep="demo").dataframe[1].value.set_index("run").loc["grpo-seed1"]
+    assert row["state"] == "queued" and row["waits"] == "waits for a slot: 2 of 2 taken"
 
 
 @pytest.mark.parametrize(
