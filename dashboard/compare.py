@@ -13,7 +13,7 @@ from rpg.report.write import METRICS
 from rpg.store import queries
 
 COLUMNS = 3
-POINTS = 700  # of all curves of a panel together: what a browser draws without a wait
+POINTS = 560  # of all curves of a panel together: what a browser draws without a wait
 
 
 def page(view: View) -> None:

@@ -45,7 +45,7 @@ X_TITLES = {
     "tokens": "response tokens",
     "hours": "hours of training",
 }
-HOVERED = 32  # points of a curve that show their values
+HOVERED = 20  # points of a curve that show their values
 VERDICTS = {"better": "#009E73", "worse": "#D55E00", "within noise": "#7F7F7F", "not testable": "#BBBBBB"}
 
 
