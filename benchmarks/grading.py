@@ -21,13 +21,12 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "grading")]
-
-from forms import equivalents, near_misses  # noqa: E402
+sys.path.insert(0, str(ROOT))
 
 from rpg.benchmarks import benchmark, load_benchmark  # noqa: E402
 from rpg.grading import Grader  # noqa: E402
 from rpg.grading.extract import normalise  # noqa: E402
+from tests.grading.forms import equivalents, near_misses  # noqa: E402
 
 NAMES = ("aime24", "aime25", "amc23", "minerva_math", "olympiadbench")
 
