@@ -13,25 +13,10 @@ from tensordict import TensorDict
 from rpg.backends.verl.main import compose, derive
 from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.spec import RunSpec
+from tests.local import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
-BASE = {
-    "task": {"type": "chain", "tiers": {"one": 1, "two": 2}, "train_problems": 400, "benchmark_problems": 8},
-    "model": {
-        "type": "tiny",
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "warm_start": {
-            "target_accuracy": 0,
-            "consolidation_steps": 0,
-            "behaviour_steps": 120,
-            "behaviour_learning_rate": 3e-3,
-        },
-    },
-    "training": {"steps": 3, "prompts_per_step": 8, "mini_batch_prompts": 2},
-    "rollout": {"group_size": 8, "max_prompt_tokens": 16, "max_response_tokens": 12},
-    "evaluation": {"every": 2, "samples_per_problem": 2},
-}
+BASE = {**tiny.BASE, "training": {"steps": 3, "prompts_per_step": 8, "mini_batch_prompts": 2}}
 
 
 def make_spec(backend=None, **changes):
