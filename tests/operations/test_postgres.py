@@ -6,6 +6,7 @@ Needs the server's programs (Debian: apt-get install postgresql); says so when i
 import glob
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -40,6 +41,7 @@ def postgres(tmp_path):
     with log.open("wb") as output:
         server = subprocess.Popen(
             [*as_user, f"{programs}/postgres", "-D", str(data), *options],
+            start_new_session=True,
             stdout=output,
             stderr=output,
             cwd=tmp_path,
@@ -55,7 +57,11 @@ def postgres(tmp_path):
         subprocess.run(
             [*as_user, f"{programs}/pg_ctl", "-D", str(data), "-m", "immediate", "stop"], capture_output=True
         )
-        server.wait(timeout=30)
+        try:
+            server.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
 
 
 def test_a_postgres_url_is_honoured_and_prefect_yaml_deploys_the_same(postgres, tmp_path):
