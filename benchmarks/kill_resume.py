@@ -1,6 +1,6 @@
 """Kill a whole sweep at random moments, run it again, and compare every number with an undisturbed sweep.
 
-    python benchmarks/kill_resume.py [--kills 10] [--seed 0]
+    python -m benchmarks.kill_resume [--kills 10] [--seed 0]
 
 Prints a row per kill: when, what was on disk then, and whether the final metrics, graded samples and weights are
 those of the undisturbed sweep, bit for bit. Exit code 1 when one is not, or when a process is left behind.
@@ -9,8 +9,6 @@ those of the undisturbed sweep, bit for bit. Exit code 1 when one is not, or whe
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import os
 import random
 import shutil
@@ -22,7 +20,8 @@ from pathlib import Path
 
 import psutil
 
-CLOCK = ("time", "attempt", "tokens_per_second")  # and seconds_*: measured with a clock, so never equal
+from benchmarks.digest import digest
+from rpg.store import Layout
 
 SWEEP = """\
 name: kills
@@ -38,21 +37,8 @@ axes:
 
 
 def fingerprint(home: Path) -> dict[str, str]:
-    """Run -> digest of all its numbers: metrics of every step, every graded sample, the last weights."""
-    from rpg.store import Layout
-
-    layout, out = Layout.at(home), {}
-    for folder in layout.run_folders("kills"):
-        digest = hashlib.sha256()
-        for row in folder.read_metrics().rows:
-            kept = {k: v for k, v in row.items() if k not in CLOCK and not k.startswith("seconds_")}
-            digest.update(json.dumps(kept, sort_keys=True).encode())
-        for benchmark in folder.benchmarks():
-            for step in folder.eval_steps(benchmark):
-                digest.update(json.dumps(folder.read_eval(benchmark, step).to_pylist()).encode())
-        digest.update((folder.checkpoint(folder.read_manifest()["steps"]) / "model.safetensors").read_bytes())
-        out[folder.name] = digest.hexdigest()[:16]
-    return out
+    """Run -> digest of all its numbers."""
+    return {folder.name: digest(folder) for folder in Layout.at(home).run_folders("kills")}
 
 
 def start(file: Path, home: Path) -> subprocess.Popen:

@@ -5,7 +5,8 @@
 Every run is a real process with a real run folder (manifest, metrics, two checkpoints, two evaluations), a Prefect
 task, claims and slots; only training and evaluation do nothing (benchmarks/trivial). A Ray Tune trial is a function
 that reports one number, on as many CPUs. Printed: seconds per run, memory of the conductor and of the Prefect server
-as the sweep goes on, and how quickly the API answers what the UI asks meanwhile. Exit code 1 above 0.1 s per run.
+as the sweep goes on, how quickly the API answers what the UI asks meanwhile, and, where there is a Chromium, how long
+the UI's pages of the finished sweep take to show it. Exit code 1 above 0.1 s per run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,8 +24,11 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.browser import CHROMIUM, FLAGS
 from benchmarks.trivial import SWEEP
-from flows.server import HOST, prefect_api
+from flows.parts import Plan, parts_of
+from flows.server import HOST
+from rpg.store import Layout
 
 BOUND = 0.1
 RAY = """
@@ -59,34 +64,70 @@ def asked(url: str) -> float:
 
 def ours(runs: int, workers: int, root: Path) -> float:
     """Seconds from the command to its end, the start of Prefect's server not included; prints memory on the way."""
-    home, file = root / "data", root / "many.yaml"
+    layout, file = Layout.at(root / "data"), root / "many.yaml"
     file.write_text(SWEEP.format(name="many", steps=1, every=1, seeds=list(range(runs))))
-    with prefect_api(home) as url:
-        server = next(p for p in psutil.Process().children() if "flows.server" in p.cmdline())
-        command = [sys.executable, "-m", "benchmarks.trivial", "sweep", str(file), "--home", str(home)]
-        environment = {**os.environ, "PREFECT_API_URL": url, "RPG_SLOTS": str(workers)}
-        environment["RPG_SLOTS_FOLDER"] = str(root / "slots")
-        log, began = (root / "log").open("wb"), time.monotonic()
-        sweep = subprocess.Popen([*command, f"--workers={workers}"], env=environment, stdout=log, stderr=log)
-        conductor, said, answers = psutil.Process(sweep.pid), 0, []
-        while sweep.poll() is None:
-            time.sleep(1)
-            done = len(list(home.glob("runs/many/*/DONE.json")))
-            if done >= said + runs // 5 or (done and not said):
-                said = max(done, 1)
-                answers.append(asked(url))
-                sizes = f"conductor {conductor.memory_info().rss >> 20} MB, server {server.memory_info().rss >> 20} MB"
-                at = time.monotonic() - began
-                print(
-                    f"  {done:5d} done after {at:5.0f} s: {sizes}; the API answers in {answers[-1]:.2f} s",
-                    flush=True,
-                )
-        seconds = time.monotonic() - began
-        done = len(list(home.glob("runs/many/*/DONE.json")))
-        if sweep.returncode or done != runs:
-            print((root / "log").read_text()[-3000:])
-            raise SystemExit(f"{done} of {runs} runs are done, exit code {sweep.returncode}")
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        plan = Plan(probe.getsockname()[1], 0, None, "")
+    server = parts_of(layout, plan)[0]  # as `rpg serve` starts it, with the UI
+    server.start()
+    try:
+        while not server.answers():
+            time.sleep(0.2)
+        seconds = swept(layout, file, runs, workers, plan.api, psutil.Process(server.process.pid))
+        if CHROMIUM:
+            look(plan.ui)
+    finally:
+        server.stop(3)
     return seconds
+
+
+def swept(layout: Layout, file: Path, runs: int, workers: int, api: str, server: psutil.Process) -> float:
+    command = [sys.executable, "-m", "benchmarks.trivial", "sweep", str(file), "--home", str(layout.home)]
+    environment = {**os.environ, "PREFECT_API_URL": api, "RPG_SLOTS": str(workers)}
+    environment["RPG_SLOTS_FOLDER"] = str(file.with_name("slots"))
+    log, began = file.with_name("log"), time.monotonic()
+    with log.open("wb") as out:
+        sweep = subprocess.Popen([*command, f"--workers={workers}"], env=environment, stdout=out, stderr=out)
+    conductor, said = psutil.Process(sweep.pid), 0
+    while sweep.poll() is None:
+        time.sleep(1)
+        done = len(list(layout.home.glob("runs/many/*/DONE.json")))
+        if done >= said + runs // 5 or (done and not said):
+            said, answered, at = max(done, 1), asked(api), time.monotonic() - began
+            sizes = f"conductor {conductor.memory_info().rss >> 20} MB, server {server.memory_info().rss >> 20} MB"
+            print(
+                f"  {done:5d} done after {at:5.0f} s: {sizes}; the API answers in {answered:.2f} s",
+                flush=True,
+            )
+    seconds = time.monotonic() - began
+    done = len(list(layout.home.glob("runs/many/*/DONE.json")))
+    if sweep.returncode or done != runs:
+        raise SystemExit(
+            f"{log.read_text()[-3000:]}\n{done} of {runs} runs are done, code {sweep.returncode}"
+        )
+    return seconds
+
+
+def look(ui: str) -> None:
+    """Open the pages of the finished sweep as a user does, in a fresh browser, and print how long each takes."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as runner:
+        browser = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1366, "height": 1000})
+        page.set_default_timeout(60_000)
+        began = time.perf_counter()
+        page.goto(f"{ui}/runs")
+        run = page.get_by_role("link", name="many", exact=True).first
+        run.wait_for()
+        print(f"UI: list of flow runs {time.perf_counter() - began:.1f} s", end="", flush=True)
+        began = time.perf_counter()
+        run.click()
+        page.get_by_role("tab", name="Task Runs").click()
+        page.get_by_text("train chain").first.wait_for()
+        print(f", the sweep with its task runs {time.perf_counter() - began:.1f} s")
+        browser.close()
 
 
 def ray_tune(runs: int, workers: int, root: Path) -> float:

@@ -23,6 +23,11 @@ GRACE_SECONDS = 7.0
 LAST_LINES = 40
 
 
+def folder_tag(home: Path | str) -> str:
+    """The tag of flow runs that work on this data folder: one Prefect server may serve several, on several machines."""
+    return f"data {home}"
+
+
 class CommandFailed(UserError):
     """The command ended with an error; the message is what it said last."""
 

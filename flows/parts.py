@@ -12,6 +12,8 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from flows.server import HOST, quiet_environment
 from rpg.guard import owner_mark
 from rpg.store import Layout
@@ -44,7 +46,7 @@ class Plan:
 
 @dataclass
 class Part:
-    """One child: its command, where its health can be asked, and when it was started."""
+    """One child: its command, where its health can be asked (None: it is well when it listens), and when it started."""
 
     name: str
     command: list[str]
@@ -53,11 +55,12 @@ class Part:
     log: Path
     process: subprocess.Popen | None = None
     starts: list[float] = field(default_factory=list)
+    since: float = 0.0
     silent: int = 0
 
     def start(self) -> None:
         self.starts = [t for t in self.starts if time.monotonic() - t < 300] + [time.monotonic()]
-        self.silent = 0
+        self.silent, self.since = 0, time.time()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -68,9 +71,19 @@ class Part:
     def ended(self) -> int | None:
         return self.process.poll() if self.process else -1
 
+    def ports(self) -> list[int] | None:
+        """Where it listens; None where the system does not say."""
+        try:
+            found = psutil.Process(self.process.pid).net_connections("inet") if self.process else []
+        except psutil.NoSuchProcess:
+            return []
+        except psutil.AccessDenied:
+            return None
+        return sorted({one.laddr.port for one in found if one.status == psutil.CONN_LISTEN})
+
     def answers(self) -> bool:
         if self.health is None:
-            return True
+            return self.ports() != []
         try:
             with urllib.request.urlopen(self.health, timeout=5) as answer:
                 return answer.status == 200

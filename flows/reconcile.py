@@ -9,20 +9,23 @@ import time
 from collections.abc import Iterator
 from uuid import UUID
 
-from flows.follow import ALIVE
+from flows.follow import ALIVE, folder_tag
 from flows.server import SERVE_LOCK, quiet_environment
 from rpg.guard import end_orphans
 from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
 
 NEVER_STARTED_SECONDS = 600.0
-"""A flow run that is Pending or Cancelling for so long, without a process here, has lost its worker."""
+"""A flow run that is Pending or Cancelling for so long, and never had a process, has lost its worker."""
+NO_PROCESS_SECONDS = 60.0
+"""A flow run that is Running for so long, and has no process, was killed just before it could say which it has."""
 DEPLOYMENTS = ("sweep", "evaluate", "audit", "aggregate", "nightly")
 
 
-def reconcile(layout: Layout, api: str | None = None) -> list[str]:
+def reconcile(layout: Layout, api: str | None = None, worker_since: float | None = None) -> list[str]:
     """Repair and say what was repaired, a line each. Safe at any time, also beside sweeps that are running.
 
     `api` is the URL of the Prefect API; without one, that of the settings, else that of `rpg serve` of this folder.
+    `worker_since` is when the only worker of this data folder was started (seconds since 1970), where that is known.
 
     - processes whose owner was killed are ended (rpg.guard.end_orphans);
     - leases and waiting notes of dead processes are removed from run folders;
@@ -40,7 +43,7 @@ def reconcile(layout: Layout, api: str | None = None) -> list[str]:
     api = api or PREFECT_API_URL.value() or (locks.note(served).get("api") if locks.held(served) else None)
     if api:
         with temporary_settings({PREFECT_API_URL: api}):
-            done += _flow_runs(layout)
+            done += _flow_runs(layout, worker_since)
     return done
 
 
@@ -56,7 +59,7 @@ def _tidy(folder: RunFolder) -> Iterator[str]:
             yield f"{folder.sweep}/{folder.name}: waits for nothing any more"
 
 
-def _flow_runs(layout: Layout) -> Iterator[str]:
+def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
 
@@ -75,20 +78,32 @@ def _flow_runs(layout: Layout) -> Iterator[str]:
                     if not run.state.is_scheduled():
                         yield _close(client, run, "its process is gone")
                 path.unlink(missing_ok=True)
-        yield from _never_started(client, known)
+        yield from _without_process(client, layout, worker_since)
 
 
-def _never_started(client, known) -> Iterator[str]:
+def _without_process(client, layout: Layout, worker_since: float | None) -> Iterator[str]:
+    """Flow runs that were killed before they could hold a lock: of this data folder, or of no folder that is known."""
     from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
 
-    lost = {"state": {"type": {"any_": ["PENDING", "CANCELLING"]}}}
-    runs = client.read_flow_runs(
-        flow_run_filter=FlowRunFilter.model_validate(lost),
-        deployment_filter=DeploymentFilter.model_validate({"name": {"any_": list(DEPLOYMENTS)}}),
-    )
+    ours, states = folder_tag(layout.home), ["PENDING", "CANCELLING"]
+    tagged = {"state": {"type": {"any_": ["RUNNING", *states]}}, "tags": {"all_": [ours]}}
+    deployed = DeploymentFilter.model_validate({"name": {"any_": list(DEPLOYMENTS)}})
+    runs = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(tagged))
+    runs += [  # of somebody's own worker, by prefect.yaml
+        run
+        for run in client.read_flow_runs(
+            flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": states}}}),
+            deployment_filter=deployed,
+        )
+        if not any(tag.startswith(folder_tag("")) for tag in run.tags)
+    ]
     for run in runs:
-        since = run.state.timestamp.timestamp() if run.state else time.time()
-        if not (known / str(run.id)).exists() and time.time() - since > NEVER_STARTED_SECONDS:
+        if run.state is None or (layout.home / ALIVE / str(run.id)).exists():
+            continue
+        since = run.state.timestamp.timestamp()
+        allowed = NO_PROCESS_SECONDS if run.state.is_running() else NEVER_STARTED_SECONDS
+        before_worker = worker_since is not None and run.deployment_id and since < worker_since
+        if before_worker or time.time() - since > allowed:
             yield _close(client, run, "its worker was lost before it began")
 
 

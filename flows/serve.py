@@ -53,11 +53,12 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
             signal.signal(number, lambda *_: stop.set())
         try:
             _start(parts, stop)
-            _repair(layout, plan, say)
+            _repair(layout, plan, parts, say)
             if not stop.is_set():
                 _tell(say, plan.ui, plan.dashboard)
+                told = _tell_worker(parts, None, say)
                 say("Ctrl-C stops everything")
-                _watch(layout, plan, parts, stop, say)
+                _watch(layout, plan, parts, stop, say, told)
         finally:
             _stop(layout, plan, parts, say)
     return 0
@@ -66,6 +67,19 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
 def _tell(say: Say, ui: str, dashboard: str) -> None:
     say(f"  Prefect    {ui}/deployments")
     say(f"  dashboard  {dashboard}")
+
+
+def _worker(parts: list[Part]) -> Part:
+    return next(part for part in parts if part.name == "worker")
+
+
+def _tell_worker(parts: list[Part], told: list[int] | None, say: Say) -> list[int] | None:
+    """Say where the worker listens when that is not what was `told` before: Prefect takes a free port there."""
+    ports = _worker(parts).ports()
+    if not ports or ports == told:
+        return told
+    say(f"  worker     {HOST}:{', '.join(map(str, ports))} (its flow runs only, with a token)")
+    return ports
 
 
 def _check(plan: Plan) -> None:
@@ -103,11 +117,14 @@ def _start(parts: list[Part], stop: threading.Event) -> None:
             time.sleep(0.2)
 
 
-def _watch(layout: Layout, plan: Plan, parts: list[Part], stop: threading.Event, say: Say) -> None:
+def _watch(
+    layout: Layout, plan: Plan, parts: list[Part], stop: threading.Event, say: Say, told: list[int] | None
+) -> None:
     """Start again what has ended or does not answer; repair from time to time what crashes left."""
     asked = repaired = time.monotonic()
     while not stop.wait(LOOK_SECONDS):
         now = time.monotonic()
+        told = _tell_worker(parts, told, say)
         ask, asked = now - asked > HEALTH_SECONDS, now if now - asked > HEALTH_SECONDS else asked
         for part in parts:
             code = part.ended()
@@ -123,14 +140,16 @@ def _watch(layout: Layout, plan: Plan, parts: list[Part], stop: threading.Event,
                 repaired = min(repaired, now - RECONCILE_SECONDS + 15)  # soon, when it is up
         if now - repaired > RECONCILE_SECONDS:
             repaired = now
-            _repair(layout, plan, say)
+            _repair(layout, plan, parts, say)
 
 
-def _repair(layout: Layout, plan: Plan, say: Say) -> None:
+def _repair(layout: Layout, plan: Plan, parts: list[Part], say: Say) -> None:
     from flows.reconcile import reconcile
 
+    since = _worker(parts).since
+
     try:
-        for line in reconcile(layout, plan.api):
+        for line in reconcile(layout, plan.api, since):
             say(f"{time.strftime('%H:%M:%S')} repaired: {line}")
     except (
         Exception
@@ -144,9 +163,10 @@ def _stop(layout: Layout, plan: Plan, parts: list[Part], say: Say) -> None:
     """The worker first, and at once: its flow runs end with it, and the server can still be told."""
     by_name = {part.name: part for part in parts}
     by_name["worker"].stop(0)
+    by_name["worker"].since = time.time()  # nothing that is not finished by now will be
     by_name["dashboard"].stop(0)
     if by_name["server"].ended() is None and by_name["server"].answers():
         time.sleep(0.5)  # the kernel ends the worker's descendants one after the other
-        _repair(layout, plan, say)
+        _repair(layout, plan, parts, say)
     by_name["server"].stop(3)
     say("stopped")

@@ -97,12 +97,16 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
         children, claims = Children(), Claims(layout)
         try:
             with prefect_api(layout.home):
+                from prefect import tags
+
+                from flows.follow import folder_tag
                 from flows.stages import sweep_flow
 
-                sweep_flow.with_options(flow_run_name=sweep.spec.name)(
-                    sweep.spec.name, [folder.name for folder in due], str(layout.home), workers,
-                    Context(children, progress, machine(), claims),
-                )  # fmt: skip
+                with tags(folder_tag(layout.home)):
+                    sweep_flow.with_options(flow_run_name=sweep.spec.name)(
+                        sweep.spec.name, [folder.name for folder in due], str(layout.home), workers,
+                        Context(children, progress, machine(), claims),
+                    )  # fmt: skip
         except Exception as error:
             outcome.error = _in_a_line(error)
             if outcome.error is None:

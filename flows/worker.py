@@ -24,10 +24,13 @@ def main(cron: str) -> None:
     from prefect import serve
 
     from flows.deployed import DEPLOYED
+    from flows.follow import folder_tag
+    from rpg.store import home
 
     threading.Thread(target=_refresh, daemon=True, name="forms").start()
+    tags = [TAG, folder_tag(home())]
     made = [
-        one.to_deployment(one.name, cron=cron if cron and one.name == "nightly" else None, tags=[TAG])
+        one.to_deployment(one.name, cron=cron if cron and one.name == "nightly" else None, tags=tags)
         for one in DEPLOYED
     ]
     serve(*made, limit=AT_ONCE, pause_on_shutdown=False, print_starting_message=False)

@@ -1,12 +1,13 @@
 """Kill everything at random moments, again and again, and count what is lost, doubled or left behind.
 
-    python -m benchmarks.chaos [--kills 200] [--seed 0] [--seconds 0.05]
+    python -m benchmarks.chaos [--kills 200] [--served 40] [--seed 0] [--seconds 0.05]
 
 Two sweeps with common runs go on at once on one data folder. At a random moment one or more random processes of all
-(conductors, trainings, evaluators, the Prefect server) get SIGKILL, then both sweeps are run again. Orchestration,
-files, locks and database are the real ones; trainings and evaluations are trivial (benchmarks/trivial), so that 200
-kills take minutes: benchmarks/kill_resume.py kills real trainings. After the kills come a full disk, a read-only
-folder, torn files, clocks that jump, and a server that is lost. Exit code 1 when a column is not 0 or a number differs.
+get SIGKILL, then both sweeps are run again. Most kills are of conductors, trainings, evaluators and a Prefect server,
+where trainings and evaluations are trivial (benchmarks/trivial); `--served` of them are of `rpg serve`, its worker,
+server and dashboard, of flow runs, commands and real trainings, and *Retry* goes on. Orchestration, files, locks and
+database are always the real ones. After the kills come a full disk, a read-only folder, torn files, clocks that jump,
+and a server that is lost. Exit code 1 when a column is not 0 or a number differs.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
-from benchmarks.chaos.bench import Bench, lives
+from benchmarks.chaos.bench import Bench
 from benchmarks.chaos.faults import FAULTS
+from benchmarks.chaos.patient import Patient, lives
+from benchmarks.chaos.served import Served
 
 FINISH_SECONDS = 240.0
 
@@ -58,13 +62,12 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def one_kill(bench: Bench, rng: random.Random, tally: Tally) -> None:
+def one_kill(bench: Patient, rng: random.Random, tally: Tally) -> None:
     """Start what is not running, wait a random while, kill a random part, look."""
-    bench.start_server()
-    bench.start_sweeps()
+    bench.start()
     tally.reruns += 1
-    until = time.monotonic() + rng.uniform(0.2, 6.0)
-    while time.monotonic() < until and any(p.poll() is None for p in bench.sweeps.values()):
+    until = time.monotonic() + rng.uniform(0.2, bench.longest)
+    while time.monotonic() < until and bench.busy():
         time.sleep(0.05)
     before, attempts = bench.snapshot(), bench.attempts()
     there = bench.processes()
@@ -79,8 +82,7 @@ def one_kill(bench: Bench, rng: random.Random, tally: Tally) -> None:
     tally.kills += 1
     psutil.wait_procs([*victims, *below], timeout=5)
     tally.orphans += sum(lives(p) for p in below)
-    # What was hit goes on, or not; either way both sweeps are started anew from the files alone.
-    tally.orphans += len(bench.kill_sweeps())
+    tally.orphans += len(bench.settle())
     tally.lost += bench.lost(before, attempts)
 
 
@@ -91,12 +93,11 @@ def _below(process: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def finish(bench: Bench, tally: Tally, want: dict[str, str]) -> None:
+def finish(bench: Patient, tally: Tally, want: dict[str, str]) -> None:
     """One more run of both sweeps, to the end; then everything must be there, once, and equal."""
     before, attempts = bench.snapshot(), bench.attempts()
     for _ in range(2):  # a sweep whose server has just been killed ends with exit code 1, and is run again
-        bench.start_server()
-        bench.start_sweeps()
+        bench.start()
         tally.reruns += 1
         if bench.wait(FINISH_SECONDS):
             break
@@ -108,11 +109,47 @@ def finish(bench: Bench, tally: Tally, want: dict[str, str]) -> None:
         print((bench.root / "log").read_text(errors="replace")[-3000:], flush=True)
 
 
+def undisturbed(bench: Patient) -> dict[str, str]:
+    """What the numbers should be."""
+    began = time.monotonic()
+    try:
+        bench.start()
+        if not bench.wait(FINISH_SECONDS):
+            raise SystemExit((bench.root / "log").read_text(errors="replace")[-3000:])
+        want = bench.fingerprint()
+        print(f"undisturbed: {len(want)} runs, {time.monotonic() - began:.0f} s", flush=True)
+        return want
+    finally:
+        bench.close()
+
+
+def kills(
+    count: int, make: Callable[[Path], Patient], scratch: Path, rng: random.Random
+) -> tuple[str, Tally]:
+    """So many kills; whenever both sweeps have come to their end, in a new data folder."""
+    want = undisturbed(make(scratch / "calm"))
+    tally, generation, began = Tally(), 0, time.monotonic()
+    while tally.kills < count:
+        generation += 1
+        bench = make(scratch / f"kills{generation}")
+        try:
+            while tally.kills < count and not bench.finished():
+                one_kill(bench, rng, tally)
+                if tally.kills % 10 == 0:
+                    print(f"  {tally.row('SIGKILL so far')}  {time.monotonic() - began:.0f} s", flush=True)
+            finish(bench, tally, want)
+        finally:
+            bench.close()
+            shutil.rmtree(bench.root, ignore_errors=True)
+    return f"{generation} data folders", tally
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=200, help="how many in all")
+    parser.add_argument("--served", type=int, default=40, help="how many of them under rpg serve")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0.05, help="how long a trivial step takes")
     parser.add_argument(
@@ -121,44 +158,26 @@ def main() -> int:
     args = parser.parse_args()
     rng, rows, began = random.Random(args.seed), [], time.monotonic()
     scratch = Path(tempfile.mkdtemp(prefix="rpg-chaos-"))
+
+    def bench(root: Path) -> Bench:
+        return Bench(root, free_port(), args.seconds)
+
     try:
-        calm = Bench(scratch / "calm", free_port(), args.seconds)
-        try:
-            tally = Tally()
-            calm.start_server()
-            calm.start_sweeps()
-            if not calm.wait(FINISH_SECONDS):
-                print((calm.root / "log").read_text(errors="replace")[-3000:])
-                return 1
-            want = calm.fingerprint()
-            print(f"undisturbed: {len(want)} runs, {time.monotonic() - began:.0f} s", flush=True)
-        finally:
-            calm.close()
-        tally, generation = Tally(), 0
-        while tally.kills < args.kills:
-            generation += 1
-            bench = Bench(scratch / f"kills{generation}", free_port(), args.seconds)
+        if args.served:
+            how, tally = kills(args.served, Served, scratch / "served", rng)
+            rows.append((f"SIGKILL under rpg serve, {how}", tally))
+        if args.kills > args.served:
+            how, tally = kills(args.kills - args.served, bench, scratch / "sweeps", rng)
+            rows.append((f"SIGKILL, {how}", tally))
+        faults = [name for name in args.faults.split(",") if name]
+        want = undisturbed(bench(scratch / "calm")) if faults else {}
+        for name in faults:
+            tally, one = Tally(), bench(scratch / name.replace(" ", "-"))
             try:
-                while tally.kills < args.kills and not bench.finished():
-                    one_kill(bench, rng, tally)
-                    if tally.kills % 10 == 0:
-                        print(
-                            f"  {tally.row('SIGKILL so far')}  {time.monotonic() - began:.0f} s", flush=True
-                        )
-                finish(bench, tally, want)
+                said = FAULTS[name](one, rng, tally)
+                finish(one, tally, want)
             finally:
-                bench.close()
-                shutil.rmtree(bench.root, ignore_errors=True)
-        if args.kills:
-            rows.append((f"SIGKILL, {generation} data folders", tally))
-        for name in filter(None, args.faults.split(",")):
-            tally = Tally()
-            bench = Bench(scratch / name.replace(" ", "-"), free_port(), args.seconds)
-            try:
-                said = FAULTS[name](bench, rng, tally)
-                finish(bench, tally, want)
-            finally:
-                bench.close()
+                one.close()
             rows.append((f"{name}{f' ({said})' if said else ''}", tally))
             print(f"  {tally.row(name)}  {time.monotonic() - began:.0f} s", flush=True)
     finally:

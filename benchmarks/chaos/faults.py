@@ -19,8 +19,7 @@ Fault = Callable[[Bench, random.Random, "Tally"], str]
 
 def _working(bench: Bench, tally: Tally, lines: int = 25) -> None:
     """Start both sweeps and wait until that many steps are there."""
-    bench.start_server()
-    bench.start_sweeps()
+    bench.start()
     tally.reruns += 1
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and sum(len(f.read_metrics().rows) for f in bench.folders()) < lines:
@@ -31,7 +30,7 @@ def _over(bench: Bench, tally: Tally, within: float = 60.0) -> None:
     """Let the sweeps end by themselves, as far as they do; nothing may be left of them."""
     before, attempts = bench.snapshot(), bench.attempts()
     bench.wait(within)
-    tally.orphans += len(bench.kill_sweeps())
+    tally.orphans += len(bench.settle())
     tally.lost += bench.lost(before, attempts)
     tally.kills += 1
 
@@ -70,7 +69,7 @@ def read_only(bench: Bench, rng: random.Random, tally: Tally) -> str:
     if not _mounted(bench, "64m"):
         return "left out: only root can mount a file system"
     _working(bench, tally)
-    bench.kill_sweeps()
+    bench.settle()
     if not _remount(bench, "ro"):
         return "left out: it could not be made read-only"
     bench.start_sweeps()
@@ -82,7 +81,7 @@ def read_only(bench: Bench, rng: random.Random, tally: Tally) -> str:
 def torn_files(bench: Bench, rng: random.Random, tally: Tally) -> str:
     """Every kind of file that is written again and again, cut off in the middle."""
     _working(bench, tally)
-    tally.orphans += len(bench.kill_sweeps())
+    tally.orphans += len(bench.settle())
     cut = []
     for folder in bench.folders():
         for path in (folder.manifest_path, folder.lease_path, folder.path / "waiting.json"):
@@ -112,7 +111,7 @@ def clock_jump(bench: Bench, rng: random.Random, tally: Tally) -> str:
         bench.environment = {}
         bench.start_sweeps()
         time.sleep(rng.uniform(4, 8))
-        tally.orphans += len(bench.kill_sweeps())
+        tally.orphans += len(bench.settle())
         tally.lost += bench.lost(before, attempts)
         tally.kills += 1
     return ""

@@ -33,7 +33,7 @@ def main(folder: RunFolder) -> int:
         newest = folder.checkpoint_steps()[-2:]
         for old in folder.checkpoint_steps():
             if old not in owed and old not in newest:
-                (folder.checkpoint(old) / "weights").unlink()
+                (folder.checkpoint(old) / "model.safetensors").unlink()
                 folder.checkpoint(old).rmdir()
     folder.release()
     return 0
@@ -43,7 +43,7 @@ def _checkpoint(folder: RunFolder, step: int) -> None:
     final = folder.checkpoint(step)
     aside = final.with_name(f".{final.name}.tmp")
     aside.mkdir(parents=True, exist_ok=True)
-    (aside / "weights").write_text(str(step))
+    (aside / "model.safetensors").write_text(str(step))
     aside.rename(final)
 
 

@@ -8,7 +8,7 @@ import sys
 from importlib import import_module
 from typing import NoReturn
 
-from rpg.cli.app import app, error_console
+from rpg.cli.app import app, complain, error_console
 
 
 def main() -> NoReturn:
@@ -49,9 +49,9 @@ def _explain(error: Exception) -> int:
         return error.exit_code
     if isinstance(error, UserError):
         for line in str(error).splitlines():
-            error_console.print(f"error: {line}", markup=False, highlight=False, soft_wrap=True)
+            complain(f"error: {line}")
         return 2
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-        error_console.print(f"error: {error.filename or ''}: {error.strerror}", markup=False, soft_wrap=True)
+        complain(f"error: {error.filename or ''}: {error.strerror}")
         return 1
     raise error

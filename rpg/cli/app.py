@@ -24,6 +24,17 @@ _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 150
 console = Console(width=_WIDTH)
 error_console = Console(stderr=True)
 
+
+def say(text: str, style: str | None = None) -> None:
+    """A line of text as it is: what looks like markup in a path or an error is none."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def complain(text: str, style: str | None = None) -> None:
+    """The same on standard error."""
+    error_console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
 Home = Annotated[
     Path | None,
     typer.Option("--home", help="Data folder; default $RPG_HOME, else ./rpg-data.", show_default=False),

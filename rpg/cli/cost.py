@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from rpg.cli.app import console
+from rpg.cli.app import console, say
 from rpg.config.sweep import Sweep
 from rpg.store import Layout
 
@@ -16,10 +16,9 @@ def print_cost(sweep: Sweep, layout: Layout) -> None:
     costs = [cost(run.spec) for run in sweep.runs]
     total = sum(costs[1:], start=costs[0])
     console.rule("cost", align="left")
-    console.print(
+    say(
         f"{total.rollouts:,} responses of at most {total.response_tokens_at_most:,} tokens in all, "
-        f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} checkpoints to evaluate",
-        highlight=False,
+        f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} checkpoints to evaluate"
     )
     measured = [(seconds_per_step(r.spec, layout), r.spec.training.steps) for r in sweep.runs]
     if all(m for m, _ in measured):
@@ -74,8 +73,7 @@ def _print_estimates(sweep: Sweep) -> None:
         )  # fmt: skip
         total, most = total + low.gpu_hours * len(runs), most + high.gpu_hours * len(runs)
     console.print(table)
-    console.print(
+    say(
         f"in all about {total:,.0f} GPU hours, {most:,.0f} if every response is as long as allowed: an estimate by "
-        f"arithmetic for {usual.machine.name}, not a measurement (docs/paper.md). ! does not fit its memory.",
-        highlight=False,
+        f"arithmetic for {usual.machine.name}, not a measurement (docs/paper.md). ! does not fit its memory."
     )

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from rpg.cli.app import Home, Set, app, console, error_console
+from rpg.cli.app import Home, Set, app, console, error_console, say
 
 _SHOWN = 8
 """Left-out problems of a reason that are printed; all are in dropped.jsonl."""
@@ -69,10 +69,10 @@ def _print(digest: str, report: dict) -> None:
         within[pair["benchmark"]] = within.get(pair["benchmark"], 0) + 1
     for name, count in within.items():
         line = f"{name}: {count} pairs of its own problems are near duplicates; they are left as they are"
-        console.print(line, style="dim", highlight=False)
+        say(line, "dim")
     for note in report["notes"]:
-        console.print(f"! {note}", style="yellow", markup=False, highlight=False)
-    console.print(f"data {digest}: {folder}", markup=False, highlight=False, soft_wrap=True)
+        say(f"! {note}", "yellow")
+    say(f"data {digest}: {folder}")
 
 
 def _print_dropped(dropped: list[dict]) -> None:
@@ -80,6 +80,6 @@ def _print_dropped(dropped: list[dict]) -> None:
         found = [one for one in dropped if one["reason"] == reason]
         for one in found[:_SHOWN]:
             text = f"{reason}: {one['problem']}, {one['detail']}: {' '.join(one['text'].split())[:70]}"
-            console.print(text, markup=False, highlight=False)
+            say(text)
         if len(found) > _SHOWN:
             console.print(f"{reason}: {len(found) - _SHOWN} more in dropped.jsonl", style="dim")

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from rpg.cli.app import Home, app, console
+from rpg.cli.app import Home, app, console, say
 
 
 class FileKind(StrEnum):
@@ -48,7 +48,7 @@ def sql(
         with atomic_path(out.absolute()) as temporary:
             options = {"orient": "records"} if out.suffix == ".json" else {"index": False}
             getattr(frame, writers[out.suffix])(temporary, **options)
-        console.print(f"wrote {len(frame):,} rows to {out}", markup=False, highlight=False)
+        say(f"wrote {len(frame):,} rows to {out}")
         return 0
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in frame.columns:
@@ -81,5 +81,5 @@ def export(
                 query.write_parquet(str(temporary)) if format is FileKind.parquet else query.write_csv(
                     str(temporary)
                 )
-                console.print(f"{folder / name}.{format.value}", markup=False, highlight=False)
+                say(f"{folder / name}.{format.value}")
     return 0

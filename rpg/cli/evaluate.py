@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpg.cli.app import Home, app, console, error_console
+from rpg.cli.app import Home, app, complain, console, say
 
 if TYPE_CHECKING:
     from rpg.evaluation.by_hand import Result
@@ -84,7 +84,7 @@ def evaluate(
         device=device,
         bfloat16=dtype == "bfloat16",
         revision=revision,
-        say=lambda line: error_console.print(line, markup=False, highlight=False, soft_wrap=True),
+        say=complain,
     )
     _show(results)
     return 0
@@ -110,7 +110,7 @@ def _show(results: list[Result]) -> None:
     lines = [line for result in results for line in (*result.notes, *_checked(result))]
     lines += [f"samples: {result.samples}" for result in results]
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True, style="dim")
+        say(line, "dim")
 
 
 def _share(estimate: Estimate) -> str:

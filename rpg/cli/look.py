@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from rpg.cli.app import Home, Set, app, console, error_console
+from rpg.cli.app import Home, Set, app, complain, console, error_console, say
 
 Preset = Annotated[str, typer.Option("--preset", help="paper, or released where the released code differs.")]
 
@@ -81,10 +81,7 @@ def show(
     console.print(table, markup=False)
     print_cost(sweep, Layout.at(home))
     for reason in dict.fromkeys(absent.values()):
-        error_console.print(
-            f"the data is not here, so folder names are not final: {reason}",
-            style="yellow", markup=False, highlight=False, soft_wrap=True,
-        )  # fmt: skip
+        complain(f"the data is not here, so folder names are not final: {reason}", "yellow")
 
 
 def _known(sweep: str, layout) -> None:
@@ -122,7 +119,7 @@ def status(
         try:
             watches[name] = Watch(sweep_folders(layout, name))
         except StoreError as error:
-            error_console.print(f"warning: {error}", markup=False, soft_wrap=True)
+            complain(f"warning: {error}")
     while True:
         for name, one in watches.items():
             views = one.views()
@@ -188,7 +185,7 @@ def audit(
         atomic_write_text(Layout.at(home).audits / file, text)
     if figure is not None:
         _draw(report.figure(), figure)
-        error_console.print(f"wrote {figure}", markup=False, highlight=False)
+        complain(f"wrote {figure}")
     return 0
 
 
@@ -244,11 +241,7 @@ def dashboard(
                 f"error: port {port} on {address} is in use; choose another: rpg dashboard --port {port + 1}"
             )
             return 2
-    console.print(
-        f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)",
-        markup=False,
-        highlight=False,
-    )
+    say(f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)")
     environment = {**os.environ, "RPG_HOME": str(layout.home)}
     try:
         return subprocess.run([sys.executable, "-m", *streamlit(address, port)], env=environment).returncode
@@ -271,12 +264,7 @@ def doctor(home: Home = None) -> int:
     def line(good: bool, text: str) -> None:
         nonlocal bad
         bad += not good
-        console.print(
-            f"{'ok ' if good else 'NO '} {text}",
-            style=None if good else "bold red",
-            markup=False,
-            highlight=False,
-        )
+        say(f"{'ok ' if good else 'NO '} {text}", None if good else "bold red")
 
     line(sys.version_info[:2] in ((3, 11), (3, 12)), f"Python {sys.version.split()[0]} (3.11 or 3.12 wanted)")
     for name in (

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, Set, app, console, error_console
+from rpg.cli.app import Home, Set, app, complain, console, say
 from rpg.cli.run import Workers, execute
 
 
@@ -31,7 +31,6 @@ def serve(
     from flows.serve import serve as run
     from rpg.store import Layout
 
-    say = lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
     return run(Layout.at(home), Plan(port, dashboard_port, database, nightly), say)
 
 
@@ -55,14 +54,14 @@ def nightly(
         layout, folder or SHIPPED, parse_assignments(set_), lambda one: execute(one, home, workers)
     )
     if night is None:
-        console.print(f"{ALREADY} in {layout.home}; this one is left out", markup=False, highlight=False)
+        say(f"{ALREADY} in {layout.home}; this one is left out")
         return 0
-    console.print(night.table.read_text(encoding="utf-8"), markup=False, highlight=False, soft_wrap=True)
+    say(night.table.read_text(encoding="utf-8"))
     for name, why in night.failed.items():
-        error_console.print(f"failed: {name}: {why}", markup=False, highlight=False, soft_wrap=True)
+        complain(f"failed: {name}: {why}")
     for finding in night.findings:
         if finding.red:
-            error_console.print(f"failed: {finding}", markup=False, highlight=False, soft_wrap=True)
+            complain(f"failed: {finding}")
     return 1 if night.red else 0
 
 
@@ -73,7 +72,7 @@ def aggregate(home: Home = None) -> int:
     from rpg.store.database import build
 
     built = build(Layout.at(home))
-    console.print(f"{built.path}", markup=False, highlight=False, soft_wrap=True)
+    say(f"{built.path}")
     return 0
 
 
@@ -85,6 +84,6 @@ def reconcile(home: Home = None) -> int:
 
     done = reconcile(Layout.at(home))
     for line in done:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(line)
     console.print(f"{len(done)} repaired" if done else "nothing to repair")
     return 0

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, Set, app, console, error_console
+from rpg.cli.app import Home, Set, app, complain, console, say
 
 
 def cores() -> int:
@@ -82,16 +82,14 @@ def execute(planned, home: Path | None, workers: int | None) -> int:
         with sweep_lock(layout, name):
             due = unfinished(folders)
             if due:
-                console.print(
-                    f"{name}: {len(due)} of {len(folders)} runs to do, {workers} at a time, in {layout.sweep_folder(name)}",
-                    markup=False, highlight=False, soft_wrap=True,
-                )  # fmt: skip
+                say(
+                    f"{name}: {len(due)} of {len(folders)} runs to do, {workers} at a time, in {layout.sweep_folder(name)}"
+                )
             progress = Progress(console, name, folders, workers)
             with _terminal(progress) if due else _nothing(), _sigterm_is_interrupt():
                 outcome = conduct(planned, layout, workers, progress)
     except KeyboardInterrupt:
-        error_console.print(f"\nstopped; every process has ended. Nothing finished is lost. Continue with: {again}",
-                            markup=False, highlight=False, soft_wrap=True)  # fmt: skip
+        complain(f"\nstopped; every process has ended. Nothing finished is lost. Continue with: {again}")
         return 130
     return _conclude(outcome, layout, planned, again)
 
@@ -102,11 +100,7 @@ def _conclude(outcome, layout, planned, again: str) -> int:
 
     name = planned.spec.name
     if not outcome.trained:
-        console.print(
-            f"{name}: all {outcome.total} runs were already done; nothing was trained.",
-            markup=False,
-            highlight=False,
-        )
+        say(f"{name}: all {outcome.total} runs were already done; nothing was trained.")
     try:
         print_report(layout, name, console)
     except StoreError as error:
@@ -118,7 +112,7 @@ def _conclude(outcome, layout, planned, again: str) -> int:
         left = f"{len(outcome.failed)} of {outcome.total} runs failed" if outcome.failed else "not finished"
         lines.append(f"{left}; try again with: {again}")
     for line in lines:
-        error_console.print(line, markup=False, highlight=False, soft_wrap=True)
+        complain(line)
     return 1 if lines else 0
 
 

@@ -1,5 +1,6 @@
 """Evaluation on a real Ray cluster: the same samples as here, whatever happens to its workers."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -28,8 +29,10 @@ slow = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    with ray_head(tmp_path_factory.mktemp("ray")) as address:
-        yield address
+    with contextlib.ExitStack() as stack:
+        if "ray" in sys.modules:  # other tests have imported it, without a token: this cluster asks for none
+            stack.enter_context(pytest.MonkeyPatch.context()).setenv("RAY_AUTH_MODE", "disabled")
+        yield stack.enter_context(ray_head(tmp_path_factory.mktemp("ray")))
         if "ray" in sys.modules:
             sys.modules["ray"].shutdown()
 

@@ -1,5 +1,6 @@
 """`rpg serve` for real: server, worker, dashboard, sweeps from the API as the UI uses it, kills and cancellations."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -14,13 +15,16 @@ pytestmark = pytest.mark.slow
 
 
 def test_it_listens_on_loopback_only_and_on_the_ports_it_announced(served):
-    announced = {served.port, served.dashboard_port}
-    for process in served.family():
-        listening = [c.laddr for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN]
-        assert {address.ip for address in listening} <= {"127.0.0.1"}
-        extra = {address.port for address in listening} - announced
-        # The worker tells its flow runs about a cancellation by a free port (docs/operations.md), nobody else.
-        assert not extra or ("flows.worker" in process.cmdline() and len(extra) == 1)
+    announced = {int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", served.log.read_text())}
+    listening = {
+        c.laddr
+        for process in served.family()
+        for c in process.net_connections("inet")
+        if c.status == psutil.CONN_LISTEN
+    }
+    assert {address.ip for address in listening} == {"127.0.0.1"}
+    ports = {address.port for address in listening}
+    assert {served.port, served.dashboard_port} < ports <= announced and len(ports) == 3, "and the worker's"
 
 
 def test_started_twice_the_second_says_where_the_first_is(served):
