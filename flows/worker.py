@@ -6,6 +6,7 @@ Every flow run is a process of its own, a child of this one, and ends with it.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ def main(cron: str) -> None:
     die_with_parent()
     from prefect import serve
 
-    from flows.deployed import DEPLOYED
+    from flows.deployed import DEPLOYED, WORKER
     from flows.follow import folder_tag
     from rpg.store import home
 
@@ -33,6 +34,7 @@ def main(cron: str) -> None:
         one.to_deployment(one.name, cron=cron if cron and one.name == "nightly" else None, tags=tags)
         for one in DEPLOYED
     ]
+    os.environ[WORKER] = str(os.getpid())
     serve(*made, limit=AT_ONCE, pause_on_shutdown=False, print_starting_message=False)
 
 

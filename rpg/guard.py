@@ -15,13 +15,14 @@ _PR_SET_PDEATHSIG = 1
 _OWNER = "RPG_OWNER"
 
 
-def die_with_parent() -> None:
+def die_with_parent(parent: int | None = None) -> None:
     """Make this process end when the one that started it dies, `kill -9` included. Call first thing in a child.
 
-    Linux delivers a signal (prctl PR_SET_PDEATHSIG); elsewhere a thread watches the parent's process id. The
-    signal follows the parent's *thread* that started the child, so that thread must outlive the child.
+    A child that comes to it late gives the process id its parent has to have. Linux delivers a signal (prctl
+    PR_SET_PDEATHSIG); elsewhere a thread watches the parent's process id. The signal follows the parent's *thread*
+    that started the child, so that thread must outlive the child.
     """
-    parent = os.getppid()
+    parent = parent or os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the call

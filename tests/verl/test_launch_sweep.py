@@ -70,6 +70,20 @@ def marked(folder):
     return found
 
 
+def listening(folder):
+    """Addresses on which a run's processes can be reached."""
+    found = set()
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == str(folder.path):
+                found |= {
+                    c.laddr.ip for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN
+                }
+        except psutil.Error:
+            continue
+    return {address.removeprefix("::ffff:") for address in found}
+
+
 def wait_for(condition, process, seconds=SECONDS):
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -84,6 +98,7 @@ def test_a_sweep_on_both_back_ends_survives_kills(home):
     process = sweep(home)
     first = wait_for(lambda: runs(home).get(("verl", "grpo")), process)
     wait_for(lambda: first.checkpoint(1).exists(), process)
+    assert listening(first) == {"127.0.0.1"}, "Ray, verl and torch"
     os.kill(process.pid, signal.SIGKILL)
     deadline = time.monotonic() + 30
     while marked(first):
