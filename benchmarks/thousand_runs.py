@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -124,8 +125,10 @@ def look(ui: str) -> None:
         print(f"UI: list of flow runs {time.perf_counter() - began:.1f} s", end="", flush=True)
         began = time.perf_counter()
         run.click()
-        page.get_by_role("tab", name="Task Runs").click()
-        page.get_by_text("train chain").first.wait_for()
+        page.get_by_text(re.compile(r"\d Task runs")).first.wait_for()
+        page.get_by_text("Waiting for logs").wait_for()  # the tabs have settled
+        page.get_by_text("Task Runs", exact=True).click()
+        page.get_by_role("link", name=re.compile("^train ")).first.wait_for()
         print(f", the sweep with its task runs {time.perf_counter() - began:.1f} s")
         browser.close()
 
