@@ -113,8 +113,12 @@ def main() -> None:
     die_with_parent()
     import uvicorn
     from prefect.server.api.server import create_app
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    uvicorn.run(create_app(), host=HOST, port=int(sys.argv[1]), log_level="error", lifespan="on")
+    # A page of the web may give its own name our address (DNS rebinding), and would then be of our origin.
+    app = create_app()
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
+    uvicorn.run(app, host=HOST, port=int(sys.argv[1]), log_level="error", lifespan="on")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,16 @@ def test_it_listens_on_loopback_only_and_on_the_ports_it_announced(served):
     assert {served.port, served.dashboard_port} < ports <= announced and len(ports) == 3, "and the worker's"
 
 
+def test_a_page_of_the_web_cannot_call_it(served):
+    """Neither from another origin nor under a name of its own that leads here."""
+    path = "/flow_runs/count"
+    assert served.api.post(path, json={}, headers={"host": f"localhost:{served.port}"}).status_code == 200
+    renamed = served.api.post(path, json={}, headers={"host": f"rebound.example:{served.port}"})
+    assert renamed.status_code == 400
+    ask = {"origin": "https://rebound.example", "access-control-request-method": "POST"}
+    assert "access-control-allow-origin" not in served.api.options(path, headers=ask).headers
+
+
 def test_started_twice_the_second_says_where_the_first_is(served):
     second = subprocess.run(
         served.command(), capture_output=True, text=True, env=served.environment, timeout=60
