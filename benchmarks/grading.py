@@ -47,7 +47,7 @@ def by_math_verify(gold: str, answer: str) -> bool:
 
     try:
         return bool(verify(parse(f"${normalise(gold)}$"), parse(f"${normalise(answer)}$")))
-    except Exception:
+    except Exception:  # of many kinds, on what it cannot read
         return False
 
 

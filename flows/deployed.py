@@ -27,14 +27,14 @@ from flows.follow import alive, follow
 from flows.live import Watch, sweep_folders
 from rpg.benchmarks import benchmarks as shipped_benchmarks
 from rpg.errors import UserError
-from rpg.guard import die_with_parent
+from rpg.guard import PARENT, die_with_parent
 from rpg.nightly import ALREADY
 from rpg.store import Layout, StoreError, home
 
-WORKER = "RPG_WORKER"
-"""In the environment of a flow run's process: the id of the process that started it."""
-if WORKER in os.environ:  # it may have been killed while this process was still importing Prefect
-    die_with_parent(int(os.environ.pop(WORKER)))
+if (
+    PARENT in os.environ
+):  # a flow run's process: its worker may have been killed while it was importing Prefect
+    die_with_parent()
 
 _WHERE = forms.roots(home())
 # Prefect takes the texts of a form from the Args of the docstrings below, and the bounds from these types.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +16,13 @@ from flows.register import git_revision
 from rpg.config.errors import ConfigError
 from rpg.config.sweep import Sweep, load_sweep
 from rpg.data import data_digest
-from rpg.nightly import Finding, compare, markdown, measure, read_nights
+from rpg.nightly import NIGHTS, Finding, compare, markdown, measure, read_nights
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "configs" / "nightly"
+_SWEEP = re.compile(r"nightly-.+-(\d{4}-\d\d-\d\d-[0-9a-f]{8})")
+_ASIDE = ".forgotten-"
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,33 @@ def code_version() -> str:
     return digest.hexdigest()[:8]
 
 
+def forget(layout: Layout, keep: int) -> list[str]:
+    """Remove runs and reports of all but the newest `keep` nights; returns the sweeps that went.
+
+    What a night is compared by, its numbers and its table in nightly/, stays for ever.
+    """
+    of_night = {name: found[1] for name in layout.sweeps() if (found := _SWEEP.fullmatch(name))}
+    newest = sorted(set(of_night.values()))[-keep:]
+    old = [name for name, night in of_night.items() if night not in newest]
+    for name in old:
+        shutil.rmtree(layout.reports(name), ignore_errors=True)
+        # Aside first: what is half removed when we are killed is no sweep any more.
+        layout.sweep_folder(name).rename(layout.runs / f"{_ASIDE}{name}")
+    for path in layout.runs.glob(f"{_ASIDE}*"):
+        shutil.rmtree(path, ignore_errors=True)
+    return old
+
+
 def run_night(
-    layout: Layout, folder: Path, overrides: dict[str, Any], run: Callable[[Sweep], object]
+    layout: Layout,
+    folder: Path,
+    overrides: dict[str, Any],
+    run: Callable[[Sweep], object],
+    keep: int = NIGHTS,
 ) -> Night | None:
     """Run tonight's sweeps by `run`, keep their numbers and compare them; None while another night is running.
+
+    Runs of the newest `keep` nights stay on disk, tonight's included.
 
     Raises:
         ConfigError: a file that cannot be used.
@@ -108,4 +135,5 @@ def run_night(
         )
         table = place / f"{night}.md"
         atomic_write_text(table, markdown(night, findings, failed, len(before)))
+        forget(layout, keep)
         return Night(night, findings, failed, table)

@@ -23,6 +23,7 @@ HEALTH_SECONDS = 10.0
 UNHEALTHY = 6
 """A part that does not answer this many times in a row is started again."""
 RECONCILE_SECONDS = 60.0
+START_TRIES = 3
 RESTARTS = 10
 """A part that ends this often within five minutes is given up, and everything with it."""
 
@@ -111,8 +112,10 @@ def _start(parts: list[Part], stop: threading.Event) -> None:
     deadline = time.monotonic() + START_SECONDS
     for part in parts:
         part.start()
-        while not stop.is_set() and not part.answers():
-            if part.ended() is not None or time.monotonic() > deadline:
+        while not stop.is_set() and (part.ended() is not None or not part.answers()):
+            if part.ended() is not None and len(part.starts) < START_TRIES:
+                part.start()
+            elif part.ended() is not None or time.monotonic() > deadline:
                 raise ServerError(f"the {part.name} did not come up; its log: {part.log}")
             time.sleep(0.2)
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rpg.errors import UserError
-from rpg.guard import die_with_parent
+from rpg.guard import die_with_parent, parent_mark
 
 START_SECONDS = 180
 """A loaded two-core machine needs most of a minute for the first start, which creates the database."""
@@ -76,7 +76,7 @@ def prefect_api(home: Path) -> Iterator[str]:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the sweep, which needs the API to record its end
-            env={**os.environ, "PREFECT_UI_ENABLED": "0", **EPHEMERAL},
+            env={**os.environ, "PREFECT_UI_ENABLED": "0", **EPHEMERAL, **parent_mark()},
         )
     try:
         wait_healthy(server, url, log)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from rpg.guard import die_with_parent
+from rpg.guard import die_with_parent, parent_mark
 
 AT_ONCE = 8
 """Flow runs at a time. How many trainings go on at a time is a matter of slots (flows.slots)."""
@@ -24,7 +24,7 @@ def main(cron: str) -> None:
     die_with_parent()
     from prefect import serve
 
-    from flows.deployed import DEPLOYED, WORKER
+    from flows.deployed import DEPLOYED
     from flows.follow import folder_tag
     from rpg.store import home
 
@@ -34,7 +34,7 @@ def main(cron: str) -> None:
         one.to_deployment(one.name, cron=cron if cron and one.name == "nightly" else None, tags=tags)
         for one in DEPLOYED
     ]
-    os.environ[WORKER] = str(os.getpid())
+    os.environ |= parent_mark()  # for the processes of flow runs, which Prefect starts
     serve(*made, limit=AT_ONCE, pause_on_shutdown=False, print_starting_message=False)
 
 

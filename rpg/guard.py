@@ -13,16 +13,18 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _OWNER = "RPG_OWNER"
+PARENT = "RPG_PARENT"
+"""In the environment of a child until it has called `die_with_parent`: the id of the process that started it."""
 
 
-def die_with_parent(parent: int | None = None) -> None:
+def die_with_parent() -> None:
     """Make this process end when the one that started it dies, `kill -9` included. Call first thing in a child.
 
-    A child that comes to it late gives the process id its parent has to have. Linux delivers a signal (prctl
-    PR_SET_PDEATHSIG); elsewhere a thread watches the parent's process id. The signal follows the parent's *thread*
-    that started the child, so that thread must outlive the child.
+    Linux delivers a signal (prctl PR_SET_PDEATHSIG); elsewhere a thread watches the parent's process id. The signal
+    follows the parent's *thread* that started the child, so that thread must outlive the child. A parent that died
+    before the call is noticed by `parent_mark` alone: until Python is up a child is long since somebody else's.
     """
-    parent = parent or os.getppid()
+    parent = int(os.environ.pop(PARENT, 0)) or os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the call
@@ -37,11 +39,16 @@ def die_with_parent(parent: int | None = None) -> None:
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()
 
 
+def parent_mark() -> dict[str, str]:
+    """For the environment of a child that calls `die_with_parent`."""
+    return {PARENT: str(os.getpid())}
+
+
 def owner_mark() -> dict[str, str]:
-    """An environment variable that marks all descendants of a child as ours for as long as this process lives."""
+    """The same, and a mark on all its descendants that they are ours for as long as this process lives."""
     from rpg.store.lease import birth
 
-    return {_OWNER: f"{os.getpid()} {birth(os.getpid())}"}
+    return {_OWNER: f"{os.getpid()} {birth(os.getpid())}", **parent_mark()}
 
 
 def end_orphans() -> list[int]:

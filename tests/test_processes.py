@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from flows.processes import Children, Stopped
+from rpg.guard import PARENT, parent_mark
 
 
 def gone(pid, within=5.0):
@@ -94,3 +95,15 @@ def test_guarded_child_dies_when_its_parent_is_killed(tmp_path):
     parent.kill()
     parent.wait()
     assert gone(pid)
+
+
+def test_a_child_whose_parent_died_before_python_was_up_ends_at_once(tmp_path):
+    """It is somebody else's child by then, so only what it was told says whose it was."""
+    gone_parent = subprocess.Popen([sys.executable, "-c", ""])
+    gone_parent.wait()
+    child = [sys.executable, "-c", "from rpg.guard import die_with_parent; die_with_parent(); print('lives')"]
+    late = {**os.environ, PARENT: str(gone_parent.pid)}
+    done = subprocess.run(child, env=late, capture_output=True, text=True)
+    assert done.returncode == 143 and done.stdout == ""
+    in_time = {**os.environ, **parent_mark()}
+    assert subprocess.run(child, env=in_time, capture_output=True, text=True).stdout == "lives\n"

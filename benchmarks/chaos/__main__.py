@@ -140,7 +140,8 @@ def kills(
             finish(bench, tally, want)
         finally:
             bench.close()
-            shutil.rmtree(bench.root, ignore_errors=True)
+            if tally.clean:
+                shutil.rmtree(bench.root, ignore_errors=True)
     return f"{generation} data folders", tally
 
 
@@ -184,7 +185,10 @@ def main() -> int:
         for mount in scratch.glob("*/data"):
             if mount.is_mount():
                 subprocess.run(["umount", "-l", str(mount)], check=False)
-        shutil.rmtree(scratch, ignore_errors=True)
+        if all(tally.clean for _, tally in rows):
+            shutil.rmtree(scratch, ignore_errors=True)
+        else:
+            print(f"what was left of it: {scratch}")
     print(f"\n{HEAD}")
     for name, tally in rows:
         print(tally.row(name))

@@ -42,6 +42,9 @@ def nightly(
     set_: Set = [],  # noqa: B006 - typer copies it
     home: Home = None,
     workers: Workers = None,
+    keep: Annotated[
+        int, typer.Option(min=1, help="Nights whose runs stay on disk; numbers always stay.")
+    ] = 30,
 ) -> int:
     """Small reproductions, afresh, against the last 30 nights; exit code 1 when a number leaves its band."""
     from flows.nightly import SHIPPED, run_night
@@ -51,7 +54,7 @@ def nightly(
 
     layout = Layout.at(home)
     night = run_night(
-        layout, folder or SHIPPED, parse_assignments(set_), lambda one: execute(one, home, workers)
+        layout, folder or SHIPPED, parse_assignments(set_), lambda one: execute(one, home, workers), keep
     )
     if night is None:
         say(f"{ALREADY} in {layout.home}; this one is left out")

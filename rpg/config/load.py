@@ -176,7 +176,10 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict:
 
 def _own_paths(data: dict, path: Path) -> dict:
     """Relative paths of a task mean: beside the file that names them."""
-    at = lambda p: str((path.parent / p).resolve()) if isinstance(p, str) else p  # noqa: E731
+
+    def at(value: Any) -> Any:
+        return str((path.parent / value).resolve()) if isinstance(value, str) else value
+
     task = data.get("task")
     if isinstance(task, dict) and task.get("type") == "file":
         task = dict(task)
@@ -186,11 +189,12 @@ def _own_paths(data: dict, path: Path) -> dict:
             task["benchmarks"] = {name: at(p) for name, p in task["benchmarks"].items()}
         data = {**data, "task": task}
     elif isinstance(task, dict) and task.get("type") == "math":
-        file = lambda name, v: name == "data" or (name == "train" and not is_name(v))  # noqa: E731
-        task = {name: at(v) if file(name, v) else v for name, v in task.items()}
+        files = {"data", *([] if is_name(task.get("train")) else ["train"])}
+        task = {name: at(value) if name in files else value for name, value in task.items()}
         if isinstance(task.get("benchmarks"), list):
-            own = lambda b: at(b) if str(b).endswith((".yaml", ".yml")) else b  # noqa: E731
-            task["benchmarks"] = [own(b) for b in task["benchmarks"]]
+            task["benchmarks"] = [
+                at(one) if str(one).endswith((".yaml", ".yml")) else one for one in task["benchmarks"]
+            ]
         data = {**data, "task": task}
     return data
 

@@ -230,7 +230,10 @@ def _text(value: Any) -> str:
 
 def _plan(run: RunSpec, point: dict[str, Any], varied: dict[str, list], digest: str) -> PlannedRun:
     """Name a run: variant = algorithm and the varied axes but the seed; folder = variant, seed, identity."""
-    name = lambda axis: _text(_telling(point[axis], varied.get(axis, [])))  # noqa: E731
+
+    def name(axis: str) -> str:
+        return _text(_telling(point[axis], varied.get(axis, [])))
+
     head = name("algorithm") if "algorithm" in point else run.algorithm.name
     named = [k for k in varied if k not in ("algorithm", "seed")]
     rest = [f"{k.removeprefix('algorithm.')}={name(k)}" for k in named]

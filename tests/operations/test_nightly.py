@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from flows.nightly import forget
 from rpg.nightly import ENOUGH, NIGHTS, band, compare, markdown
 from rpg.store import Layout, locks
 from tests.operations.serving import ROOT
@@ -57,6 +58,23 @@ def test_no_band_before_there_are_enough_nights_and_only_the_newest_count():
     assert not compare({"s / v / reward": 0.0}, old + new)[0].red
     table = markdown("2026-01-01-abc", compare({"s / v / reward": 9.0}, new), {"s / x": "no space"}, len(new))
     assert "2 out of band" in table and "| RED | s / v / reward | 9 |" in table and "no space" in table
+
+
+def test_of_old_nights_only_the_numbers_stay(tmp_path):
+    layout = Layout.at(tmp_path)
+    names = [f"nightly-{file}-2026-01-{day:02d}-0123abcd" for day in range(1, 33) for file in ("a", "b")]
+    for name in [*names, "nightly-mine", "other"]:
+        (layout.sweep_folder(name) / "run").mkdir(parents=True)
+        layout.reports(name).mkdir(parents=True)
+    (layout.runs / ".forgotten-of-a-killed-night").mkdir()
+    assert forget(layout, 30) == sorted(names[:4])
+    assert (
+        set(layout.sweeps())
+        == {*names[4:], "nightly-mine", "other"}
+        == {p.name for p in layout.runs.iterdir()}
+    )
+    assert not layout.reports(names[0]).exists() and layout.reports(names[4]).exists()
+    assert forget(layout, 30) == []
 
 
 def night(root, tree, **environment):

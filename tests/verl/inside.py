@@ -13,6 +13,7 @@ from tensordict import TensorDict
 from rpg.backends.verl.main import compose, derive
 from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.spec import RunSpec
+from rpg.guard import parent_mark
 from tests.local import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,7 +130,7 @@ def job(spec, model, data, folder, attempt, resume=None, timeout=400):
         resume=resume,
     )
     launch = plan(spec, paths)
-    environment = {**os.environ, **launch.environment, "PYTHONPATH": str(ROOT), "RPG_DIE_WITH_PARENT": "1"}
+    environment = {**os.environ, **launch.environment, "PYTHONPATH": str(ROOT), **parent_mark()}
     ran = subprocess.run(
         [sys.executable, "-m", "rpg.backends.verl.main", *launch.arguments()],
         cwd=folder,

@@ -6,6 +6,7 @@ Exit codes: 0 all there, 1 something cannot be had (the last line of the output 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     sweep = options.sweep.resolve()
     home = (options.home or sweep.parents[1]).absolute()
-    say = lambda line: print(line, flush=True)  # noqa: E731
+    say = functools.partial(print, flush=True)
     seen, notes, layout = set(), {}, Layout(home)
     try:
         for folder in layout.run_folders(sweep.name):

@@ -139,7 +139,10 @@ def _join(parts: list[Graded]) -> Graded | None:
     if len(parts) < 2:
         return parts[0] if parts else None
     width = max(part.samples.log_prob.shape[1] for part in parts)
-    widened = lambda tensors: torch.cat([pad(t, (0, width - t.shape[1])) for t in tensors])  # noqa: E731
+
+    def widened(tensors: list[torch.Tensor]) -> torch.Tensor:
+        return torch.cat([pad(t, (0, width - t.shape[1])) for t in tensors])
+
     offsets, prompts = [], []
     for part in parts:
         offsets.append(len(prompts))

@@ -44,8 +44,10 @@ def warm_start(
     optimizer = _ability(policy, task, demos, warm, rng, say)
     _decay(policy, optimizer, demos.ability, warm, warm.learning_rate, warm.consolidation_steps, rng)
     optimizer = _optimizer(policy, warm.behaviour_learning_rate)
-    behave = lambda rng: demos.behaviour(rng, warm)  # noqa: E731
-    _decay(policy, optimizer, behave, warm, warm.behaviour_learning_rate, warm.behaviour_steps, rng)
+    _decay(
+        policy, optimizer, lambda rng: demos.behaviour(rng, warm), warm, warm.behaviour_learning_rate,
+        warm.behaviour_steps, rng,
+    )  # fmt: skip
     say(f"warm start: behaviour learnt, greedy accuracy now {_accuracy(policy, task, demos):.2f}")
 
 

@@ -18,6 +18,7 @@ from typing import Protocol
 from rpg.backends.process import TrainingFailed
 from rpg.backends.verl.overrides import MAIN, Plan
 from rpg.config.backends import RayAddress, RayJob
+from rpg.guard import parent_mark
 
 MARK = "RPG_VERL_RUN"
 """In the environment of every process of a run on this machine, so that each of them can be found and ended."""
@@ -41,7 +42,7 @@ class ProcessJob:
     """verl's driver as a child of this process; it ends when we do, and its Ray with it."""
 
     def __init__(self, plan: Plan, log: Path, mark: str):
-        environment = {**os.environ, **plan.environment, MARK: mark, "RPG_DIE_WITH_PARENT": "1"}
+        environment = {**os.environ, **plan.environment, MARK: mark, **parent_mark()}
         environment.pop("RAY_ADDRESS", None)  # the run says where its Ray is
         self._mark = mark
         with log.open("ab") as output:

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Sequence
 
 from rpg.errors import UserError
-from rpg.guard import die_with_parent
+from rpg.guard import PARENT, die_with_parent
 
 _PLUGIN = "rpg.backends.verl.plugin"
 _OURS = ("UserError", "SettingsError", "StoreError")
@@ -23,7 +23,7 @@ _OURS = ("UserError", "SettingsError", "StoreError")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    if os.environ.get("RPG_DIE_WITH_PARENT"):
+    if PARENT in os.environ:
         die_with_parent()
     overrides = list(sys.argv[1:] if arguments is None else arguments)
     try:

@@ -7,7 +7,7 @@ verl's own dynamic sampling refills without end once every group is all right.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import transfer_queue as tq
@@ -62,7 +62,10 @@ class Rollout:
     def metrics(self) -> dict[str, float]:
         """Project names; of the first round's responses, except the group counts."""
         responses = [response for group in self.first for response in group]
-        mean = lambda values: float(sum(values) / len(responses))  # noqa: E731
+
+        def mean(values: Iterable[float]) -> float:
+            return float(sum(values) / len(responses))
+
         tokens = sum(r.tokens for r in responses)
         return {
             # Of what was sampled, for which nothing has to be computed: unbiased, also where groups are dropped.

@@ -193,7 +193,10 @@ class Trainer(PPOTrainerSync):
     def _compute_metrics(self, batch: KVBatchMeta, metrics, timing_raw, global_steps, epoch) -> None:
         if self.trains:
             super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
-        seconds = lambda *names: sum(timing_raw.get(name, 0.0) for name in names)  # noqa: E731
+
+        def seconds(*names: str) -> float:
+            return sum(timing_raw.get(name, 0.0) for name in names)
+
         self.ours |= {
             "seconds_rollout": seconds("gen"),
             "seconds_log_prob": seconds("old_log_prob", "ref", "adv"),
