@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 from prefect import flow, task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.exceptions import FailedRun
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed, State
@@ -23,7 +22,7 @@ from pydantic import Field
 
 import rpg
 from flows import artifacts, forms
-from flows.follow import alive, follow
+from flows.follow import CommandFailed, alive, follow
 from flows.live import Watch, sweep_folders
 from rpg.benchmarks import benchmarks as shipped_benchmarks
 from rpg.errors import UserError
@@ -52,9 +51,24 @@ LATE_SECONDS = 12 * 3600.0
 _options: dict[str, Any] = {"persist_result": False}
 
 
+def command(arguments: list[str], progress_of: str = "") -> list[str]:
+    """The last lines of `rpg ARGUMENTS`, run as a task.
+
+    Raises:
+        CommandFailed: it ended with an exit code other than 0.
+    """
+    said = _task(arguments, progress_of)
+    if isinstance(said, State):  # Prefect hands it over and does not raise it
+        raise CommandFailed(said.message)
+    return said
+
+
 @task(name="run", cache_policy=NO_CACHE, persist_result=False)
-def command(arguments: list[str], progress_of: str = "") -> Any:
-    """`rpg ARGUMENTS` as a child that ends with this task; called directly, so that a cancellation ends it at once."""
+def _task(arguments: list[str], progress_of: str) -> list[str] | State:
+    """A child that ends with this task; called directly, so that a cancellation ends it at once.
+
+    A failure is returned as a state: raised, Prefect would log a traceback for what is a user's to mend.
+    """
     log = get_run_logger()
     log.info("rpg %s", " ".join(arguments))
     try:
@@ -98,7 +112,7 @@ def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
         try:
             with alive(home(), str(flow_run.id)):
                 return body(*args, **kwargs)
-        except (UserError, FailedRun) as error:
+        except UserError as error:
             return Failed(message=str(error))
 
     return run

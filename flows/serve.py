@@ -23,7 +23,8 @@ HEALTH_SECONDS = 10.0
 UNHEALTHY = 6
 """A part that does not answer this many times in a row is started again."""
 RECONCILE_SECONDS = 60.0
-START_TRIES = 3
+START_TRIES = 5
+"""A part that ends this often before everything is up is given up."""
 RESTARTS = 10
 """A part that ends this often within five minutes is given up, and everything with it."""
 
@@ -109,14 +110,20 @@ def _check(plan: Plan) -> None:
 
 
 def _start(parts: list[Part], stop: threading.Event) -> None:
+    """One after the other; what ends meanwhile is started again."""
     deadline = time.monotonic() + START_SECONDS
-    for part in parts:
-        part.start()
-        while not stop.is_set() and (part.ended() is not None or not part.answers()):
-            if part.ended() is not None and len(part.starts) < START_TRIES:
+    for number, newest in enumerate(parts, 1):
+        newest.start()
+        while not stop.is_set():
+            ended = [part for part in parts[:number] if part.ended() is not None]
+            if not ended and newest.answers():
+                break
+            for part in ended:
+                if len(part.starts) >= START_TRIES:
+                    raise ServerError(f"the {part.name} did not come up; its log: {part.log}")
                 part.start()
-            elif part.ended() is not None or time.monotonic() > deadline:
-                raise ServerError(f"the {part.name} did not come up; its log: {part.log}")
+            if time.monotonic() > deadline:
+                raise ServerError(f"the {newest.name} did not come up; its log: {newest.log}")
             time.sleep(0.2)
 
 

@@ -49,8 +49,10 @@ def prepare(sweep: str, home: str, context: Any) -> None:
         context.note(last_line(log))
         time.sleep(0.3)
     context.note("")
-    if context.children.wait(child) != 0:
-        raise StageFailed(f"{last_line(log)} (log: {log})")
+    code = context.children.wait(child)
+    if code != 0:
+        why = last_line(log) if code > 0 else f"preparing data was killed by signal {-code}"
+        raise StageFailed(f"{why} (log: {log})")
 
 
 @task(name="train", task_run_name="train {run}", **_plain)

@@ -130,9 +130,15 @@ class Served:
     def finished(self, run, within=180.0):
         return until(lambda: (s := self.state(run))[0] in FINAL and s, within, f"the end of {run}")
 
+    def retry(self, run):
+        """What the button of that name does."""
+        state = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}}
+        self.api.post(f"/flow_runs/{run}/set_state", json=state)
+        until(lambda: self.state(run)[0] in ("RUNNING", "PENDING"), 60, "the retry")
+
     def trainers(self):
         me = psutil.Process(self.process.pid)
-        return [p for p in me.children(recursive=True) if "rpg.backends.local" in " ".join(_words(p))]
+        return [p for p in me.children(recursive=True) if "rpg.backends.local" in _words(p)]
 
 
 def _words(process):

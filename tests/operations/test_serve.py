@@ -110,6 +110,16 @@ def test_cancelled_from_the_api_the_whole_tree_ends_within_ten_seconds(served):
     assert served.finished(run, 30)[0] == "CANCELLED"
 
 
+def test_a_failed_training_fails_the_flow_run_with_its_reason_and_retry_goes_on(served):
+    run = served.run_id("sweep", config="own/small", steps=40, name="failing")
+    until(served.trainers, 120, "a training")[0].kill()
+    kind, message = served.finished(run)
+    assert kind == "FAILED" and "the training process was killed by signal 9" in message
+    served.retry(run)
+    assert served.finished(run, 240)[0] == "COMPLETED"
+    assert {folder.state() for folder in served.layout.run_folders("failing")} == {"done"}
+
+
 def test_kill_nine_of_the_worker_ends_its_runs_and_retry_goes_on(served):
     run = served.run_id("sweep", config="own/small", steps=15, name="retried")
     trainers = until(served.trainers, 120, "a training")
@@ -121,10 +131,7 @@ def test_kill_nine_of_the_worker_ends_its_runs_and_retry_goes_on(served):
     kind, message = served.finished(run, 120)
     assert kind == "CRASHED" and "its process is gone" in message
     before = {f.name: len(f.read_metrics().rows) for f in served.layout.run_folders("retried")}
-    served.api.post(
-        f"/flow_runs/{run}/set_state", json={"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}}
-    )
-    until(lambda: served.state(run)[0] in ("RUNNING", "PENDING"), 60, "the retry")
+    served.retry(run)
     assert served.finished(run, 240)[0] == "COMPLETED"
     for folder in served.layout.run_folders("retried"):
         steps = [row["step"] for row in folder.read_metrics().rows]
