@@ -6,6 +6,7 @@ import base64
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from urllib.parse import quote
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
@@ -63,12 +64,13 @@ def text(kind: str, name: str, lines: Sequence[str]) -> None:
     create_markdown_artifact(f"# {kind} of {name}\n\n```\n{body}\n```", key=key(kind, name))
 
 
-def nightly(layout: Layout) -> None:
-    """The table of the newest night."""
-    nights = sorted((layout.home / "nightly").glob("*.md"), key=lambda path: path.stat().st_mtime)
+def nightly(place: Path) -> None:
+    """The table of the newest night kept there."""
+    nights = sorted(place.glob("*.md"), key=lambda path: path.stat().st_mtime)
     if nights:
+        name = "nightly" if place.name == "nightly" else key("nightly", place.name)
         create_markdown_artifact(
-            nights[-1].read_text(encoding="utf-8"), key="nightly", description=nights[-1].stem
+            nights[-1].read_text(encoding="utf-8"), key=name, description=nights[-1].stem
         )
 
 

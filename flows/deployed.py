@@ -24,20 +24,21 @@ import rpg
 from flows import artifacts, forms
 from flows.follow import CommandFailed, alive, follow
 from flows.live import Watch, sweep_folders
+from flows.nightly import place
 from rpg.benchmarks import benchmarks as shipped_benchmarks
 from rpg.errors import UserError
 from rpg.guard import PARENT, die_with_parent
 from rpg.nightly import ALREADY
 from rpg.store import Layout, StoreError, home
 
-if (
-    PARENT in os.environ
-):  # a flow run's process: its worker may have been killed while it was importing Prefect
+# In a flow run's process: its worker may have been killed while it was importing Prefect.
+if PARENT in os.environ:
     die_with_parent()
 
 _WHERE = forms.roots(home())
 # Prefect takes the texts of a form from the Args of the docstrings below, and the bounds from these types.
 Config = Annotated[str, Field(json_schema_extra={"enum": list(forms.configs(_WHERE))})]
+Nights = Annotated[str, Field(json_schema_extra={"enum": list(forms.nights(_WHERE))})]
 Algorithms = list[Literal[tuple(rpg.algorithms())]]  # type: ignore[misc]
 Seeds = list[Annotated[int, Field(ge=0, lt=2**31)]]
 Steps = Annotated[int, Field(ge=0, le=10_000_000)]
@@ -207,24 +208,31 @@ def aggregate() -> None:
     artifacts.text("aggregate", "database", command(["aggregate", "--home", str(home())]))
 
 
-@flow(name="nightly", description="Small reproductions, compared with the last 30 nights.", **_options)
+@flow(
+    name="nightly",
+    flow_run_name="{sweeps}",
+    description="Small reproductions, compared with the last 30 nights.",
+    **_options,
+)
 @reasoned
 def nightly(
+    sweeps: Nights = forms.NIGHTLY,
     workers: Workers = 0,
 ) -> Any:
-    """Run every sweep of configs/nightly afresh; fails when a metric leaves its band.
+    """Run every sweep of a set afresh; fails when a metric leaves its band.
 
     Args:
+        sweeps: What ships (configs/nightly), or a folder of your own sweeps (own/...). A set is compared with itself.
         workers: Trainings at a time; 0: one per core.
     """
     due = flow_run.scheduled_start_time
     if due and time.time() - due.timestamp() > LATE_SECONDS:
         return _skipped(f"was due at {due:%Y-%m-%d %H:%M}, when nobody was serving")
-    arguments = ["nightly", "--home", str(home()), *([f"--workers={workers}"] if workers else [])]
+    folder, arguments = forms.nightly(forms.roots(home()), sweeps, workers)
     try:
         said = command(arguments)
     finally:
-        artifacts.nightly(Layout.at())
+        artifacts.nightly(place(Layout.at(), folder))
     return _skipped(said[-1]) if said and said[-1].startswith(ALREADY) else None
 
 

@@ -22,6 +22,8 @@ from rpg.store import Layout
 SHIPPED = Path(__file__).resolve().parents[1] / "configs"
 OWN = "RPG_CONFIGS"
 AS_FILE = "as in the file"
+NIGHTLY = "nightly"
+"""The set of nightly sweeps that ships."""
 _PATHS = re.compile(r"\b(path|train|data|files|benchmarks)\b")
 
 
@@ -58,6 +60,32 @@ def configs(where: Roots) -> dict[str, Path]:
     own = sorted(where.own.rglob("*.yaml")) if where.own.is_dir() else []
     found |= {f"own/{path.relative_to(where.own).with_suffix('')}": path for path in own if _is_sweep(path)}
     return found
+
+
+def nights(where: Roots) -> dict[str, Path]:
+    """Sets of nightly sweeps by the name a form shows: what ships, and every folder of one's own that holds sweeps."""
+    found = {NIGHTLY: SHIPPED / "nightly"}
+    own = sorted(path for path in where.own.iterdir() if path.is_dir()) if where.own.is_dir() else []
+    return found | {f"own/{path.name}": path for path in own if any(map(_is_sweep, path.glob("*.yaml")))}
+
+
+def nightly(where: Roots, sweeps: str, workers: int = 0) -> tuple[Path, list[str]]:
+    """(folder of the set, arguments of `rpg`) for a form.
+
+    Raises:
+        ConfigError: what is wrong with which value, and what would be accepted.
+    """
+    known = nights(where)
+    if sweeps not in known:
+        raise ConfigError(
+            f"sweeps: {sweeps!r} is not known{nearest(sweeps, known)} Known: {', '.join(known)}"
+        )
+    folder = where.check(known[sweeps], "sweeps")
+    for path in sorted(folder.glob("*.yaml")):
+        _check_bases(where.check(path, "sweeps"), where)
+        _check_paths(load_sweep(path, {}, lambda _: ""), where)
+    arguments = ["nightly", str(folder), "--home", str(where.home)]
+    return folder, [*arguments, *([f"--workers={int(workers)}"] if workers else [])]
 
 
 def sweep(

@@ -39,6 +39,17 @@ class Night:
         return bool(self.failed) or any(finding.red for finding in self.findings)
 
 
+def place(layout: Layout, folder: Path) -> Path:
+    """Where the numbers of a set of sweeps are kept: a set is named by its folder, and compared with itself only."""
+    return layout.home / "nightly" / _set(folder)
+
+
+def _set(folder: Path) -> str:
+    """Name of a set; "" of the one that ships."""
+    folder = folder.resolve()
+    return "" if folder == SHIPPED else re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-")
+
+
 def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]]:
     """(name of tonight, label -> sweep) for every sweep file of the folder.
 
@@ -53,7 +64,7 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]
             file,
             overrides,
             lambda spec: f"{data_digest(spec)} {night}",
-            name=f"nightly-{file.stem[:24]}-{night}",
+            name=f"nightly-{f'{_set(folder)}-{file.stem}'.strip('-')[:36]}-{night}",
         )
         for file in files
     }
@@ -101,8 +112,8 @@ def run_night(
         ConfigError: a file that cannot be used.
         StoreError: the data folder cannot be written.
     """
-    place = layout.home / "nightly"
-    lock = locks.take(place / ".lock")
+    kept = place(layout, folder)
+    lock = locks.take(kept / ".lock")
     if lock is None:
         return None
     with lock:
@@ -121,10 +132,10 @@ def run_night(
             if not one.done_path.exists()
         }
         values = measure(folders)
-        before = read_nights(place, night)
+        before = read_nights(kept, night)
         findings = compare(values, [earlier["values"] for earlier in before])
         atomic_write_json(
-            place / f"{night}.json",
+            kept / f"{night}.json",
             {
                 "night": night,
                 "started": started,
@@ -133,7 +144,7 @@ def run_night(
                 "failed": failed,
             },
         )
-        table = place / f"{night}.md"
+        table = kept / f"{night}.md"
         atomic_write_text(table, markdown(night, findings, failed, len(before)))
         forget(layout, keep)
         return Night(night, findings, failed, table)

@@ -52,12 +52,16 @@ def _refresh() -> None:
             contextlib.suppress(Exception),
             get_client(sync_client=True) as client,
         ):  # the next look comes soon
-            now = list(forms.configs(forms.roots(home())))
-            deployment = client.read_deployment_by_name("sweep/sweep")
-            schema = deployment.parameter_openapi_schema or {}
-            if schema["properties"]["config"]["enum"] != now:
-                schema["properties"]["config"]["enum"] = now
-                client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))
+            where = forms.roots(home())
+            for name, field, now in (
+                ("sweep", "config", list(forms.configs(where))),
+                ("nightly", "sweeps", list(forms.nights(where))),
+            ):
+                deployment = client.read_deployment_by_name(f"{name}/{name}")
+                schema = deployment.parameter_openapi_schema or {}
+                if schema["properties"][field]["enum"] != now:
+                    schema["properties"][field]["enum"] = now
+                    client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))
 
 
 if __name__ == "__main__":

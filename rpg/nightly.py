@@ -1,7 +1,8 @@
 """Is tonight like the nights before? Robust bands around the numbers of small reproductions.
 
-A night is a file `nightly/<date>-<code>.json` in the data folder: {"night", "started", "revision", "values", "failed"},
-where `values` maps `sweep / variant / metric` to the mean over seeds.
+A night is a file `nightly/<date>-<code>.json` in the data folder, `nightly/<set>/<date>-<code>.json` of a set of one's
+own: {"night", "started", "revision", "values", "failed"}, where `values` maps `sweep / variant / metric` to the mean
+over seeds.
 """
 
 from __future__ import annotations

@@ -45,6 +45,37 @@ def test_the_list_holds_what_ships_and_ones_own_even_when_it_is_broken(where):
         forms.sweep(where, "own/broken")
 
 
+def test_nights_are_what_ships_and_ones_own_folders_of_sweeps(where, tmp_path):
+    (where.own / "mine").mkdir()
+    own(where, name="mine/one")
+    (where.own / "runs").mkdir()
+    (where.own / "runs" / "base.yaml").write_text("task: {type: chain}")
+    assert list(forms.nights(where)) == ["nightly", "own/mine"]
+    shipped = forms.SHIPPED / "nightly"
+    assert forms.nightly(where, "nightly") == (shipped, ["nightly", str(shipped), "--home", str(where.home)])
+    folder, arguments = forms.nightly(where, "own/mine", 2)
+    assert folder == where.own / "mine" and arguments[1:] == [
+        str(folder),
+        "--home",
+        str(where.home),
+        "--workers=2",
+    ]
+    with pytest.raises(ConfigError, match=r"sweeps: '\.\./\.\./etc' is not known"):
+        forms.nightly(where, "../../etc")
+
+
+def test_a_night_reaches_nothing_outside_either(where, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "one.yaml").write_text(OWN.format(extra="seed: 0").replace(", seed: 0", ""))
+    (where.own / "linked").symlink_to(tmp_path / "outside")
+    with pytest.raises(ConfigError, match="outside the folders"):
+        forms.nightly(where, "own/linked")
+    (where.own / "mine").mkdir()
+    own(where, "model: {type: pretrained, path: /etc}", "mine/two")
+    with pytest.raises(ConfigError, match="outside the folders"):
+        forms.nightly(where, "own/mine")
+
+
 @pytest.mark.parametrize(
     "override",
     [

@@ -95,7 +95,7 @@ def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path):
     first = night(tmp_path, ROOT)
     assert first.returncode == 0, first.stdout + first.stderr
     assert "as before" in first.stdout and "none yet" in first.stdout
-    place = Layout.at(tmp_path / "data").home / "nightly"
+    place = Layout.at(tmp_path / "data").home / "nightly" / "nights"
     found = next(iter(place.glob("*.json")))
     real = json.loads(found.read_text())
     # Earlier nights with the same code give the same numbers to the bit; three copies stand for three nights.
