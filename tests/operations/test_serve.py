@@ -1,5 +1,6 @@
 """`rpg serve` for real: server, worker, dashboard, sweeps from the API as the UI uses it, kills and cancellations."""
 
+import json
 import re
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from tests.operations.serving import alive, until
+from tests.operations.serving import SMALL, alive, until
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +137,27 @@ def test_kill_nine_of_the_worker_ends_its_runs_and_retry_goes_on(served):
     for folder in served.layout.run_folders("retried"):
         steps = [row["step"] for row in folder.read_metrics().rows]
         assert steps == list(range(1, 16)) and len(steps) >= before[folder.name]
+
+
+def test_a_night_out_of_its_band_is_red_in_the_ui_with_metric_and_distance(served):
+    folder, place = served.home / "configs" / "nights", served.home / "nightly" / "nights"
+    folder.mkdir()
+    place.mkdir(parents=True)
+    (folder / "few.yaml").write_text(SMALL.replace("[grpo, rpg-reinforce-urkl]", "[grpo]"))
+    for age in (1, 2, 3):
+        values = {"few / grpo / response_length": 100.0 + age, "few / grpo / grad_norm": 1e9}
+        night = {"night": f"earlier-{age}", "started": age, "values": values, "failed": {}}
+        (place / f"earlier-{age}.json").write_text(json.dumps(night))
+    # The form knows it a few seconds after the folder is there.
+    begun = until(lambda: (a := served.begin("nightly", sweeps="own/nights")).status_code == 201 and a, 30)
+    kind, message = served.finished(begun.json()["id"])
+    assert kind == "FAILED", message
+    assert re.search(
+        r"few / grpo / response_length: [\d.]+, band 86\.7 \.\. 117\.3, [\d.]+ below", message
+    ), message
+    assert "grad_norm" not in message, "only more than usual is red there"
+    keys = {artifact["key"] for artifact in served.api.post("/artifacts/filter", json={}).json()}
+    assert "nightly-nights" in keys
 
 
 def test_other_deployments_run(served):
