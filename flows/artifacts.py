@@ -64,13 +64,12 @@ def text(kind: str, name: str, lines: Sequence[str]) -> None:
     create_markdown_artifact(f"# {kind} of {name}\n\n```\n{body}\n```", key=key(kind, name))
 
 
-def nightly(place: Path) -> None:
-    """The table of the newest night kept there."""
+def nightly(place: Path, name: str) -> None:
+    """The table of the newest night kept there; `name` is that of the set, "" of the one that ships."""
     nights = sorted(place.glob("*.md"), key=lambda path: path.stat().st_mtime)
     if nights:
-        name = "nightly" if place.name == "nightly" else key("nightly", place.name)
         create_markdown_artifact(
-            nights[-1].read_text(encoding="utf-8"), key=name, description=nights[-1].stem
+            nights[-1].read_text(encoding="utf-8"), key=key("nightly", name), description=nights[-1].stem
         )
 
 

@@ -232,7 +232,7 @@ def nightly(
     try:
         said = command(arguments)
     finally:
-        artifacts.nightly(place(Layout.at(), folder))
+        artifacts.nightly(place(Layout.at(), folder), "" if sweeps == forms.NIGHTLY else folder.name)
     return _skipped(said[-1]) if said and said[-1].startswith(ALREADY) else None
 
 

@@ -47,7 +47,10 @@ def place(layout: Layout, folder: Path) -> Path:
 def _set(folder: Path) -> str:
     """Name of a set; "" of the one that ships."""
     folder = folder.resolve()
-    return "" if folder == SHIPPED else re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-")
+    if folder == SHIPPED:
+        return ""
+    name = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-")
+    return name or hashlib.sha256(folder.name.encode()).hexdigest()[:8]
 
 
 def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]]:
@@ -80,14 +83,14 @@ def code_version() -> str:
     return digest.hexdigest()[:8]
 
 
-def forget(layout: Layout, keep: int) -> list[str]:
-    """Remove runs and reports of all but the newest `keep` nights; returns the sweeps that went.
+def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
+    """Remove runs and reports of all but the newest `keep` nights and tonight; returns the sweeps that went.
 
     What a night is compared by, its numbers and its table in nightly/, stays for ever.
     """
     of_night = {name: found[1] for name in layout.sweeps() if (found := _SWEEP.fullmatch(name))}
-    newest = sorted(set(of_night.values()))[-keep:]
-    old = [name for name, night in of_night.items() if night not in newest]
+    kept = {tonight, *sorted(set(of_night.values()))[-keep:]}
+    old = [name for name, night in of_night.items() if night not in kept]
     for name in old:
         shutil.rmtree(layout.reports(name), ignore_errors=True)
         # Aside first: what is half removed when we are killed is no sweep any more.
@@ -146,5 +149,5 @@ def run_night(
         )
         table = kept / f"{night}.md"
         atomic_write_text(table, markdown(night, findings, failed, len(before)))
-        forget(layout, keep)
+        forget(layout, keep, night)
         return Night(night, findings, failed, table)

@@ -156,17 +156,13 @@ def _watch(
 def _repair(layout: Layout, plan: Plan, parts: list[Part], say: Say) -> None:
     from flows.reconcile import reconcile
 
-    since = _worker(parts).since
-
     try:
-        for line in reconcile(layout, plan.api, since):
+        for line in reconcile(layout, plan.api, _worker(parts).since):
             say(f"{time.strftime('%H:%M:%S')} repaired: {line}")
-    except (
-        Exception
-    ) as error:  # a server that is just being restarted, a full disk: the next look is a minute away
-        say(
-            f"{time.strftime('%H:%M:%S')} repair put off: {str(error).splitlines()[0] if str(error) else error!r}"
-        )
+    # A server that is just being restarted, a full disk: the next look is a minute away.
+    except Exception as error:
+        why = str(error).splitlines()[0] if str(error) else repr(error)
+        say(f"{time.strftime('%H:%M:%S')} repair put off: {why}")
 
 
 def _stop(layout: Layout, plan: Plan, parts: list[Part], say: Say) -> None:

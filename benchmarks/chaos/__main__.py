@@ -105,6 +105,7 @@ def finish(bench: Patient, tally: Tally, want: dict[str, str]) -> None:
     tally.twice += bench.twice()
     found = bench.fingerprint()
     tally.different += sum(found.get(key) != want[key] for key in want) + len(found.keys() - want.keys())
+    tally.different += not bench.complete()  # exit codes, or the states that Prefect shows
     if not bench.finished() or tally.different:
         print((bench.root / "log").read_text(errors="replace")[-3000:], flush=True)
 

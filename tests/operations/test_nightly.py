@@ -67,14 +67,15 @@ def test_of_old_nights_only_the_numbers_stay(tmp_path):
         (layout.sweep_folder(name) / "run").mkdir(parents=True)
         layout.reports(name).mkdir(parents=True)
     (layout.runs / ".forgotten-of-a-killed-night").mkdir()
-    assert forget(layout, 30) == sorted(names[:4])
+    assert forget(layout, 30, "2026-01-32-0123abcd") == sorted(names[:4])
     assert (
         set(layout.sweeps())
         == {*names[4:], "nightly-mine", "other"}
         == {p.name for p in layout.runs.iterdir()}
     )
     assert not layout.reports(names[0]).exists() and layout.reports(names[4]).exists()
-    assert forget(layout, 30) == []
+    assert forget(layout, 30, "2026-01-32-0123abcd") == []
+    assert len(forget(layout, 1, "2026-01-30-0123abcd")) == 56, "tonight stays, whatever its name"
 
 
 def night(root, tree, **environment):
