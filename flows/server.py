@@ -115,9 +115,9 @@ def main() -> None:
     from prefect.server.api.server import create_app
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    # A page of the web may give its own name our address (DNS rebinding), and would then be of our origin.
-    app = create_app()
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
+    # A page of the web may give its own name our address (DNS rebinding), and would then be of our origin. Around the
+    # app, not in it: Prefect's automations call it from within, by a name of their own.
+    app = TrustedHostMiddleware(create_app(), allowed_hosts=[HOST, "localhost"])
     uvicorn.run(app, host=HOST, port=int(sys.argv[1]), log_level="error", lifespan="on")
 
 

@@ -27,10 +27,16 @@ pytestmark = pytest.mark.skipif(
 slow = pytest.mark.slow
 
 
+@pytest.fixture(scope="module", autouse=True)
+def others_imported_ray():
+    """Before the first test here."""
+    return "ray" in sys.modules
+
+
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
+def address(tmp_path_factory, others_imported_ray):
     with contextlib.ExitStack() as stack:
-        if "ray" in sys.modules:  # other tests have imported it, without a token: this cluster asks for none
+        if others_imported_ray:  # without a token: this cluster asks for none
             stack.enter_context(pytest.MonkeyPatch.context()).setenv("RAY_AUTH_MODE", "disabled")
         yield stack.enter_context(ray_head(tmp_path_factory.mktemp("ray")))
         if "ray" in sys.modules:
