@@ -31,8 +31,9 @@ from rpg.guard import PARENT, die_with_parent
 from rpg.nightly import ALREADY
 from rpg.store import Layout, StoreError, home
 
-# In a flow run's process: its worker may have been killed while it was importing Prefect.
-if PARENT in os.environ:
+# In a flow run's process: its worker may have been killed while it was importing Prefect. The worker itself comes by
+# here too, to look for hooks when a flow run is cancelled.
+if os.environ.get(PARENT, str(os.getpid())) != str(os.getpid()):
     die_with_parent()
 
 _WHERE = forms.roots(home())

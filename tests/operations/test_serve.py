@@ -98,7 +98,7 @@ def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
 
 def test_cancelled_from_the_api_the_whole_tree_ends_within_ten_seconds(served):
     run = served.run_id("sweep", config="own/small", steps=5000, name="cancelled")
-    trainers = until(served.trainers, 120, "a training")
+    trainers, worker = until(served.trainers, 120, "a training"), served.part("worker")
     tree = [p for p in served.family() if p.pid > served.part("worker").pid or p in trainers]
     tree = [p for p in tree if p.pid not in {c.pid for c in psutil.Process(served.process.pid).children()}]
     began = time.monotonic()
@@ -109,6 +109,7 @@ def test_cancelled_from_the_api_the_whole_tree_ends_within_ten_seconds(served):
     psutil.wait_procs(tree, timeout=20)
     assert not alive(tree) and time.monotonic() - began < 10
     assert served.finished(run, 30)[0] == "CANCELLED"
+    assert worker.is_running() and served.part("worker") == worker, "other flow runs go on"
 
 
 def test_a_failed_training_fails_the_flow_run_with_its_reason_and_retry_goes_on(served):
