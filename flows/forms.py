@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,10 +76,7 @@ def nightly(where: Roots, sweeps: str, workers: int = 0) -> tuple[Path, list[str
         ConfigError: what is wrong with which value, and what would be accepted.
     """
     known = nights(where)
-    if sweeps not in known:
-        raise ConfigError(
-            f"sweeps: {sweeps!r} is not known{nearest(sweeps, known)} Known: {', '.join(known)}"
-        )
+    _check_known(sweeps, known, "sweeps")
     folder = where.check(known[sweeps], "sweeps")
     for path in sorted(folder.glob("*.yaml")):
         _check_bases(where.check(path, "sweeps"), where)
@@ -106,10 +103,7 @@ def sweep(
         ConfigError: what is wrong with which value, and what would be accepted.
     """
     known = configs(where)
-    if config not in known:
-        raise ConfigError(
-            f"config: {config!r} is not known{nearest(config, known)} Known: {', '.join(known)}"
-        )
+    _check_known(config, known, "config")
     path = where.check(known[config], "config")
     _check_bases(path, where)
     lines = [
@@ -154,10 +148,7 @@ def evaluate(
             )
     known = sorted(shipped())
     for name in benchmarks:
-        if name not in known:
-            raise ConfigError(
-                f"benchmarks: {name!r} is not known{nearest(name, known)} Known: {', '.join(known)}"
-            )
+        _check_known(name, known, "benchmarks")
     if not benchmarks:
         raise ConfigError(f"benchmarks: name at least one of {', '.join(known)}")
     arguments = [
@@ -170,6 +161,11 @@ def evaluate(
     arguments += [f"--device={device}", f"--temperature={float(temperature)}"]
     arguments += [f"--max-response-tokens={int(max_response_tokens)}", *([f"--k={int(k)}"] if k else [])]
     return [*arguments, "--", checkpoint]
+
+
+def _check_known(name: str, known: Collection[str], field: str) -> None:
+    if name not in known:
+        raise ConfigError(f"{field}: {name!r} is not known{nearest(name, known)} Known: {', '.join(known)}")
 
 
 def _is_sweep(path: Path) -> bool:

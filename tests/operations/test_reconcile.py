@@ -7,7 +7,10 @@ import time
 
 import pytest
 
+from flows import reconcile as module
+from flows.follow import folder_tag
 from flows.reconcile import reconcile
+from flows.server import quiet_environment
 from rpg.guard import end_orphans, owner_mark
 from rpg.store import Layout
 
@@ -62,3 +65,31 @@ def test_stale_leases_and_waiting_notes_go_and_live_ones_stay(tmp_path, gone, mo
     assert dead.lease() is None and not (dead.path / "waiting.json").exists()
     assert live.state() == "running" and live.waiting() == "waits for a slot"
     assert reconcile(layout) == []
+
+
+@pytest.mark.slow
+def test_flow_runs_killed_before_they_held_a_lock_are_closed_and_those_of_other_folders_are_not(
+    served, monkeypatch
+):
+    for name, value in quiet_environment(served.home).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(module, "NO_PROCESS_SECONDS", 0.0)
+    flow = served.api.get("/deployments/name/sweep/sweep").json()["flow_id"]
+
+    def flow_run(state, tag):
+        body = {"flow_id": flow, "state": {"type": state}, "tags": [tag]}
+        return served.api.post("/flow_runs/", json=body).json()["id"]
+
+    ours = flow_run("RUNNING", folder_tag(served.home))
+    others = flow_run("RUNNING", folder_tag("/elsewhere"))
+    said = reconcile(served.layout, f"{served.ui}/api")
+    assert served.state(ours)[0] == "CRASHED" and served.state(others)[0] == "RUNNING"
+    assert len([line for line in said if "its worker was lost before it began" in line]) == 1
+
+    body = {"parameters": {"config": "own/small"}, "state": {"type": "PENDING"}}
+    deployment = served.api.get("/deployments/name/sweep/sweep").json()["id"]
+    handed = served.api.post(f"/deployments/{deployment}/create_flow_run", json=body).json()["id"]
+    reconcile(served.layout, f"{served.ui}/api", worker_since=time.time() - 3600)
+    assert served.state(handed)[0] == "PENDING", "that worker may still begin it"
+    reconcile(served.layout, f"{served.ui}/api", worker_since=time.time() + 1)
+    assert served.state(handed)[0] == "CRASHED"
