@@ -5,14 +5,41 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import psutil
 import pytest
 
+from flows.parts import Part
+from flows.serve import START_TRIES, _start
+from flows.server import ServerError
 from tests.operations.serving import SMALL, alive, until
 
 pytestmark = pytest.mark.slow
+
+
+def test_a_part_that_ends_while_it_starts_is_started_again_and_given_up_in_the_end(tmp_path):
+    listens = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); time.sleep(60)"
+    second = f"import pathlib; p = pathlib.Path('tried')\nif p.exists(): exec({listens!r})\np.touch()"
+    first, never = (
+        Part(
+            name,
+            [sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r})\n{code}"],
+            None,
+            {},
+            tmp_path / name,
+        )
+        for name, code in (("first", second), ("never", "raise SystemExit(1)"))
+    )
+    try:
+        _start([first], threading.Event())
+        assert len(first.starts) == 2 and first.ports()
+        with pytest.raises(ServerError, match="the never did not come up; its log: "):
+            _start([never], threading.Event())
+        assert len(never.starts) == START_TRIES
+    finally:
+        first.stop(0)
 
 
 def test_it_listens_on_loopback_only_and_on_the_ports_it_announced(served):
