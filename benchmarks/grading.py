@@ -1,7 +1,7 @@
 """Grading measured against calling math-verify one by one.
 
-    python benchmarks/grading.py speed        # 10,000 answers: seconds, and the ratio
-    python benchmarks/grading.py agreement    # verdicts on gold answers, their other forms and near misses
+    python -m benchmarks.grading speed        # 10,000 answers: seconds, and the ratio
+    python -m benchmarks.grading agreement    # verdicts on gold answers, their other forms and near misses
 
 Answers are made from the gold answers of the benchmarks whose files lie in $RPG_DATA (or --data): right ones in other
 forms, and near misses (tests/grading/forms.py). The number of processes is that of --workers.
@@ -15,18 +15,14 @@ import logging
 import os
 import random
 import resource
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from rpg.benchmarks import benchmark, load_benchmark  # noqa: E402
-from rpg.grading import Grader  # noqa: E402
-from rpg.grading.extract import normalise  # noqa: E402
-from tests.grading.forms import equivalents, near_misses  # noqa: E402
+from rpg.benchmarks import benchmark, load_benchmark
+from rpg.grading import Grader
+from rpg.grading.extract import normalise
+from tests.grading.forms import equivalents, near_misses
 
 NAMES = ("aime24", "aime25", "amc23", "minerva_math", "olympiadbench")
 
