@@ -19,10 +19,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from rpg.benchmarks import benchmark, load_benchmark
-from rpg.grading import Grader
-from rpg.grading.extract import normalise
-from tests.grading.forms import equivalents, near_misses
+from rpg.rewards import Grader
+from rpg.rewards.extract import normalise
+from rpg.tasks.benchmarks import benchmark
+from rpg.tasks.loading import load_benchmark
+from tests.rewards.forms import equivalents, near_misses
 
 NAMES = ("aime24", "aime25", "amc23", "minerva_math", "olympiadbench")
 

@@ -30,15 +30,17 @@ from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from rpg.backends.local.initial import initial_policy
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.run import configure_torch
 from rpg.backends.local.trainer import Trainer
-from rpg.config.spec import RunSpec
-from rpg.data import prepare_data, read_problems
-from rpg.rewards import grade, reward, verifier_of
+from rpg.config.run import RunSpec
+from rpg.models.initial import initial_policy
+from rpg.rewards.reward import reward
+from rpg.rewards.verifiers import grade
+from rpg.tasks import verifier_of
+from rpg.tasks.preparation import prepare_data, read_problems
 
 SPEC = RunSpec.model_validate(
     {

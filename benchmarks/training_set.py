@@ -16,8 +16,8 @@ import pyarrow
 import pyarrow.parquet
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from rpg.config.spec import RECIPE_TEMPLATE
-from rpg.tasks.training import load_training, training_set
+from rpg.config.task import RECIPE_TEMPLATE
+from rpg.tasks.training_sets import load_training, training_set
 
 PROBLEMS = 17_917
 WORDS = (

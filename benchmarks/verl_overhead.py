@@ -19,8 +19,8 @@ import psutil
 
 from flows.register import register
 from rpg.config.sweep import single_run
-from rpg.data import data_digest, prepare_data
 from rpg.store import Layout
+from rpg.tasks.preparation import data_digest, prepare_data
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST = 0.02

@@ -23,13 +23,14 @@ from pydantic import Field
 import rpg
 from flows import artifacts, forms
 from flows.follow import CommandFailed, alive, follow
-from flows.live import Watch, sweep_folders
+from flows.live import Watch
 from flows.nightly import place
-from rpg.benchmarks import benchmarks as shipped_benchmarks
 from rpg.errors import UserError
-from rpg.guard import PARENT, die_with_parent
-from rpg.nightly import ALREADY
+from rpg.processes import PARENT, die_with_parent
+from rpg.report.nightly import ALREADY
 from rpg.store import Layout, StoreError, home
+from rpg.store.current import sweep_folders
+from rpg.tasks.benchmarks import benchmarks as shipped_benchmarks
 
 # In a flow run's process: its worker may have been killed while it was importing Prefect. The worker itself comes by
 # here too, to look for hooks when a flow run is cancelled.

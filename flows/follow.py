@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rpg.errors import UserError
-from rpg.guard import die_with_parent, owner_mark
+from rpg.processes import die_with_parent, owner_mark
 from rpg.store import locks
 
 ALIVE = Path("prefect") / "alive"

@@ -133,7 +133,7 @@ def evaluate(
     max_response_tokens: int,
 ) -> list[str]:  # fmt: skip
     """Arguments of `rpg evaluate`. A checkpoint is a folder, `sweep/run/step-000040`, or a hub id."""
-    from rpg.benchmarks import benchmarks as shipped
+    from rpg.tasks.benchmarks import benchmarks as shipped
 
     parts = checkpoint.strip().split("/")
     if len(parts) == 3 and all(parts) and not any(part.startswith(".") for part in parts):

@@ -3,7 +3,7 @@
 import runpy
 import sys
 
-from rpg.guard import die_with_parent
+from rpg.processes import die_with_parent
 
 if __name__ == "__main__":
     die_with_parent()

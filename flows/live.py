@@ -235,8 +235,3 @@ class Progress:
             left = time_left(views, self.workers, self._started, self._at_start)
             phase = f"{self.phase}: {self.note}" if self.note else self.phase
             self.console.print(headline(self.title, views, phase, left))
-
-
-def sweep_folders(layout: Any, sweep: str) -> list[RunFolder]:
-    """The run folders of the sweep as it stands in sweep.json (older runs of the same name are left out)."""
-    return [layout.run(sweep, name) for name in layout.read_sweep(sweep)["runs"]]

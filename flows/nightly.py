@@ -15,9 +15,9 @@ from typing import Any
 from flows.register import git_revision
 from rpg.config.errors import ConfigError
 from rpg.config.sweep import Sweep, load_sweep
-from rpg.data import data_digest
-from rpg.nightly import NIGHTS, Finding, compare, markdown, measure, read_nights
+from rpg.report.nightly import NIGHTS, Finding, compare, markdown, measure, read_nights
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
+from rpg.tasks.preparation import data_digest
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "configs" / "nightly"

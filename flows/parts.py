@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from flows.server import HOST, quiet_environment
-from rpg.guard import owner_mark
+from rpg.processes import owner_mark
 from rpg.store import Layout
 
 DASHBOARD = "RPG_DASHBOARD_URL"

@@ -11,7 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rpg.guard import end_descendants, owner_mark
+from rpg.processes import end_descendants, owner_mark
+
+PREPARE, TRAINER, EVALUATOR = "rpg.backends.local.prepare", "rpg.backends.{}", "rpg.evaluation"
+"""The modules that run as children of a sweep; a trainer's is that of the run's back end."""
 
 GRACE_SECONDS = 5.0
 """Between SIGTERM and SIGKILL: a trainer leaves its files consistent at any moment, so this is a courtesy."""

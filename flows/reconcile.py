@@ -11,7 +11,7 @@ from uuid import UUID
 
 from flows.follow import ALIVE, folder_tag
 from flows.server import SERVE_LOCK, quiet_environment
-from rpg.guard import end_orphans
+from rpg.processes import end_orphans
 from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
 
 NEVER_STARTED_SECONDS = 600.0
@@ -27,7 +27,7 @@ def reconcile(layout: Layout, api: str | None = None, worker_since: float | None
     `api` is the URL of the Prefect API; without one, that of the settings, else that of `rpg serve` of this folder.
     `worker_since` is when the only worker of this data folder was started (seconds since 1970), where that is known.
 
-    - processes whose owner was killed are ended (rpg.guard.end_orphans);
+    - processes whose owner was killed are ended (rpg.processes.end_orphans);
     - leases and waiting notes of dead processes are removed from run folders;
     - flow runs that Prefect believes alive and whose process is gone become Crashed, or Cancelled where that was
       asked for, with their task runs; `rpg sweep` or the UI's Retry goes on from there.

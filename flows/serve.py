@@ -1,6 +1,6 @@
 """`rpg serve`: Prefect server, worker and dashboard as children of one process, on loopback, watched and restarted.
 
-Whoever kills this process ends them all (rpg.guard); whoever kills one of them has it back a moment later.
+Whoever kills this process ends them all (rpg.processes); whoever kills one of them has it back a moment later.
 """
 
 from __future__ import annotations

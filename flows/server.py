@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rpg.errors import UserError
-from rpg.guard import die_with_parent, parent_mark
+from rpg.processes import die_with_parent, parent_mark
 
 START_SECONDS = 180
 """A loaded two-core machine needs most of a minute for the first start, which creates the database."""

@@ -6,7 +6,6 @@ import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, wait
 from pathlib import Path
-from typing import Any
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
@@ -15,19 +14,15 @@ from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
+from flows import processes
+from flows.context import Context, StageFailed
+from flows.evaluating import fail_unevaluated, finish, last_line, run_evaluator
 from flows.follow import alive
-from flows.sweep import (
-    AGGREGATE_SECONDS,
-    PREPARE,
-    StageFailed,
-    fail_unevaluated,
-    finish,
-    last_line,
-    run_evaluator,
-)
 from flows.training import run_trainer
 from rpg.store import Layout, RunFolder
 
+AGGREGATE_SECONDS = 15.0
+"""While runs finish, the database is rebuilt at most this often."""
 LOOK_SECONDS = 0.2
 CLAIM_SECONDS = 1.0
 """How often the conductor looks for evaluations that have ended, and for runs that another sweep has let go."""
@@ -40,11 +35,11 @@ _plain = {"cache_policy": NO_CACHE, "persist_result": False}
 
 
 @task(name="prepare", **_plain)
-def prepare(sweep: str, home: str, context: Any) -> None:
+def prepare(sweep: str, home: str, context: Context) -> None:
     """Data and warm starts of all runs, once each, in a process of its own (it imports torch)."""
     layout = Layout.at(home)
     log = layout.sweep_folder(sweep) / "prepare.log"
-    child = context.children.start(PREPARE, layout.sweep_folder(sweep), log=log)
+    child = context.children.start(processes.PREPARE, layout.sweep_folder(sweep), log=log)
     while child.poll() is None:
         context.note(last_line(log))
         time.sleep(0.3)
@@ -56,13 +51,13 @@ def prepare(sweep: str, home: str, context: Any) -> None:
 
 
 @task(name="train", task_run_name="train {run}", **_plain)
-def train(run: str, folder: str, context: Any) -> None:
+def train(run: str, folder: str, context: Context) -> None:
     """One run's training, in a process group of its own."""
     run_trainer(RunFolder(Path(folder)), context)
 
 
 @task(name="evaluate", **_plain)
-def evaluate(sweep: str, home: str, context: Any, trainings_over: threading.Event) -> None:
+def evaluate(sweep: str, home: str, context: Context, trainings_over: threading.Event) -> None:
     """All checkpoints of all runs, as they appear."""
     run_evaluator(Layout.at(home), sweep, context.children, trainings_over, context.note)
     context.note("")
@@ -84,8 +79,14 @@ def report(sweep: str, home: str) -> list[str]:
     return [str(path) for path in write_report(Layout.at(home), sweep)]
 
 
-@flow(name="stages", task_runner=ThreadPoolTaskRunner(max_workers=64), persist_result=False)
-def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: Any) -> None:
+# validate_parameters: the context is ours and lives in this process; pydantic would look for a schema of it.
+@flow(
+    name="stages",
+    task_runner=ThreadPoolTaskRunner(max_workers=64),
+    persist_result=False,
+    validate_parameters=False,
+)
+def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: Context) -> None:
     """Train and evaluate `runs` of a registered sweep, `workers` trainings at a time; failures stay their own."""
     # For the dashboard's link; a private server has no page to link to.
     Layout.at(home).write_flow_run(sweep, url_for("flow-run", obj_id=flow_run.id))
@@ -98,7 +99,7 @@ def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: An
         raise
 
 
-def _sweep(sweep: str, runs: list[str], home: str, workers: int, context: Any) -> None:
+def _sweep(sweep: str, runs: list[str], home: str, workers: int, context: Context) -> None:
     layout = Layout.at(home)
     folders = [layout.run(sweep, name) for name in runs]
     context.say("preparing data and warm start")
@@ -122,7 +123,7 @@ def _sweep(sweep: str, runs: list[str], home: str, workers: int, context: Any) -
         raise StageFailed("; ".join(filter(None, failures)))
 
 
-def _train_all(folders: list[RunFolder], home: str, workers: int, context: Any) -> list[str | None]:
+def _train_all(folders: list[RunFolder], home: str, workers: int, context: Context) -> list[str | None]:
     """Every training, `workers` at a time; a run that another sweep works on is left for last. Returns errors."""
     queue, running, trained, failures = list(folders), {}, [], []
     building, began, due, look = None, 0.0, time.monotonic() + AGGREGATE_SECONDS, 0.0

@@ -6,43 +6,29 @@ folders, so running the same sweep again does exactly what is missing.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.context import Context
 from flows.processes import Children
 from flows.register import register
 from flows.sharing import Claims
-from flows.slots import Machine, machine
+from flows.slots import machine
 from rpg.config.sweep import Sweep
 from rpg.errors import UserError
-from rpg.evaluation import owed
-from rpg.guard import end_orphans
+from rpg.processes import end_orphans
 from rpg.store import Layout, RunFolder, StoreError, locks
-from rpg.store.files import read_json_object
+from rpg.store.owed import owed
 
 if TYPE_CHECKING:
     from flows.live import Progress
 
-PREPARE, EVALUATOR = "rpg.backends.local.prepare", "rpg.evaluation"
-EVALUATION_LOG = "evaluation.log"
-AGGREGATE_SECONDS = 15.0
-"""While runs finish, the database is rebuilt at most this often."""
-EVALUATOR_TRIES = 3
-_TAIL_BYTES = 8192
-
 
 class SweepBusy(UserError):
     """Another process is running this sweep on the same data folder."""
-
-
-class StageFailed(UserError):
-    """A stage all runs need (data, warm start) failed; the message is for people and names the log."""
 
 
 @dataclass
@@ -141,98 +127,3 @@ def _in_a_line(error: BaseException) -> str | None:
                 f"the Prefect server failed: {str(one).splitlines()[0] if str(one) else type(one).__name__}"
             )
     return None
-
-
-@dataclass
-class Context:
-    """What the stages share within one process: never stored, never sent to the API."""
-
-    children: Children
-    progress: Progress | None
-    machine: Machine
-    claims: Claims
-
-    def say(self, phase: str) -> None:
-        if self.progress:
-            self.progress.phase = phase
-
-    def note(self, line: str) -> None:
-        """A line about the phase that changes often."""
-        if self.progress:
-            self.progress.note = line
-
-
-def finish(folders: Sequence[RunFolder]) -> list[RunFolder]:
-    """Write DONE.json for each run that is trained and evaluated; returns those that are done or failed."""
-    over = []
-    for folder in folders:
-        if folder.done_path.exists() or folder.failed_path.exists():
-            over.append(folder)
-            continue
-        if folder.state() == "running":
-            continue
-        manifest = folder.read_manifest()
-        if not folder.checkpoint(manifest["steps"]).exists() or owed(folder):
-            continue
-        rows = folder.read_metrics().rows
-        seconds = sum(row.get("seconds_step", 0.0) for row in rows)
-        folder.write_done(seconds=seconds, attempts=len(folder.attempts()))
-        over.append(folder)
-    return over
-
-
-def fail_unevaluated(folders: Sequence[RunFolder]) -> None:
-    """When no evaluation will come any more, a trained run that still lacks one has failed, and says why."""
-    for folder in folders:
-        if folder.done_path.exists() or folder.failed_path.exists():
-            continue
-        missing = owed(folder)
-        if not missing or not folder.checkpoint(folder.read_manifest()["steps"]).exists():
-            continue
-        benchmark, step = missing[0]
-        record = folder.eval_path(benchmark, step).with_suffix(".error.json")
-        try:
-            why = read_json_object(record)["error"]
-        except (StoreError, KeyError):
-            why = f"step {step} was not evaluated on {benchmark}"
-        folder.write_failed(str(why), step=step, log=str(folder.path.parent / EVALUATION_LOG))
-
-
-def run_evaluator(
-    layout: Layout,
-    sweep: str,
-    children: Children,
-    trainings_over,
-    tell: Callable[[str], None] = lambda line: None,
-) -> None:
-    """One evaluation process for all runs; it is told by closing its input that no more checkpoints will come.
-
-    `tell` gets the last line of its log now and then.
-    """
-    log = layout.sweep_folder(sweep) / EVALUATION_LOG
-    for attempt in range(1, EVALUATOR_TRIES + 1):
-        child = children.start(EVALUATOR, layout.sweep_folder(sweep), log=log, stdin=subprocess.PIPE)
-        while child.poll() is None:
-            if not child.stdin.closed and trainings_over.wait(0.2):
-                child.stdin.close()
-            elif child.stdin.closed:
-                time.sleep(0.2)
-            tell(last_line(log))
-        child.stdin.close()
-        code = children.wait(child)
-        if code == 0:
-            return
-        if attempt == EVALUATOR_TRIES:
-            raise StageFailed(f"evaluation ended with code {code} {EVALUATOR_TRIES} times; its log: {log}")
-
-
-def last_line(path: Path) -> str:
-    """The last line with text in a log, "" while there is none: a child's last word is its one-line error."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""

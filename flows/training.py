@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from flows import processes
+from flows.context import Context, StageFailed
 from flows.processes import Stopped
 from flows.sharing import take_over
 from flows.slots import Held, need_of
-from flows.sweep import Context, StageFailed
 from rpg.errors import UserError
-from rpg.evaluation import owed
 from rpg.store import RunFolder
+from rpg.store.owed import owed
 
-TRAINER = "rpg.backends.{}"
 SLOT_SECONDS = 0.3
 """A run that waits for a slot looks this often."""
 
@@ -40,7 +40,7 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
         folder.stop_waiting()
         archive_failure(folder)
         child = context.children.start(
-            TRAINER.format(backend["type"]), folder.path, log=folder.log_path, threads=backend["threads"],
+            processes.TRAINER.format(backend["type"]), folder.path, log=folder.log_path, threads=backend["threads"],
             keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
         )  # fmt: skip
         code = context.children.wait(child)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from rpg.guard import die_with_parent, parent_mark
+from rpg.processes import die_with_parent, parent_mark
 
 AT_ONCE = 8
 """Flow runs at a time. How many trainings go on at a time is a matter of slots (flows.slots)."""

@@ -12,11 +12,11 @@ _HOMES = {
     "algorithm": "rpg.catalogue",
     "Algorithm": "rpg.catalogue",
     "AlgorithmError": "rpg.catalogue",
-    "policy_loss": "rpg.losses",
-    "LossOutput": "rpg.losses",
-    "Counts": "rpg.aggregation",
-    "advantages": "rpg.estimators",
-    "audit": "rpg.exactness",
+    "policy_loss": "rpg.losses.policy_loss",
+    "LossOutput": "rpg.losses.policy_loss",
+    "Counts": "rpg.losses.aggregation",
+    "advantages": "rpg.losses.advantages",
+    "audit": "rpg.auditing",
 }
 __all__ = sorted(_HOMES)
 

@@ -20,3 +20,25 @@ def bench(tmp_path_factory):
     done = rpg(root, "sweep", "small.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     return root, done
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory):
+    """A data folder whose caches hold the data and the initial model of `tests.tiny.make_spec()`."""
+    from rpg.backends.local.run import configure_torch
+    from rpg.models.initial import initial_policy
+    from tests.tiny import make_spec
+
+    folder = tmp_path_factory.mktemp("home")
+    configure_torch(make_spec())
+    initial_policy(make_spec(), folder, say=lambda line: None)
+    return folder
+
+
+@pytest.fixture
+def policy(home):
+    """The initial policy, fresh for each test."""
+    from rpg.models.initial import initial_policy
+    from tests.tiny import make_spec
+
+    return initial_policy(make_spec(), home)

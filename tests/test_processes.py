@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from flows.processes import Children, Stopped
-from rpg.guard import PARENT, parent_mark
+from rpg.processes import PARENT, parent_mark
 
 
 def gone(pid, within=5.0):
@@ -84,7 +84,7 @@ def test_grandchildren_of_a_child_that_crashed_end_too(tmp_path, module):
 
 
 def test_guarded_child_dies_when_its_parent_is_killed(tmp_path):
-    child = "from rpg.guard import die_with_parent; die_with_parent(); import time; print('up', flush=True); time.sleep(600)"
+    child = "from rpg.processes import die_with_parent as go; go(); import time; print('up', flush=True); time.sleep(600)"
     parent_code = (
         f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True, "
         "stdout=subprocess.PIPE); p.stdout.readline(); print(p.pid, flush=True); time.sleep(600)"
@@ -101,7 +101,11 @@ def test_a_child_whose_parent_died_before_python_was_up_ends_at_once(tmp_path):
     """It is somebody else's child by then, so only what it was told says whose it was."""
     gone_parent = subprocess.Popen([sys.executable, "-c", ""])
     gone_parent.wait()
-    child = [sys.executable, "-c", "from rpg.guard import die_with_parent; die_with_parent(); print('lives')"]
+    child = [
+        sys.executable,
+        "-c",
+        "from rpg.processes import die_with_parent; die_with_parent(); print('lives')",
+    ]
     late = {**os.environ, PARENT: str(gone_parent.pid)}
     done = subprocess.run(child, env=late, capture_output=True, text=True)
     assert done.returncode == 143 and done.stdout == ""

@@ -1,16 +1,15 @@
 """`python -m benchmarks.trivial ARGS`: the command `rpg` with trivial runs."""
 
-import flows.sweep
-import flows.training
+from flows import processes
 from rpg.cli import main
-from rpg.guard import die_with_parent
+from rpg.processes import die_with_parent
 
 
 def install() -> None:
-    """Let sweeps of this process use trivial stages. Before flows.stages is imported."""
-    flows.sweep.PREPARE = "benchmarks.trivial.prepare"
-    flows.training.TRAINER = "benchmarks.trivial.train"
-    flows.sweep.EVALUATOR = "benchmarks.trivial.evaluate"
+    """Let sweeps of this process use trivial stages."""
+    processes.PREPARE = "benchmarks.trivial.prepare"
+    processes.TRAINER = "benchmarks.trivial.train"
+    processes.EVALUATOR = "benchmarks.trivial.evaluate"
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from rpg.evaluation.owed import owed
-from rpg.guard import die_with_parent
+from rpg.processes import die_with_parent
 from rpg.store import Layout, locks
+from rpg.store.owed import owed
 
 
 def main(sweep: Path) -> int:

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 
 from benchmarks.trivial import SECONDS
-from rpg.guard import die_with_parent
+from rpg.processes import die_with_parent
 from rpg.store import RunFolder, locks
 
 

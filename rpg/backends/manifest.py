@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from rpg.config.errors import explain
-from rpg.config.spec import RunSpec
+from rpg.config.run import RunSpec
 from rpg.store.run import RunFolder
 
 

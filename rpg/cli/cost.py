@@ -11,7 +11,7 @@ from rpg.store import Layout
 
 def print_cost(sweep: Sweep, layout: Layout) -> None:
     """Counts of all runs; then hours where they can be told."""
-    from rpg.cost import cost, seconds_per_step
+    from rpg.planning.cost import cost, seconds_per_step
 
     costs = [cost(run.spec) for run in sweep.runs]
     total = sum(costs[1:], start=costs[0])
@@ -35,7 +35,7 @@ def print_cost(sweep: Sweep, layout: Layout) -> None:
 
 
 def _print_estimates(sweep: Sweep) -> None:
-    from rpg.estimate import GB, Assumptions, estimate
+    from rpg.planning.estimate import GB, Assumptions, estimate
 
     usual = Assumptions()
     groups: dict[tuple, list] = {}

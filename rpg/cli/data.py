@@ -25,8 +25,8 @@ def data(
     """Prepare the data of a file: sources, rows, repeats, leaks into benchmarks, digests; names what is left out."""
     from rpg.config.load import parse_assignments
     from rpg.config.sweep import load_file
-    from rpg.data import data_digest, prepare_data
     from rpg.store import Layout
+    from rpg.tasks.preparation import data_digest, prepare_data
 
     sweep = load_file(file, parse_assignments(set_), data_digest)
     prepared = {}

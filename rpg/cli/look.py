@@ -21,7 +21,7 @@ def list_(
     preset: Preset = "paper",
 ) -> None:
     """The catalogue of algorithms: formula, objective, citation; every setting of one."""
-    from rpg.catalogue_table import algorithm_table, catalogue_table
+    from rpg.catalogue.table import algorithm_table, catalogue_table
 
     console.print(algorithm_table(name, preset) if name else catalogue_table(preset))
 
@@ -43,10 +43,10 @@ def show(
     from rpg.config.errors import ConfigError
     from rpg.config.load import parse_assignments
     from rpg.config.sweep import load_file
-    from rpg.cost import cost
-    from rpg.data import data_digest
+    from rpg.planning.cost import cost
     from rpg.store import Layout
     from rpg.tasks import DataError
+    from rpg.tasks.preparation import data_digest
 
     absent: dict[str, str] = {}
 
@@ -102,8 +102,9 @@ def status(
     """What every run is doing, from the files."""
     import time
 
-    from flows.live import Watch, headline, sweep_folders, table
+    from flows.live import Watch, headline, table
     from rpg.store import Layout, StoreError
+    from rpg.store.current import sweep_folders
 
     layout = Layout.at(home)
     known = layout.sweeps()
@@ -165,9 +166,9 @@ def audit(
 ) -> int:
     """What each loss optimises, by exact enumeration: bias against every objective, and variance."""
     import rpg
+    from rpg.auditing import audit as audit_one
+    from rpg.auditing import audit_catalogue
     from rpg.config.errors import ConfigError
-    from rpg.exactness import audit as audit_one
-    from rpg.exactness import audit_catalogue
     from rpg.store import Layout, atomic_write_text
 
     if figure is not None and figure.suffix not in (".png", ".svg", ".html"):

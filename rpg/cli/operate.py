@@ -49,7 +49,7 @@ def nightly(
     """Small reproductions, afresh, against the last 30 nights; exit code 1 when a number leaves its band."""
     from flows.nightly import SHIPPED, run_night
     from rpg.config.load import parse_assignments
-    from rpg.nightly import ALREADY
+    from rpg.report.nightly import ALREADY
     from rpg.store import Layout
 
     layout = Layout.at(home)

@@ -29,8 +29,8 @@ def render(
     from rpg.config.errors import ConfigError
     from rpg.config.load import parse_assignments, read_mapping
     from rpg.config.sweep import load_sweep, single_run
-    from rpg.data import data_digest, data_files
     from rpg.store import Layout
+    from rpg.tasks.preparation import data_digest, data_files
 
     load = load_sweep if "name" in read_mapping(file) else single_run
     sweep = load(file, parse_assignments(set_), data_digest)
@@ -82,6 +82,6 @@ def _model(spec, home: Path) -> str | Path:
     if spec.model.type == "pretrained":
         local = Path(spec.model.path).expanduser()
         return local.resolve() if local.exists() else spec.model.path
-    from rpg.backends.local.initial import warm_folder
+    from rpg.models.initial import warm_folder
 
     return warm_folder(spec, home)

@@ -45,7 +45,7 @@ def sweep(
     """Run a sweep: train, evaluate, aggregate, report. Run it again and it does only what is missing."""
     from rpg.config.load import parse_assignments, parse_axes
     from rpg.config.sweep import load_sweep
-    from rpg.data import data_digest
+    from rpg.tasks.preparation import data_digest
 
     axes = parse_axes(axis)
     planned = load_sweep(file, parse_assignments(set_), data_digest, axes=axes, name=name)
@@ -63,7 +63,7 @@ def train(
     """Run a single training, evaluated and reported like a sweep of one."""
     from rpg.config.load import parse_assignments
     from rpg.config.sweep import single_run
-    from rpg.data import data_digest
+    from rpg.tasks.preparation import data_digest
 
     return execute(single_run(file, parse_assignments(set_), data_digest), home, 1)
 

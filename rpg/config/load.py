@@ -1,10 +1,8 @@
-"""Files to specifications: safe YAML, overlays, dotted assignments, identity."""
+"""Files to specifications: safe YAML, overlays, dotted assignments."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from rpg.config.errors import ConfigError, explain
-from rpg.config.spec import RunSpec
+from rpg.config.run import RunSpec
 
 MAX_BYTES = 1_000_000
 """A configuration larger than this is a mistake (YAML aliases can also expand without bound)."""
@@ -210,21 +208,3 @@ def load_run(path: Path, overrides: dict[str, Any] | None = None) -> RunSpec:
     for dotted, value in sorted((overrides or {}).items(), key=lambda item: item[0].count(".")):
         assign(data, dotted, value, "--set")
     return resolve(data, str(path))
-
-
-def canonical_json(value: Any) -> str:
-    """One text for one value: sorted keys, no blanks, shortest round-trip floats."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def identity(spec: RunSpec, data_digest: str) -> str:
-    """Hash of the resolved run and its data: 16 hexadecimal digits. Paths count by content, not by name."""
-    resolved = spec.model_dump(mode="json")
-    del resolved["evaluation"]["place"]  # where samples are drawn says nothing about them
-    if resolved["task"]["type"] == "file":
-        resolved["task"]["train"] = None
-        resolved["task"]["benchmarks"] = sorted(resolved["task"]["benchmarks"])
-    elif resolved["task"]["type"] == "math":
-        resolved["task"] |= {"train": None, "data": None, "benchmarks": list(spec.task.names())}
-    text = canonical_json({"spec": resolved, "data": data_digest})
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

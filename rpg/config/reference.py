@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from rpg.catalogue import Algorithm, Clip, Overlong, algorithm
-from rpg.config import spec, sweep
 from rpg.config.errors import models_in
+from rpg.config.run import RunSpec
+from rpg.config.sweep import SweepSpec
 
 HEAD = """# Configuration
 
@@ -36,7 +37,7 @@ _PARAGRAPHS = {
 def page() -> str:
     """The whole page as Markdown."""
     out = [HEAD, "## A run\n"]
-    for name, field in spec.RunSpec.model_fields.items():
+    for name, field in RunSpec.model_fields.items():
         models = models_in(field.annotation)
         if not models:
             out.append(
@@ -47,7 +48,7 @@ def page() -> str:
         else:
             out.append(f"### `{name}`\n")
             out += [_section(model) for model in models]
-    out.append(f"## A sweep\n\n{_first(sweep.SweepSpec)}\n\n{_table(_rows(sweep.SweepSpec))}")
+    out.append(f"## A sweep\n\n{_first(SweepSpec)}\n\n{_table(_rows(SweepSpec))}")
     return "\n".join(out).rstrip() + "\n"
 
 

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rpg.config.errors import ConfigError, explain, models_in, nearest
-from rpg.config.load import assign, canonical_json, identity, load_raw_run, merge, read_mapping, resolve
-from rpg.config.spec import RunSpec
+from rpg.config.identity import canonical_json, identity
+from rpg.config.load import assign, load_raw_run, merge, read_mapping, resolve
+from rpg.config.run import RunSpec
 
 MAX_RUNS = 10_000
 

@@ -1,11 +1,9 @@
 """Evaluating checkpoints: what is owed is read from files, graded samples are written to them.
 
-`owed` needs no torch, so conductors can ask; `evaluate` (a model by hand) is imported when first used.
+`evaluate` (a model by hand) is imported when first used: it needs torch.
 """
 
-from rpg.evaluation.owed import owed
-
-__all__ = ["evaluate", "owed"]
+__all__ = ["evaluate"]
 
 
 def __getattr__(name: str):

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from rpg.errors import UserError
-from rpg.guard import die_with_parent
+from rpg.processes import die_with_parent
 
 BUSY = 75
 

@@ -13,19 +13,21 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from rpg.benchmarks import Benchmark, Checks, LoadedBenchmark, benchmark, check, load_benchmark
 from rpg.config.errors import ConfigError
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.engines import Engine, Sampling, start_engine
 from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.evaluation.summary import Summary, summarise
-from rpg.grading import grader_for
+from rpg.rewards import grader_for
 from rpg.store.checkpoints import model_digest
 from rpg.store.files import atomic_write_json, only_one, read_json_object
 from rpg.store.layout import home
 from rpg.store.run import read_samples, write_samples
-from rpg.tasks.training import load_training, training_set
+from rpg.tasks.benchmarks import Benchmark, benchmark
+from rpg.tasks.leaks import Checks
+from rpg.tasks.loading import LoadedBenchmark, check, load_benchmark
+from rpg.tasks.training_sets import load_training, training_set
 
 RECORD = "evaluation.json"
 _SAY_SECONDS = 10.0
@@ -68,7 +70,7 @@ def evaluate(
 
     Args:
         checkpoint: a Hugging Face model folder or hub id.
-        benchmarks: names (`rpg.benchmarks.benchmarks()`) or paths of YAML files.
+        benchmarks: names (`rpg.tasks.benchmarks.benchmarks()`) or paths of YAML files.
         engine: `local`, `huggingface`, `vllm`, or a mapping with the `type` and its settings.
         place: where on a Ray cluster, e.g. `{"address": "auto", "workers": 8, "gpus": 1}`; None is this process.
         out: folder of the results (default: `<home>/evaluations/<name of the checkpoint>`); it receives

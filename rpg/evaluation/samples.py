@@ -9,7 +9,7 @@ from typing import Any
 
 from rpg.evaluation.engines import Completion, Engine, Request
 from rpg.evaluation.partial import Partial
-from rpg.grading import Grader, Item, MarkerGrader
+from rpg.rewards import Grader, Item, MarkerGrader
 from rpg.tasks import Problem
 
 _FLUSH_ROWS = 64

@@ -11,24 +11,25 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rpg.backends.local.model import bfloat16
-from rpg.backends.local.run import configure_device
 from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import Here
-from rpg.config.spec import RunSpec, Verifier
-from rpg.data import data_digest, prepare_data, read_problems
+from rpg.config.run import RunSpec
+from rpg.config.task import Verifier
 from rpg.errors import UserError
 from rpg.evaluation.engines import Engine, EngineError, Sampling, start_engine
 from rpg.evaluation.limits import explained, strictest
-from rpg.evaluation.owed import owed
 from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
-from rpg.grading import Grader, MarkerGrader, grader_for
-from rpg.rewards import verifier_of
+from rpg.models.device import configure_device
+from rpg.models.loading import bfloat16
+from rpg.rewards import Grader, MarkerGrader, grader_for
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
 from rpg.store.layout import Layout
+from rpg.store.owed import owed
 from rpg.store.run import RunFolder, step_name
+from rpg.tasks import verifier_of
+from rpg.tasks.preparation import data_digest, prepare_data, read_problems
 
 POLL_SECONDS = 0.5
 SAY_SECONDS = 15.0

@@ -5,10 +5,10 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rpg.processes import birth
 from rpg.store.files import StoreError, atomic_write_json, read_json_object, readable
 
 STALE_SECONDS = 120.0  # a lease of another host whose heartbeat is older than this is taken for dead
@@ -44,23 +44,6 @@ def lease_of(pid: int, pgid: int | None = None) -> dict[str, Any]:
         "heartbeat": now,
         "birth": birth(pid),
     }
-
-
-def birth(pid: int) -> str | None:
-    """When a process began, by the machine's own count since its start; None when it is dead (or without /proc).
-
-    With the process id this names a process for good: ids are reused, and the clock on the wall may jump.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if fields[0] in "ZX" else f"{_boot()}/{fields[19]}"
-    except OSError:
-        return None
-
-
-@cache
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def read_lease(path: Path) -> dict[str, Any] | None:

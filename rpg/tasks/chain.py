@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from rpg.config.spec import ChainTask
+from rpg.config.task import ChainTask
 from rpg.tasks.problems import DataError, Problem, Splits
 
 GENERATOR_VERSION = 1

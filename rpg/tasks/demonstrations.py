@@ -10,7 +10,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rpg.config.spec import ChainTask, FileTask, WarmStart
+from rpg.config.model import WarmStart
+from rpg.config.task import ChainTask, FileTask
 from rpg.tasks import chain
 from rpg.tasks.problems import DataError, Problem, Splits
 

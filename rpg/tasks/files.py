@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rpg.config.spec import FileTask
+from rpg.config.task import FileTask
 from rpg.tasks.problems import DataError, Problem, Splits
 from rpg.tasks.rows import missing, read_rows
 

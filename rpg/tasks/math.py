@@ -7,13 +7,13 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-from rpg.benchmarks import LoadedBenchmark, benchmark, leaks, load_benchmark, near_duplicates
-from rpg.benchmarks.catalogue import Prompt
-from rpg.benchmarks.load import LOCAL_DATA, digest
 from rpg.config.errors import ConfigError
-from rpg.config.spec import MathTask
+from rpg.config.task import MathTask
+from rpg.tasks.benchmarks import Prompt, benchmark
+from rpg.tasks.leaks import leaks, near_duplicates
+from rpg.tasks.loading import LOCAL_DATA, LoadedBenchmark, digest, load_benchmark
 from rpg.tasks.problems import DataError, Dropped, Part, Splits
-from rpg.tasks.training import LoadedTraining, load_training, training_set
+from rpg.tasks.training_sets import LoadedTraining, load_training, training_set
 
 
 def read(task: MathTask) -> Splits:

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from rpg.backends.local.checkpoint import Checkpoints
-from rpg.backends.local.initial import prepare_model
-from rpg.backends.local.model import load_pretrained
-from rpg.backends.local.policy import Policy
+from rpg.models.initial import prepare_model
+from rpg.models.loading import load_pretrained
+from rpg.models.policy import Policy
 from rpg.store.layout import Layout
 from rpg.tasks import load_problems
 from tests.evaluation.tiny import SPEC

@@ -2,7 +2,7 @@
 
 import time
 
-from rpg.config.spec import RunSpec
+from rpg.config.run import RunSpec
 from tests.evaluation.tiny import SPEC
 
 

@@ -10,9 +10,9 @@ import pytest
 from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 
-from rpg.backends.local.model import ModelError
 from rpg.config.evaluation import EngineSpec
 from rpg.evaluation.engines import EngineError, Request, Sampling, start_engine
+from rpg.models.loading import ModelError
 from tests.evaluation.tiny import VLLM, WITHOUT_VLLM
 
 

@@ -10,8 +10,8 @@ import time
 import psutil
 import pytest
 
+from flows.evaluating import run_evaluator
 from flows.processes import Children
-from flows.sweep import run_evaluator
 from rpg.config.evaluation import Here, OnRay
 from rpg.evaluation import limits
 from rpg.evaluation.limits import LimitError, explained, strictest

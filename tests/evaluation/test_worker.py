@@ -3,12 +3,13 @@
 import pytest
 
 import rpg.evaluation.samples as samples
-from rpg.evaluation import evaluate, owed
+from rpg.evaluation import evaluate
 from rpg.evaluation.engines import EngineError
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.worker import Evaluator
 from rpg.store.files import read_json_object
 from rpg.store.layout import Layout
+from rpg.store.owed import owed
 from rpg.store.run import read_samples
 from tests.evaluation.runs import register, rows
 

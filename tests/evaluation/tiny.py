@@ -2,7 +2,7 @@
 
 import pytest
 
-from rpg.config.spec import RunSpec
+from rpg.config.run import RunSpec
 
 SPEC = RunSpec.model_validate(
     {

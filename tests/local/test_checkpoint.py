@@ -15,7 +15,7 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.run import train
 from rpg.store import RunFolder, StoreError
 from rpg.store.checkpoints import damaged, damaged_training
-from tests.local.tiny import make_run, make_spec, numbers
+from tests.tiny import make_run, make_spec, numbers
 
 quiet = lambda line: None  # noqa: E731
 

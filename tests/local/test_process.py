@@ -18,11 +18,11 @@ import pytest
 
 from rpg.backends.local import __main__ as trainer
 from rpg.backends.local import prepare
-from rpg.config.spec import RunSpec
+from rpg.config.run import RunSpec
 from rpg.evaluation import __main__ as evaluator
-from rpg.evaluation import owed
 from rpg.store import Layout
-from tests.local.tiny import make_run, make_spec, numbers
+from rpg.store.owed import owed
+from tests.tiny import make_run, make_spec, numbers
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}

@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from rpg.backends.local.initial import initial_policy
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.policy import Policy
 from rpg.backends.local.reference import Reference, score
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer, TrainingError
-from rpg.data import prepare_data, read_problems
-from tests.local.tiny import make_spec
+from rpg.models.initial import initial_policy
+from rpg.models.policy import Policy
+from rpg.tasks.preparation import prepare_data, read_problems
+from tests.tiny import make_spec
 
 NAMES = """step optimizer_step reward accuracy entropy loss kl_old_to_policy kl_policy_to_old kl_ref_to_policy
 kl_policy_to_ref ratio_mean ratio_max ess clip_fraction clip_fraction_upper clip_fraction_lower clip_fraction_dual

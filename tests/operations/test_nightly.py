@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from flows.nightly import forget
-from rpg.nightly import ENOUGH, NIGHTS, band, compare, markdown
+from rpg.report.nightly import ENOUGH, NIGHTS, band, compare, markdown
 from rpg.store import Layout, locks
 from tests.operations.serving import ROOT
 

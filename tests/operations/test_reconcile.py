@@ -11,7 +11,7 @@ from flows import reconcile as module
 from flows.follow import folder_tag
 from flows.reconcile import reconcile
 from flows.server import quiet_environment
-from rpg.guard import end_orphans, owner_mark
+from rpg.processes import end_orphans, owner_mark
 from rpg.store import Layout
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]

@@ -12,9 +12,9 @@ import yaml
 import rpg
 from rpg.config.load import load_raw_run, load_run
 from rpg.config.sweep import load_sweep
-from rpg.estimate import GB, H100, Assumptions, estimate
 from rpg.paper import published
-from rpg.shapes import KNOWN, shape_of
+from rpg.planning.estimate import GB, H100, Assumptions, estimate
+from rpg.planning.shapes import KNOWN, shape_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "configs/paper").glob("*.yaml"))
@@ -130,7 +130,7 @@ def test_the_size_of_a_folder_is_that_of_the_model_in_it(tmp_path, kind, tied):
     )  # fmt: skip
     model = transformers.AutoModelForCausalLM.from_config(config)
     config.save_pretrained(tmp_path)
-    from rpg.config.spec import PretrainedModel
+    from rpg.config.model import PretrainedModel
 
     shape = shape_of(PretrainedModel(type="pretrained", path=str(tmp_path)))
     assert shape.parameters == sum(p.numel() for p in model.parameters())

@@ -5,9 +5,10 @@ import re
 
 import pytest
 
-from rpg.config.spec import ChainTask, WarmStart
-from rpg.rewards import grade, verifier_of
-from rpg.tasks import DataError, load_problems
+from rpg.config.model import WarmStart
+from rpg.config.task import ChainTask
+from rpg.rewards.verifiers import grade
+from rpg.tasks import DataError, load_problems, verifier_of
 from rpg.tasks.chain import CHARACTERS, Chain, distinct
 from rpg.tasks.demonstrations import demonstrations
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from rpg.config.spec import RunSpec
-from rpg.data import data_digest, once, prepare_data, read_problems
+from rpg.config.run import RunSpec
 from rpg.store import StoreError
 from rpg.tasks import DataError, load_problems
+from rpg.tasks.preparation import data_digest, once, prepare_data, read_problems
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAIN = {"task": {"type": "chain", "train_problems": 30, "benchmark_problems": 4}}
@@ -59,7 +59,7 @@ def test_digest_follows_what_matters(tmp_path):
 
 def test_digest_and_preparation_need_no_torch(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from rpg.config.spec import RunSpec; from rpg.data import *\n"
+        "import sys; from pathlib import Path; from rpg.config.run import RunSpec; from rpg.tasks.preparation import *\n"
         f"prepare_data(RunSpec.model_validate({CHAIN!r}), Path({str(tmp_path)!r}))\n"
         "print([m for m in ('torch', 'transformers') if m in sys.modules])"
     )
@@ -69,7 +69,7 @@ def test_digest_and_preparation_need_no_torch(tmp_path):
 
 def test_several_processes_build_once(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from rpg.data import once\n"
+        "import sys, time; from pathlib import Path; from rpg.tasks.preparation import once\n"
         f"with once(Path({str(tmp_path / 'cache' / 'x')!r})) as build:\n"
         "    if build is not None:\n"
         f"        open({str(tmp_path / 'builders')!r}, 'a').write('x'); time.sleep(0.3)\n"
@@ -88,7 +88,7 @@ def test_a_failed_or_killed_build_leaves_nothing_that_counts(tmp_path):
         raise RuntimeError
     assert not folder.exists()
     code = (
-        "import os, signal; from pathlib import Path; from rpg.data import once\n"
+        "import os, signal; from pathlib import Path; from rpg.tasks.preparation import once\n"
         f"with once(Path({str(folder)!r})) as build:\n"
         "    (build / 'data').write_text('half'); os.kill(os.getpid(), signal.SIGKILL)\n"
     )

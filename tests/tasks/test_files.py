@@ -6,7 +6,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from rpg.config.spec import FileTask, WarmStart
+from rpg.config.model import WarmStart
+from rpg.config.task import FileTask
 from rpg.tasks import DataError, load_problems
 from rpg.tasks.demonstrations import demonstrations, file_characters
 

@@ -4,8 +4,9 @@ from fractions import Fraction
 
 import pytest
 
-from rpg.config.spec import MarkerVerifier
-from rpg.rewards import grade, number, overlong_punishment, reward
+from rpg.config.task import MarkerVerifier
+from rpg.rewards.reward import overlong_punishment, reward
+from rpg.rewards.verifiers import grade, number
 
 EXACT = MarkerVerifier(marker="#")
 NUMBER = MarkerVerifier(match="number")

@@ -11,14 +11,16 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from rpg.benchmarks import benchmark, load_benchmark, near_duplicates
-from rpg.benchmarks.overlap import words
 from rpg.config.errors import ConfigError
 from rpg.config.load import load_run
-from rpg.config.spec import RECIPE_TEMPLATE, RunSpec
-from rpg.data import prepare_data, read_problems
+from rpg.config.run import RunSpec
+from rpg.config.task import RECIPE_TEMPLATE
 from rpg.tasks import DataError, load_problems
-from rpg.tasks.training import foreign, load_training, training_set, training_sets
+from rpg.tasks.benchmarks import benchmark
+from rpg.tasks.leaks import near_duplicates, words
+from rpg.tasks.loading import load_benchmark
+from rpg.tasks.preparation import prepare_data, read_problems
+from rpg.tasks.training_sets import foreign, load_training, training_set, training_sets
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("RPG_DATA", ROOT.parent / "shared" / "data"))

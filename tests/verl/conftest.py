@@ -26,8 +26,8 @@ def cpu_verl():
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
-    from rpg.backends.local.initial import prepare_model
-    from rpg.data import prepare_data
+    from rpg.models.initial import prepare_model
+    from rpg.tasks.preparation import prepare_data
     from tests.verl.inside import make_spec
 
     folder = tmp_path_factory.mktemp("home")
@@ -38,7 +38,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def model(home):
-    from rpg.backends.local.initial import prepare_model
+    from rpg.models.initial import prepare_model
     from tests.verl.inside import make_spec
 
     return prepare_model(make_spec(), home)

@@ -12,9 +12,9 @@ from tensordict import TensorDict
 
 from rpg.backends.verl.main import compose, derive
 from rpg.backends.verl.overrides import Paths, plan
-from rpg.config.spec import RunSpec
-from rpg.guard import parent_mark
-from tests.local import tiny
+from rpg.config.run import RunSpec
+from rpg.processes import parent_mark
+from tests import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = {**tiny.BASE, "training": {"steps": 3, "prompts_per_step": 8, "mini_batch_prompts": 2}}

@@ -10,7 +10,7 @@ os.environ["VERL_USE_EXTERNAL_MODULES"] = "rpg.backends.verl.plugin"
 import torch
 import verl  # noqa: F401 (loads the plug-in)
 
-from rpg.config.spec import RunSpec
+from rpg.config.run import RunSpec
 from tests.verl.inside import make_worker, verl_config, verl_update, weights
 
 torch.set_num_threads(1)

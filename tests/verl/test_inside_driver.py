@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import rpg
-from rpg.backends.local import seeds
 from rpg.backends.verl.main import one_line
 from rpg.backends.verl.order import arrange, mini_batch_order
 from rpg.backends.verl.settings import Settings, SettingsError
 from rpg.backends.verl.state import State, newest
 from rpg.errors import UserError
+from rpg.models import seeds
 from rpg.store.files import StoreError
 from tests.verl.inside import make_spec, verl_config
 
@@ -323,7 +323,7 @@ def test_rewards_are_the_embedded_trainers(config, model, cpu_verl, tmp_path):
     from transformers import AutoTokenizer
 
     from rpg.backends.verl.reward import VerifierManager
-    from rpg.rewards import overlong_punishment
+    from rpg.rewards.reward import overlong_punishment
 
     derived = verl_config(make_spec(algorithm="dapo"), model, tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(model)

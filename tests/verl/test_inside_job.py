@@ -2,13 +2,13 @@
 
 import pytest
 
-from rpg.backends.local.initial import initial_policy
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.verl.state import State, newest
-from rpg.data import prepare_data, read_problems
+from rpg.models.initial import initial_policy
+from rpg.tasks.preparation import prepare_data, read_problems
 from tests.verl.inside import job, make_spec, ours
 
 NOT_THE_SAME = {"tokens_per_second", "entropy"}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import rpg
-from rpg.aggregation import Counts
+from rpg.losses.aggregation import Counts
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
 

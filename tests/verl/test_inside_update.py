@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import rpg
-from rpg.backends.local.initial import initial_policy
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.schedule import ReferenceSchedule
-from rpg.data import prepare_data, read_problems
 from rpg.errors import UserError
+from rpg.models.initial import initial_policy
+from rpg.tasks.preparation import prepare_data, read_problems
 from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update, weights
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
@@ -91,8 +91,8 @@ def test_the_actor_loss_is_policy_loss(name):
     from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
 
-    from rpg.aggregation import Counts
     from rpg.backends.verl.loss import ActorLoss
+    from rpg.losses.aggregation import Counts
 
     algorithm = rpg.algorithm(name)
     lengths, horizon = [5, 3, 7, 1, 4, 6], 9

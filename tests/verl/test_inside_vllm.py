@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
-from rpg.backends.local.initial import prepare_model
-from rpg.data import prepare_data
+from rpg.models.initial import prepare_model
+from rpg.tasks.preparation import prepare_data
 from tests.verl.inside import BASE, job, make_spec, ours
 
 pytestmark = [

@@ -15,11 +15,10 @@ import pytest
 from rpg.backends.process import TrainingFailed
 from rpg.backends.verl import jobs
 from rpg.backends.verl.launch import Launcher
+from tests.evaluation.ray_head import free_port, ray_head
+from tests.tiny import make_run, make_spec
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent / "local"), str(HERE.parent / "evaluation")]
-from ray_head import free_port, ray_head  # noqa: E402
-from tiny import make_run, make_spec  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

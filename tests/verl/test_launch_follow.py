@@ -15,13 +15,12 @@ from rpg.backends.process import TrainingFailed
 from rpg.backends.verl import jobs
 from rpg.backends.verl.launch import Launcher
 from rpg.config.errors import ConfigError
-from rpg.config.spec import RunSpec
+from rpg.config.run import RunSpec
 from rpg.store import Layout
 from rpg.store.checkpoints import damaged, model_digest
+from tests.tiny import make_run, make_spec
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "local"))
-from tiny import make_run, make_spec  # noqa: E402
 
 ENVIRONMENT = {"PYTHONPATH": f"{HERE.parents[1]}:{HERE}", "OMP_NUM_THREADS": "1"}
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from rpg.backends.verl.jobs import MARK
-from rpg.evaluation import owed
 from rpg.store import Layout
+from rpg.store.owed import owed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rpg.backends.local.policy import Policy
+from rpg.models.policy import Policy
 from rpg.store.checkpoints import FORMAT, CheckpointFolder, digest, digests, link
 from rpg.store.files import StoreError, read_json_object, readable
 from rpg.store.run import RunFolder

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rpg.config.spec import AdamW, ScheduleFreeAdamW
+from rpg.config.training import AdamW, ScheduleFreeAdamW
 
 
 class Optimizer:

@@ -10,7 +10,7 @@ import functools
 import sys
 from pathlib import Path
 
-from rpg.guard import die_with_parent
+from rpg.processes import die_with_parent
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,11 +22,11 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.detached:
         die_with_parent()
 
-    from rpg.backends.local.initial import prepare_model
     from rpg.backends.manifest import spec_of
-    from rpg.data import data_notes, prepare_data
     from rpg.errors import UserError
+    from rpg.models.initial import prepare_model
     from rpg.store.layout import Layout
+    from rpg.tasks.preparation import data_notes, prepare_data
 
     sweep = options.sweep.resolve()
     home = (options.home or sweep.parents[1]).absolute()

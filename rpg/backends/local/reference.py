@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rpg.backends.local.batch import Batch
-from rpg.backends.local.policy import Policy
 from rpg.backends.schedule import ReferenceSchedule
 from rpg.catalogue import Algorithm
+from rpg.models.batch import Batch
+from rpg.models.policy import Policy
 
 
 class Reference(ReferenceSchedule):

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rpg.backends.local import seeds
-from rpg.backends.local.batch import Batch
-from rpg.backends.local.decode import Samples
-from rpg.backends.local.policy import Policy
-from rpg.backends.local.tokenizer import encode_prompts
-from rpg.backends.refills import Refills
-from rpg.config.spec import RunSpec
-from rpg.grading import Item, grader_for
-from rpg.rewards import overlong_punishment, reward, verifier_of
-from rpg.tasks import Problem
+from rpg.backends.prompts import Refills
+from rpg.config.run import RunSpec
+from rpg.models import seeds
+from rpg.models.batch import Batch
+from rpg.models.decoding import Samples
+from rpg.models.policy import Policy
+from rpg.models.tokenizer import encode_prompts
+from rpg.rewards import Item, grader_for
+from rpg.rewards.reward import overlong_punishment, reward
+from rpg.tasks import Problem, verifier_of
 
 
 @dataclass(frozen=True)

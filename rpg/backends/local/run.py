@@ -9,19 +9,19 @@ from pathlib import Path
 import torch
 
 from rpg.backends.local.checkpoint import Checkpoints, load_training
-from rpg.backends.local.initial import initial_policy
-from rpg.backends.local.model import bfloat16, load_pretrained
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.policy import Policy
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.manifest import spec_of
-from rpg.config.errors import ConfigError
-from rpg.config.spec import RunSpec
-from rpg.data import prepare_data, read_problems
-from rpg.evaluation.owed import owed
+from rpg.config.run import RunSpec
+from rpg.models.device import configure_device
+from rpg.models.initial import initial_policy
+from rpg.models.loading import bfloat16, load_pretrained
+from rpg.models.policy import Policy
+from rpg.store.owed import owed
 from rpg.store.run import RunFolder
+from rpg.tasks.preparation import prepare_data, read_problems
 
 
 def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
@@ -48,21 +48,6 @@ def configure_torch(spec: RunSpec) -> None:
     """Threads, and what `configure_device` does."""
     torch.set_num_threads(spec.backend.threads)
     configure_device(spec.backend.device)
-
-
-def configure_device(device: str) -> None:
-    """The same bits for the same seed on a CPU; a GPU has to be there.
-
-    Raises:
-        ConfigError: torch sees no GPU.
-    """
-    if device == "cpu":
-        torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads such memory
-    elif not torch.cuda.is_available():
-        raise ConfigError(
-            "backend.device: 'cuda', but torch sees no GPU here; accepted on this machine: 'cpu'"
-        )
 
 
 def _begin(

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 import rpg
-from rpg.aggregation import Counts
-from rpg.backends.local import seeds
-from rpg.backends.local.batch import Batch
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.policy import Policy
 from rpg.backends.local.reference import Reference, score
 from rpg.backends.local.rollout import Roller, Rollout
 from rpg.backends.meter import Meter
-from rpg.config.spec import RunSpec
+from rpg.config.run import RunSpec
 from rpg.errors import UserError
+from rpg.losses.aggregation import Counts
+from rpg.models import seeds
+from rpg.models.batch import Batch
+from rpg.models.policy import Policy
 
 
 class TrainingError(UserError):

@@ -13,10 +13,10 @@ import ray
 from omegaconf import OmegaConf
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
-from rpg.backends.local import seeds
-from rpg.backends.refills import LARGEST_REFILL
+from rpg.backends.prompts import LARGEST_REFILL
 from rpg.backends.verl.cpu import ROLLOUT
 from rpg.backends.verl.settings import Settings
+from rpg.models import seeds
 
 _NAME = re.compile(r"s(\d+)r(\d+)p(\d+)")
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rpg.backends.process import Say
 from rpg.config.errors import ConfigError
-from rpg.config.spec import PretrainedModel, RunSpec
+from rpg.config.model import PretrainedModel
+from rpg.config.run import RunSpec
 
 
 def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
@@ -17,7 +18,7 @@ def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
         ModelError, DataError, StoreError: the warm start cannot be made.
     """
     if not isinstance(spec.model, PretrainedModel):
-        from rpg.backends.local.initial import prepare_model
+        from rpg.models.initial import prepare_model
 
         return prepare_model(spec, home, say)
     folder = Path(spec.model.path).expanduser()

@@ -15,10 +15,11 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from rpg.backends.cluster import use_token
 from rpg.backends.process import TrainingFailed
 from rpg.backends.verl.overrides import MAIN, Plan
-from rpg.config.backends import RayAddress, RayJob
-from rpg.guard import parent_mark
+from rpg.config.backend import RayAddress, RayJob
+from rpg.processes import parent_mark
 
 MARK = "RPG_VERL_RUN"
 """In the environment of every process of a run on this machine, so that each of them can be found and ended."""
@@ -145,13 +146,6 @@ class ClusterJob:
             deadline = time.monotonic() + _STOP_SECONDS
             while time.monotonic() < deadline and self.status() in ("PENDING", "RUNNING"):
                 time.sleep(0.5)
-
-
-def use_token() -> None:
-    """Show a cluster our token where there is one: Ray looks for it only when told so. Call before ray is imported."""
-    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
-    if "RAY_AUTH_TOKEN" in os.environ or token.is_file():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _client(address: str):

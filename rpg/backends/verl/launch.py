@@ -23,13 +23,13 @@ from rpg.backends.verl.metrics import Stream
 from rpg.backends.verl.overrides import plan
 from rpg.backends.verl.paths import STATE, Paths
 from rpg.backends.verl.reasons import reason, tail
-from rpg.config.backends import RayAddress, RayJob
+from rpg.config.backend import RayAddress, RayJob
 from rpg.config.errors import ConfigError
-from rpg.config.spec import RunSpec
-from rpg.data import PreparedData, prepare_data
-from rpg.evaluation.owed import owed
+from rpg.config.run import RunSpec
 from rpg.store.files import StoreError, atomic_write_json, read_json_object
+from rpg.store.owed import owed
 from rpg.store.run import RunFolder
+from rpg.tasks.preparation import PreparedData, prepare_data
 
 POLL_SECONDS = 0.5
 

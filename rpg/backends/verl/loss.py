@@ -13,8 +13,8 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.utils.padding import no_padding_2_padding
 
 import rpg
-from rpg.aggregation import Counts
 from rpg.catalogue import Algorithm
+from rpg.losses.aggregation import Counts
 
 _OPTIONAL = ("ref_log_prob", "rollout_is_weights")
 

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Sequence
 
 from rpg.errors import UserError
-from rpg.guard import PARENT, die_with_parent
+from rpg.processes import PARENT, die_with_parent
 
 _PLUGIN = "rpg.backends.verl.plugin"
 _OURS = ("UserError", "SettingsError", "StoreError")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rpg.backends.local import seeds
 from rpg.backends.verl.settings import Settings
+from rpg.models import seeds
 
 
 def arrange(

@@ -16,9 +16,11 @@ from typing import Any
 
 from rpg.backends.verl.hydra import hydra_value
 from rpg.backends.verl.paths import Paths
-from rpg.config.backends import LocalRay, RayAddress, VerlBackend, VllmRollout
-from rpg.config.spec import PretrainedModel, RunSpec, ScheduleFreeAdamW
-from rpg.rewards import verifier_of
+from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
+from rpg.config.model import PretrainedModel
+from rpg.config.run import RunSpec
+from rpg.config.training import ScheduleFreeAdamW
+from rpg.tasks import verifier_of
 
 MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rpg.data import PreparedData
+from rpg.tasks.preparation import PreparedData
 
 STATE = "verl"
 """Folder within a run's, of what is verl's."""

@@ -19,8 +19,8 @@ from torch import Tensor
 from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
 
 import rpg
-from rpg.aggregation import Counts
 from rpg.catalogue import Algorithm, algorithms, override
+from rpg.losses.aggregation import Counts
 
 
 def policy_loss(

@@ -11,8 +11,8 @@ from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from rpg.backends.verl.settings import Settings
-from rpg.grading import Item, grader_for
-from rpg.rewards import overlong_punishment, reward
+from rpg.rewards import Item, grader_for
+from rpg.rewards.reward import overlong_punishment, reward
 
 
 class VerifierManager(RewardManagerBase):

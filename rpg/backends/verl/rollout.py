@@ -14,8 +14,7 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from rpg.backends.local.seeds import PromptOrder
-from rpg.backends.refills import Refills
+from rpg.backends.prompts import PromptOrder, Refills
 from rpg.backends.verl.settings import Settings
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
+from rpg.config.run import AlgorithmField
 from rpg.config.section import Positive, Section
-from rpg.config.spec import AlgorithmField, Verifier
+from rpg.config.task import Verifier
 from rpg.errors import UserError
 
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from rpg.backends.local import seeds
-from rpg.backends.local.decode import draw
-from rpg.backends.local.model import load_pretrained, put_weights, shape_of
-from rpg.backends.local.tokenizer import encode_prompts, stop_tokens
 from rpg.evaluation.engines import Completion, Request, Sampling
+from rpg.models import seeds
+from rpg.models.decoding import draw
+from rpg.models.loading import load_pretrained, put_weights, shape_of
+from rpg.models.tokenizer import encode_prompts, stop_tokens
 
 
 class _DrawFromUniforms(LogitsProcessor):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from rpg.backends.local import seeds
-from rpg.backends.local.model import load_pretrained, put_weights, shape_of
-from rpg.backends.local.policy import Policy
-from rpg.backends.local.tokenizer import encode_prompts
 from rpg.evaluation.engines import Completion, Request, Sampling
+from rpg.models import seeds
+from rpg.models.loading import load_pretrained, put_weights, shape_of
+from rpg.models.policy import Policy
+from rpg.models.tokenizer import encode_prompts
 
 
 class LocalEngine:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import rpg
-from rpg.backends.verl.jobs import use_token
+from rpg.backends.cluster import use_token
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.errors import UserError
 from rpg.evaluation.engines import Completion, EngineError, Request, Sampling, start_engine
@@ -31,7 +31,7 @@ class RayWorker:
     def __init__(self, spec: EngineSpec, sampling: Sampling, device: str, bfloat16: bool, threads: int):
         import torch
 
-        from rpg.backends.local.run import configure_device
+        from rpg.models.device import configure_device
 
         torch.set_num_threads(threads)
         configure_device(device)

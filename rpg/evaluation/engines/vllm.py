@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rpg.backends.local import seeds
-from rpg.backends.local.tokenizer import encode_prompts, stop_tokens
 from rpg.config.evaluation import VllmEngineSpec
 from rpg.evaluation.engines import Completion, EngineError, Request, Sampling
+from rpg.models import seeds
+from rpg.models.tokenizer import encode_prompts, stop_tokens
 
 
 class VllmEngine:

@@ -41,7 +41,7 @@ class Server:
     def __init__(self, path: str, response_length: int, threads: int):
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-        from rpg.backends.local.policy import Policy
+        from rpg.models.policy import Policy
 
         torch.set_num_threads(threads)
         config = AutoConfig.from_pretrained(path)

@@ -1,0 +1,37 @@
+"""What the stages of a sweep share within one process, and how a stage says that it failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flows.processes import Children
+from flows.sharing import Claims
+from flows.slots import Machine
+from rpg.errors import UserError
+
+if TYPE_CHECKING:
+    from flows.live import Progress
+
+
+class StageFailed(UserError):
+    """A stage all runs need (data, warm start) failed; the message is for people and names the log."""
+
+
+@dataclass
+class Context:
+    """What the stages share within one process: never stored, never sent to the API."""
+
+    children: Children
+    progress: Progress | None
+    machine: Machine
+    claims: Claims
+
+    def say(self, phase: str) -> None:
+        if self.progress:
+            self.progress.phase = phase
+
+    def note(self, line: str) -> None:
+        """A line about the phase that changes often."""
+        if self.progress:
+            self.progress.note = line

@@ -1,0 +1,71 @@
+"""The audit: which objective a loss follows, exactly, by enumeration in float64.
+
+`audit(loss)` measures one algorithm or callable; `audit_catalogue()` the whole catalogue, the ratio levels,
+the advantage estimators, the aggregation modes and the installed peers. docs/audit.md explains how to read
+the result.
+"""
+
+from __future__ import annotations
+
+import time
+
+from rpg.auditing import peers as _peers
+from rpg.auditing.measure import EXACT, Point, Result, Settings, measure
+from rpg.auditing.moments import LossFunction
+from rpg.auditing.report import Report
+from rpg.auditing.studies import Bend, advantage_study, aggregation_study
+from rpg.auditing.subjects import Subject, catalogue, from_algorithm, ratio_levels
+from rpg.catalogue import Algorithm
+
+__all__ = ["EXACT", "Bend", "Point", "Report", "Result", "Settings", "Subject", "audit", "audit_catalogue"]
+
+
+def audit(
+    loss: Algorithm | LossFunction,
+    *,
+    beta: float | None = None,
+    divergence: str = "rkl",
+    per_token: bool = True,
+    name: str | None = None,
+    vocabulary: int = 3,
+    length: int = 3,
+    seeds: tuple[int, ...] = (0, 1),
+    drifts: tuple[float, ...] = Settings.drifts,
+) -> Report:
+    """Audit one loss.
+
+    loss: an Algorithm, or a callable taking log_prob, old_log_prob, advantages, response_mask and
+    ref_log_prob (all (N, T) float64, ref_log_prob None where the reference is old) by keyword and returning a
+    scalar. beta: strength of the KL. It replaces an algorithm's own where that has a KL, 0.3 by default: at
+    1e-4 an error of the KL would not show. For a callable it is the beta its KL has (default 0, no KL),
+    `divergence` (fkl or rkl) is the KL it is meant to have, and `per_token` says that its mean runs over
+    tokens (False: over responses, summed over tokens). vocabulary, length: size of the enumerated worlds,
+    drawn from `seeds`. drifts: distances between old and the trained policy, in standard deviations of a
+    logit.
+    """
+    if isinstance(loss, Algorithm):
+        beta = Settings.beta if beta is None else beta
+        subject = from_algorithm(loss, beta, name)
+    else:
+        beta = beta or 0.0
+        label = name or getattr(loss, "__name__", "callable")
+        subject = Subject(label, "callable", loss, None, beta, divergence[-3:] if beta else "none", per_token)
+    settings = Settings(vocabulary, length, tuple(seeds), tuple(sorted({0.0, *drifts})), beta)
+    start = time.perf_counter()
+    result = measure(subject, settings)
+    return Report((result,), settings=settings, seconds=time.perf_counter() - start)
+
+
+def audit_catalogue(*, peers: bool = True, settings: Settings | None = None) -> Report:
+    """Audit everything: catalogue, ratio levels, advantages, aggregation and the installed peers."""
+    settings = settings or Settings()
+    start = time.perf_counter()
+    others, absent = _peers.installed(settings.beta) if peers else ([], {})
+    return Report(
+        losses=tuple(measure(s, settings) for s in [*catalogue(settings.beta), *others]),
+        levels=tuple(measure(s, settings) for s in ratio_levels(settings.beta)),
+        bends=(*advantage_study(), *aggregation_study()),
+        absent=absent,
+        settings=settings,
+        seconds=time.perf_counter() - start,
+    )

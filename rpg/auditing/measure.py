@@ -1,0 +1,162 @@
+"""Subject -> result: which objective a loss follows, how far off it is, and how noisy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from math import inf, isfinite
+
+from rpg.auditing.moments import Moments, NotSeparable, moments, relative, slopes
+from rpg.auditing.objectives import DIVERGENCES, LEVELS, Objective, gradient
+from rpg.auditing.subjects import Subject
+from rpg.auditing.worlds import World, world
+
+EXACT = 1e-10  # relative; float64 leaves about 1e-15
+PEER_EXACT = 1e-7  # verl adds 1e-8 to denominators
+DRIFTS = (0.0, 0.1, 0.2, 0.4, 0.8)
+OBJECTIVES = [Objective(level, divergence) for level in LEVELS for divergence in DIVERGENCES]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The worlds a loss is audited in; a figure is the worst (bias) or mean (variance, KL) over `seeds`."""
+
+    vocabulary: int = 3
+    length: int = 3
+    seeds: tuple[int, ...] = (0, 1)
+    drifts: tuple[float, ...] = DRIFTS
+    beta: float = 0.3
+
+
+@dataclass(frozen=True)
+class Point:
+    """One loss at one drift: biases by objective, and the noise of a single sample."""
+
+    drift: float
+    clipped: bool
+    reference: str  # old, or third: a policy of its own
+    kl: float  # KL(old || pi) per response, nats
+    bias: dict[str, float]  # objective -> |E[step] - gradient| / |gradient|
+    variance: float  # trace of the covariance of one response's gradient
+    noise: float  # sqrt(variance) / |E[step]|
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything measured about one loss."""
+
+    name: str
+    source: str
+    beta: float
+    divergence: str
+    exact_on_policy: tuple[str, ...] = ()
+    exact_off_policy: tuple[str, ...] = ()  # whatever the drift and the reference, without clipping
+    points: tuple[Point, ...] = field(default=(), repr=False)
+    note: str = ""
+
+    @property
+    def tolerance(self) -> float:
+        """The relative bias below which the loss counts as exact."""
+        return EXACT if self.source == "rpg" else PEER_EXACT
+
+    def point(self, drift: float, clipped: bool = False, reference: str = "third") -> Point | None:
+        """The measurement at one drift, or None where there is none."""
+        wanted = (drift, clipped, reference)
+        return next((p for p in self.points if (p.drift, p.clipped, p.reference) == wanted), None)
+
+    def rows(self) -> list[dict]:
+        """One flat row per loss, drift, clipping, reference and objective; infinite figures are None."""
+        shared = {"loss": self.name, "source": self.source, "beta": self.beta}
+        rows = []
+        for point in self.points:
+            flat = {k: v for k, v in asdict(point).items() if k != "bias"}
+            for objective, bias in point.bias.items():
+                level, divergence = _parts()[objective]
+                row = {
+                    "level": level,
+                    "divergence": divergence,
+                    "bias": bias,
+                    "exact": bias <= self.tolerance,
+                }
+                row = {**shared, **flat, **row}
+                rows.append(
+                    {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
+                )
+        return rows
+
+
+@lru_cache
+def _parts() -> dict[str, tuple[str, str]]:
+    return {str(o): (o.level, o.divergence) for o in OBJECTIVES}
+
+
+@lru_cache(maxsize=64)
+def _world(vocabulary: int, length: int, seed: int) -> World:
+    return world(vocabulary, length, seed)
+
+
+@lru_cache(maxsize=4096)
+def _exact(vocabulary: int, length: int, seed: int, drift: float, reference: str, beta: float):
+    """objective -> gradient; shared by all subjects."""
+    w = _world(vocabulary, length, seed)
+    ref = w.ref if reference == "third" else w.old
+    return {str(o): gradient(o, w, w.policy(drift), ref, beta) for o in OBJECTIVES}
+
+
+def _measure(subject: Subject, settings: Settings, seed: int, drift: float, clipped: bool, reference: str):
+    w = _world(settings.vocabulary, settings.length, seed)
+    logits, ref = w.policy(drift), w.ref if reference == "third" else None
+    slope = slopes(subject.clipped if clipped else subject.loss, w, logits, ref, subject.advantages(w, ref))
+    found = moments(w, logits, slope * (settings.length if subject.per_token else 1))
+    exact = _exact(settings.vocabulary, settings.length, seed, drift, reference, subject.beta)
+    kl = w.probabilities(w.old) @ (w.log_probs(w.old) - w.log_probs(logits)).sum(-1)
+    return found, {name: relative(found.mean, g) for name, g in exact.items()}, kl.item()
+
+
+def _point(subject: Subject, settings: Settings, drift: float, clipped: bool, reference: str) -> Point:
+    runs = [_measure(subject, settings, seed, drift, clipped, reference) for seed in settings.seeds]
+    found: list[Moments] = [run[0] for run in runs]
+    size = sum(m.mean.norm().item() ** 2 for m in found)
+    variance = sum(m.variance for m in found)
+    return Point(
+        drift=drift,
+        clipped=clipped,
+        reference=reference,
+        kl=sum(run[2] for run in runs) / len(runs),
+        bias={name: max(run[1][name] for run in runs) for name in runs[0][1]},
+        variance=variance / len(runs),
+        noise=(variance / size) ** 0.5 if size > 0 else inf,
+    )
+
+
+def measure(subject: Subject, settings: Settings = Settings()) -> Result:
+    """Audit one subject. A loss whose samples are not separable comes back with a note instead of figures."""
+    base = Result(subject.name, subject.source, subject.beta, subject.divergence)
+    points = []
+    try:
+        for reference in ("third", "old"):
+            for drift in settings.drifts:
+                points.append(_point(subject, settings, drift, False, reference))
+                if subject.clipped is not None:
+                    points.append(_point(subject, settings, drift, True, reference))
+    except NotSeparable as error:
+        return replace(base, note=str(error))
+    except Exception as error:
+        if not subject.peer:
+            raise
+        # a peer's code may refuse anything; that must not end the audit of the others
+        return replace(base, note=f"{type(error).__name__}: {error}".splitlines()[0])
+
+    def exact(chosen: list[Point]) -> tuple[str, ...]:
+        # without a KL the objectives with and without one are the same: the plain name is enough
+        names = [str(o) for o in OBJECTIVES if subject.beta or o.divergence == "none"]
+        return tuple(n for n in names if chosen and all(p.bias[n] <= base.tolerance for p in chosen))
+
+    bare = [p for p in points if not p.clipped]
+    on_policy = [p for p in bare if p.drift == 0 and p.reference == "third"]
+    return replace(
+        base,
+        exact_on_policy=exact(on_policy),
+        exact_off_policy=exact([p for p in bare if p.drift > 0]),
+        points=tuple(points),
+    )

@@ -1,0 +1,110 @@
+"""Two things around a loss that bend its gradient too: the advantage estimator and the aggregation over
+lengths.
+
+Both are on-policy, so that nothing else is at work, and exact: all outcomes are enumerated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import comb, prod
+
+import torch
+from torch import Tensor
+
+from rpg.auditing.moments import moments
+from rpg.auditing.objectives import Objective, gradient
+from rpg.auditing.worlds import world
+from rpg.catalogue import algorithm, override
+from rpg.losses.advantages import advantages
+from rpg.losses.aggregation import Counts
+from rpg.losses.policy_loss import policy_loss
+
+
+@dataclass(frozen=True)
+class Bend:
+    """How an expected gradient lies to the exact one: `scale` times it (which a learning rate absorbs) plus
+    a part of relative size `bias` in other directions (which nothing absorbs).
+    """
+
+    study: str
+    name: str
+    setting: str
+    scale: float
+    bias: float
+    noise: float  # standard deviation / |mean| of a batch's step (advantage) or a response's (aggregation)
+
+
+def _bend(mean: Tensor, exact: Tensor) -> tuple[float, float]:
+    scale = (mean @ exact / (exact @ exact)).item()
+    return scale, ((mean - scale * exact).norm() / (scale * exact).norm()).item()
+
+
+ESTIMATORS = {
+    "group mean and std (GRPO, DAPO)": ("grpo", {"type": "group", "std": True}),
+    "group mean (RPG, Dr. GRPO)": ("dr-grpo", {"type": "group", "std": False}),
+    "group mean, rescaled (GPG)": ("gpg", {"type": "group", "std": False, "rescale": True}),
+    "mean of the others (RLOO)": ("rloo", {"type": "leave_one_out"}),
+    "batch mean and std (REINFORCE++, PPO)": ("ppo", {"type": "batch", "std": True}),
+    "group mean, batch std (REINFORCE++-Baseline)": ("reinforce-pp-baseline", {"type": "group_then_batch"}),
+    "batch mean (REINFORCE)": ("reinforce", {"type": "batch", "std": False}),
+    "no baseline": ("reinforce", {"type": "none"}),
+}
+
+
+def advantage_study(sizes=(2, 4, 8, 16), success=(0.15, 0.6)) -> list[Bend]:
+    """Every advantage estimator on two prompts of different difficulty, reward 1 or 0, by group size.
+
+    A prompt's policy is one logit with success probability p; all counts of successes of the two groups are
+    enumerated.
+    """
+    p = torch.tensor(success, dtype=torch.float64)
+    exact = p * (1 - p) / len(p)  # d mean E[R] / d logit
+    bends = []
+    for name, (algo_name, setting) in ESTIMATORS.items():
+        algo = override(algorithm(algo_name), advantage=setting, kl="none")
+        for n in sizes:
+            group = torch.arange(len(p)).repeat_interleave(n)
+            mean, square = torch.zeros_like(p), 0.0
+            for counts in product(range(n + 1), repeat=len(p)):
+                right = torch.cat([torch.arange(n) < k for k in counts])
+                a = advantages(
+                    algo,
+                    rewards=right.double(),
+                    group=group,
+                    response_mask=torch.ones(len(group), 1),
+                )[:, 0]
+                score = torch.where(right, 1 - p[group], -p[group])  # d log pi / d logit
+                step = torch.zeros_like(p).index_add(0, group, a * score) / len(group)
+                chance = prod(
+                    comb(n, k) * q**k * (1 - q) ** (n - k) for k, q in zip(counts, success, strict=True)
+                )
+                mean, square = mean + chance * step, square + chance * (step @ step).item()
+            noise = max(square - (mean @ mean).item(), 0.0) ** 0.5 / mean.norm().item()
+            bends.append(Bend("advantage", name, f"group of {n}", *_bend(mean, exact), noise))
+    return bends
+
+
+def aggregation_study(length: int = 4, seed: int = 0) -> list[Bend]:
+    """The four aggregation modes where responses end at different lengths, against the gradient of E[R]."""
+    w = world(vocabulary=3, length=length, seed=seed, eos=True)
+    logits, n = w.policy(0.0), len(w.rewards)
+    exact = gradient(Objective("sequence", "none"), w, logits, w.ref, 0.0)
+    tokens = (w.probabilities(logits) @ w.mask.sum(-1).double()).item()
+    counts = Counts(tokens=n * tokens, sequences=n, horizon=length)  # of a large batch
+    bends = []
+    for mode in ("seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean", "seq-mean-token-mean"):
+        log_prob = w.log_probs(logits).requires_grad_()
+        out = policy_loss(
+            algorithm("reinforce", loss_agg_mode=mode),
+            log_prob=log_prob,
+            old_log_prob=log_prob.detach(),
+            advantages=w.rewards[:, None].expand_as(log_prob),
+            response_mask=w.mask,
+            counts=counts,
+        )
+        found = moments(w, logits, torch.autograd.grad(out.loss, log_prob)[0] * n)
+        noise = found.variance**0.5 / found.mean.norm().item()
+        bends.append(Bend("aggregation", mode, f"up to {length} tokens", *_bend(found.mean, exact), noise))
+    return bends

@@ -1,0 +1,100 @@
+"""What is audited: a loss function with the few facts needed to read its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from torch import Tensor
+
+from rpg.auditing.moments import LossFunction
+from rpg.auditing.worlds import World
+from rpg.catalogue import Algorithm, ObjectiveKL, RewardKL, algorithms, override
+from rpg.losses.advantages import advantages as estimate_advantages
+from rpg.losses.policy_loss import policy_loss
+
+
+def spread(world: World, ref: Tensor | None) -> Tensor:
+    """The centred reward of each response on each of its tokens, (N, T)."""
+    return world.rewards[:, None] * world.mask
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`loss` without clipping and `clipped` with it take log_prob, old_log_prob, advantages, response_mask,
+    ref_log_prob (N, T) and return a scalar; `divergence` is the KL it is meant to have (none, fkl or rkl).
+    """
+
+    name: str
+    source: str
+    loss: LossFunction
+    clipped: LossFunction | None = None
+    beta: float = 0.0
+    divergence: str = "none"
+    per_token: bool = True  # the mean is over tokens; times T it is a mean over responses
+    advantages: Callable[[World, Tensor | None], Tensor] = field(default=spread)
+    peer: bool = False  # somebody else's code
+
+
+def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None = None) -> Subject:
+    """The subject of a catalogue entry; `beta` replaces its own where it has a KL, to make that visible."""
+    if beta is not None and algo.kl.type != "none":
+        algo = algo.model_copy(update={"beta": beta})
+    bare = algo.model_copy(update={"clip": None})
+    kl = algo.kl
+    divergence = "none" if kl.type == "none" or not algo.beta else "rkl"
+    if isinstance(kl, ObjectiveKL) and divergence == "rkl":
+        divergence = kl.divergence[-3:]
+    return Subject(
+        name=name or algo.name,
+        source="rpg",
+        loss=partial(policy_loss, bare),
+        clipped=partial(policy_loss, algo) if algo.clip else None,
+        beta=algo.beta,
+        divergence=divergence,
+        per_token=algo.loss_agg_mode != "seq-mean-token-sum",
+        advantages=partial(_with_reward_kl, algo) if isinstance(kl, RewardKL) else spread,
+    )
+
+
+def _with_reward_kl(algo: Algorithm, world: World, ref: Tensor | None) -> Tensor:
+    """Advantages as the algorithm makes them from reward and KL; its group and batch statistics, which are
+    no matter of the loss, are left out (they have an audit of their own).
+    """
+    per_token = algo.advantage.type in ("batch", "gae")
+    plain = override(algo, advantage={"type": "batch", "std": False} if per_token else "none")
+    old = world.log_probs(world.old)
+    return estimate_advantages(
+        plain,
+        rewards=world.rewards,
+        group=world.tokens[:, 0] * 0,
+        response_mask=world.mask,
+        old_log_prob=old,
+        ref_log_prob=old if ref is None else world.log_probs(ref),
+    )
+
+
+def catalogue(beta: float) -> list[Subject]:
+    """Every entry, and below it its released preset where that is another loss."""
+    subjects = []
+    for name, algo in algorithms("paper").items():
+        subjects.append(from_algorithm(algo, beta))
+        released = algorithms("released")[name]
+        if released.settings() != algo.settings():
+            subjects.append(from_algorithm(released, beta, f"{name} (released)"))
+    return subjects
+
+
+def ratio_levels(beta: float) -> list[Subject]:
+    """The four divergences at the three ratio levels; unclipped, both styles have the same gradients."""
+    entries = algorithms()
+    return [
+        from_algorithm(
+            override(entries[f"rpg-reinforce-{d}"], ratio=level, loss_agg_mode="seq-mean-token-sum"),
+            beta,
+            f"{d} {level}",
+        )
+        for d in ("fkl", "ufkl", "rkl", "urkl")
+        for level in ("token", "prefix", "sequence")
+    ]

@@ -1,0 +1,297 @@
+"""The entries of the catalogue. Settings not written here are the defaults of `catalogue.Algorithm`.
+
+`paper` settings follow the paper that introduced a method (for RPG, arXiv 2505.17508, its Appendix H);
+`released` follow the launch scripts and code published with the RPG paper, where those do something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rpg.catalogue.entry import Algorithm
+
+RPG_PAPER = "Zhang et al., RPG, arXiv 2505.17508"
+DUAL = {"low": 0.2, "high": 0.28, "c": 10.0}
+PPO = {"low": 0.2, "high": 0.2, "c": None}
+OVERLONG = {"buffer_fraction": 0.25, "factor": 1.0}
+
+_DIVERGENCES = {
+    # what is subtracted from E[R], differentiable term, REINFORCE weight;
+    # w = π/old, v = ref/old, d = log(π/ref)
+    "fkl": ("KL(ref‖π)", "− βv log π", "wR + βv"),
+    "rkl": ("KL(π‖ref)", "+ βwd", "w(R − β(d + 1))"),
+    "ufkl": ("UKL(ref‖π)", "+ β(w − v − vd)", "wR − β(w − v)"),
+    "urkl": ("UKL(π‖ref)", "+ βw(d − 1)", "w(R − βd)"),
+}
+_WORDS = {
+    "fkl": "the forward KL",
+    "rkl": "the reverse KL",
+    "ufkl": "the unnormalised forward KL",
+    "urkl": "the unnormalised reverse KL",
+}
+
+
+def _rows(label: str, *tables: str) -> tuple[str, ...]:
+    return tuple(f"{table}: {label}" for table in tables)
+
+
+def _rpg(divergence: str, reinforce: bool) -> Iterator[Algorithm]:
+    penalty, kl_term, weight = _DIVERGENCES[divergence]
+    label = ("RPG-REINFORCE-" if reinforce else "RPG-") + divergence.upper()
+    tables = ("Table 3", "Table 5", "Table 6", "Table 7") if divergence in ("ufkl", "urkl") else ()
+    common: dict[str, Any] = {
+        "name": label.lower(),
+        "display_name": label,
+        "citation": RPG_PAPER,
+        "paper_rows": _rows(label, *tables, "Table 8"),
+        "advantage": {"type": "group", "std": False},
+        "dynamic_sampling": True,
+        "overlong": OVERLONG,
+        "loss_agg_mode": "token-mean",
+        "reference": "old",
+    }
+    style = "reinforce" if reinforce else "differentiable"
+    yield Algorithm(
+        **common,
+        preset="paper",
+        description=f"Exact gradient under {_WORDS[divergence]}, "
+        + ("REINFORCE style with RPG-Style Clip." if reinforce else "fully differentiable, dual clip."),
+        formula=f"−sg({weight}) log π" if reinforce else f"−wR {kl_term}",
+        objective=f"E_π[R] − β {penalty}, clipped",
+        surrogate="rpg",
+        kl={"type": "objective", "divergence": divergence, "style": style},
+        beta=1e-4,
+        clip=DUAL,
+    )
+    released: dict[str, Any] = {**common, "preset": "released", "surrogate": "ppo_clip", "clip": DUAL}
+    if reinforce:
+        yield Algorithm(
+            **released,
+            description="What the released rf_clip_ppo scripts run: dual-clip PPO, the KL never added.",
+            formula="−min(wR, clip(w)R), dual clip",
+            objective="E_π[R], clipped; no KL",
+        )
+    else:
+        yield Algorithm(
+            **released,
+            description=f"Dual-clip PPO on the raw advantage, {_WORDS[divergence]} beside it, unclipped.",
+            formula=f"−min(wR, clip(w)R) {kl_term}",
+            objective=f"E_π[R] − β {penalty}, reward term clipped",
+            kl={"type": "objective", "divergence": divergence, "style": "differentiable"},
+            beta=1e-4,
+        )
+
+
+def _baselines() -> Iterator[Algorithm]:
+    all_tables = ("Table 3", "Table 5", "Table 6", "Table 7", "Table 8")
+    grpo: dict[str, Any] = {
+        "name": "grpo",
+        "display_name": "GRPO",
+        "citation": "Shao et al., DeepSeekMath, arXiv 2402.03300",
+        "formula": "−min(wA, clip(w)A) + β k3(ref/π)",
+        "objective": "E_π[R] clipped; on-policy − β KL(ref‖π)",
+        "paper_rows": _rows("GRPO", *all_tables),
+        "surrogate": "ppo_clip",
+        "kl": {"type": "loss", "estimator": "k3", "weighted": False},
+        "beta": 1e-3,
+        "reference": "fixed",
+        "advantage": {"type": "group", "std": True},
+    }
+    yield Algorithm(
+        **grpo,
+        preset="paper",
+        description="PPO clip on group-normalised rewards, unweighted k3 to the initial model.",
+        clip=PPO,
+        loss_agg_mode="seq-mean-token-mean",
+    )
+    yield Algorithm(
+        **grpo,
+        preset="released",
+        description="With dual clip (c = 10) and the mean over all tokens, as in the released scripts.",
+        clip={**PPO, "c": 10.0},
+        loss_agg_mode="token-mean",
+    )
+    yield Algorithm(
+        **{
+            **grpo,
+            "name": "grpo-corrected",
+            "display_name": "GRPO (corrected KL)",
+            "citation": f"{RPG_PAPER}; DeepSeek-V3.2, eq. 7",
+            "description": "GRPO whose k3 carries the importance ratio: the KL term is exactly URKL's.",
+            "formula": "−min(wA, clip(w)A) + β w k3(ref/π)",
+            "objective": "E_π[R] − β KL(π‖ref), reward term clipped",
+            "paper_rows": (),
+            "kl": {"type": "loss", "estimator": "k3", "weighted": True},
+        },
+        clip=PPO,
+        loss_agg_mode="seq-mean-token-mean",
+    )
+    yield Algorithm(
+        name="dr-grpo",
+        display_name="Dr. GRPO",
+        description="GRPO without its two biases: no division by standard deviation or length.",
+        citation="Liu et al., Dr. GRPO, arXiv 2503.20783",
+        formula="−min(wA, clip(w)A), summed over tokens / budget",
+        objective="E_π[R], clipped",
+        surrogate="ppo_clip",
+        clip=PPO,
+        advantage={"type": "group", "std": False},
+        loss_agg_mode="seq-mean-token-sum-norm",
+    )
+    dapo: dict[str, Any] = {
+        "name": "dapo",
+        "display_name": "DAPO",
+        "citation": "Yu et al., DAPO, arXiv 2503.14476",
+        "objective": "E_π[R], clipped",
+        "paper_rows": _rows("DAPO", *all_tables),
+        "surrogate": "ppo_clip",
+        "loss_agg_mode": "token-mean",
+        "dynamic_sampling": True,
+        "overlong": OVERLONG,
+    }
+    yield Algorithm(
+        **dapo,
+        preset="paper",
+        description="Clip-higher, mean over tokens, no KL, dynamic sampling, overlong punishment.",
+        formula="−min(wA, clip(w, 0.8, 1.28)A)",
+        clip={**DUAL, "c": None},
+    )
+    yield Algorithm(
+        **dapo,
+        preset="released",
+        description="As DAPO, with dual clip (c = 10) as in the released scripts.",
+        formula="−min(wA, clip(w, 0.8, 1.28)A), dual clip",
+        clip=DUAL,
+    )
+    rpp: dict[str, Any] = {
+        "name": "reinforce-pp",
+        "display_name": "REINFORCE++",
+        "citation": "Hu, REINFORCE++, arXiv 2501.03262",
+        "paper_rows": _rows("REINFORCE++", "Table 5", "Table 7", "Table 8"),
+        "surrogate": "ppo_clip",
+        "beta": 1e-4,
+        "reference": "fixed",
+        "advantage": {"type": "batch", "std": True},
+    }
+    yield Algorithm(
+        **rpp,
+        preset="paper",
+        description="Token-level k1 in the reward, advantages whitened over the batch, PPO clip.",
+        formula="−min(wA, clip(w)A), A = whiten(R − β Σ k1)",
+        objective="E_π[R] − β KL(π‖ref), clipped",
+        kl={"type": "reward", "estimator": "k1"},
+        clip=PPO,
+    )
+    rpp_released = {
+        "description": "As the released scripts: k1 in the loss, whose on-policy gradient averages to zero.",
+        "formula": "−min(wA, clip(w)A) + β log(π/ref), dual clip",
+        "objective": "E_π[R], clipped; on-policy no KL",
+        "reference": "old",  # they set use_iterative_ref_model
+        "kl": {"type": "loss", "estimator": "k1", "weighted": False},
+        "clip": DUAL,
+        "dynamic_sampling": True,
+        "overlong": OVERLONG,
+        "preset": "released",
+    }
+    yield Algorithm(**{**rpp, **rpp_released})
+    baseline = {
+        **rpp,
+        "name": "reinforce-pp-baseline",
+        "display_name": "REINFORCE++-Baseline",
+        "paper_rows": _rows("REINFORCE++-Baseline", "Table 5", "Table 7", "Table 8"),
+        "advantage": "group_then_batch",
+    }
+    yield Algorithm(
+        **baseline,
+        preset="paper",
+        description="Group mean as baseline, then whitened over the batch; k2 in the loss.",
+        formula="−min(wA, clip(w)A) + β ½ log²(π/ref)",
+        objective="E_π[R] clipped; on-policy − β KL(π‖ref)",
+        kl={"type": "loss", "estimator": "k2", "weighted": False},
+        clip=PPO,
+    )
+    yield Algorithm(**{**baseline, **rpp_released})
+
+
+def _more() -> Iterator[Algorithm]:
+    yield Algorithm(
+        name="rloo",
+        display_name="RLOO",
+        description="REINFORCE with the mean of the group's other rewards as baseline, k1 in the reward.",
+        citation="Ahmadian et al., RLOO, arXiv 2402.14740",
+        formula="−(R − mean of the others) log π",
+        objective="E_π[R] − β KL(π‖ref), on-policy",
+        surrogate="policy_gradient",
+        kl={"type": "reward", "estimator": "k1"},
+        beta=1e-3,
+        reference="fixed",
+        advantage="leave_one_out",
+        loss_agg_mode="seq-mean-token-sum",
+    )
+    yield Algorithm(
+        name="ppo",
+        display_name="PPO",
+        description="Clipped surrogate, k1 in the reward; whitened returns, or a critic with advantage: gae.",
+        citation="Schulman et al., PPO, arXiv 1707.06347",
+        formula="−min(wA, clip(w)A)",
+        objective="E_π[R] − β KL(π‖ref), clipped",
+        surrogate="ppo_clip",
+        kl={"type": "reward", "estimator": "k1"},
+        beta=1e-3,
+        reference="fixed",
+        clip=PPO,
+        advantage={"type": "batch", "std": True},
+    )
+    yield Algorithm(
+        name="gpg",
+        display_name="GPG",
+        description="Plain policy gradient on group-centred rewards, rescaled for groups without a signal.",
+        citation="Chu et al., GPG, arXiv 2504.02546",
+        formula="−α (R − group mean) log π",
+        objective="E_π[R], on-policy",
+        surrogate="policy_gradient",
+        advantage={"type": "group", "std": False, "rescale": True},
+    )
+    yield Algorithm(
+        name="gspo",
+        display_name="GSPO",
+        description="PPO clip on the length-normalised ratio of the whole response.",
+        citation="Zheng et al., GSPO, arXiv 2507.18071",
+        formula="−min(sA, clip(s)A), s = (Π w)^(1/length)",
+        objective="E_π[R], on-policy",
+        surrogate="gspo",
+        clip={"low": 3e-4, "high": 4e-4, "c": None},
+        ratio="sequence",
+        loss_agg_mode="seq-mean-token-mean",
+    )
+    yield Algorithm(
+        name="cispo",
+        display_name="CISPO",
+        description="The clipped ratio is a constant weight on log π, so no token loses its gradient.",
+        citation="MiniMax, MiniMax-M1, arXiv 2506.13585",
+        formula="−sg(clip(w)) A log π",
+        objective="E_π[R], ratio truncated",
+        surrogate="cispo",
+        clip={"low": 1.0, "high": 0.28, "c": None},
+    )
+    yield Algorithm(
+        name="reinforce",
+        display_name="REINFORCE",
+        description="The score-function gradient with a batch-mean baseline; right only on-policy.",
+        citation="Williams, Machine Learning 8, 1992",
+        formula="−(R − batch mean) log π",
+        objective="E_π[R], on-policy",
+        surrogate="policy_gradient",
+        advantage={"type": "batch", "std": False},
+        loss_agg_mode="seq-mean-token-sum",
+    )
+
+
+def entries() -> Iterator[Algorithm]:
+    """Every (name, preset) of the catalogue, in the order of the documentation."""
+    for reinforce in (False, True):
+        for divergence in _DIVERGENCES:
+            yield from _rpg(divergence, reinforce)
+    yield from _baselines()
+    yield from _more()

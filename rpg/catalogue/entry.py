@@ -1,0 +1,103 @@
+"""What an algorithm *is*, as data: no torch, no prose that decides anything.
+
+An :class:`Algorithm` names the surrogate that multiplies the advantage, where the KL goes (one union, no
+pair of flags), the clipping, the ratio level, the aggregation, the reference policy and the advantage
+estimator.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from rpg.catalogue.settings import (
+    KL,
+    Advantage,
+    AggregationMode,
+    Clip,
+    Frozen,
+    GroupAdvantage,
+    NoKL,
+    ObjectiveKL,
+    OldReference,
+    Overlong,
+    RatioLevel,
+    Reference,
+)
+from rpg.errors import UserError
+
+
+class AlgorithmError(UserError, ValueError):
+    """A catalogue name or an override that does not exist; `field`, `value` and `accepted` say what would."""
+
+    def __init__(self, field: str, value: Any, accepted: tuple[str, ...] | str = (), message: str = ""):
+        self.field, self.value, self.accepted = field, value, accepted
+        text = message or f"{field}: {value!r} is not known"
+        if isinstance(accepted, tuple):
+            asked = field.rpartition(".")[2] if message else str(value)
+            near = difflib.get_close_matches(asked, accepted, n=1, cutoff=0.5)
+            text += f"; did you mean {near[0]!r}?" if near else ""
+            accepted = ", ".join(accepted)
+        text += "" if text.endswith("?") else "."
+        super().__init__(f"{text} Accepted: {accepted}." if accepted else text)
+
+
+PROSE = ("name", "display_name", "description", "citation", "formula", "objective", "paper_rows", "preset")
+
+
+class Algorithm(Frozen):
+    """One entry of the catalogue; every field below `preset` changes the mathematics."""
+
+    name: str
+    display_name: str
+    description: str
+    citation: str
+    formula: str
+    objective: str
+    paper_rows: tuple[str, ...] = ()
+    preset: Literal["paper", "released"] | None = None
+
+    surrogate: Literal["rpg", "ppo_clip", "gspo", "cispo", "policy_gradient"]
+    kl: KL = NoKL()
+    beta: float = Field(0.0, ge=0)
+    clip: Clip | None = None
+    ratio: RatioLevel = "token"
+    loss_agg_mode: AggregationMode = "token-mean"
+    reference: Reference = OldReference()
+    advantage: Advantage = GroupAdvantage()
+    dynamic_sampling: bool = False
+    overlong: Overlong | None = None
+
+    @model_validator(mode="after")
+    def _belongs_together(self):
+        rpg, kl = self.surrogate == "rpg", self.kl
+        differentiable = rpg and isinstance(kl, ObjectiveKL) and kl.style == "differentiable"
+        level = {"gspo": "sequence"}.get(self.surrogate, "token")
+        rules = {
+            "surrogate rpg takes kl of type objective or none": not rpg or kl.type in ("none", "objective"),
+            "beta has no effect with kl of type none: set it to 0": kl.type != "none" or self.beta == 0,
+            f"surrogate {self.surrogate} has ratio {level}; it is a choice for surrogate rpg": rpg
+            or self.ratio == level,
+            "kl.Z scales the whole loss of surrogate rpg; others have no use for it": rpg
+            or not isinstance(kl, ObjectiveKL)
+            or kl.Z == 1.0,
+            "policy_gradient has no ratio to clip": self.surrogate != "policy_gradient" or self.clip is None,
+            "clip.gradient is a choice of the differentiable RPG losses": differentiable
+            or self.clip is None
+            or self.clip.gradient == "exact",
+        }
+        for rule, holds in rules.items():
+            if not holds:
+                raise ValueError(rule)
+        return self
+
+    @property
+    def needs_reference(self) -> bool:
+        """True when the loss or the reward reads a `ref_log_prob` that is not `old_log_prob`."""
+        return self.kl.type != "none" and self.beta > 0 and self.reference.type != "old"
+
+    def settings(self) -> dict[str, Any]:
+        """Only what changes the mathematics, as plain data: what belongs in a run's identity."""
+        return self.model_dump(mode="json", exclude=set(PROSE))

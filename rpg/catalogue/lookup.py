@@ -1,0 +1,107 @@
+"""Looking an algorithm up: by name and preset, with overrides, and with answers to mistakes that name what is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from rpg.catalogue.entries import entries
+from rpg.catalogue.entry import PROSE, Algorithm, AlgorithmError
+from rpg.catalogue.settings import MODELS, Schedule, named
+
+
+@cache
+def _entries() -> dict[tuple[str, str | None], Algorithm]:
+    return {(entry.name, entry.preset): entry for entry in entries()}
+
+
+def algorithms(preset: str = "paper") -> dict[str, Algorithm]:
+    """The catalogue: {name: Algorithm}, in the order of the documentation."""
+    names = dict.fromkeys(name for name, _ in _entries())
+    return {name: algorithm(name, preset) for name in names}
+
+
+def algorithm(name: str, preset: str = "paper", **overrides: Any) -> Algorithm:
+    """The catalogue entry `name`, with keyword overrides; nested dicts are merged into nested settings.
+
+    Where the paper and its released code differ, `preset` chooses; where they agree it has no effect.
+    Raises AlgorithmError for an unknown name, preset, field or value.
+    """
+    if preset not in ("paper", "released"):
+        raise AlgorithmError("preset", preset, ("paper", "released"))
+    known = _entries()
+    base = known.get((name, preset)) or known.get((name, None)) or known.get((name, "paper"))
+    if base is None:
+        raise AlgorithmError("algorithm", name, tuple(dict.fromkeys(n for n, _ in known)))
+    return override(base, **overrides) if overrides else base
+
+
+def override(base: Algorithm, **overrides: Any) -> Algorithm:
+    """`base` with some of its mathematics changed; raises AlgorithmError like :func:`algorithm`."""
+    fields = tuple(f for f in Algorithm.model_fields if f not in PROSE)
+    for field in overrides:
+        if field not in fields:
+            raise AlgorithmError(field, overrides[field], fields, f"{field} is not a field of an algorithm")
+    data = base.model_dump()
+    for field, value in overrides.items():
+        data[field] = _merge(data[field], _plain(value), field)
+    if "beta" not in overrides and "kl" in overrides:
+        if data["kl"] == {"type": "none"}:
+            data["beta"] = 0.0
+        elif base.kl.type == "none":
+            raise AlgorithmError(
+                "beta", 0.0, "a number above 0", f"beta: the KL given to {base.name} needs one"
+            )
+    try:
+        return Algorithm.model_validate(data)
+    except ValidationError as error:
+        raise _explain(error) from None
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump() if isinstance(value, BaseModel) else value
+
+
+_UNIONS = ("kl", "reference", "advantage")
+
+
+def _merge(default: Any, value: Any, field: str) -> Any:
+    if field in _UNIONS:
+        value = named(value)
+        same = isinstance(value, Mapping) and value.get("type", default["type"]) == default["type"]
+        return {**default, **value} if same else value  # another type shares no fields with the default one
+    if isinstance(default, Mapping) and isinstance(value, Mapping):
+        return {**default, **value}
+    return value
+
+
+def _explain(error: ValidationError) -> AlgorithmError:
+    """The first mistake pydantic found, in our words: the field as it is written in a config, and what it
+    takes.
+    """
+    first = error.errors()[-1]  # of a union's several complaints the last is about its richest member
+    context, value = first.get("ctx", {}), first["input"]
+    location = [str(part) for part in first["loc"]]
+    owner = ".".join(location[:-1])
+    if location and location[0] in _UNIONS and len(location) > 1:
+        location.pop(1)  # the union's tag, which is not part of the path a person writes
+    path = ".".join(part for part in location if part not in ("float", "Schedule") and "[" not in part)
+    if first["type"] in ("literal_error", "union_tag_invalid"):
+        expected = context.get("expected") or context["expected_tags"]
+        accepted = tuple(part.strip(" '") for part in expected.replace(" or ", ", ").split(","))
+        if first["type"] == "union_tag_invalid":
+            path, value = f"{path}.type", context["tag"]
+        return AlgorithmError(path, value, accepted)
+    if first["type"] == "extra_forbidden":
+        model = MODELS.get(owner)
+        if model is None and owner.startswith("clip."):
+            model = Schedule
+        fields = tuple(model.model_fields) if model else ()
+        return AlgorithmError(path, value, fields, f"{path} is not a field")
+    reason = first["msg"].removeprefix("Value error, ")
+    if not path:
+        return AlgorithmError("algorithm", value, "", reason)
+    return AlgorithmError(path, value, "", f"{path}: {value!r} is refused: {reason}")

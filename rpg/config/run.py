@@ -1,0 +1,87 @@
+"""What a run is: pydantic models whose defaults are the vetted settings of the tiny chain task.
+
+Every union is discriminated by `type`; unknown fields are errors. A resolved `RunSpec` holds every value that can
+change a result, so its canonical JSON (plus the digest of its data) is the run's identity.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from rpg.catalogue import Algorithm, algorithm
+from rpg.config.backend import Backend, LocalBackend, VerlBackend
+from rpg.config.evaluation import Evaluation
+from rpg.config.model import Model, TinyModel
+from rpg.config.section import Section
+from rpg.config.task import ChainTask, MathTask, Task
+from rpg.config.training import Rollout, Training
+
+
+def _algorithm(value: Any) -> Any:
+    """`grpo`, `{name: grpo, beta: 0.01}` or an Algorithm -> Algorithm (raises AlgorithmError, a ValueError)."""
+    if isinstance(value, str):
+        return algorithm(value)
+    if isinstance(value, dict):
+        if "name" not in value:
+            raise ValueError("an algorithm needs a name, e.g. {name: grpo}")
+        return algorithm(**value)
+    return value
+
+
+AlgorithmField = Annotated[
+    Algorithm, BeforeValidator(_algorithm), PlainSerializer(lambda a: {"name": a.name, **a.settings()})
+]
+
+
+class RunSpec(Section):
+    """One training run, completely resolved."""
+
+    task: Task = ChainTask()
+    model: Model = TinyModel()
+    algorithm: AlgorithmField = Field(default_factory=lambda: algorithm("grpo"))
+    training: Training = Training()
+    rollout: Rollout = Rollout()
+    evaluation: Evaluation = Evaluation()
+    backend: Backend = LocalBackend()
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    @model_validator(mode="after")
+    def _fits(self) -> RunSpec:
+        known = self.task_benchmarks()
+        for name in self.evaluation.benchmarks or ():
+            if name not in known:
+                raise ValueError(f"evaluation.benchmarks: {name!r} is not one of {', '.join(known)}")
+        if isinstance(self.model, TinyModel):
+            need = self.rollout.max_prompt_tokens + self.rollout.max_response_tokens
+            if need > self.model.max_positions:
+                raise ValueError(
+                    f"rollout.max_prompt_tokens + max_response_tokens = {need} do not fit "
+                    f"model.max_positions = {self.model.max_positions}"
+                )
+        if isinstance(self.backend, VerlBackend):
+            longest = self.rollout.max_prompt_tokens + self.rollout.max_response_tokens
+            room = self.backend.max_tokens_per_gpu * self.backend.sequence_parallel
+            if room < longest:
+                raise ValueError(
+                    f"backend.max_tokens_per_gpu x sequence_parallel = {room} must hold a sequence of "
+                    f"rollout.max_prompt_tokens + max_response_tokens = {longest}"
+                )
+        return self
+
+    def task_benchmarks(self) -> tuple[str, ...]:
+        """Names of all benchmarks the task brings, in order."""
+        if isinstance(self.task, ChainTask):
+            return tuple(f"chain-{tier}" for tier in self.task.tiers)
+        if isinstance(self.task, MathTask):
+            return self.task.names()
+        return tuple(self.task.benchmarks)
+
+    def benchmarks(self) -> tuple[str, ...]:
+        """Names of the benchmarks this run is evaluated on."""
+        return self.evaluation.benchmarks or self.task_benchmarks()
+
+    def eval_steps(self) -> tuple[int, ...]:
+        """Rollout steps whose checkpoints are owed an evaluation: 0, every, 2*every, ..., and the last."""
+        return tuple(sorted({*range(0, self.training.steps, self.evaluation.every), self.training.steps}))

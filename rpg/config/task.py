@@ -1,0 +1,126 @@
+"""The section `task`: where problems come from and how responses to them are checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rpg.config.section import Positive, Section, default_type
+
+RECIPE_TEMPLATE = (
+    "Solve the following math problem step by step. The last line of your response should be of the form "
+    "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n{prompt}\n\n"
+    'Remember to put your answer on its own line after "Answer:".'
+)
+"""How the paper's recipe asks a mathematical problem (App. H)."""
+
+
+class ChainTask(Section):
+    """Left-to-right arithmetic modulo 10 with labelled operands; problems are made by code, nothing is downloaded.
+
+    Prompt ``a3b+7c-5=``, response ``b+70c-55#5``; the reward checks the digit after the last ``#``.
+    """
+
+    type: Literal["chain"] = "chain"
+    tiers: dict[
+        Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], Annotated[int, Field(ge=1, le=12)]
+    ] = {  # noqa: RUF012 (pydantic copies it)
+        "easy": 2,
+        "medium": 4,
+        "hard": 7,
+    }
+    """Benchmark name -> number of operations. Each tier is trained on, and held out as the benchmark chain-<tier>."""
+    train_problems: Positive = 12_000
+    """Distinct training problems, spread evenly over the tiers (fewer where a tier has fewer distinct problems)."""
+    benchmark_problems: Positive = 64
+    """Held-out problems per tier; none of them is in the training set."""
+    data_seed: int = 0
+    """Seed of the problems themselves; `seed` of the run never changes the data."""
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> ChainTask:
+        if not self.tiers:
+            raise ValueError("tiers must name at least one tier, e.g. {easy: 2}")
+        return self
+
+
+class MarkerVerifier(Section):
+    """The answer is what follows the last `marker` in the response, up to the end of its line."""
+
+    type: Literal["marker"] = "marker"
+    marker: Annotated[str, Field(min_length=1)] = "Answer:"
+    match: Literal["exact", "number"] = "exact"
+    """`exact` compares text without surrounding blanks; `number` compares values (1/2 = 0.5 = 0.50)."""
+
+
+class MathVerifier(Section):
+    """The answer is the last `Answer:` line; it is right when it means the same as the gold answer (docs/grading.md)."""
+
+    type: Literal["math"] = "math"
+    fallback: Literal["none", "boxed"] = "none"
+    r"""`boxed`: a response without an `Answer:` line is read for its last `\boxed{...}`. The recipe does not do this."""
+    relative_tolerance: Annotated[float, Field(ge=0.0, lt=0.1)] = 0.0
+    """Numbers that differ by no more than this part of the gold number are right (for answers of physics)."""
+
+
+Verifier = Annotated[MarkerVerifier | MathVerifier, Field(discriminator="type"), default_type("marker")]
+
+
+class FileTask(Section):
+    """Problems of your own, from JSON-lines or Parquet files with the columns `prompt` and `answer`.
+
+    A column `demonstration` (a full response) is needed only to warm-start a tiny model from scratch.
+    """
+
+    type: Literal["file"]
+    train: Path
+    benchmarks: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], Path]
+    """Benchmark name -> file of held-out problems. Problems that are also in `train` are an error."""
+    template: str = "{prompt}"
+    """How a problem becomes the user's message; `{prompt}` stands for the problem."""
+    verifier: Verifier = MarkerVerifier()
+
+    @model_validator(mode="after")
+    def _template_has_prompt(self) -> FileTask:
+        if "{prompt}" not in self.template:
+            raise ValueError("template must contain {prompt}, the place where the problem goes")
+        if not self.benchmarks:
+            raise ValueError("benchmarks must name at least one file of held-out problems")
+        return self
+
+
+class MathTask(Section):
+    """Mathematics by the paper's recipe: a training file, and benchmarks that ship (AIME, AMC, ...) or one's own.
+
+    Training problems that are also in a benchmark, word for word or nearly so, are left out.
+    """
+
+    type: Literal["math"]
+    train: str
+    """A training set that ships (`dapo-math-17k-en`, `math-train`), a JSON-lines or Parquet file, or a YAML file that
+    says where problems are (docs/data.md)."""
+    benchmarks: tuple[str, ...] = ("aime24", "aime25", "amc23")
+    """Names of benchmarks that ship, or paths of YAML files of one's own."""
+    data: Path | None = None
+    """Folder of local copies of benchmarks; without it $RPG_DATA, then the Hugging Face hub."""
+    template: str = RECIPE_TEMPLATE
+    """How a problem becomes the user's message; `{prompt}` stands for the problem."""
+    verifier: MathVerifier = MathVerifier()
+
+    @model_validator(mode="after")
+    def _usable(self) -> MathTask:
+        if "{prompt}" not in self.template:
+            raise ValueError("template must contain {prompt}, the place where the problem goes")
+        names = self.names()
+        if not names or len(set(names)) < len(names):
+            raise ValueError("benchmarks must name at least one benchmark, each once")
+        return self
+
+    def names(self) -> tuple[str, ...]:
+        """Names of the benchmarks: of those given by a YAML file, its name without the ending."""
+        return tuple(Path(b).stem if b.endswith((".yaml", ".yml")) else b for b in self.benchmarks)
+
+
+Task = Annotated[ChainTask | FileTask | MathTask, Field(discriminator="type"), default_type("chain")]

@@ -1,0 +1,77 @@
+"""The sections `training` and `rollout`: how responses are sampled and become updates."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rpg.config.section import Fraction, Positive, Section, default_type
+
+
+class AdamW(Section):
+    """AdamW with a linear warm-up, then a constant rate (paper App. H: weight decay 0.1, clip 1.0)."""
+
+    type: Literal["adamw"] = "adamw"
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-4
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """In optimizer steps."""
+
+
+class ScheduleFreeAdamW(Section):
+    """Schedule-free AdamW (Defazio et al., arXiv 2405.15682): the rollout policy is the averaged one."""
+
+    type: Literal["schedule_free"]
+    learning_rate: Annotated[float, Field(gt=0)] = 3e-4
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    warmup_steps: Annotated[int, Field(ge=0)] = 16
+    """In optimizer steps."""
+
+
+Optimizer = Annotated[AdamW | ScheduleFreeAdamW, Field(discriminator="type"), default_type("adamw")]
+
+
+class Training(Section):
+    """How rollouts become updates. A *step* is one rollout; each makes epochs x (prompts / mini-batch) updates."""
+
+    steps: Positive = 40
+    """Rollout steps."""
+    prompts_per_step: Positive = 32
+    mini_batch_prompts: Positive = 8
+    """Prompts per optimizer step; must divide prompts_per_step."""
+    epochs: Positive = 1
+    """Passes over each rollout."""
+    micro_batch_rows: Positive = 128
+    """Responses per forward and backward pass: memory only, never the gradient."""
+    max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
+    optimizer: Optimizer = AdamW()
+    checkpoint_every: Positive = 1
+    """A kill loses at most this many steps. Only the newest ones and those owed to an evaluation are kept."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> Training:
+        if self.prompts_per_step % self.mini_batch_prompts:
+            raise ValueError(
+                f"mini_batch_prompts {self.mini_batch_prompts} must divide prompts_per_step {self.prompts_per_step}"
+            )
+        return self
+
+    @property
+    def updates_per_step(self) -> int:
+        """Optimizer steps per rollout."""
+        return self.epochs * (self.prompts_per_step // self.mini_batch_prompts)
+
+
+class Rollout(Section):
+    """Groups of responses sampled from the current policy."""
+
+    group_size: Annotated[int, Field(ge=2)] = 8
+    """Responses per prompt (the paper: 16)."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    max_prompt_tokens: Positive = 64
+    max_response_tokens: Positive = 42
+    max_refills: Annotated[int, Field(ge=0)] = 8
+    """Dynamic sampling: extra rounds of prompts that may be drawn to replace groups all right or all wrong."""

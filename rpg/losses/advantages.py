@@ -1,0 +1,140 @@
+"""Advantages: from one reward per response to (B, T), for every estimator of the catalogue.
+
+Shapes: B responses (rows), T token positions. Standard deviations are the unbiased ones (n - 1) plus
+EPSILON, as in verl and TRL. Groups need not be contiguous nor of equal size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rpg.catalogue import Algorithm, RewardKL
+from rpg.losses.divergences import estimator
+
+EPSILON = 1e-6
+
+
+def advantages(
+    algo: Algorithm,
+    *,
+    rewards: Tensor,
+    group: Tensor,
+    response_mask: Tensor,
+    old_log_prob: Tensor | None = None,
+    ref_log_prob: Tensor | None = None,
+    values: Tensor | None = None,
+) -> Tensor:
+    """Advantages of `algo`, (B, T), zero where masked; float64 for float64 rewards, float32 otherwise.
+
+    rewards (B,): one per response. group (B,): integers, equal for responses to the same prompt.
+    response_mask (B, T): non-zero where a token counts. old_log_prob and ref_log_prob (B, T) are read when
+    `algo.kl` is of type reward (ref_log_prob=None: the reference is `old`, so that KL is zero); values (B,
+    T) by gae only. A group of one response, or of equal rewards, has advantage zero exactly. Raises
+    ValueError for wrong shapes, FloatingPointError for rewards that are not finite.
+    """
+    mask = response_mask != 0
+    rows = mask.shape[0]
+    if mask.ndim != 2:
+        raise ValueError(f"response_mask: shape {tuple(mask.shape)}, accepted: (responses, tokens)")
+    for name, value in (("rewards", rewards), ("group", group)):
+        if tuple(value.shape) != (rows,):
+            raise ValueError(f"{name}: shape {tuple(value.shape)}, accepted: ({rows},), one per response")
+    if not rewards.isfinite().all():
+        row = int((~rewards.isfinite()).nonzero()[0])
+        raise FloatingPointError(f"rewards[{row}] is {rewards[row].item()}, accepted: finite numbers")
+    dtype = torch.float64 if rewards.dtype == torch.float64 else torch.float32
+    with torch.no_grad():
+        reward = rewards.detach().double()
+        penalty = _reward_kl(algo, mask, old_log_prob, ref_log_prob)
+        kind = algo.advantage
+        if kind.type in ("batch", "gae"):
+            # per-token methods: the outcome arrives with the last token, the KL with each token
+            if kind.type == "gae":
+                result = _gae(_token_rewards(reward, mask, penalty), values, mask, kind.gamma, kind.lam)
+            else:
+                ahead = penalty.flip(-1).cumsum(-1).flip(-1) if penalty is not None else 0.0
+                result = reward[:, None] - ahead
+                result = _whiten(result.expand(mask.shape), mask, scale=kind.std)
+        else:
+            if penalty is not None:
+                reward = reward - penalty.sum(-1)
+            result = _per_response(kind, reward, group)[:, None].expand(mask.shape)
+            if kind.type == "group_then_batch":
+                result = _whiten(result, mask, scale=True)
+        return torch.where(mask, result, 0).to(dtype)
+
+
+def _reward_kl(algo: Algorithm, mask: Tensor, old: Tensor | None, ref: Tensor | None) -> Tensor | None:
+    """beta * k(old, ref) per token, or None where the reward has no KL."""
+    if not isinstance(algo.kl, RewardKL) or not algo.beta or ref is None:
+        return None
+    if old is None:
+        raise ValueError(
+            f"old_log_prob: {algo.name} has its KL in the reward and needs it beside ref_log_prob"
+        )
+    d = torch.where(mask, old.double() - ref.double(), 0)
+    return algo.beta * estimator(algo.kl.estimator, d)[0]
+
+
+def _per_response(kind, reward: Tensor, group: Tensor) -> Tensor:
+    """Group baselines, (B,) -> (B,)."""
+    if kind.type == "none":
+        return reward
+    ids, index = torch.unique(group, return_inverse=True)
+    zeros = reward.new_zeros(len(ids))
+    size = zeros.index_add(0, index, torch.ones_like(reward))
+    mean = zeros.index_add(0, index, reward) / size
+    centred = reward - mean[index]
+    highest = zeros.scatter_reduce(0, index, reward, "amax", include_self=False)
+    lowest = zeros.scatter_reduce(0, index, reward, "amin", include_self=False)
+    differs = (highest > lowest)[index]
+    if kind.type == "leave_one_out":
+        result = centred * (size / (size - 1).clamp(min=1))[index]
+    elif kind.type == "group" and kind.std:
+        variance = zeros.index_add(0, index, centred * centred) / (size - 1).clamp(min=1)
+        result = centred / (variance.sqrt() + EPSILON)[index]
+    else:
+        result = centred
+    if kind.type == "group" and kind.rescale:
+        result = result * (len(reward) / differs.sum().clamp(min=1))
+    return torch.where(differs, result, 0)  # rounding must not make an advantage of equal rewards
+
+
+def _whiten(values: Tensor, mask: Tensor, scale: bool) -> Tensor:
+    """Minus the mean over unmasked tokens, divided by their standard deviation if `scale`."""
+    count = mask.sum().clamp(min=1)
+    kept = torch.where(mask, values, 0)
+    centred = torch.where(mask, values - kept.sum() / count, 0)
+    if mask.sum() == 0 or (values[mask] == values[mask][0]).all():
+        return torch.zeros_like(centred)  # rounding must not make an advantage of equal rewards
+    if not scale:
+        return centred
+    return centred / (((centred * centred).sum() / (count - 1).clamp(min=1)).sqrt() + EPSILON)
+
+
+def _token_rewards(reward: Tensor, mask: Tensor, penalty: Tensor | None) -> Tensor:
+    """(B, T): minus the KL penalty, plus the outcome reward at each response's last token."""
+    result = torch.zeros(mask.shape, dtype=reward.dtype, device=reward.device)
+    if penalty is not None:
+        result = result - penalty
+    last = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).argmax(-1)
+    return result.scatter_add(1, last[:, None], (reward * mask.any(-1))[:, None])
+
+
+def _gae(token_rewards: Tensor, values: Tensor | None, mask: Tensor, gamma: float, lam: float) -> Tensor:
+    """Schulman et al. 2016, eq. 16; masked positions are skipped over."""
+    if values is None:
+        raise ValueError("values: advantage type gae needs a critic's values of shape (responses, tokens)")
+    if values.shape != mask.shape:
+        raise ValueError(f"values: shape {tuple(values.shape)}, accepted: {tuple(mask.shape)}")
+    baseline = torch.where(mask, values.double(), 0)
+    result = torch.zeros_like(token_rewards)
+    after = next_value = torch.zeros_like(token_rewards[:, 0])
+    for t in reversed(range(mask.shape[1])):
+        here = mask[:, t]
+        delta = token_rewards[:, t] + gamma * next_value - baseline[:, t]
+        after = torch.where(here, delta + gamma * lam * after, after)
+        next_value = torch.where(here, baseline[:, t], next_value)
+        result[:, t] = after
+    return result

@@ -1,0 +1,199 @@
+"""policy_loss: the loss of any algorithm of the catalogue on one batch.
+
+Shapes: B responses (rows), T token positions; log-probabilities are natural logs, of the sampled tokens.
+:mod:`rpg.losses.surrogates` writes each token's loss as (value, slope); here the slopes are weighted, summed up
+and handed to autograd in one piece. That is one pass without a graph of temporaries, and masked positions
+can hold anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rpg.catalogue import Algorithm
+from rpg.losses.aggregation import Counts, token_weights
+from rpg.losses.divergences import bounded_exp, k3
+from rpg.losses.surrogates import Batch, Ratio, token_loss
+
+LOG_PROB_FLOOR = -1e4  # log 0 = -inf becomes this, so that it can be multiplied by a weight of zero
+_CHUNK = 65_536  # tokens per pass on a CPU: the temporaries of a pass then stay in its cache
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """loss: scalar to call backward() on; metrics: plain floats; weight: how many tokens they are a mean
+    over.
+    """
+
+    loss: Tensor
+    metrics: dict[str, float]
+    weight: float
+
+
+def policy_loss(
+    algo: Algorithm,
+    *,
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    ref_log_prob: Tensor | None = None,
+    rollout_weights: Tensor | None = None,
+    counts: Counts | None = None,
+    optimizer_step: int = 0,
+) -> LossOutput:
+    """The loss of `algo` on one (micro-)batch.
+
+    log_prob, old_log_prob, ref_log_prob (B, T): log-probabilities of the sampled tokens under the trained,
+    the sampling and the reference policy; `ref_log_prob=None` means the reference is `old`. Only `log_prob`
+    receives a gradient. advantages (B, T): rewards minus baseline, without KL; for the ratio levels prefix
+    and sequence one value per response, spread over its tokens. response_mask (B, T): non-zero where a
+    token counts; what stands elsewhere, NaN included, is never read. rollout_weights (B, T) or (B, 1):
+    correction for a sampler that differs from `old`, multiplied onto the loss as a constant. counts: sizes
+    of the whole mini-batch (default: this batch). optimizer_step: moves clip schedules.
+
+    bfloat16 and float16 are computed in float32. Exponents are clamped to [-20, 20]; a log-probability of
+    -inf counts as -1e4. Nothing passed in is modified. Raises ValueError for wrong shapes,
+    FloatingPointError where an unmasked NaN or infinity makes the loss meaningless.
+
+    Metrics are means over unmasked tokens (over responses for the ratio of a whole response): `loss`;
+    `kl_p_to_q` (nats per token, estimates of KL(p || q) that are never negative); `ratio_mean`, `ratio_max`
+    and `ess`, the effective sample size (sum w)^2 / (n sum w^2); `clip_fraction` of tokens without a
+    gradient from the advantage, and its parts `_upper`, `_lower` and `_dual`.
+    """
+    named = {
+        "log_prob": log_prob,
+        "old_log_prob": old_log_prob,
+        "advantages": advantages,
+        "ref_log_prob": ref_log_prob,
+    }
+    inputs = {name: value for name, value in named.items() if value is not None}
+    _check_shapes(inputs, response_mask, rollout_weights)
+    dtype = torch.promote_types(log_prob.dtype, torch.float32)
+    bounds = algo.clip.at(optimizer_step) if algo.clip else None
+    with torch.no_grad():
+        mask = response_mask != 0
+        weights = token_weights(mask, algo.loss_agg_mode, counts, dtype)
+        if rollout_weights is not None:
+            weights *= torch.where(mask, rollout_weights, 0)
+        rows, tokens = mask.shape
+        size = max(1, _CHUNK // max(1, tokens) if log_prob.device.type == "cpu" else rows)
+        slope = torch.empty_like(weights)
+        sums, peaks = weights.new_zeros(len(_SUMS)), [weights.new_zeros(())]
+        for start in range(0, rows, size):
+            part = slice(start, start + size)
+            x = _read({name: value[part] for name, value in inputs.items()}, mask[part], dtype)
+            value, part_slope, ratio = token_loss(algo, x, bounds)
+            torch.mul(part_slope, weights[part], out=slope[part])
+            part_sums, peak = _measure(x, ratio, (value * weights[part]).sum())
+            sums += part_sums
+            peaks.append(peak)
+        *numbers, ratio_max = torch.cat([sums, torch.stack(peaks).max()[None]]).tolist()  # synchronises once
+    measured = dict(zip(_SUMS, numbers, strict=True))
+    if not abs(measured["loss"]) < float("inf"):
+        raise _explain_not_finite(measured["loss"], inputs, mask)
+    return LossOutput(
+        _KnownSlope.apply(log_prob, sums[0], slope), _metrics(measured, ratio_max), measured["tokens"]
+    )
+
+
+class _KnownSlope(torch.autograd.Function):
+    """A scalar whose gradient with respect to log_prob is known."""
+
+    @staticmethod
+    def forward(ctx, log_prob, value, slope):
+        ctx.save_for_backward(slope)
+        ctx.dtype = log_prob.dtype
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (slope,) = ctx.saved_tensors
+        return (slope * grad_output).to(ctx.dtype), None, None
+
+
+def _read(inputs: dict[str, Tensor], mask: Tensor, dtype: torch.dtype) -> Batch:
+    """Zeros where masked, before any arithmetic: NaN times zero is NaN."""
+    clean = {name: torch.where(mask, value, 0).to(dtype) for name, value in inputs.items()}
+    advantages = clean.pop("advantages")
+    log_prob, old, *ref = (value.clamp_(min=LOG_PROB_FLOOR) for value in clean.values())
+    log_w = log_prob - old
+    if not ref:
+        return Batch(mask, log_prob, advantages, log_w, log_w, None)
+    return Batch(mask, log_prob, advantages, log_w, log_prob - ref[0], ref[0] - old)
+
+
+# --- metrics -----------------------------------------------------------------------------------------
+
+_SUMS = (
+    *("loss", "tokens", "kl_old_to_policy", "kl_policy_to_old", "kl_ref_to_policy", "kl_policy_to_ref"),
+    *("ratios", "ratio", "ratio_squared", "clip_fraction_upper", "clip_fraction_lower", "clip_fraction_dual"),
+)
+
+
+def _measure(x: Batch, ratio: Ratio, loss: Tensor) -> tuple[Tensor, Tensor]:
+    """The sums of _SUMS over unmasked tokens, and the largest ratio; nothing leaves the device.
+
+    KL(p || q) = E_p[q/p - 1 - log(q/p)] (paper, Appendix D), its expectation carried over to samples from
+    `old`.
+    """
+    w = bounded_exp(x.log_w)
+    kls = [k3(x.log_w).sum(), (w * k3(-x.log_w)).sum()]
+    if x.log_v is None:
+        kls += kls
+    else:
+        kls += [(bounded_exp(x.log_v) * k3(x.d)).sum(), (w * k3(-x.d)).sum()]
+    counted = x.mask if ratio.w.shape == x.mask.shape else x.mask.any(-1, keepdim=True)
+    r = torch.where(counted, ratio.w, 0)
+    clips = [
+        part if part is None else (part & x.mask).sum() for part in (ratio.upper, ratio.lower, ratio.dual)
+    ]
+    zero = torch.zeros_like(loss)
+    numbers = [loss, x.mask.sum(), *kls, counted.sum(), r.sum(), (r * r).sum()]
+    numbers += [zero if clip is None else clip for clip in clips]
+    return torch.stack([number.to(loss.dtype) for number in numbers]), r.max() if r.numel() else zero
+
+
+def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
+    tokens, ratios = max(sums["tokens"], 1.0), max(sums["ratios"], 1.0)
+    metrics = {"loss": sums["loss"]}
+    metrics |= {name: sums[name] / tokens for name in _SUMS if name.startswith(("kl_", "clip_"))}
+    metrics["clip_fraction"] = sum(metrics[f"clip_fraction_{kind}"] for kind in ("upper", "lower", "dual"))
+    metrics |= {"ratio_mean": sums["ratio"] / ratios, "ratio_max": ratio_max}
+    squared = sums["ratio_squared"]
+    metrics["ess"] = sums["ratio"] ** 2 / (ratios * squared) if squared > 0 else 0.0
+    return metrics
+
+
+# --- clear errors ------------------------------------------------------------------------------------
+
+
+def _check_shapes(inputs: dict[str, Tensor], mask: Tensor, rollout_weights: Tensor | None) -> None:
+    log_prob = inputs["log_prob"]
+    shape = tuple(log_prob.shape)
+    if len(shape) != 2:
+        raise ValueError(f"log_prob: shape {shape}, accepted: (responses, tokens)")
+    if not log_prob.is_floating_point():
+        raise ValueError(f"log_prob: dtype {log_prob.dtype}, accepted: a floating-point type")
+    for name, value in {**inputs, "response_mask": mask}.items():
+        if tuple(value.shape) != shape:
+            raise ValueError(f"{name}: shape {tuple(value.shape)}, accepted: {shape} like log_prob")
+    if rollout_weights is not None and tuple(rollout_weights.shape) not in (shape, (shape[0], 1)):
+        got = tuple(rollout_weights.shape)
+        raise ValueError(f"rollout_weights: shape {got}, accepted: {shape} or {(shape[0], 1)}")
+
+
+def _explain_not_finite(loss: float, inputs: dict[str, Tensor], mask: Tensor) -> FloatingPointError:
+    for name, value in inputs.items():
+        infinite = value == float("inf") if name.endswith("log_prob") else value.isinf()
+        bad = (mask & (value.isnan() | infinite)).nonzero()
+        if len(bad):
+            row, token = bad[0].tolist()
+            what = f"{name}[{row}, {token}] is {value[row, token].item()}"
+            return FloatingPointError(f"{what}; {len(bad)} unmasked entries of it are NaN or infinite")
+    return FloatingPointError(
+        f"the loss is {loss}: advantages or rollout_weights are too large or not finite"
+    )

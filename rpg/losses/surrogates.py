@@ -1,0 +1,206 @@
+"""The surrogates: what multiplies the advantage, as a per-token (value, slope), slope = d value / d log_prob.
+
+Shapes: b responses (rows), T token positions. w = pi/old, v = ref/old, d = log(pi/ref), R the advantage.
+`value` is the loss a token reports; `slope` is what training follows and what the tests hold against
+autograd and enumeration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rpg.catalogue import Algorithm, LossKL, ObjectiveKL
+from rpg.losses.divergences import bounded_exp, divergence_term, estimator, prefix_term, weighted
+
+Bounds = tuple[float, float, float | None]  # low, high, c of catalogue.Clip at one optimizer step
+
+
+@dataclass
+class Batch:
+    """Some rows of a batch, cleaned: every tensor (b, T), zero where masked."""
+
+    mask: Tensor  # bool
+    log_prob: Tensor
+    advantages: Tensor
+    log_w: Tensor  # log(pi / old)
+    d: Tensor  # log(pi / ref)
+    log_v: Tensor | None  # log(ref / old); None where ref is old
+
+
+@dataclass
+class Ratio:
+    """The importance ratio and the tokens it silenced (None: nothing can be)."""
+
+    w: Tensor  # (b, T) per token, or (b, 1) per response
+    upper: Tensor | None = None  # (b, T) bool: w above 1 + high, advantage not negative
+    lower: Tensor | None = None  # w below 1 - low, advantage negative
+    dual: Tensor | None = None  # w above c, advantage negative
+
+
+def token_loss(algo: Algorithm, x: Batch, bounds: Bounds | None) -> tuple[Tensor, Tensor, Ratio]:
+    """(value, slope, ratio) of an algorithm: its surrogate and, where it has one, the KL term beside it."""
+    if algo.surrogate == "rpg":
+        return _rpg(algo, x, bounds)
+    value, slope, ratio = _SURROGATES[algo.surrogate](x, bounds)
+    kl = algo.kl
+    if not algo.beta or not isinstance(kl, (LossKL, ObjectiveKL)):
+        return value, slope, ratio
+    w = bounded_exp(x.log_w)
+    if isinstance(kl, LossKL):
+        pair = estimator(kl.estimator, x.d)
+        kl_value, kl_slope = weighted(*pair, w) if kl.weighted else pair
+    else:
+        v = torch.ones_like(w) if x.log_v is None else bounded_exp(x.log_v)
+        kl_value, kl_slope = divergence_term(kl.divergence, x.log_prob, w, v, x.d)
+        if kl.style == "reinforce":
+            kl_value = kl_slope * x.log_prob
+    return value + algo.beta * kl_value, slope + algo.beta * kl_slope, ratio
+
+
+# --- baselines ---------------------------------------------------------------------------------------
+
+
+def _clip(w: Tensor, sign: Tensor, bounds: Bounds | None) -> tuple[Ratio, Tensor | None, Tensor]:
+    """Which samples lose their gradient (ratio, and all of them together), and what stands for their ratio.
+
+    `sign` has the sign of the advantage that decides: PPO's is the raw one, RPG's the regularised one.
+    """
+    if bounds is None:
+        return Ratio(w), None, w
+    low, high, c = bounds
+    negative = sign < 0
+    upper, lower = (w >= 1 + high) & ~negative, (w <= 1 - low) & negative
+    silent, bound = upper | lower, torch.where(lower, 1 - low, torch.where(upper, 1 + high, w))
+    dual = None
+    if c is not None:
+        dual = (w >= c) & negative
+        silent, bound = silent | dual, torch.where(dual, c, bound)
+    return Ratio(w, upper, lower, dual), silent, bound
+
+
+def _clipped_ratio(w: Tensor, x: Batch, bounds: Bounds | None):
+    """-min(w A, clip(w) A), at most -c A where A < 0."""
+    ratio, silent, bound = _clip(w, x.advantages, bounds)
+    value = -bound * x.advantages
+    return value, value if silent is None else value.masked_fill(silent, 0), ratio
+
+
+def _ppo_clip(x: Batch, bounds: Bounds | None):
+    """Token ratios (Schulman et al. 2017, eq. 7; the bound c: Ye et al. 2020, eq. 5)."""
+    return _clipped_ratio(bounded_exp(x.log_w), x, bounds)
+
+
+def _gspo(x: Batch, bounds: Bounds | None):
+    """The geometric mean of a response's ratios, in the form that gives each token the gradient of its own
+    factor (Zheng et al. 2025, GSPO-token).
+    """
+    length = x.mask.sum(-1, keepdim=True).clamp(min=1)
+    return _clipped_ratio(bounded_exp(x.log_w.sum(-1, keepdim=True) / length), x, bounds)
+
+
+def _cispo(x: Batch, bounds: Bounds | None):
+    """-sg(clip(w)) A log pi: no token loses its gradient (MiniMax-M1, 2025, eq. 4)."""
+    w = bounded_exp(x.log_w)
+    weight, ratio = w, Ratio(w)
+    if bounds is not None:
+        low, high, _ = bounds
+        weight, ratio = w.clamp(1 - low, 1 + high), Ratio(w, w > 1 + high, w < 1 - low)
+    slope = -weight * x.advantages
+    return slope * x.log_prob, slope, ratio
+
+
+def _policy_gradient(x: Batch, bounds: Bounds | None):
+    """-A log pi, no importance ratio (Williams 1992)."""
+    return -x.advantages * x.log_prob, -x.advantages, Ratio(bounded_exp(x.log_w))
+
+
+_SURROGATES = {"ppo_clip": _ppo_clip, "gspo": _gspo, "cispo": _cispo, "policy_gradient": _policy_gradient}
+
+# --- RPG ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Level:
+    """The quantities of one ratio level, broadcasting to (b, T).
+
+    `spread` is the part of a response's scalar loss that one of its tokens reports, so that they add up to
+    it.
+    """
+
+    w: Tensor
+    v: Tensor
+    kl_value: Tensor | float
+    kl_slope: Tensor | float
+    spread: Tensor | float
+
+
+def _level(algo: Algorithm, x: Batch) -> _Level:
+    """Ratios and KL term where a sample is a token given its prefix (token) or a whole response (prefix,
+    sequence).
+    """
+    kl = algo.kl if algo.beta and isinstance(algo.kl, ObjectiveKL) else None
+    log_v = torch.zeros_like(x.log_w) if x.log_v is None else x.log_v
+    if algo.ratio == "token":
+        w, v = bounded_exp(x.log_w), bounded_exp(log_v)
+        term = divergence_term(kl.divergence, x.log_prob, w, v, x.d) if kl else (0.0, 0.0)
+        return _Level(w, v, *term, 1.0)
+    w, v = (bounded_exp(log.sum(-1, keepdim=True)) for log in (x.log_w, log_v))
+    spread = 1 / x.mask.sum(-1, keepdim=True).clamp(min=1).to(w.dtype)
+    if kl is None:
+        return _Level(w, v, 0.0, 0.0, spread)
+    if algo.ratio == "prefix":
+        w_prefix, v_prefix = (bounded_exp(log.cumsum(-1)) for log in (x.log_w, log_v))
+        return _Level(w, v, *prefix_term(kl.divergence, x.log_prob, w_prefix, v_prefix, x.d), spread)
+    log_prob, d = x.log_prob.sum(-1, keepdim=True), x.d.sum(-1, keepdim=True)
+    value, slope = divergence_term(kl.divergence, log_prob, w, v, d)
+    return _Level(w, v, value * spread, slope, spread)
+
+
+def _rpg(algo: Algorithm, x: Batch, bounds: Bounds | None):
+    """The paper's eight losses (Tables 1, 2, 4) with RPG-Style Clip (Algorithms 1 and 2).
+
+    With K the slope of the KL term, W = w R - beta K is the REINFORCE weight and A = W / w the regularised
+    advantage; an unclipped sample has slope -W in either style. w > 0, so W has the sign of A.
+    """
+    level = _level(algo, x)
+    reward = level.w * x.advantages
+    W = reward - algo.beta * level.kl_slope
+    ratio, silent, bound = _clip(level.w, W, bounds)
+    Z = algo.kl.Z if isinstance(algo.kl, ObjectiveKL) else 1.0
+    if isinstance(algo.kl, ObjectiveKL) and algo.kl.style == "reinforce":
+        weight = W
+        if silent is not None:  # Algorithm 2 reports bound R + C_KL there, C_KL = W - w R
+            weight = torch.where(silent, W + (bound - level.w) * x.advantages, W)
+        value, slope = -weight * x.log_prob, -W
+        if silent is not None:
+            slope = slope.masked_fill(silent, 0)
+    else:
+        value, slope = algo.beta * level.kl_value - reward * level.spread, -W
+        if silent is not None:
+            value, slope = _clip_differentiable(algo, level, W, value, silent, bound)
+    return (Z * value, Z * slope, ratio) if Z != 1.0 else (value, slope, ratio)
+
+
+def _clip_differentiable(algo: Algorithm, level: _Level, W, value, silent, bound):
+    """Algorithm 1: a clipped sample's loss is -bound A, and A moves with the policy.
+
+    dA / d log pi is -beta for the reverse divergences and -beta v / w for the forward ones. catalogue.Clip
+    explains the three readings. With prefix products A belongs to a token and has no such derivative: it is
+    held constant.
+    """
+    reading = algo.clip.gradient
+    A, A_slope = W / level.w, 0.0
+    if algo.beta and algo.ratio != "prefix" and reading != "detached":
+        A_slope = -algo.beta
+        if algo.kl.divergence in ("fkl", "ufkl"):
+            A_slope = A_slope * level.v / level.w
+    unclipped = -W
+    if reading != "exact":
+        value = -W * level.spread
+        unclipped = unclipped - level.w * A_slope
+    return torch.where(silent, -bound * A * level.spread, value), torch.where(
+        silent, -bound * A_slope, unclipped
+    )

@@ -1,0 +1,1 @@
+"""Language models: loading, sampling, log-probabilities. What trainers and evaluation share."""

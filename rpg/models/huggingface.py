@@ -1,0 +1,84 @@
+"""Any Hugging Face causal language model: cached decoding, and log-probabilities with a gradient.
+
+Shapes: P prompts, N responses (rows), T response tokens, L prompt and response together, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from rpg.models.batch import Batch, token_log_prob
+
+
+class CacheEngine:
+    """Decoding with a model's own forward pass and a DynamicCache (see decode.Engine)."""
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+        self.device = next(model.parameters()).device
+
+    def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
+        width = max(map(len, prompts))
+        ids = torch.zeros(len(prompts), width, dtype=torch.long)
+        attend = torch.zeros_like(ids)
+        for row, prompt in enumerate(
+            prompts
+        ):  # padded on the left, so that all rows append at the same place
+            ids[row, width - len(prompt) :] = torch.tensor(prompt)
+            attend[row, width - len(prompt) :] = 1
+        attend = attend.to(self.device)
+        self.cache = DynamicCache(config=self.model.config)
+        out = self.model(
+            ids.to(self.device),
+            attention_mask=attend,
+            position_ids=(attend.cumsum(-1) - 1).clamp(min=0),
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self.attend = attend
+        return out.logits[:, -1]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        self.attend = torch.cat([self.attend, self.attend.new_ones(len(tokens), 1)], 1)
+        out = self.model(
+            tokens[:, None],
+            attention_mask=self.attend,
+            position_ids=self.attend.sum(-1, keepdim=True) - 1,
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        return out.logits[:, -1]
+
+    def select(self, index: Tensor) -> None:
+        self.cache.batch_select_indices(index)
+        self.attend = self.attend[index]
+
+
+def log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tensor:
+    """Log-probabilities of the response tokens, (N, T), zero behind a row's length; differentiable.
+
+    Rows are padded on the right: behind a causal mask nothing sees the padding, so no attention mask is needed.
+    """
+    rows, width = batch.tokens.shape
+    device = batch.tokens.device
+    sizes = torch.tensor([len(p) for p in batch.prompts], device=device)
+    starts = sizes[batch.prompt_of]
+    first = int(sizes.min()) - 1  # the earliest position that predicts a response token
+    ids = torch.zeros(rows, int((starts + batch.lengths).max()), dtype=torch.long, device=device)
+    for row, prompt in enumerate(batch.prompt_of.tolist()):
+        ids[row, : len(batch.prompts[prompt])] = torch.tensor(batch.prompts[prompt], device=device)
+    mask = batch.mask
+    columns = torch.arange(width, device=device) + starts[:, None]
+    row_of = torch.arange(rows, device=device)[:, None].expand_as(columns)
+    ids[row_of[mask], columns[mask]] = batch.tokens[mask]
+    inputs = ids[:, :-1]
+    keep = torch.arange(first, inputs.shape[1], device=device)
+    logits = model(inputs, use_cache=False, logits_to_keep=keep).logits
+    values = token_log_prob(logits, ids[:, first + 1 :], temperature)
+    at = (columns - 1 - first).clamp(max=values.shape[1] - 1)
+    return torch.where(mask, values.gather(1, at), 0.0)

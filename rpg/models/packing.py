@@ -1,0 +1,178 @@
+"""Prompts and responses packed into one row of tokens, everything that is common computed once.
+
+    tokens   prompt 0 | prompt 1 | ... | new tokens of path 0 | new tokens of path 1 | ...
+
+A *path* is a distinct response without its last token (which predicts nothing). The paths of a prompt form a prefix
+tree: sorted, each shares its first tokens with the one before it, and only the rest is new. So a prompt is computed
+once for its group, equal responses are computed once, and so are the common beginnings of different ones; values and
+gradients are those of computing every response by itself.
+
+Only attention needs padded rows; they come in blocks of similar length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rpg.models.batch import Batch
+
+_MASKED = -1e9
+_SHORTER = 0.7
+"""A path with fewer new tokens than this fraction of its block's longest begins the next block."""
+_CELLS = 2**23
+"""Queries times keys of a block are at most this many (but a block has at least one row), to bound its mask."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Padded rows for attention. `mask` (rows, 1, queries, keys) is 0 where a query sees a key."""
+
+    mask: Tensor
+    queries: Tensor
+    """(rows, queries) packed token of each query slot (token 0 where the slot is padding)."""
+    keys: Tensor
+    """(rows, keys) the same for key slots."""
+    real: Tensor
+    """(rows, queries) bool: the query slot is no padding."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """M packed tokens, and where everything is in them. All index tensors are int64."""
+
+    ids: Tensor
+    """(M,) token ids."""
+    positions: Tensor
+    """(M,) position of each within its own sequence, prompt included."""
+    blocks: list[Block]
+    slots: Tensor
+    """(M,) for each packed token its query slot, counted through all blocks."""
+    predictors: Tensor
+    """Packed tokens that predict a response token."""
+    predictor_of: Tensor
+    """For each response token (row-major order of the batch's mask) an index into `predictors`."""
+
+    @classmethod
+    def of(cls, batch: Batch) -> Packing:
+        """Pack a batch."""
+        device = batch.tokens.device
+        prompt_sizes = torch.tensor([len(p) for p in batch.prompts], device=device)
+        prompt_starts = prompt_sizes.cumsum(0) - prompt_sizes
+        prompt_ids = torch.tensor([token for prompt in batch.prompts for token in prompt], device=device)
+        paths = _Paths.of(batch, len(prompt_ids))
+
+        within = torch.arange(int(prompt_sizes.max()), device=device) < prompt_sizes[:, None]
+        prompt_nodes = torch.where(
+            within, prompt_starts[:, None] + torch.arange(within.shape[1], device=device), 0
+        )
+        blocks = []
+        for rows in _split(torch.arange(len(prompt_sizes), device=device), within.shape[1] ** 2):
+            nodes, size = prompt_nodes[rows], prompt_sizes[rows]
+            blocks.append(_block(nodes[:, :0], torch.zeros_like(size), nodes, torch.zeros_like(size), size))
+        for rows in _similar(paths.size - paths.shared, within.shape[1] + paths.nodes.shape[1]):
+            prompt = paths.prompt[rows]
+            width = int(prompt_sizes[prompt].max())
+            path = paths.nodes[rows, : int(paths.size[rows].max())]
+            blocks.append(
+                _block(
+                    prompt_nodes[prompt, :width],
+                    prompt_sizes[prompt],
+                    path,
+                    paths.shared[rows],
+                    paths.size[rows],
+                )
+            )
+        ids = torch.cat([prompt_ids, paths.tokens[paths.new]])
+        positions = torch.cat(
+            [
+                torch.arange(within.shape[1], device=device).expand(within.shape)[within],
+                (prompt_sizes[paths.prompt][:, None] + torch.arange(paths.new.shape[1], device=device))[
+                    paths.new
+                ],
+            ]
+        )
+        queries = torch.cat([block.queries.flatten() for block in blocks])
+        real = torch.cat([block.real.flatten() for block in blocks]).nonzero()[:, 0]
+        slots = torch.empty_like(ids).index_copy_(0, queries[real], real)
+
+        last = (prompt_starts + prompt_sizes - 1)[batch.prompt_of]
+        before = torch.cat([last[:, None], paths.nodes[paths.path_of]], 1)[batch.mask]
+        predictors, predictor_of = torch.unique(before, return_inverse=True)
+        return cls(ids, positions, blocks, slots, predictors, predictor_of)
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """Distinct responses without their last tokens, sorted by prompt and tokens; U of them, W = T - 1 tokens."""
+
+    prompt: Tensor
+    """(U,) index of the prompt."""
+    tokens: Tensor
+    """(U, W) token ids."""
+    size: Tensor
+    """(U,) tokens of the path."""
+    shared: Tensor
+    """(U,) how many of them it shares with earlier paths."""
+    new: Tensor
+    """(U, W) bool: tokens that are packed for this path."""
+    nodes: Tensor
+    """(U, W) packed token of every token of the path, shared or new."""
+    path_of: Tensor
+    """(N,) the path of each response."""
+
+    @classmethod
+    def of(cls, batch: Batch, first_node: int) -> _Paths:
+        device = batch.tokens.device
+        column = torch.arange(batch.tokens.shape[1] - 1, device=device)
+        inside = column < (batch.lengths - 1)[:, None]
+        table = torch.cat([batch.prompt_of[:, None], torch.where(inside, batch.tokens[:, :-1], -1)], 1)
+        table, path_of = torch.unique(table, dim=0, return_inverse=True)
+        prompt, tokens = table[:, 0], table[:, 1:]
+        size = (tokens >= 0).sum(-1)
+        # A shorter path sorts before those it is the beginning of, and -1 never equals a token that follows.
+        alike = ((table[1:] == table[:-1]) & (table[1:] >= 0)).long().cumprod(-1).sum(-1) - 1
+        shared = torch.cat([alike.new_zeros(1), alike.clamp(min=0)])
+        new = (column >= shared[:, None]) & (column < size[:, None])
+        number = (new.flatten().cumsum(0) - 1).view(new.shape) + first_node
+        # Token t of path i was packed for the last path up to i that does not share it.
+        row = torch.arange(len(size), device=device)[:, None].expand(new.shape)
+        owner = torch.where(column >= shared[:, None], row, 0).cummax(0).values
+        nodes = number.gather(0, owner) if len(column) else number
+        return cls(prompt, tokens, size, shared, new, nodes, path_of)
+
+
+def _similar(new: Tensor, keys: int) -> list[Tensor]:
+    """Paths with new tokens, those with most first, cut where their number falls off; rows have up to `keys` keys."""
+    counts, order = new.sort(descending=True, stable=True)
+    counts = counts.tolist()
+    total, cuts = len(counts) - counts.count(0), [0]
+    for place in range(total):
+        if counts[place] < _SHORTER * counts[cuts[-1]]:
+            cuts.append(place)
+    groups = [order[a:b] for a, b in zip(cuts, [*cuts[1:], total], strict=True) if a < b]
+    return [
+        part for group, cut in zip(groups, cuts, strict=False) for part in _split(group, counts[cut] * keys)
+    ]
+
+
+def _split(rows: Tensor, cells: int) -> tuple[Tensor, ...]:
+    """`rows`, each of so many cells, in parts of at most _CELLS."""
+    return rows.split(max(1, _CELLS // max(cells, 1)))
+
+
+def _block(before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, size: Tensor) -> Block:
+    """Rows that see `before` whole and their path causally; queries are the tokens behind `shared`."""
+    device = path.device
+    offset = torch.arange(int((size - shared).max()), device=device)
+    at = shared[:, None] + offset  # (rows, queries) place of each query in its path
+    real = at < size[:, None]
+    queries = torch.where(real, path.gather(1, at.clamp(max=path.shape[1] - 1)), 0)
+    seen_before = torch.arange(before.shape[1], device=device) < before_size[:, None]
+    column = torch.arange(path.shape[1], device=device)
+    # Padding queries see the beginning of their row too: a softmax over nothing is not a number.
+    seen_path = column <= at[:, :, None]
+    seen = torch.cat([seen_before[:, None, :].expand(-1, len(offset), -1), seen_path], 2)
+    return Block(torch.where(seen, 0.0, _MASKED)[:, None], queries, torch.cat([before, path], 1), real)

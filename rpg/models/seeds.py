@@ -1,0 +1,29 @@
+"""All randomness of a run, derived from counters: (seed, purpose, step, ...) -> the same numbers whenever asked.
+
+There is no generator whose state would have to be saved, and runs with the same seed see the same prompts and the
+same uniforms whatever their algorithm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+
+def number(*key: object) -> int:
+    """63 bits that depend on every part of the key."""
+    text = "\0".join(map(str, key))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def uniforms(rows: int, columns: int, *key: object) -> Tensor:
+    """(rows, columns) in [0, 1)."""
+    generator = torch.Generator().manual_seed(number(*key))
+    return torch.rand(rows, columns, generator=generator)
+
+
+def permutation(size: int, *key: object) -> Tensor:
+    """(size,) a random order."""
+    return torch.randperm(size, generator=torch.Generator().manual_seed(number(*key)))

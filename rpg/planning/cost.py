@@ -1,0 +1,61 @@
+"""What a run will cost: counts that follow from its specification, and time as measured on runs like it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rpg.config.run import RunSpec
+from rpg.store import Layout, StoreError
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Counts of one run. `rollouts` are responses sampled for training, without refills of dynamic sampling."""
+
+    rollouts: int
+    optimizer_steps: int
+    response_tokens_at_most: int
+    checkpoints_evaluated: int
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+def cost(spec: RunSpec) -> Cost:
+    """Counts of one run, from its specification alone."""
+    t, r = spec.training, spec.rollout
+    rollouts = t.steps * t.prompts_per_step * r.group_size
+    updates = t.steps * t.updates_per_step
+    return Cost(rollouts, updates, rollouts * r.max_response_tokens, len(spec.eval_steps()))
+
+
+def seconds_per_step(spec: RunSpec, layout: Layout) -> tuple[float, int] | None:
+    """Median seconds of a step over finished runs of the same size in this data folder, and how many there were."""
+    found = [seconds for like, seconds in _finished(layout) if like == _size(spec.model_dump(mode="json"))]
+    return (statistics.median(found), len(found)) if found else None
+
+
+def _size(spec: dict) -> tuple:
+    t, r = spec["training"], spec["rollout"]
+    work = (
+        t["prompts_per_step"],
+        t["mini_batch_prompts"],
+        t["epochs"],
+        r["group_size"],
+        r["max_response_tokens"],
+    )
+    return (str(spec["model"]), str(spec["backend"]), work)
+
+
+def _finished(layout: Layout) -> Iterable[tuple[tuple, float]]:
+    for sweep in layout.sweeps():
+        for folder in layout.run_folders(sweep):
+            try:
+                done = folder.read_done()
+                manifest = folder.read_manifest() if done else None
+                if manifest and done:
+                    yield _size(manifest["spec"]), done["seconds"] / manifest["steps"]
+            except (StoreError, KeyError, TypeError):
+                continue  # a damaged run folder must not stop an estimate

@@ -1,0 +1,82 @@
+"""Sizes of language models of the Qwen and Llama family: from their config.json, or known for those of the paper."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from rpg.config.model import PretrainedModel
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder of grouped-query attention and a gated feed-forward part."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocabulary: int
+    tied: bool = False
+    """The output layer is the embedding."""
+    qkv_bias: bool = False
+    qk_norm: bool = False
+
+    @property
+    def attention_width(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def block_parameters(self) -> int:
+        """Of all blocks together: what a token is multiplied with, but for the output layer."""
+        kv = self.kv_heads * self.head_dim
+        attention = self.hidden * (2 * self.attention_width + 2 * kv)
+        attention += (self.attention_width + 2 * kv) * self.qkv_bias + 2 * self.head_dim * self.qk_norm
+        return self.layers * (attention + 3 * self.hidden * self.intermediate + 2 * self.hidden)
+
+    @property
+    def parameters(self) -> int:
+        return self.block_parameters + self.hidden + (2 - self.tied) * self.vocabulary * self.hidden
+
+    @property
+    def cache_bytes_per_token(self) -> int:
+        """Keys and values in bfloat16."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * 2
+
+
+_QWEN25_7B = Shape(28, 3584, 28, 4, 128, 18944, 152064, qkv_bias=True)
+KNOWN = {
+    "Qwen/Qwen3-4B": Shape(36, 2560, 32, 8, 128, 9728, 151936, tied=True, qk_norm=True),
+    "Qwen/Qwen2.5-7B-Instruct": _QWEN25_7B,
+    "Qwen/Qwen2.5-Math-7B": _QWEN25_7B,
+}
+
+
+def shape_of(model: object) -> Shape | None:
+    """Sizes of a run's model; None where they are not known without asking the hub."""
+    if not isinstance(model, PretrainedModel):
+        return None
+    return KNOWN.get(model.path) or _from_config(Path(model.path) / "config.json")
+
+
+def _from_config(path: Path) -> Shape | None:
+    try:
+        config = json.loads(path.read_text("utf-8"))
+        heads, kind = config["num_attention_heads"], config["model_type"]
+        return Shape(
+            layers=config["num_hidden_layers"],
+            hidden=config["hidden_size"],
+            heads=heads,
+            kv_heads=config.get("num_key_value_heads", heads),
+            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+            intermediate=config["intermediate_size"],
+            vocabulary=config["vocab_size"],
+            tied=config.get("tie_word_embeddings", False),
+            qkv_bias=kind == "qwen2" or bool(config.get("attention_bias")),
+            qk_norm=kind == "qwen3",
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

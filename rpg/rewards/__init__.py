@@ -1,0 +1,14 @@
+"""Grading of mathematical answers: what was extracted, whether it is right, and why.
+
+    from rpg.rewards import Grader
+    with Grader(workers=2) as grader:
+        grader.grade([("... Answer: 1/2", "0.5")])   # [Grade(extracted="1/2", correct=True, reason="answer line: ...")]
+
+docs/grading.md states the rules and how they compare with math-verify's own.
+"""
+
+from rpg.rewards.grader import Grader, Item, MarkerGrader, extract, grader_for
+from rpg.rewards.pool import GradingError
+from rpg.rewards.verifiers import Grade
+
+__all__ = ["Grade", "Grader", "GradingError", "Item", "MarkerGrader", "extract", "grader_for"]

@@ -1,0 +1,151 @@
+"""Responses in, grades out: extraction, a cheap path for what text and numbers decide, workers for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from rpg.config.task import MarkerVerifier, MathVerifier, Verifier
+from rpg.rewards.compare import Verdict, quick
+from rpg.rewards.extract import answer_line, last_box, normalise
+from rpg.rewards.pool import CPU_SECONDS, MEMORY_BYTES, Pool
+from rpg.rewards.verifiers import Grade
+from rpg.rewards.verifiers import grade as grade_marker
+
+MAX_ANSWER_CHARACTERS = 2_000
+"""Longer answers are wrong unread. The longest gold answer of the shipped benchmarks has 210 characters."""
+_REMEMBERED = 200_000
+
+
+class Item(NamedTuple):
+    """A response to grade. `truncated`: it was cut off by the length limit, so an answer at its end is incomplete."""
+
+    response: str
+    truth: str
+    truncated: bool = False
+
+
+def extract(verifier: MathVerifier, response: str, truncated: bool = False) -> tuple[str | None, str]:
+    r"""The answer as written (None where there is none), and a reason: where it was found, or why not.
+
+    The recipe's rule is the last `Answer:` line. With `fallback: boxed`, the last `\boxed{...}` counts where there is
+    no such line.
+    """
+    answer, ended = answer_line(response)
+    if answer is not None:
+        if truncated and not ended:
+            return answer, "answer cut off"
+        return (answer, "answer line") if answer else (None, "empty answer line")
+    if verifier.fallback == "boxed":
+        box = last_box(response)
+        if box is not None:
+            return box.strip(), "boxed"
+    return None, "cut off before an answer" if truncated else "no answer line"
+
+
+class Grader:
+    """Grades mathematical answers; keeps its worker processes and what it has decided, so that equal pairs cost nothing.
+
+    Use it as a context manager or :meth:`close` it. The workers start when an answer first needs them.
+    """
+
+    def __init__(
+        self,
+        verifier: MathVerifier | None = None,
+        workers: int = 1,
+        cpu_seconds: float = CPU_SECONDS,
+        memory_bytes: int = MEMORY_BYTES,
+    ):
+        self.verifier = verifier or MathVerifier()
+        self._pool = Pool(workers, cpu_seconds, memory_bytes)
+        self._known: dict[tuple[str, str], Verdict] = {}
+
+    def grade(self, items: Iterable[Item | tuple[str, str]]) -> list[Grade]:
+        """Grades in the order of `items`; never raises because of what a response contains.
+
+        Raises:
+            GradingError: the worker processes cannot be started.
+        """
+        items = [Item(*item) for item in items]
+        found = [extract(self.verifier, item.response, item.truncated) for item in items]
+        pairs: list[tuple[str, str] | None] = []
+        for item, (answer, where) in zip(items, found, strict=True):
+            usable = answer is not None and where != "answer cut off"
+            pairs.append((_normalised(item.truth), answer) if usable else None)
+        self._decide({pair for pair in pairs if pair is not None and pair not in self._known})
+        grades = []
+        for (answer, where), pair in zip(found, pairs, strict=True):
+            shown = None if answer is None else _printable(answer)
+            if pair is None:
+                grades.append(Grade(shown, False, where))
+            else:
+                right, why = self._known[pair]
+                grades.append(Grade(shown, right, f"{where}: {why}"))
+        if len(self._known) > _REMEMBERED:
+            self._known.clear()
+        return grades
+
+    def _decide(self, pairs: Iterable[tuple[str, str]]) -> None:
+        hard: dict[tuple[str, str, float], list[tuple[str, str]]] = {}
+        tolerance = self.verifier.relative_tolerance
+        for gold, answer in sorted(pairs):
+            if len(answer) > max(MAX_ANSWER_CHARACTERS, 4 * len(gold)):
+                self._known[gold, answer] = False, f"longer than {MAX_ANSWER_CHARACTERS} characters"
+                continue
+            bare = normalise(answer)
+            verdict = quick(gold, bare, tolerance)
+            if verdict is None:
+                hard.setdefault((gold, bare, tolerance), []).append((gold, answer))
+            else:
+                self._known[gold, answer] = verdict
+        if hard:
+            for pair, verdict in zip(hard, self._pool.compare(list(hard)), strict=True):
+                for known in hard[pair]:
+                    self._known[known] = verdict
+
+    def close(self) -> None:
+        """End the workers."""
+        self._pool.close()
+
+    def __enter__(self) -> Grader:
+        return self
+
+    def __exit__(self, *_exc) -> None:
+        self.close()
+
+
+class MarkerGrader:
+    """The same for answers that only have to be found and compared (rpg.rewards)."""
+
+    def __init__(self, verifier: MarkerVerifier):
+        self.verifier = verifier
+
+    def grade(self, items: Iterable[Item | tuple[str, str]]) -> list[Grade]:
+        """Grades in the order of `items`."""
+        return [grade_marker(self.verifier, *Item(*item)) for item in items]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def __enter__(self) -> MarkerGrader:
+        return self
+
+    def __exit__(self, *_exc) -> None:
+        self.close()
+
+
+def grader_for(verifier: Verifier, workers: int = 1) -> Grader | MarkerGrader:
+    """The grader that a verifier asks for."""
+    return MarkerGrader(verifier) if isinstance(verifier, MarkerVerifier) else Grader(verifier, workers)
+
+
+@lru_cache(maxsize=50_000)
+def _normalised(truth: str) -> str:
+    return normalise(truth)
+
+
+def _printable(text: str) -> str:
+    """What can be stored: no half surrogate pairs, no NUL, and only the beginning of a monstrous answer."""
+    text = text[:MAX_ANSWER_CHARACTERS].replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return text.encode("utf-8", "replace").decode("utf-8")

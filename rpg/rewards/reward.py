@@ -1,0 +1,28 @@
+"""From a verdict to a reward: the recipe's +1 and -1, and the soft punishment of overlong responses. Pure functions."""
+
+from __future__ import annotations
+
+CORRECT, WRONG = 1.0, -1.0
+"""Rewards of a right and a wrong response (paper, App. H)."""
+
+
+def reward(correct: bool) -> float:
+    """+1 for a right response, -1 for a wrong one."""
+    return CORRECT if correct else WRONG
+
+
+def overlong_punishment(tokens: int, limit: int, buffer_fraction: float, factor: float) -> float:
+    """Soft overlong punishment, 0 or negative (DAPO, arXiv 2503.14476, eq. 13; paper App. H).
+
+    Zero up to `limit - buffer` tokens, where the buffer is `buffer_fraction * limit`, then linear down to -factor at
+    `limit`.
+
+    Raises:
+        ValueError: limit < 1 or buffer_fraction outside (0, 1].
+    """
+    if limit < 1 or not 0 < buffer_fraction <= 1:
+        raise ValueError(
+            f"limit {limit} must be positive and buffer_fraction {buffer_fraction} within (0, 1]"
+        )
+    buffer = buffer_fraction * limit
+    return -factor * min(max(tokens - (limit - buffer), 0.0) / buffer, 1.0)

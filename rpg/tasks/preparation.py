@@ -1,0 +1,236 @@
+"""From a task to Parquet files in verl's schema, once per digest.
+
+    <home>/cache/data/<digest>/train.parquet, chain-easy.parquet, ..., data.json, dropped.jsonl
+
+One row per problem: data_source, prompt = [{role, content}], ability, reward_model {ground_truth, style},
+extra_info {index, split, problem_id, raw_problem, demonstration}. Both back ends read these files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rpg.config.run import RunSpec
+from rpg.config.task import ChainTask, MathTask
+from rpg.store.files import (
+    atomic_write_json,
+    atomic_write_text,
+    fsync_folder,
+    fsync_tree,
+    read_json_object,
+    readable,
+)
+from rpg.tasks import DataError, Problem, Splits, load_problems, task_files
+from rpg.tasks.chain import GENERATOR_VERSION
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """Where a run's problems lie. `benchmarks` are those the run is evaluated on, in its order."""
+
+    digest: str
+    train: Path
+    benchmarks: dict[str, Path]
+
+
+def data_digest(spec: RunSpec) -> str:
+    """Identity of a run's data: of its settings where problems are made by code, of the files' contents otherwise.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    fields = spec.task.model_dump(mode="json")
+    if isinstance(spec.task, ChainTask):
+        fields["generator"] = GENERATOR_VERSION
+    elif isinstance(spec.task, MathTask):
+        from rpg.tasks.math import digests
+
+        fields |= {"train": None, "data": None, "benchmarks": digests(spec.task)}
+    else:
+        fields["train"] = _file_digest(str(spec.task.train))
+        fields["benchmarks"] = {name: _file_digest(str(path)) for name, path in spec.task.benchmarks.items()}
+    # Order of tiers and benchmarks decides the order of problems, hence no sort_keys.
+    text = json.dumps({"schema": SCHEMA_VERSION, "task": fields}, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _file_digest(path: str) -> str:
+    try:
+        with open(path, "rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
+    """Make sure the Parquet files of a run's task are there; safe to call from several processes at once.
+
+    Raises:
+        DataError: problems that cannot be used (the message names file, line and field).
+        StoreError: the cache cannot be written.
+    """
+    there = data_files(spec, home)
+    folder = there.train.parent
+    with once(folder) as build:
+        if build is not None:
+            splits = load_problems(spec.task)
+            files = {"train": splits.train, **splits.benchmarks}
+            for name, problems in files.items():
+                _write(build / f"{name}.parquet", name, problems, "train" if name == "train" else "test")
+            _write_report(build, spec, splits, {name: len(problems) for name, problems in files.items()})
+    return there
+
+
+def data_files(spec: RunSpec, home: Path) -> PreparedData:
+    """Where the Parquet files of a run's task are, or will be.
+
+    Raises:
+        DataError: a file of the task cannot be read.
+    """
+    digest = data_digest(spec)
+    folder = Path(home) / "cache" / "data" / digest
+    return PreparedData(
+        digest, folder / "train.parquet", {name: folder / f"{name}.parquet" for name in spec.benchmarks()}
+    )
+
+
+def data_notes(prepared: PreparedData) -> list[str]:
+    """What a reader of results should know about these problems, in a few lines; data.json has the rest."""
+    record = read_json_object(prepared.train.parent / "data.json")
+    notes = [str(note) for note in record.get("notes", [])]
+    for part in record.get("sources", []):
+        leaked = part["dropped"].get("leaked", 0)
+        if leaked:
+            notes.append(f"{leaked:,} training problems are in a benchmark too and were left out of training")
+    twins = Counter(pair["benchmark"] for pair in record.get("near_duplicates", []))
+    return notes + [f"{name}: {count} pairs of problems are nearly the same" for name, count in twins.items()]
+
+
+@contextlib.contextmanager
+def once(folder: Path) -> Iterator[Path | None]:
+    """Fill a cache folder once: yields a folder to build in, or None where `folder` is already there.
+
+    What was built is flushed and renamed into place; an exception or a kill leaves nothing behind that counts. Other
+    processes that want the same folder wait for the one that builds it.
+    """
+    if folder.is_dir():
+        yield None
+        return
+    with readable("write", folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder.parent / f".{folder.name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.is_dir():
+            yield None
+            return
+        for stale in folder.parent.glob(
+            f".{folder.name}.*.tmp"
+        ):  # of a process that was killed: we hold the lock
+            shutil.rmtree(stale, ignore_errors=True)
+        with readable("write", folder):
+            build = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
+            try:
+                yield build
+                fsync_tree(build)
+                build.chmod(0o755)
+                build.replace(folder)
+            finally:
+                shutil.rmtree(build, ignore_errors=True)
+        fsync_folder(folder.parent)
+    finally:
+        os.close(lock)
+
+
+def _write_report(folder: Path, spec: RunSpec, splits: Splits, counts: dict[str, int]) -> None:
+    """What the files hold (data.json), and every training problem that was left out with its reason (dropped.jsonl)."""
+    twins = [
+        dict(zip(("benchmark", "problem", "other", "similarity"), pair, strict=True)) for pair in splits.twins
+    ]
+    report = {
+        "files": task_files(spec.task),
+        "problems": counts,
+        "sources": [asdict(part) for part in splits.parts],
+        "near_duplicates": twins,
+        "notes": splits.notes,
+    }
+    atomic_write_json(folder / "data.json", report)
+    if splits.parts:
+        lines = "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in splits.dropped)
+        atomic_write_text(folder / "dropped.jsonl", lines)
+
+
+def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [
+        {
+            "data_source": problem.group if split == "train" else name,
+            "prompt": [{"role": "user", "content": problem.prompt}],
+            "ability": problem.group,
+            "reward_model": {"ground_truth": problem.answer, "style": "rule"},
+            "extra_info": {
+                "index": index,
+                "split": split,
+                "problem_id": problem.id,
+                "raw_problem": problem.text,
+                "demonstration": problem.demonstration,
+            },
+        }
+        for index, problem in enumerate(problems)
+    ]
+    text = pyarrow.string()
+    schema = pyarrow.schema(
+        {
+            "data_source": text,
+            "prompt": pyarrow.list_(pyarrow.struct({"role": text, "content": text})),
+            "ability": text,
+            "reward_model": pyarrow.struct({"ground_truth": text, "style": text}),
+            "extra_info": pyarrow.struct(
+                {"index": pyarrow.int64(), "split": text, "problem_id": text, "raw_problem": text}
+                | {"demonstration": text}
+            ),
+        }
+    )
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), path)
+
+
+def read_problems(path: Path) -> list[Problem]:
+    """Problems back from a Parquet file of :func:`prepare_data`, in its order.
+
+    Raises:
+        DataError: the file is missing or not of this schema.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+        return [
+            Problem(
+                id=row["extra_info"]["problem_id"],
+                text=row["extra_info"]["raw_problem"],
+                prompt=row["prompt"][0]["content"],
+                answer=row["reward_model"]["ground_truth"],
+                group=row["ability"],
+                demonstration=row["extra_info"]["demonstration"],
+            )
+            for row in rows
+        ]
+    except (OSError, pyarrow.ArrowException, KeyError, TypeError, IndexError) as error:
+        raise DataError(
+            f"{path}: not a data file of this project ({error}); delete its folder to rebuild it"
+        ) from error

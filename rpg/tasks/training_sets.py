@@ -1,0 +1,139 @@
+"""Training sets as data: what ships is rpg/tasks/sets/training/*.yaml; one's own is a file, or a YAML file of the same form.
+
+From rows to problems: repeats are collapsed, other languages left out, problems with two answers refused. What is left
+out is named, with the reason.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from rpg.config.load import is_name
+from rpg.rewards.extract import normalise, squeeze
+from rpg.tasks.benchmarks import Columns, ProblemSet, Source, read_set, shipped
+from rpg.tasks.leaks import words
+from rpg.tasks.loading import as_problem, digest, read_pairs
+from rpg.tasks.problems import DataError, Dropped, Problem
+
+_SETS = Path(__file__).parent / "sets" / "training"
+_FILE_COLUMNS = Columns(
+    problem=("extra_info.raw_problem", "problem", "question", "asked(prompt)"),
+    answer=("reward_model.ground_truth", "answer", "final_answer", "solution"),
+)
+
+FOREIGN = 0.01
+"""A problem is English when at most this share of its letters is of a script that English does not use."""
+_SCRIPTS = "CJK HIRAGANA KATAKANA HANGUL BOPOMOFO CYRILLIC ARABIC HEBREW DEVANAGARI BENGALI THAI".split()
+
+
+class TrainingSet(ProblemSet):
+    """Problems to train on."""
+
+    language: Literal["any", "english"] = "any"
+    """`english` leaves out problems in which more than 1 % of the letters are Chinese, Cyrillic, Arabic and so on."""
+
+
+@dataclass(frozen=True)
+class LoadedTraining:
+    """What is left of a training set, in the order of its source, and what is not."""
+
+    problems: list[Problem]
+    digest: str
+    source: str
+    rows: int
+    distinct: int
+    """Different texts among the rows, white space apart: those kept and those dropped."""
+    dropped: list[Dropped]
+    notes: tuple[str, ...] = ()
+
+
+def training_set(name: str) -> TrainingSet:
+    """The training set of that name, of a YAML file, or of a file of problems itself.
+
+    Raises:
+        ConfigError: a name that is not known, or a YAML file that is no training set.
+    """
+    if name.endswith((".yaml", ".yml")):
+        found = read_set(TrainingSet, Path(name))
+    elif is_name(name):
+        found = read_set(TrainingSet, shipped(_SETS, name, "training set"))
+    else:
+        found = TrainingSet(name="train", source=Source(path=Path(name)), columns=_FILE_COLUMNS)
+    return found.model_copy(update={"name": "train"})
+
+
+def training_sets() -> dict[str, TrainingSet]:
+    """All training sets that ship, by name."""
+    return {path.stem: read_set(TrainingSet, path) for path in sorted(_SETS.glob("*.yaml"))}
+
+
+def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> LoadedTraining:
+    """Distinct, usable problems of a training set; `folder` holds local copies (default: $RPG_DATA, then the hub).
+
+    Two problems are the same when their words are (typesetting, case and punctuation apart): the first is kept. If
+    their answers differ none is, because nothing says which is right.
+
+    Raises:
+        DataError: no source is there, a row lacks a text or an answer, or nothing is left. It names file, row, field.
+    """
+    source, rows = read_pairs(chosen, folder=folder)
+    texts: dict[tuple[str, str], None] = {}
+    count = 0
+    for _, text, answer in rows:
+        count += 1
+        texts.setdefault((text, answer))
+    kept: dict[str, Problem] = {}
+    dropped: list[Dropped] = []
+    torn: dict[str, Problem] = {}
+    for text, answer in texts:
+        problem = as_problem(chosen, text, answer)
+        key = " ".join(words(text)) or text
+        if chosen.language == "english" and (share := foreign(text)) > FOREIGN:
+            dropped.append(Dropped(problem.id, "language", f"{share:.0%} of its letters are foreign", text))
+        elif key not in kept:
+            kept[key] = problem
+        elif _plain(kept[key].answer) != _plain(answer):
+            torn.setdefault(key, kept[key])
+            detail = f"answer {answer!r}, but {kept[key].answer!r} in an earlier row"
+            dropped.append(Dropped(problem.id, "two answers", detail, text))
+        elif kept[key].id != problem.id:
+            dropped.append(Dropped(problem.id, "repeated", f"the same words as {kept[key].id}", text))
+    for key, problem in torn.items():
+        dropped.append(Dropped(problem.id, "two answers", "other rows have another answer", problem.text))
+        del kept[key]
+    problems = list(kept.values())
+    if not problems:
+        why = ", ".join(f"{n:,} {reason}" for reason, n in Counter(d.reason for d in dropped).items())
+        raise DataError(f"{source}: no problem is left of {count:,} rows ({why or 'the file is empty'})")
+    found = digest(problems)
+    distinct = len({one.id for one in problems} | {one.problem for one in dropped})
+    notes = _notes(chosen, source, found)
+    return LoadedTraining(problems, found, source, count, distinct, dropped, notes)
+
+
+def _notes(chosen: TrainingSet, source: str, found: str) -> tuple[str, ...]:
+    if chosen.digest is None or chosen.digest == found:
+        return ()
+    return (
+        f"train: the problems in {source} have digest {found}, not {chosen.digest} as the copy that was checked",
+    )
+
+
+def _plain(answer: str) -> str:
+    return squeeze(normalise(answer))
+
+
+def foreign(text: str) -> float:
+    """Share of a text's letters that are of a script English does not use; formulas and Greek do not count as such."""
+    letters = sum(c.isalpha() for c in text)
+    return sum(map(_foreign_letter, text)) / letters if letters and not text.isascii() else 0.0
+
+
+@lru_cache(maxsize=65536)
+def _foreign_letter(c: str) -> bool:
+    return c.isalpha() and not c.isascii() and unicodedata.name(c, "").split(" ")[0] in _SCRIPTS

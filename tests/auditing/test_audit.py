@@ -1,0 +1,310 @@
+"""What every loss of the catalogue is exact for, and facts about losses that the audit has to find."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import rpg
+from rpg.auditing import EXACT, audit_catalogue
+from rpg.auditing.moments import moments, slopes
+from rpg.auditing.objectives import Objective, gradient, value
+from rpg.auditing.worlds import world
+
+TOKEN, RESPONSE = (str(Objective(level, "none")) for level in ("token", "sequence"))
+TOKEN_FKL, RESPONSE_FKL = (str(Objective(level, "fkl")) for level in ("token", "sequence"))
+TOKEN_RKL, RESPONSE_RKL = (str(Objective(level, "rkl")) for level in ("token", "sequence"))
+
+# name -> (exact at any drift when nothing is clipped, exact at drift 0)
+CLAIMS = {
+    **{f"rpg-{s}{d}": ([TOKEN_FKL],) * 2 for s in ("", "reinforce-") for d in ("fkl", "ufkl")},
+    **{f"rpg-{s}{d}": ([TOKEN_RKL],) * 2 for s in ("", "reinforce-") for d in ("rkl", "urkl")},
+    **{f"rpg-{d} (released)": ([TOKEN_FKL],) * 2 for d in ("fkl", "ufkl")},
+    **{f"rpg-{d} (released)": ([TOKEN_RKL],) * 2 for d in ("rkl", "urkl")},
+    # the scripts whose KL is never added
+    **{f"rpg-reinforce-{d} (released)": ([TOKEN], [TOKEN, RESPONSE]) for d in ("fkl", "rkl", "ufkl", "urkl")},
+    # k3 without the ratio: on-policy the *forward* KL, off-policy nothing
+    "grpo": ([], [TOKEN_FKL]),
+    "grpo (released)": ([], [TOKEN_FKL]),
+    "grpo-corrected": ([TOKEN_RKL], [TOKEN_RKL]),
+    **{name: ([TOKEN], [TOKEN, RESPONSE]) for name in ("dr-grpo", "dapo", "dapo (released)", "cispo")},
+    # a KL in the reward, with a return to go, reaches the states too; off-policy it is old's KL, not pi's
+    **{name: ([], [RESPONSE_RKL]) for name in ("reinforce-pp", "rloo", "ppo")},
+    "reinforce-pp-baseline": ([], [TOKEN_RKL]),
+    # k1 in the loss: its gradient averages to nothing
+    "reinforce-pp (released)": ([], [TOKEN, RESPONSE]),
+    "reinforce-pp-baseline (released)": ([], [TOKEN, RESPONSE]),
+    **{name: ([], [TOKEN, RESPONSE]) for name in ("gpg", "gspo", "reinforce")},
+}
+
+
+@pytest.fixture(scope="module")
+def report():
+    return audit_catalogue(peers=False)
+
+
+def test_every_entry_has_a_claim(report):
+    assert {result.name for result in report.losses} == set(CLAIMS)
+    assert set(rpg.algorithms()) <= set(CLAIMS)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_claim(report, name):
+    always, on_policy = CLAIMS[name]
+    result = report[name]
+    assert list(result.exact_off_policy) == always
+    assert list(result.exact_on_policy) == on_policy
+    for point in result.points:
+        if not point.clipped and point.drift > 0:
+            assert all(point.bias[objective] <= EXACT for objective in always)
+        if not always and point.drift >= 0.2 and point.reference == "third":
+            assert min(point.bias.values()) > 0.01  # measured, not small
+
+
+def test_clipping_has_a_price(report):
+    for result in report.losses:
+        point = result.point(0.4, clipped=True)
+        if point is not None:
+            assert min(point.bias.values()) > 0.01
+
+
+def test_token_ratios_are_biased_for_whole_responses_and_the_others_are_not(report):
+    for result in report.levels:
+        divergence, level = result.name.split()
+        target = RESPONSE_FKL if "fkl" in divergence else RESPONSE_RKL
+        biases = [p.bias[target] for p in result.points if not p.clipped and p.drift > 0]
+        if level == "token":
+            assert 0.05 < result.point(0.2).bias[target] < 0.5
+        else:
+            assert max(biases) <= EXACT
+            assert result.exact_off_policy == (target,)
+
+
+def test_prefix_is_less_noisy_than_sequence(report):
+    for divergence in ("fkl", "ufkl", "rkl", "urkl"):
+        for drift in (0.1, 0.4, 0.8):
+            token, prefix, sequence = (
+                report[f"{divergence} {level}"].point(drift).variance
+                for level in ("token", "prefix", "sequence")
+            )
+            assert token < prefix < sequence
+
+
+def test_normalised_and_unnormalised_forms_differ_in_variance_only(report):
+    for normalised, unnormalised in (("rpg-fkl", "rpg-ufkl"), ("rpg-rkl", "rpg-urkl")):
+        a, b = report[normalised], report[unnormalised]
+        assert a.exact_off_policy == b.exact_off_policy
+        for drift in (0.0, 0.1):
+            assert b.point(drift, reference="old").variance < a.point(drift, reference="old").variance
+
+
+def test_urkl_is_weighted_k3(report):
+    """Same expectation and same variance, because they have the same gradient sample by sample."""
+    w = world()
+    data = {
+        "log_prob": w.log_probs(w.policy(0.5)).requires_grad_(),
+        "old_log_prob": w.log_probs(w.old),
+        "ref_log_prob": w.log_probs(w.ref),
+        "advantages": torch.zeros(27, 3, dtype=torch.float64),
+        "response_mask": w.mask,
+    }
+    grads = []
+    for algo in (
+        rpg.algorithm("rpg-urkl", beta=0.3, clip=None),
+        rpg.algorithm("grpo-corrected", beta=0.3, clip=None, loss_agg_mode="token-mean"),
+    ):
+        grads.append(torch.autograd.grad(rpg.policy_loss(algo, **data).loss, data["log_prob"])[0])
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-12, atol=1e-16)
+
+
+def test_on_policy_means_exact_gradients_of_no_more_than_what_is_claimed():
+    """The audit can fail: a loss with the wrong sign, scale or KL is exact for nothing."""
+
+    def loss(sign=1.0, scale=1.0, kl=0.3):
+        def wrong(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+            ref = old_log_prob if ref_log_prob is None else ref_log_prob
+            w = (log_prob - old_log_prob).exp()
+            return (-sign * scale * w * advantages + kl * w * (log_prob - ref)).mean()
+
+        return wrong
+
+    assert rpg.audit(loss(), beta=0.3)["wrong"].exact_off_policy == (TOKEN_RKL,)
+    for broken in (loss(sign=-1.0), loss(scale=0.99), loss(kl=0.29)):
+        result = rpg.audit(broken, beta=0.3, name="broken")["broken"]
+        assert result.exact_off_policy == result.exact_on_policy == ()
+
+
+def test_per_response_means():
+    def summed(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+        return -((log_prob - old_log_prob).exp() * advantages).sum(-1).mean()
+
+    assert rpg.audit(summed, per_token=False)["summed"].exact_off_policy == (TOKEN,)
+    assert rpg.audit(summed, per_token=True)["summed"].exact_off_policy == ()
+
+
+def test_mistakes_in_a_callable_are_raised():
+    def broken(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+        return log_prob.meen()
+
+    with pytest.raises(AttributeError, match="meen"):
+        rpg.audit(broken)
+
+
+def test_a_loss_without_a_gradient_still_makes_json():
+    def silent(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+        return (log_prob * 0).sum()
+
+    report = rpg.audit(silent)
+    assert report["silent"].exact_off_policy == ()
+    assert json.loads(report.to_json())["rows"][0]["noise"] is None
+
+
+def test_a_loss_that_mixes_its_batch_is_reported_not_measured():
+    def whitened(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+        return (-(log_prob - log_prob.detach().mean()) * advantages).sum() / len(log_prob) ** 2
+
+    result = rpg.audit(whitened)["whitened"]
+    assert result.note == "depends on the batch" and not result.points
+
+
+def test_expected_gradient_against_finite_differences():
+    """Objectives and scores against a second method."""
+    w = world(vocabulary=2, length=2, seed=3)
+    logits, eps = w.policy(0.4), 1e-6
+    for level in ("token", "sequence"):
+        for divergence in ("none", "fkl", "rkl"):
+            objective = Objective(level, divergence)
+            exact = gradient(objective, w, logits, w.ref, 0.3)
+            for i in range(logits.numel()):
+                bump = torch.zeros(logits.numel(), dtype=torch.float64)
+                bump[i] = eps
+                bump = bump.view_as(logits)
+                up, down = (value(objective, w, logits + s * bump, w.ref, 0.3) for s in (1, -1))
+                assert ((up - down) / (2 * eps)).item() == pytest.approx(exact[i].item(), abs=1e-8)
+
+
+def test_moments_against_autograd():
+    w = world(vocabulary=3, length=2, seed=1, eos=True)
+    assert w.mask.sum(-1).tolist() == [1, 2, 2, 2, 2, 2, 2]
+    logits = w.policy(0.3).requires_grad_()
+    slope = torch.randn(7, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * w.mask
+    each = [-torch.autograd.grad((row * s).sum(), logits, retain_graph=True)[0].flatten()
+            for row, s in zip(w.log_probs(logits), slope, strict=True)]  # fmt: skip
+    each, p = torch.stack(each), w.probabilities(w.old)
+    found = moments(w, logits.detach(), slope)
+    torch.testing.assert_close(found.mean, p @ each)
+    covariance = (each - p @ each).T @ torch.diag(p) @ (each - p @ each)
+    assert found.variance == pytest.approx(covariance.trace().item())
+
+
+def test_worlds_are_complete():
+    for eos in (False, True):
+        w = world(vocabulary=3, length=4, eos=eos)
+        assert w.probabilities(w.old).sum().item() == pytest.approx(1.0, abs=1e-12)
+        assert w.state_weights(w.old).sum().item() == pytest.approx(
+            (w.probabilities(w.old) @ w.mask.sum(-1).double()).item(), abs=1e-12
+        )
+        assert (w.probabilities(w.old) @ w.rewards).item() == pytest.approx(0.0, abs=1e-12)
+    with pytest.raises(ValueError, match="at most 2,000 responses"):
+        world(vocabulary=9)
+
+
+def test_slopes_are_those_of_policy_loss():
+    w = world()
+    algo = rpg.algorithm("dapo", clip=None)
+    from functools import partial
+
+    found = slopes(partial(rpg.policy_loss, algo), w, w.policy(0.0), None, w.rewards[:, None] * w.mask)
+    torch.testing.assert_close(found, -w.rewards[:, None].expand(27, 3) / 3)
+
+
+def test_advantage_estimators(report):
+    bends = {(b.name, b.setting): b for b in report.bends}
+    for n in (2, 4, 8, 16):
+        others = bends["mean of the others (RLOO)", f"group of {n}"]
+        assert others.scale == pytest.approx(1.0, abs=1e-12) and others.bias < EXACT
+        mean = bends["group mean (RPG, Dr. GRPO)", f"group of {n}"]
+        assert mean.scale == pytest.approx(1 - 1 / n, abs=1e-12) and mean.bias < EXACT
+    # dividing by each group's std weighs prompts by their difficulty: a change of direction
+    assert bends["group mean and std (GRPO, DAPO)", "group of 16"].bias > 0.05
+    # two responses: the std is the same for every mixed group, so only the scale changes
+    assert bends["group mean and std (GRPO, DAPO)", "group of 2"].bias < 1e-10
+
+
+def test_aggregation(report):
+    bends = {b.name: b for b in report.bends if b.study == "aggregation"}
+    assert bends["seq-mean-token-sum"].scale == pytest.approx(1.0, abs=1e-12)
+    for unbiased in ("seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean"):
+        assert bends[unbiased].bias < EXACT
+    assert bends["seq-mean-token-mean"].bias > 0.05  # GRPO's length bias
+
+
+def test_report_as_json_table_and_figure(report):
+    from rich.console import Console
+
+    data = json.loads(report.to_json())
+    assert data["format"] == 1 and len(data["losses"]) == len(report.losses) + len(report.levels)
+    assert {"loss", "source", "drift", "clipped", "level", "divergence", "bias", "variance", "exact"} <= set(
+        data["rows"][0]
+    )
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))
+    console.print(report.table())
+    text = console.export_text()
+    for name in rpg.algorithms():
+        assert name in text
+    assert "token R−βRKL" in text and "Aggregation" in text
+    spec = report.figure().to_dict()
+    assert len(spec["vconcat"]) == 2
+    console.print(rpg.audit(rpg.algorithm("rpg-reinforce-urkl", ratio="prefix")).table())
+    assert "rpg-reinforce-urkl by drift" in console.export_text()
+
+
+def test_absent_peers_are_named(monkeypatch):
+    from importlib.metadata import PackageNotFoundError
+
+    import rpg.auditing.peers as peers
+
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(peers, "version", missing)
+    subjects, absent = peers.installed(0.3)
+    assert subjects == [] and absent == {"verl": "not installed", "trl": "not installed"}
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_documented_figures_are_the_measured_ones(report):
+    assert report.markdown() in (DOCS / "audit.md").read_text()
+    levels = (DOCS / "losses" / "ratio-levels.md").read_text()
+    for result in report.levels:
+        divergence, level = result.name.split()
+        target = RESPONSE_FKL if "fkl" in divergence else RESPONSE_RKL
+        cells = []
+        for drift in (0.1, 0.2, 0.4, 0.8):
+            point = result.point(drift)
+            bias = "0" if point.bias[target] <= EXACT else f"{point.bias[target]:.1%}"
+            cells.append(f"{bias} / {point.noise:.1f}")
+        assert f"| `{divergence}` | {level} | {' | '.join(cells)} |" in levels
+    advantages = (DOCS / "losses" / "advantages.md").read_text()
+    bends = [b for b in report.bends if b.study == "advantage"]
+    for name in dict.fromkeys(b.name for b in bends):
+        if name.startswith(("no baseline", "batch mean (")):
+            continue
+        cells = [
+            f"{b.scale:.3f}, {'0' if b.bias <= EXACT else f'{b.bias:.1%}'}" for b in bends if b.name == name
+        ]
+        assert f"| {name.partition(' (')[0]} | {' | '.join(cells)} |" in advantages
+
+
+def test_documented_peers_are_the_measured_ones():
+    pytest.importorskip("verl", reason="the peers' table needs verl and TRL")
+    pytest.importorskip("trl", reason="the peers' table needs verl and TRL")
+    report = audit_catalogue()
+    text = (DOCS / "audit.md").read_text()
+    if "verl 0.9.1" in {r.source for r in report.losses} and "trl 1.16.0" in {
+        r.source for r in report.losses
+    }:
+        assert report.markdown("verl") in text and report.markdown("trl") in text

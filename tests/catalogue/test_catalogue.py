@@ -1,0 +1,136 @@
+import subprocess
+import sys
+
+import pytest
+
+import rpg
+from rpg.catalogue import AlgorithmError, Clip, Schedule
+
+NAMES = (
+    "rpg-fkl rpg-rkl rpg-ufkl rpg-urkl "
+    "rpg-reinforce-fkl rpg-reinforce-rkl rpg-reinforce-ufkl rpg-reinforce-urkl "
+    "grpo grpo-corrected dr-grpo dapo reinforce-pp reinforce-pp-baseline rloo ppo gpg gspo cispo reinforce"
+).split()
+
+
+def test_names_and_prose():
+    assert list(rpg.algorithms()) == NAMES
+    for preset in ("paper", "released"):
+        for name, algo in rpg.algorithms(preset).items():
+            assert algo.name == name and algo.display_name
+            assert algo.description.endswith(".") and len(algo.description) < 110
+            assert algo.citation and algo.formula and algo.objective
+    assert rpg.algorithm("reinforce-pp").display_name == "REINFORCE++"
+
+
+def test_import_is_light():
+    code = (
+        "import sys, rpg; rpg.algorithms(); assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_overrides_merge_into_nested_settings():
+    algo = rpg.algorithm(
+        "rpg-ufkl", beta=1e-3, clip={"high": 0.4}, kl={"divergence": "rkl"}, reference="fixed"
+    )
+    assert (algo.clip.low, algo.clip.high, algo.clip.c) == (0.2, 0.4, 10.0)
+    assert algo.kl.divergence == "rkl" and algo.kl.style == "differentiable"
+    assert algo.reference.type == "fixed" and algo.beta == 1e-3
+    assert rpg.algorithm("grpo", kl={"type": "reward", "estimator": "k2"}).kl.type == "reward"
+    assert rpg.algorithm("reinforce", surrogate="ppo_clip", clip={"low": 0.1}).clip == Clip(low=0.1)
+    assert rpg.algorithm("rpg-ufkl", clip=None).clip is None
+    assert rpg.algorithm("grpo", kl="none").beta == 0
+    assert rpg.algorithm("grpo").beta == 1e-3  # overrides never touch the catalogue
+
+
+def test_overrides_accept_models():
+    algo = rpg.algorithm("grpo", clip=Clip(low=0.1, high=Schedule(start=0.1, end=0.3, steps=4), c=None))
+    assert algo.clip.at(2) == (0.1, pytest.approx(0.2), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "field", "text"),
+    [
+        ("rpg-urk", {}, "algorithm", "did you mean 'rpg-urkl'?"),
+        ("grpo", {"betta": 1}, "betta", "did you mean 'beta'?"),
+        ("grpo", {"kl": {"type": "loss", "estimator": "k4"}}, "kl.estimator", "Accepted: k1, k2, k3."),
+        ("grpo", {"kl": {"type": "los"}}, "kl.type", "did you mean 'loss'?"),
+        ("grpo", {"kl": "rewards"}, "kl.type", "did you mean 'reward'?"),
+        ("grpo", {"clip": {"hihg": 0.3}}, "clip.hihg", "did you mean 'high'?"),
+        ("grpo", {"clip": {"low": 3}}, "clip.low", "between 0 and 1"),
+        ("grpo", {"clip": {"high": {"start": 0.1, "end": 1, "step": 3}}}, "clip.high.step", "steps"),
+        ("grpo", {"beta": -1}, "beta", "greater than or equal to 0"),
+        ("grpo", {"beta": float("nan")}, "beta", "finite"),
+        ("grpo", {"ratio": "sequence"}, "algorithm", "choice for surrogate rpg"),
+        ("rpg-urkl", {"ratio": "tokens"}, "ratio", "did you mean 'token'?"),
+        ("rpg-fkl", {"kl": {"Z": 2.0}}, "kl", "unnormalised divergences"),
+        ("rpg-fkl", {"kl": {"type": "loss"}}, "algorithm", "surrogate rpg takes kl"),
+        ("dapo", {"beta": 0.1}, "algorithm", "kl of type none"),
+        ("grpo", {"kl": {"type": "objective", "divergence": "ufkl", "Z": 2.0}}, "algorithm", "kl.Z"),
+        ("dapo", {"kl": "loss"}, "beta", "Accepted: a number above 0."),
+        ("grpo", {"reference": {"type": "every_k", "kk": 2}}, "reference.kk", "did you mean 'k'?"),
+        ("grpo", {"reference": "odl"}, "reference.type", "did you mean 'old'?"),
+        ("grpo", {"advantage": {"std": "maybe"}}, "advantage.std", "valid boolean"),
+        ("dapo", {"overlong": {"factr": 1}}, "overlong.factr", "did you mean 'factor'?"),
+        ("reinforce", {"clip": {"low": 0.1}}, "algorithm", "no ratio to clip"),
+        (
+            "rpg-reinforce-urkl",
+            {"clip": {"gradient": "through"}},
+            "algorithm",
+            "differentiable RPG losses",
+        ),
+        ("grpo", {"preset": "relased"}, "preset", "did you mean 'released'?"),
+    ],
+)
+def test_mistakes_are_answered_with_what_is_accepted(name, overrides, field, text):
+    with pytest.raises(AlgorithmError) as error:
+        rpg.algorithm(name, **overrides)
+    assert error.value.field == field
+    assert text in str(error.value)
+    assert isinstance(error.value, ValueError)
+
+
+def test_settings_are_the_mathematics_only():
+    settings = rpg.algorithm("grpo").settings()
+    assert "description" not in settings and "display_name" not in settings
+    assert settings["kl"] == {"type": "loss", "estimator": "k3", "weighted": False}
+    assert rpg.Algorithm(**{**rpg.algorithm("dapo").model_dump(), **settings}).settings() == settings
+
+
+def test_needs_reference():
+    assert rpg.algorithm("grpo").needs_reference
+    assert not rpg.algorithm("rpg-urkl").needs_reference
+    assert rpg.algorithm("rpg-urkl", reference="fixed").needs_reference
+    assert not rpg.algorithm("rpg-urkl", reference="fixed", beta=0.0).needs_reference
+    assert not rpg.algorithm("dapo", reference="fixed").needs_reference
+
+
+def test_released_presets_say_what_the_released_scripts_run():
+    """paper.md section 9: the rf_clip_ppo scripts run the same dual-clip PPO, without KL, for all four
+    names.
+    """
+    same = {
+        str(rpg.algorithm(f"rpg-reinforce-{d}", "released").settings())
+        for d in ("fkl", "rkl", "ufkl", "urkl")
+    }
+    assert len(same) == 1 and rpg.algorithm("rpg-reinforce-ufkl", "released").kl.type == "none"
+    released = rpg.algorithm("rpg-ufkl", "released")
+    assert released.surrogate == "ppo_clip" and released.kl.type == "objective"
+    assert rpg.algorithm("grpo", "released").loss_agg_mode == "token-mean"
+    assert rpg.algorithm("gspo", "released") == rpg.algorithm("gspo")
+
+
+def test_tables():
+    from rich.console import Console
+
+    from rpg.catalogue.table import algorithm_table, catalogue_table
+
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))
+    console.print(catalogue_table())
+    console.print(algorithm_table("rpg-ufkl"))
+    text = console.export_text()
+    assert all(name in text for name in NAMES) and "arXiv 2503.14476" in text
+    assert "Table 8: RPG-UFKL" in text and "low 0.2, high 0.28, c 10.0" in text
+    with pytest.raises(AlgorithmError):
+        algorithm_table("rpg-ukl")

@@ -1,0 +1,225 @@
+"""Configuration: sparse in, resolved out; every mistake is one line that names file, field, value and what is accepted."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rpg.config.errors import ConfigError
+from rpg.config.identity import canonical_json, identity
+from rpg.config.load import load_run, merge, parse_assignments, parse_yaml, resolve
+from rpg.config.run import RunSpec
+from rpg.config.sweep import load_sweep, single_run
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+def digest(spec):
+    return "data"
+
+
+def sweep_file(tmp_path, text):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    "path", sorted([*CONFIGS.glob("sweeps/*.yaml"), *CONFIGS.glob("nightly/*.yaml")]), ids=lambda p: p.stem
+)
+def test_shipped_sweeps_expand(path):
+    sweep = load_sweep(path, {}, digest)
+    assert sweep.spec.name == path.stem and sweep.spec.description
+    assert sweep.baseline in {r.variant for r in sweep.runs}
+    assert len({r.folder for r in sweep.runs}) == len(sweep.runs)
+    per_variant = {
+        v: [r.spec.seed for r in sweep.runs if r.variant == v] for v in {r.variant for r in sweep.runs}
+    }
+    assert len(set(map(tuple, per_variant.values()))) == 1, "seeds are paired across variants"
+
+
+@pytest.mark.parametrize("path", sorted((CONFIGS / "runs").glob("*.yaml")), ids=lambda p: p.stem)
+def test_shipped_runs_resolve(path):
+    assert isinstance(load_run(path), RunSpec)
+
+
+def test_resolved_form_resolves_to_itself():
+    for run in load_sweep(CONFIGS / "sweeps/stress.yaml", {}, digest).runs:
+        dumped = run.spec.model_dump(mode="json")
+        assert resolve(yaml.safe_load(yaml.safe_dump(dumped)), "again") == run.spec
+
+
+def test_quickstart_is_what_the_readme_says():
+    sweep = load_sweep(CONFIGS / "sweeps/quickstart.yaml", {}, digest)
+    assert len(sweep.runs) == 14
+    assert {r.spec.algorithm.name for r in sweep.runs} == {
+        "grpo", "dapo", "reinforce-pp", "rpg-ufkl", "rpg-urkl", "rpg-reinforce-ufkl", "rpg-reinforce-urkl",
+    }  # fmt: skip
+
+
+def test_identity_depends_on_every_value_and_on_the_data():
+    spec = RunSpec()
+    other = resolve({"training": {"steps": 41}}, "x")
+    assert identity(spec, "a") == identity(RunSpec(), "a")
+    assert len({identity(spec, "a"), identity(spec, "b"), identity(other, "a")}) == 3
+
+
+def test_identity_ignores_how_a_value_was_written():
+    assert identity(resolve({"algorithm": "grpo"}, "x"), "d") == identity(
+        resolve({"algorithm": {"name": "grpo"}}, "x"), "d"
+    )
+
+
+def test_null_clip_is_a_different_run():
+    a = resolve({"algorithm": "rpg-reinforce-urkl"}, "x")
+    b = resolve({"algorithm": {"name": "rpg-reinforce-urkl", "clip": None}}, "x")
+    assert a.algorithm.clip is not None and b.algorithm.clip is None and identity(a, "d") != identity(b, "d")
+
+
+def test_axes_multiply_zip_pairs_and_exclude_drops(tmp_path):
+    path = sweep_file(
+        tmp_path,
+        """
+name: t
+axes:
+  algorithm: [grpo, dapo]
+  training.optimizer.learning_rate: [1e-4, 1e-3]
+  training.steps: [2, 3]
+  seed: [0, 1]
+zip: [[training.optimizer.learning_rate, training.steps]]
+exclude: [{algorithm: dapo, seed: 1}]
+""",
+    )
+    runs = load_sweep(path, {}, digest).runs
+    got = [
+        (r.spec.algorithm.name, r.spec.training.optimizer.learning_rate, r.spec.training.steps, r.spec.seed)
+        for r in runs
+    ]
+    want = [(a, lr, n, s) for a, (lr, n), s in itertools.product(["grpo", "dapo"], [(1e-4, 2), (1e-3, 3)], [0, 1])
+            if (a, s) != ("dapo", 1)]  # fmt: skip
+    assert got == want
+
+
+def test_set_on_an_axis_replaces_it_and_whole_sections_come_before_their_fields(tmp_path):
+    path = sweep_file(
+        tmp_path,
+        "name: t\naxes: {algorithm: [grpo, grpo-corrected], seed: [0, 1]}\nset: {algorithm.beta: 0.5}\n",
+    )
+    runs = load_sweep(path, {"seed": 7}, digest).runs
+    assert [(r.spec.algorithm.name, r.spec.algorithm.beta, r.spec.seed) for r in runs] == [
+        ("grpo", 0.5, 7), ("grpo-corrected", 0.5, 7),
+    ]  # fmt: skip
+
+
+def test_single_run_is_named_after_its_file():
+    sweep = single_run(CONFIGS / "runs/chain.yaml", {"seed": 3}, digest)
+    assert sweep.spec.name == "chain" and sweep.runs[0].spec.seed == 3
+
+
+def test_base_files_merge_and_cycles_are_found(tmp_path):
+    (tmp_path / "a.yaml").write_text("base: b.yaml\ntraining: {steps: 7}\n")
+    (tmp_path / "b.yaml").write_text("training: {steps: 5, epochs: 2}\n")
+    run = load_run(tmp_path / "a.yaml")
+    assert (run.training.steps, run.training.epochs) == (7, 2)
+    (tmp_path / "b.yaml").write_text("base: a.yaml\n")
+    with pytest.raises(ConfigError, match="include each other"):
+        load_run(tmp_path / "a.yaml")
+
+
+def test_changing_a_union_type_drops_the_other_types_fields():
+    assert merge({"o": {"type": "adamw", "betas": [0, 1]}}, {"o": {"type": "schedule_free"}}) == {
+        "o": {"type": "schedule_free"}
+    }
+
+
+@pytest.mark.parametrize("text,value", [("1e-4", 1e-4), ("5", 5), ("1.5E+3", 1500.0), ("null", None)])
+def test_numbers_are_read_as_people_write_them(text, value):
+    got = parse_yaml(text, "x")
+    assert got == value and type(got) is type(value)
+
+
+# every row: text of the file, and the words that its one-line error must contain
+MISTAKES = [
+    ("name: t\naxes: {algoritm: [grpo]}", ["axes.algoritm", "did you mean 'algorithm'"]),
+    ("name: t\naxes: {algorithm: [gropo]}", ["gropo", "grpo", "algorithm"]),
+    ("name: t\naxes: {algorithm: []}", ["axes.algorithm", "empty"]),
+    ("name: t\naxes: {algorithm: grpo}", ["axes.algorithm", "list", "'grpo'"]),
+    ("name: t\naxes: {training.stepps: [1]}", ["training.stepps", "did you mean 'steps'"]),
+    ("name: t\naxes: {algorithm.beta: [-1]}", ["beta", "-1"]),
+    ("name: t\naxes: {algorithm.clip.lo: [0.1]}\nset: {algorithm: rpg-urkl}", ["algorithm.clip.lo", "low"]),
+    ("name: t\nrun: {training: {steps: ten}}", ["training.steps", "'ten'", "integer"]),
+    ("name: t\nrun: {training: {stepz: 3}}", ["training.stepz", "did you mean 'steps'"]),
+    ("name: t\nrun: {model: {type: hugging}}", ["model", "hugging", "pretrained"]),
+    ("name: t\nrun: {backend: {type: slurm}}", ["backend", "slurm", "local"]),
+    (
+        "name: t\nrun: {training: {prompts_per_step: 10, mini_batch_prompts: 3}}",
+        ["mini_batch_prompts 3", "divide"],
+    ),
+    ("name: t\nrun: {evaluation: {benchmarks: [aime]}}", ["evaluation.benchmarks", "aime", "chain-easy"]),
+    ("name: t\nbaseline: dapo\naxes: {algorithm: [grpo]}", ["baseline", "dapo", "grpo"]),
+    ("name: t\nseeds: [1]", ["seeds", "unknown field"]),
+    ("name: T!", ["name", "'T!'"]),
+    ("name: t\nname: u", ["given twice", "line 2"]),
+    ("name: t\naxes: {seed: [0, 0]}", ["axes.seed", "twice"]),
+    (
+        "name: t\naxes: {seed: [0, 1], training.steps: [1]}\nzip: [[seed, training.steps]]",
+        ["zip", "equally long"],
+    ),
+    ("name: t\nbase: missing.yaml", ["missing.yaml", "no such file"]),
+    ("name: t\nset: {training: 3}", ["training", "3"]),
+    ("- a\n- b", ["mapping"]),
+    ("training: {steps: 3}", ["run file", "rpg train"]),
+    ("name: [", ["line", "YAML"]),
+    ("a: &x [1]\nname: *x", ["aliases"]),
+    ("name: !!python/object/apply:os.system ['true']", ["YAML"]),
+    ("name: t\nexclude: [{seed: 0}]\naxes: {seed: [0]}", ["exclude", "no run"]),
+    ("name: t\naxes: {seed: [0], training.seed: [1]}", ["training.seed"]),
+]
+
+
+_VERL = "name: t\nrun: {backend: {type: verl, device: cuda, gpus_per_node: 8, rollout: {type: vllm}, "
+MISTAKES += [
+    (_VERL + "sequence_parallel: 3}}", ["backend", "sequence_parallel 3", "divide the 8 GPUs"]),
+    (
+        _VERL + "nodes: 2, ray: {type: job}}}\nset: {backend.rollout.tensor_parallel: 5}",
+        ["rollout.tensor_parallel 5", "16 GPUs"],
+    ),
+    (_VERL + "nodes: 2}}", ["backend", "nodes 2 need a Ray cluster", "type: job"]),
+    (_VERL + "max_tokens_per_gpu: 100}}", ["max_tokens_per_gpu", "100", "rollout.max_prompt_tokens", "106"]),
+]
+
+
+@pytest.mark.parametrize("text,words", MISTAKES, ids=[m[0].split("\n")[-1][:40] for m in MISTAKES])
+def test_mistakes_are_explained(tmp_path, text, words):
+    path = sweep_file(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_sweep(path, {}, digest)
+    message = str(caught.value)
+    assert str(tmp_path) in message and "Traceback" not in message
+    for word in words:
+        assert word in message, message
+
+
+@pytest.mark.parametrize("pair", ["steps", "=3", "a..b=1", "training.steps=[1"])
+def test_bad_assignments_are_explained(pair):
+    with pytest.raises(ConfigError):
+        overrides = parse_assignments([pair])
+        single_run(CONFIGS / "runs/chain.yaml", overrides, digest)
+
+
+def test_a_sweep_file_where_a_run_is_expected(tmp_path):
+    with pytest.raises(ConfigError, match="rpg sweep"):
+        single_run(sweep_file(tmp_path, "name: t\naxes: {seed: [0]}"), {}, digest)
+
+
+def test_canonical_json_refuses_nan():
+    with pytest.raises(ValueError):
+        canonical_json(float("nan"))
+
+
+def test_the_reference_page_is_the_models():
+    from rpg.config.reference import page
+
+    written = (CONFIGS.parent / "docs/configuration.md").read_text()
+    assert written == page(), "run: python -m rpg.config.reference > docs/configuration.md"

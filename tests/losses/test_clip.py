@@ -1,0 +1,201 @@
+"""RPG-Style Clip, branch by branch: hand-computed numbers and gradients (paper.md section 5, Algorithms 1
+and 2).
+"""
+
+import math
+
+import pytest
+import torch
+
+import rpg
+from tests.losses import oracle
+
+LOW, HIGH, C = 0.2, 0.28, 3.0
+BETA = 0.5
+STYLES = ("differentiable", "reinforce")
+
+
+def one(algo, w, reward, log_old=-1.0, log_ref=None, **kwargs):
+    """Value and gradient of one token with ratio w."""
+    lp = torch.tensor([[log_old + math.log(w)]], dtype=torch.float64, requires_grad=True)
+    full = lambda x: torch.full((1, 1), x, dtype=torch.float64)  # noqa: E731
+    out = rpg.policy_loss(
+        algo,
+        log_prob=lp,
+        old_log_prob=full(log_old),
+        ref_log_prob=None if log_ref is None else full(log_ref),
+        advantages=full(reward),
+        response_mask=full(1.0),
+        **kwargs,
+    )
+    return out.loss.item(), oracle.gradient(out.loss, lp).item(), out.metrics
+
+
+def rpg_clip(divergence, style, gradient="exact"):
+    name = f"rpg-{'reinforce-' if style == 'reinforce' else ''}{divergence}"
+    clip = {"low": LOW, "high": HIGH, "c": C}
+    if style == "differentiable":
+        clip["gradient"] = gradient
+    return rpg.algorithm(name, beta=BETA, clip=clip)
+
+
+def test_urkl_reinforce_by_hand():
+    """A = R - beta log w with ref == old; log pi = log old + log w. Each branch of Algorithm 2 with its
+    number.
+    """
+    algo = rpg_clip("urkl", "reinforce")
+    # A >= 0, w < 1.28: w = 1.2, R = 1: A = 1 - 0.5 ln 1.2 = 0.908839, W = 1.090607, log pi = -0.817678
+    value, grad, metrics = one(algo, 1.2, 1.0)
+    assert grad == pytest.approx(-1.0906070664, abs=1e-9)
+    assert value == pytest.approx(0.8917659, abs=1e-6)
+    assert metrics["clip_fraction"] == 0
+    # A >= 0, w >= 1.28: no gradient; the value is bound R + C_KL = 1.28 - 1.5 * 0.5 ln 1.5 times -log pi
+    value, grad, metrics = one(algo, 1.5, 1.0)
+    assert grad == 0 and metrics["clip_fraction_upper"] == 1
+    assert value == pytest.approx((1.28 - 0.75 * math.log(1.5)) * (1 - math.log(1.5)), abs=1e-12)
+    # A >= 0 and w small: PPO leaves it alone. w = 0.5, R = 1: W = 0.5 (1 + 0.5 ln 2) = 0.673287
+    _, grad, _ = one(algo, 0.5, 1.0)
+    assert grad == pytest.approx(-0.6732867951, abs=1e-9)
+    # A < 0, w <= 0.8: silent
+    _, grad, metrics = one(algo, 0.7, -1.0)
+    assert grad == 0 and metrics["clip_fraction_lower"] == 1
+    # A < 0, 0.8 < w < 3: w = 2, R = -1: W = 2 (-1 - 0.5 ln 2) = -2.693147
+    _, grad, metrics = one(algo, 2.0, -1.0)
+    assert grad == pytest.approx(2.6931471806, abs=1e-9)
+    assert metrics["clip_fraction"] == 0
+    # A < 0, w >= c: silent, dual
+    _, grad, metrics = one(algo, 3.5, -1.0)
+    assert grad == 0 and metrics["clip_fraction_dual"] == 1
+
+
+def test_branch_is_on_the_regularised_advantage():
+    """R = 0.1 > 0 but A = 0.1 - 0.5 ln 2 < 0: A decides, so w = 2 is not clipped from above (released code
+    does).
+    """
+    _, grad, metrics = one(rpg_clip("urkl", "reinforce"), 2.0, 0.1)
+    assert metrics["clip_fraction"] == 0
+    assert grad == pytest.approx(-2 * (0.1 - 0.5 * math.log(2)), abs=1e-12)
+
+
+def test_rkl_differentiable_by_hand():
+    """A = R - beta (log w + 1); the unclipped loss is w (-R + beta log w), the clipped ones -bound * A."""
+    algo = rpg_clip("rkl", "differentiable")
+    # unclipped, A = 1 - 0.5 (ln 1.2 + 1) = 0.408839: gradient -w A = -0.490607
+    value, grad, _ = one(algo, 1.2, 1.0)
+    assert value == pytest.approx(1.2 * (-1 + 0.5 * math.log(1.2)), abs=1e-12)
+    assert grad == pytest.approx(-0.4906070664, abs=1e-9)
+    # upper: value -1.28 A, and the gradient through A alone: 1.28 beta = 0.64 pulls log pi back
+    value, grad, metrics = one(algo, 1.5, 1.0)
+    assert value == pytest.approx(-1.28 * (1 - 0.5 * (math.log(1.5) + 1)), abs=1e-12)
+    assert grad == pytest.approx(0.64, abs=1e-12) and metrics["clip_fraction_upper"] == 1
+    # lower: A = -1 - 0.5 (ln 0.7 + 1) < 0: -0.8 A, gradient 0.8 beta = 0.4
+    value, grad, metrics = one(algo, 0.7, -1.0)
+    assert value == pytest.approx(0.8 * (1 + 0.5 * (math.log(0.7) + 1)), abs=1e-12)
+    assert grad == pytest.approx(0.4, abs=1e-12) and metrics["clip_fraction_lower"] == 1
+    # dual: -c A, gradient c beta = 1.5
+    value, grad, metrics = one(algo, 3.5, -1.0)
+    assert value == pytest.approx(3 * (1 + 0.5 * (math.log(3.5) + 1)), abs=1e-12)
+    assert grad == pytest.approx(1.5, abs=1e-12) and metrics["clip_fraction_dual"] == 1
+
+
+def test_fkl_and_ufkl_differentiable_clipped_gradient_by_hand():
+    """A = R + beta / w (FKL), R - beta (1 - 1/w) (UFKL): through A a clipped token keeps bound * beta / w."""
+    for divergence in ("fkl", "ufkl"):
+        algo = rpg_clip(divergence, "differentiable")
+        assert one(algo, 1.6, 1.0)[1] == pytest.approx(1.28 * 0.5 / 1.6, abs=1e-12)
+        assert one(algo, 4.0, -1.0)[1] == pytest.approx(3.0 * 0.5 / 4.0, abs=1e-12)
+        assert one(algo, 0.7, -2.0)[1] == pytest.approx(0.8 * 0.5 / 0.7, abs=1e-12)
+
+
+GRID = [
+    (w, r)
+    for w in (0.3, 0.7, 0.79, 0.81, 1.0, 1.27, 1.29, 2.0, 2.9, 3.1, 6.0)
+    for r in (-2.0, -0.3, 0.2, 2.0)
+]
+
+
+@pytest.mark.parametrize("log_ref", [None, -1.4])
+@pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
+def test_algorithm_2_on_a_grid(divergence, log_ref):
+    seen = set()
+    for w, r in GRID:
+        lp = torch.tensor(-1.0 + math.log(w), dtype=torch.float64)
+        ref = torch.tensor(-1.0 if log_ref is None else log_ref, dtype=torch.float64)
+        A = oracle.regularised_advantage(divergence, lp, torch.tensor(-1.0), ref, r, BETA).item()
+        alive = w < 1 + HIGH if A >= 0 else 1 - LOW < w < C
+        _, grad, metrics = one(rpg_clip(divergence, "reinforce"), w, r, log_ref=log_ref)
+        assert grad == pytest.approx(-w * A if alive else 0.0, abs=1e-12)
+        assert metrics["clip_fraction"] == (not alive)
+        seen.add((A >= 0, w >= 1 + HIGH, w <= 1 - LOW, w >= C))
+    assert len(seen) >= 7  # every branch was visited
+
+
+@pytest.mark.parametrize("log_ref", [None, -1.4])
+@pytest.mark.parametrize("mode", ["through", "detached", "exact"])
+@pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
+def test_algorithm_1_on_a_grid(divergence, mode, log_ref):
+    """Autograd through `max(-wA, -clip(w) A)` and `-cA`: literally, with A constant, and with the exact
+    unclipped.
+    """
+    for w, r in GRID:
+        lp = torch.tensor(-1.0 + math.log(w), dtype=torch.float64, requires_grad=True)
+        old = torch.tensor(-1.0, dtype=torch.float64)
+        ref = old if log_ref is None else torch.tensor(log_ref, dtype=torch.float64)
+        A = oracle.regularised_advantage(divergence, lp, old, ref, r, BETA)
+        A = A.detach() if mode == "detached" else A
+        loss = oracle.plain_dual_clip((lp - old).exp(), A, LOW, HIGH, C)
+        alive = w < 1 + HIGH if A >= 0 else 1 - LOW < w < C
+        if mode == "exact" and alive:
+            loss = oracle.plain_rpg(divergence, "differentiable", lp, old, ref, r, BETA)
+            if divergence == "ufkl":
+                loss = loss + BETA * (ref - old).exp() * (ref - 1)  # a constant: zero at w = 1
+        value, grad, _ = one(rpg_clip(divergence, "differentiable", mode), w, r, log_ref=log_ref)
+        assert grad == pytest.approx(oracle.gradient(loss, lp).item(), abs=1e-12)
+        assert value == pytest.approx(loss.item(), abs=1e-12)
+
+
+def test_through_cancels_a_forward_kl():
+    """Why `exact` is the default: -w A = -w R - beta v for FKL, whose KL part does not depend on the
+    policy.
+    """
+    silent = rpg.algorithm("rpg-fkl", beta=0.0, clip={"low": LOW, "high": HIGH, "c": C})
+    assert one(rpg_clip("fkl", "differentiable", "through"), 1.1, 1.0)[1] == one(silent, 1.1, 1.0)[1]
+    assert one(rpg_clip("fkl", "differentiable", "exact"), 1.1, 1.0)[1] != one(silent, 1.1, 1.0)[1]
+
+
+def test_ppo_dual_clip_by_hand():
+    algo = rpg.algorithm("dapo", "released", clip={"c": 3.0})
+    assert one(algo, 1.2, 2.0)[:2] == pytest.approx((-2.4, -2.4))
+    assert one(algo, 1.5, 2.0)[:2] == pytest.approx((-2.56, 0))
+    assert one(algo, 0.5, -2.0)[:2] == pytest.approx((1.6, 0))
+    assert one(algo, 2.0, -2.0)[:2] == pytest.approx((4.0, 4.0))
+    assert one(algo, 5.0, -2.0)[:2] == pytest.approx((6.0, 0))
+    assert one(rpg.algorithm("dapo"), 5.0, -2.0)[:2] == pytest.approx((10.0, 10.0))  # no dual clip
+
+
+def test_clip_schedule_follows_optimizer_steps():
+    algo = rpg.algorithm("dapo", clip={"high": {"start": 0.2, "end": 0.6, "steps": 10}})
+    assert one(algo, 1.3, 1.0)[1] == 0
+    assert one(algo, 1.3, 1.0, optimizer_step=5)[1] == pytest.approx(-1.3)
+    assert one(algo, 1.7, 1.0, optimizer_step=50)[0] == pytest.approx(-1.6)
+
+
+@pytest.mark.parametrize("ratio", ["prefix", "sequence"])
+@pytest.mark.parametrize("style", STYLES)
+def test_sequence_clip_uses_the_product(style, ratio):
+    """Two tokens at ratio 1.2 each: every token is inside, the response (1.44) is not."""
+    lp = torch.full((1, 2), -1 + math.log(1.2), dtype=torch.float64, requires_grad=True)
+    old = torch.full((1, 2), -1.0, dtype=torch.float64)
+    name = "rpg-reinforce-urkl" if style == "reinforce" else "rpg-urkl"
+    for level, silent in (("token", False), (ratio, True)):
+        algo = rpg.algorithm(name, ratio=level, beta=0.0)
+        out = rpg.policy_loss(
+            algo,
+            log_prob=lp,
+            old_log_prob=old,
+            advantages=torch.ones(1, 2),
+            response_mask=torch.ones(1, 2),
+        )
+        assert (oracle.gradient(out.loss, lp).abs().max() == 0) == silent
+        assert out.metrics["clip_fraction_upper"] == silent
+        assert out.metrics["ratio_max"] == pytest.approx(1.44 if silent else 1.2)

@@ -1,0 +1,159 @@
+"""The eight RPG losses against the exact gradient of their objective, by enumeration of all outcomes."""
+
+import pytest
+import torch
+
+import rpg
+from tests.losses import oracle
+
+STYLES = ("differentiable", "reinforce")
+
+
+def name(divergence, style):
+    return f"rpg-{'reinforce-' if style == 'reinforce' else ''}{divergence}"
+
+
+def enumerate_loss(algo, log_pi, log_old, log_ref, reward):
+    """E_old[gradient] through rpg.policy_loss: one outcome per row, weighted by its probability under old."""
+    n = len(reward)
+    out = rpg.policy_loss(
+        algo,
+        log_prob=log_pi[:, None],
+        old_log_prob=log_old[:, None],
+        ref_log_prob=None if log_ref is log_old else log_ref[:, None],
+        advantages=reward[:, None],
+        response_mask=torch.ones(n, 1),
+        rollout_weights=n * log_old.exp()[:, None],  # turns the mean over rows into an expectation
+    )
+    return out.loss
+
+
+@pytest.mark.parametrize("third", [False, True], ids=["ref==old", "three policies"])
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
+def test_expected_gradient_is_exact(divergence, style, third):
+    algo = rpg.algorithm(name(divergence, style), beta=0.7, clip=None)
+    for seed in range(5):
+        logits, log_old, log_ref, reward = oracle.policies(outcomes=7, seed=seed, third=third)
+        log_pi = torch.log_softmax(logits, 0)
+        ours = oracle.gradient(enumerate_loss(algo, log_pi, log_old, log_ref, reward), logits)
+        exact = -oracle.gradient(oracle.objective(divergence, log_pi, log_ref, reward, 0.7), logits)
+        assert exact.norm() > 1e-3
+        assert (ours - exact).norm() / exact.norm() < 1e-12
+
+
+@pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
+def test_a_wrong_divergence_is_noticed(divergence):
+    """The test above can fail: each loss is far from the objectives of the other direction and of no KL."""
+    logits, log_old, log_ref, reward = oracle.policies(third=True)
+    log_pi = torch.log_softmax(logits, 0)
+    algo = rpg.algorithm(f"rpg-{divergence}", beta=0.7, clip=None)
+    ours = oracle.gradient(enumerate_loss(algo, log_pi, log_old, log_ref, reward), logits)
+    for other in ("none", "rkl" if "fkl" in divergence else "fkl"):
+        exact = -oracle.gradient(oracle.objective(other, log_pi, log_ref, reward, 0.7), logits)
+        assert (ours - exact).norm() / exact.norm() > 1e-2
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("divergence", ("ufkl", "urkl"))
+def test_mass_Z_of_unnormalised_measures(divergence, style):
+    """pi and old are measures: old has mass Z, samples come from old / Z, and the mass terms matter."""
+    g = torch.Generator().manual_seed(1)
+    log_pi = torch.randn(6, generator=g, dtype=torch.float64).requires_grad_()
+    log_old = torch.randn(6, generator=g, dtype=torch.float64)
+    reward = torch.randn(6, generator=g, dtype=torch.float64)
+    Z = log_old.exp().sum().item()
+    algo = rpg.algorithm(name(divergence, style), beta=0.7, clip=None, kl={"Z": Z})
+    out = rpg.policy_loss(
+        algo,
+        log_prob=log_pi[:, None],
+        old_log_prob=log_old[:, None],
+        advantages=reward[:, None],
+        response_mask=torch.ones(6, 1),
+        rollout_weights=6 * (log_old.exp() / Z)[:, None],
+    )
+    exact = -oracle.gradient(oracle.objective(divergence, log_pi, log_old, reward, 0.7), log_pi)
+    assert (oracle.gradient(out.loss, log_pi) - exact).norm() / exact.norm() < 1e-12
+
+
+def batch(rows=40, tokens=9, seed=0, third=True, scale=0.5):
+    g = torch.Generator().manual_seed(seed)
+
+    def draw():
+        return torch.randn(rows, tokens, generator=g, dtype=torch.float64)
+
+    old = -draw().abs()
+    mask = torch.arange(tokens) < torch.randint(1, tokens + 1, (rows, 1), generator=g)
+    return {
+        "log_prob": (old + scale * draw()).requires_grad_(),
+        "old_log_prob": old,
+        "ref_log_prob": old + scale * draw() if third else None,
+        "advantages": draw()[:, :1].expand(rows, tokens).clone(),
+        "response_mask": mask,
+    }
+
+
+@pytest.mark.parametrize("third", [False, True])
+@pytest.mark.parametrize("ratio", ["token", "prefix", "sequence"])
+@pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
+def test_pairs_agree_sample_by_sample(divergence, ratio, third):
+    data = batch(third=third)
+    grads = []
+    for style in STYLES:
+        algo = rpg.algorithm(name(divergence, style), beta=0.3, clip=None, ratio=ratio)
+        grads.append(oracle.gradient(rpg.policy_loss(algo, **data).loss, data["log_prob"]))
+    assert grads[0].abs().max() > 0
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("third", [False, True])
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
+def test_every_sample_is_the_plain_formula_under_autograd(divergence, style, third):
+    data = batch(third=third)
+    algo = rpg.algorithm(name(divergence, style), beta=0.3, clip=None)
+    out = rpg.policy_loss(algo, **data)
+    lp, olp, mask = data["log_prob"], data["old_log_prob"], data["response_mask"]
+    rlp = olp if data["ref_log_prob"] is None else data["ref_log_prob"]
+    plain = oracle.plain_rpg(divergence, style, lp, olp, rlp, data["advantages"], 0.3)
+    plain = (plain * mask).sum() / mask.sum()
+    torch.testing.assert_close(
+        oracle.gradient(out.loss, lp), oracle.gradient(plain, lp), rtol=1e-12, atol=1e-15
+    )
+    if not (
+        divergence == "ufkl" and style == "differentiable"
+    ):  # ours differs by a constant, to be zero at w = 1
+        torch.testing.assert_close(out.loss, plain, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("divergence", ("ufkl", "urkl"))
+def test_unnormalised_terms_vanish_sample_by_sample_where_the_policy_has_not_moved(divergence, style):
+    data = batch(third=False)
+    data["log_prob"] = data["old_log_prob"].clone().requires_grad_()
+    data["advantages"] = torch.zeros_like(data["advantages"])
+    normalised = divergence[1:]
+    for kind, zero in ((divergence, True), (normalised, False)):
+        algo = rpg.algorithm(name(kind, style), beta=0.3, clip=None)
+        grad = oracle.gradient(rpg.policy_loss(algo, **data).loss, data["log_prob"])
+        assert (grad.abs().max() == 0) == zero
+
+
+@pytest.mark.parametrize("third", [False, True])
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_live_wire(preset, third):
+    """Every declared KL term changes the gradient of the same algorithm without it."""
+    data = batch(third=third)
+    checked = 0
+    for algo in rpg.algorithms(preset).values():
+        if algo.kl.type not in ("objective", "loss"):
+            continue  # a KL in the reward is checked with the advantages
+        loud = algo.model_copy(update={"beta": 0.5})
+        with_kl = rpg.policy_loss(loud, **data).loss
+        without = rpg.policy_loss(rpg.algorithm(algo.name, preset, kl="none"), **data).loss
+        change = oracle.gradient(with_kl, data["log_prob"]) - oracle.gradient(without, data["log_prob"])
+        share = (change != 0).double().mean() / data["response_mask"].double().mean()
+        # a REINFORCE-style clip silences a token's KL too: most tokens, not all, have to move
+        assert share > 0.5, f"{algo.name} ({preset}): its KL moves {share:.0%} of the tokens"
+        checked += 1
+    assert checked >= (11 if preset == "paper" else 8)

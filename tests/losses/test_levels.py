@@ -1,0 +1,169 @@
+"""Ratio levels: `prefix` and `sequence` are exact for the objective over whole responses; `token` is not.
+
+The language (3 symbols, 3 tokens, logits per prefix) and its objectives are written here once more, apart
+from rpg.auditing, so that the two can be held against each other.
+"""
+
+from itertools import product
+
+import pytest
+import torch
+
+import rpg
+from tests.losses import oracle
+
+V, T, BETA = 3, 3, 0.4
+RESPONSES = torch.tensor(list(product(range(V), repeat=T)))
+STATES = torch.tensor([[0, 1 + int(y[0]), 1 + V + V * int(y[0]) + int(y[1])] for y in RESPONSES])
+
+
+def language(seed, third):
+    g = torch.Generator().manual_seed(seed)
+    old, ref, step = torch.randn(3, 1 + V + V * V, V, generator=g, dtype=torch.float64)
+    reward = torch.randn(len(RESPONSES), generator=g, dtype=torch.float64)
+    return (old + 0.6 * step).requires_grad_(), old, ref if third else old, reward
+
+
+def log_probs(logits):
+    return torch.log_softmax(logits, -1)[STATES, RESPONSES]
+
+
+def steps(algo, logits, old, ref, reward, third):
+    """(gradient of every response's loss, probability of every response under old)."""
+    weights = log_probs(old).sum(-1).exp()
+    lp = log_probs(logits)
+    leaf = lp.detach().requires_grad_()
+    out = rpg.policy_loss(
+        algo,
+        log_prob=leaf,
+        old_log_prob=log_probs(old),
+        ref_log_prob=log_probs(ref) if third else None,
+        advantages=reward[:, None].expand(-1, T),
+        response_mask=torch.ones(len(reward), T),
+    )
+    slope = oracle.gradient(out.loss, leaf) * len(reward)
+    each = [oracle.gradient((lp[i] * slope[i]).sum(), logits).flatten() for i in range(len(reward))]
+    return torch.stack(each), weights
+
+
+def make(divergence, style, ratio):
+    name = f"rpg-{'reinforce-' if style == 'reinforce' else ''}{divergence}"
+    return rpg.algorithm(name, beta=BETA, clip=None, ratio=ratio, loss_agg_mode="seq-mean-token-sum")
+
+
+def exact(divergence, logits, ref, reward):
+    log_pi, log_ref = log_probs(logits).sum(-1), log_probs(ref).sum(-1)
+    return -oracle.gradient(oracle.objective(divergence, log_pi, log_ref, reward, BETA), logits).flatten()
+
+
+@pytest.mark.parametrize("third", [False, True], ids=["ref==old", "three policies"])
+@pytest.mark.parametrize("style", ["differentiable", "reinforce"])
+@pytest.mark.parametrize("ratio", ["prefix", "sequence"])
+@pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
+def test_exact_for_whole_responses(divergence, ratio, style, third):
+    for seed in range(2):
+        logits, old, ref, reward = language(seed, third)
+        each, weights = steps(make(divergence, style, ratio), logits, old, ref, reward, third)
+        target = exact(divergence, logits, ref, reward)
+        assert (weights @ each - target).norm() / target.norm() < 1e-12
+
+
+@pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
+def test_token_ratios_are_biased_by_some_ten_percent(divergence):
+    logits, old, ref, reward = language(0, True)
+    each, weights = steps(make(divergence, "reinforce", "token"), logits, old, ref, reward, True)
+    target = exact(divergence, logits, ref, reward)
+    assert 0.05 < (weights @ each - target).norm() / target.norm() < 1
+
+
+@pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
+def test_prefix_has_less_variance_than_sequence(divergence):
+    spread = {}
+    for ratio in ("prefix", "sequence"):
+        total = 0.0
+        for seed in range(4):
+            logits, old, ref, reward = language(seed, True)
+            each, weights = steps(make(divergence, "reinforce", ratio), logits, old, ref, reward * 0, True)
+            total += (weights @ (each**2).sum(-1) - (weights @ each).norm() ** 2).item()
+        spread[ratio] = total
+    assert spread["prefix"] < spread["sequence"]
+
+
+@pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
+@pytest.mark.parametrize("ratio", ["prefix", "sequence"])
+def test_differentiable_form_is_autograd_of_the_plain_formula(ratio, divergence):
+    """The response's loss written with products and sums, differentiated by autograd."""
+    g = torch.Generator().manual_seed(3)
+    rows, mask = (
+        5,
+        torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]]).bool(),
+    )
+    old, ref, lp = -torch.rand(3, rows, 4, generator=g, dtype=torch.float64)
+    lp, reward = lp.clone().requires_grad_(), torch.randn(rows, 1, generator=g, dtype=torch.float64)
+    data = {
+        "log_prob": lp,
+        "old_log_prob": old,
+        "ref_log_prob": ref,
+        "advantages": reward.expand(-1, 4),
+        "response_mask": mask,
+    }
+    out = rpg.policy_loss(make(divergence, "differentiable", ratio), **data)
+    zero = torch.zeros_like(lp)
+    a, b, c = (torch.where(mask, x, zero) for x in (lp, old, ref))
+    if ratio == "sequence":
+        a, b, c = (x.sum(-1, keepdim=True) for x in (a, b, c))
+        plain = oracle.plain_rpg(divergence, "differentiable", a, b, c, reward, BETA)[:, 0]
+        constant = (c - b).exp() * (c - 1) if divergence == "ufkl" else torch.zeros(rows, 1)
+        plain = plain + BETA * constant[:, 0]
+    else:
+        w = (a - b).cumsum(-1).exp()
+        before = (w / (a - b).exp()).detach()  # products up to the token before
+        v, d = (c - b).cumsum(-1).exp(), a - c
+        term = {
+            "fkl": -v * a,
+            "rkl": w * d,
+            "ufkl": before * (a - b).exp() - v - v * d,
+            "urkl": w * d - before * (a - b).exp(),
+        }[divergence]
+        plain = -(a - b).sum(-1).exp() * reward[:, 0] + BETA * (term * mask).sum(-1)
+    plain = plain[:4].mean()  # the fifth response is empty and does not count
+    assert out.loss.item() == pytest.approx(plain.item(), rel=1e-12)
+    torch.testing.assert_close(
+        oracle.gradient(out.loss, lp), oracle.gradient(plain, lp), rtol=1e-12, atol=1e-15
+    )
+
+
+@pytest.mark.parametrize("mode", ["exact", "through", "detached"])
+@pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
+def test_clipped_differentiable_sequences_are_autograd_of_algorithm_1(divergence, mode):
+    g = torch.Generator().manual_seed(5)
+    old, ref, lp = -torch.rand(3, 60, 3, generator=g, dtype=torch.float64) * 2
+    lp, reward = lp.clone().requires_grad_(), torch.randn(60, 1, generator=g, dtype=torch.float64)
+    algo = rpg.algorithm(
+        f"rpg-{divergence}",
+        beta=BETA,
+        ratio="sequence",
+        loss_agg_mode="seq-mean-token-sum",
+        clip={"low": 0.2, "high": 0.3, "c": 3.0, "gradient": mode},
+    )
+    out = rpg.policy_loss(
+        algo,
+        log_prob=lp,
+        old_log_prob=old,
+        ref_log_prob=ref,
+        advantages=reward.expand(-1, 3),
+        response_mask=torch.ones(60, 3),
+    )
+    a, b, c = (x.sum(-1, keepdim=True) for x in (lp, old, ref))
+    w, A = (a - b).exp(), oracle.regularised_advantage(divergence, a, b, c, reward, BETA)
+    plain = oracle.plain_dual_clip(w, A.detach() if mode == "detached" else A, 0.2, 0.3, 3.0)
+    alive = torch.where(A >= 0, w < 1.3, (w > 0.8) & (w < 3.0))
+    if mode == "exact":
+        unclipped = oracle.plain_rpg(divergence, "differentiable", a, b, c, reward, BETA)
+        constant = BETA * (c - b).exp() * (c - 1) if divergence == "ufkl" else 0.0
+        plain = torch.where(alive, unclipped + constant, plain)
+    assert 10 < alive.sum() < 50
+    assert out.loss.item() == pytest.approx(plain.mean().item(), rel=1e-12)
+    torch.testing.assert_close(
+        oracle.gradient(out.loss, lp), oracle.gradient(plain.mean(), lp), rtol=1e-12, atol=1e-15
+    )

@@ -1,0 +1,158 @@
+"""Sampling: the right distribution, log-probabilities of it, and samples that depend on nothing else."""
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from rpg.backends.local.reference import score
+from rpg.models import huggingface, qwen3
+from rpg.models.decoding import draw, generate
+from rpg.models.seeds import uniforms
+from tests.models.test_qwen3 import model
+
+PROMPTS = [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]]
+
+
+def llama():
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=19,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        initializer_range=0.3,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+def gpt2():
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=19, n_embd=32, n_layer=2, n_head=2, n_positions=64, initializer_range=0.3)
+    return GPT2LMHeadModel(config).eval()
+
+
+MODELS = {"qwen3": model, "llama": llama, "gpt2": gpt2}
+
+
+def sample(engine, u, group_size=8, prompts=PROMPTS, temperature=1.0, limit=10, stop=(2, 11)):
+    return generate(
+        engine,
+        prompts,
+        group_size=group_size,
+        max_new_tokens=limit,
+        stop=stop,
+        uniforms=u,
+        temperature=temperature,
+    )
+
+
+def random_numbers(rows=32, limit=10):
+    return uniforms(rows, limit, "test")
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize("greedy", [False, True])
+def test_lean_and_transformers_decode_the_same(greedy, temperature):
+    lm = model()
+    u = None if greedy else random_numbers()
+    lean = sample(qwen3.LeanEngine(lm), u, temperature=temperature)
+    full = sample(huggingface.CacheEngine(lm), u, temperature=temperature)
+    assert lean.batch.tokens.equal(full.batch.tokens)
+    assert lean.batch.lengths.equal(full.batch.lengths)
+    assert torch.allclose(lean.log_prob, full.log_prob, atol=2e-5)
+    assert torch.allclose(lean.entropy, full.entropy, atol=2e-5)
+    assert lean.truncated.equal(full.truncated)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_log_probabilities_are_those_of_a_training_forward_pass(kind, temperature):
+    lm = MODELS[kind]()
+    found = sample(huggingface.CacheEngine(lm), random_numbers(), temperature=temperature)
+    again = huggingface.log_probs(lm, found.batch, temperature)
+    assert torch.allclose(found.log_prob, again, atol=2e-5)
+    assert bool((found.log_prob[~found.batch.mask] == 0).all())
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_greedy_is_the_model_s_own_greedy_generation(kind):
+    lm = MODELS[kind]()
+    found = sample(huggingface.CacheEngine(lm), None, group_size=1)
+    for row, prompt in enumerate(PROMPTS):
+        out = lm.generate(
+            torch.tensor([prompt]), do_sample=False, max_new_tokens=10, eos_token_id=[2, 11], pad_token_id=0
+        )[0, len(prompt) :]
+        assert found.batch.tokens[row, : found.batch.lengths[row]].tolist() == out.tolist()
+
+
+def test_lengths_and_truncation():
+    found = sample(qwen3.LeanEngine(model()), random_numbers())
+    rows, lengths = found.batch.tokens.tolist(), found.batch.lengths.tolist()
+    assert len(set(lengths)) > 2
+    for ids, length, cut in zip(rows, lengths, found.truncated.tolist(), strict=True):
+        assert not {2, 11} & set(ids[: length - 1])
+        assert cut == (ids[length - 1] not in (2, 11))
+        assert not cut or length == 10
+        assert not any(ids[length:])
+
+
+@pytest.mark.parametrize("engine", [qwen3.LeanEngine, huggingface.CacheEngine])
+def test_a_sample_depends_on_its_own_numbers_only(engine):
+    lm = model()
+    u = random_numbers()
+    together = sample(engine(lm), u)
+    for p, prompt in enumerate(PROMPTS):
+        for k in (0, 5):
+            alone = sample(engine(lm), u[p * 8 + k : p * 8 + k + 1], group_size=1, prompts=[prompt])
+            n = int(alone.batch.lengths[0])
+            row = p * 8 + k
+            assert together.batch.lengths[row] == n
+            assert together.batch.tokens[row, :n].equal(alone.batch.tokens[0])
+            assert torch.allclose(together.log_prob[row, :n], alone.log_prob[0], atol=2e-5)
+
+
+def test_first_token_has_the_model_s_distribution():
+    lm = model()
+    count = 20_000
+    u = uniforms(count, 1, "distribution")
+    found = sample(qwen3.LeanEngine(lm), u, group_size=count, prompts=[[1, 5, 6]], limit=1)
+    with torch.no_grad():
+        p = lm(torch.tensor([[1, 5, 6]])).logits[0, -1].softmax(-1)
+    observed = torch.bincount(found.batch.tokens[:, 0], minlength=19)
+    expected = p * count
+    big = expected > 5
+    chi2 = (((observed - expected) ** 2) / expected)[big].sum()
+    assert chi2 < 50  # 18 degrees of freedom: 42.3 is exceeded once in a thousand
+    assert found.entropy[0, 0] == pytest.approx(float(-(p * p.log()).sum()), abs=1e-4)
+
+
+def test_impossible_tokens_are_never_drawn():
+    logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).expand(4, -1)
+    edge = torch.nextafter(torch.tensor(1.0), torch.tensor(0.0))
+    u = torch.stack([torch.tensor(0.0), torch.tensor(0.5), edge, torch.tensor(0.49)])
+    token, log_prob, entropy = draw(logits, u, 1.0)
+    assert token.tolist() == [1, 3, 3, 1]
+    assert torch.allclose(log_prob, torch.full((4,), 0.5).log())
+    assert torch.allclose(entropy, torch.full((4,), 2.0).log())
+
+
+def test_scoring_in_parts_is_scoring(policy):
+    g = policy.sample(
+        [[1, 5, 6], [1, 7]],
+        group_size=4,
+        max_new_tokens=6,
+        uniforms=uniforms(8, 6, "x"),
+        temperature=1.0,
+    )
+    whole = score(policy, g.batch, 1.0, rows=100)
+    assert torch.allclose(whole, score(policy, g.batch, 1.0, rows=3), atol=1e-5)
+    assert torch.allclose(whole, g.log_prob, atol=1e-5)
+
+
+def test_wrong_shapes_are_said():
+    with pytest.raises(ValueError, match=r"uniforms: shape \(3, 10\), accepted: \(32, 10\)"):
+        sample(qwen3.LeanEngine(model()), random_numbers()[:3])
+    with pytest.raises(ValueError, match="nothing to generate"):
+        sample(qwen3.LeanEngine(model()), None, prompts=[])

@@ -1,0 +1,199 @@
+"""Answers that are meant to hang, crash, fill memory or be executed: each is graded wrong, in bounded time."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rpg.config.task import MathVerifier
+from rpg.rewards import Grader
+from rpg.rewards.compare import _NAME, quick
+from rpg.rewards.extract import answer_line, last_box, normalise
+
+pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
+
+CPU = 0.5
+HOSTILE = {
+    "tower of powers": "9^{9^{9^{9}}}",
+    "tower, plain": "9^9^9^9",
+    "python tower": "9**9**9**9",
+    "factorial of a huge number": "(10^{10})!",
+    "factorial": "100000000!",
+    "binomial": r"\binom{10^{9}}{5 \cdot 10^{8}}",
+    "huge power": "2^{10^{12}}",
+    "huge matrix power": r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^{10^9}",
+    "expansion": "(a+b+c+d+e+f)^{300} - (a+b+c+d+e+f)^{299} + 5",
+    "product": r"\prod_{n=1}^{10^{7}} n",
+    "sum": r"\sum_{n=1}^{10^{9}} \frac{1}{n^{3}+1}",
+    "integral": r"\int_0^1 \sin(x^{x^x}) dx",
+    "a megabyte of braces": "{" * 500_000 + "}" * 500_000,
+    "a megabyte of opening braces": "{" * 1_000_000,
+    "a megabyte of boxes": r"\boxed{" * 140_000,
+    "a megabyte of digits": "9" * 1_000_000,
+    "a megabyte of answers": "Answer: " * 120_000,
+    "nested fractions": r"\frac{1}{" * 150 + "2" + "}" * 150,
+    "nested roots": r"\sqrt{" * 250 + "2" + "}" * 250,
+    "nested parentheses": "(" * 900 + "5" + ")" * 900,
+    "long sum": "1+" * 900 + "1",
+    "long list": ",".join(["x"] * 900),
+    "many digits": "9" * 1_900,
+    "deep exponent": "1e999999999",
+    "exponent in TeX": r"1 \times 10^{999999999}",
+    "division by zero": "1/0",
+    "TeX division by zero": r"\frac{1}{0}",
+    "NUL": "5\x00",
+    "lone surrogate": "5\ud800",
+    "other digits": "⁵",
+    "right to left": "\u202e5",
+    "python": "__import__('os').system('touch {marker}')",
+    "python in TeX": r"\text{__import__('os').system('touch {marker}')}",
+    "python lambda": "(lambda: exec('import os; os._exit(0)'))()",
+    "sympify": 'sympify(\'__import__("os").system("touch {marker}")\')',
+    "quotes": "'; import os; os._exit(1) #",
+    "format": "{0.__class__.__mro__}",
+    "backslashes": "\\" * 1_500,
+    "unit soup": "5 " + "m s kg " * 250,
+    "word soup": "a" * 1_900 + "=",
+    "name soup": "ab " * 600 + "= 3",
+    "carets": "^" * 1_500,
+    "empty": "",
+    "only dollars": "$$$$",
+}
+GOLDS = ["5", *(pytest.param(g, marks=pytest.mark.slow) for g in (r"x^2+\sqrt{2}", r"1, 2, \sqrt{3}"))]
+
+
+@pytest.fixture(scope="module")
+def grader():
+    with Grader(cpu_seconds=CPU) as grader:
+        yield grader
+
+
+@pytest.mark.parametrize("gold", GOLDS)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_answers_are_wrong_in_bounded_time(grader, name, gold, tmp_path):
+    marker = tmp_path / "executed"
+    answer = HOSTILE[name].replace("{marker}", str(marker))
+    began = time.process_time(), time.monotonic()
+    grade = grader.grade([(f"Thinking.\nAnswer: {answer}", gold)])[0]
+    assert time.process_time() - began[0] < 2.0, "extraction in this process has to be cheap"
+    assert time.monotonic() - began[1] < 60 * CPU, (
+        "a worker that hangs is given up after twenty times its limit"
+    )
+    assert not grade.correct and grade.reason
+    assert not marker.exists()
+    assert grade.extracted is None or grade.extracted.encode("utf-8") is not None
+    # The same worker, or the one that took its place, goes on.
+    assert grader.grade([(r"Answer: \sqrt{16} + " + str(len(name)), str(4 + len(name)))])[0].correct
+
+
+def test_what_stopped_an_answer_is_said(grader):
+    tower, box = grader.grade([("Answer: 9^{9^{9^{9}}} + 1", "7"), ("Answer: " + "{" * 5000, "7")])
+    assert tower.reason == "answer line: time limit (0.5 s)"
+    assert box.reason == "answer line: longer than 2000 characters"
+
+
+def test_memory_is_limited():
+    """A worker may not grow beyond its limit: 2^(10^10) alone takes 1.3 GB."""
+    with Grader(cpu_seconds=60.0, memory_bytes=600 << 20) as grader:
+        grade = grader.grade([("Answer: 2^{10^{10}} - 1", "7")])[0]
+        assert grader.grade([(r"Answer: \sqrt{16} + k", "4 + k")])[0].correct
+    assert not grade.correct
+    assert grade.reason in {"answer line: memory limit", "answer line: not equivalent"}
+
+
+def test_a_killed_worker_costs_one_answer_and_no_more(grader):
+    """Killing workers from outside (as the kernel does when memory runs out) never stops or shifts the others."""
+    items = [(rf"Answer: \sqrt{{{n * n}}} + k", f"{n} + k") for n in range(2, 30)]
+    with Grader(workers=2) as own:
+        assert all(g.correct for g in own.grade(items[:2]))
+        own._pool._running[0].process.kill()
+        grades = own.grade(items)
+    assert sum(not g.correct for g in grades) <= 1
+    assert all("ended" in g.reason for g in grades if not g.correct)
+
+
+def test_workers_end_with_their_parent():
+    code = (
+        "import os, signal\n"
+        "from rpg.rewards import Grader\n"
+        "g = Grader(cpu_seconds=2.0); g.grade([('Answer: x', r'\\sqrt{2}')])\n"
+        "print(g._pool._running[0].process.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    pid = int(out.stdout)
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        if f"{pid}" not in os.listdir("/proc") or open(f"/proc/{pid}/stat").read().split()[2] == "Z":
+            return
+        time.sleep(0.1)
+    pytest.fail("the worker outlived its parent")
+
+
+def test_nothing_is_evaluated(grader):
+    """sympy's reader of Python text ends in eval: in the worker it makes number literals only."""
+    code = (
+        "from rpg.rewards.worker import forbid_evaluation; forbid_evaluation()\n"
+        "import sympy\n"
+        "assert sympy.Number('12') == 12 and sympy.Number('1.5') == sympy.Float('1.5')\n"
+        "for text in ['__import__(\"os\").getpid()', 'x+1', '(1).__class__', 'Integer(1)+Integer(2)', 'exp(1)']:\n"
+        "    try: sympy.sympify(text)\n"
+        "    except Exception: continue\n"
+        "    raise SystemExit(f'evaluated {text}')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 2000,
+        "ab " * 660,
+        "m s " * 500,
+        "1" * 2000,
+        "1,111" * 400,
+        "(" * 2000,
+        "\\frac" * 400,
+        "5 " + "m " * 990 + "!",
+    ],
+)
+def test_the_rules_of_this_process_are_linear_enough(text):
+    """What runs outside of the killable workers may not explode on any text of the length it accepts."""
+    began = time.process_time()
+    quick("5", normalise(text))
+    _NAME.fullmatch(text)
+    answer_line(text * 400)
+    last_box(text * 400)
+    assert time.process_time() - began < 1.5
+
+
+def test_truncated_and_missing_answers(grader):
+    from rpg.rewards import Item
+
+    grades = grader.grade(
+        [
+            Item("Answer: 12", "12", True),
+            Item("Answer: 12\n", "12", True),
+            Item("so 12", "12", True),
+            Item("so 12", "12"),
+        ]
+    )
+    assert [(g.correct, g.reason) for g in grades] == [
+        (False, "answer cut off"),
+        (True, "answer line: same text"),
+        (False, "cut off before an answer"),
+        (False, "no answer line"),
+    ]
+
+
+def test_a_box_counts_only_where_asked_for():
+    response = r"Therefore \boxed{\frac{1}{2}}."
+    with Grader() as strict, Grader(MathVerifier(fallback="boxed")) as lenient:
+        assert strict.grade([(response, "0.5")])[0].reason == "no answer line"
+        grade = lenient.grade([(response, "0.5")])[0]
+    assert grade.correct and grade.extracted == r"\frac{1}{2}" and grade.reason == "boxed: same number"

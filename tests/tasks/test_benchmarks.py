@@ -1,0 +1,357 @@
+"""Benchmarks as data: those that ship, one's own, and what a wrong file is told."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rpg.config.errors import ConfigError
+from rpg.config.run import RunSpec
+from rpg.config.task import RECIPE_TEMPLATE, MathTask, MathVerifier
+from rpg.tasks import DataError, Problem, load_problems, verifier_of
+from rpg.tasks.benchmarks import benchmark, benchmarks
+from rpg.tasks.leaks import THRESHOLD, leaks, near_duplicates, shingles
+from rpg.tasks.loading import load_benchmark
+from rpg.tasks.preparation import data_digest, data_notes, prepare_data, read_problems
+from tests.tasks.fake_hub import fake_hub
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("RPG_DATA", ROOT.parent / "shared" / "data"))
+needs_data = pytest.mark.skipif(
+    not (DATA / "aime-2024.parquet").is_file(),
+    reason=f"the benchmarks' files are not in {DATA} (set RPG_DATA to their folder)",
+)
+COUNTS = {"aime24": (30, 960), "aime25": (30, 960), "amc23": (40, 1280)}
+COUNTS |= {"minerva_math": (272, 272), "olympiadbench": (675, 675)}
+
+
+def test_what_ships_is_asked_and_graded_by_the_recipe():
+    found = benchmarks()
+    chains = [name for name in found if name.startswith("chain-")]
+    assert set(found) == {*COUNTS, "math500", *chains}
+    for name in chains:
+        del found[name]
+    for name, one in found.items():
+        assert one.name == name and one.title and one.problems and one.samples_per_problem == 32
+        assert one.prompt.template == RECIPE_TEMPLATE and one.verifier == MathVerifier()
+        assert one.source.hub and one.source.files and one.digest
+        assert re.fullmatch(r"[0-9a-f]{40}", one.source.revision), (
+            "a branch may change from one day to the next"
+        )
+
+
+@pytest.mark.parametrize("tier", ["easy", "medium", "hard"])
+def test_the_chain_tiers_are_those_of_a_run(tier):
+    """By hand and in a sweep: the same problems under the same names, so the same samples."""
+    spec = RunSpec()
+    loaded = load_benchmark(benchmark(f"chain-{tier}"))
+    assert loaded.problems == load_problems(spec.task).benchmarks[f"chain-{tier}"]
+    assert loaded.benchmark.verifier == verifier_of(spec.task) and len(loaded.problems) == 64
+    assert loaded.digest == loaded.benchmark.digest and loaded.notes == []
+    assert all(p.prompt == p.text for p in loaded.problems)
+
+
+def test_a_chain_of_ones_own(tmp_path):
+    path = tmp_path / "chain-long.yaml"
+    path.write_text("source: {chain: {tiers: {long: 9}, benchmark_problems: 5}}\n")
+    assert len(load_benchmark(benchmark(path)).problems) == 5
+    path = path.rename(tmp_path / "other.yaml")
+    with pytest.raises(
+        DataError, match=r"other: source\.chain makes chain-long; one of these has to be its name"
+    ):
+        load_benchmark(benchmark(path))
+
+
+@needs_data
+@pytest.mark.parametrize("name", COUNTS)
+def test_the_real_files(name):
+    loaded = load_benchmark(benchmark(name), folder=DATA)
+    assert (len(loaded.problems), loaded.rows) == COUNTS[name]
+    assert loaded.digest == loaded.benchmark.digest and loaded.notes == []
+    assert len({p.id for p in loaded.problems}) == len(loaded.problems)
+    assert all(p.answer.strip() and p.text in p.prompt for p in loaded.problems)
+
+
+@needs_data
+def test_the_recipes_own_prompts_are_reproduced():
+    import pyarrow.parquet
+
+    theirs = {
+        row[0]["content"] for row in pyarrow.parquet.read_table(DATA / "aime25.parquet")["prompt"].to_pylist()
+    }
+    assert {p.prompt for p in load_benchmark(benchmark("aime25"), folder=DATA).problems} == theirs
+
+
+@needs_data
+def test_the_benchmarks_do_not_leak_into_each_other():
+    groups = {name: load_benchmark(benchmark(name), folder=DATA).problems for name in COUNTS}
+    for name, problems in groups.items():
+        others = {other: group for other, group in groups.items() if other != name}
+        assert leaks(problems, others) == []
+
+
+# ------------------------------------------------------------------------------------------------ one's own
+
+
+def write(folder, rows, text="source: {path: own.jsonl}\n"):
+    (folder / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "own.yaml").write_text(text)
+    return folder / "own.yaml"
+
+
+def test_ones_own_benchmark_is_a_yaml_file_and_a_data_file(tmp_path):
+    path = write(tmp_path, [{"problem": "1+1?", "answer": 2}, {"problem": "1/2 of 1?", "answer": "1/2"}])
+    loaded = load_benchmark(benchmark(path))
+    assert [(p.text, p.answer) for p in loaded.problems] == [("1+1?", "2"), ("1/2 of 1?", "1/2")]
+    assert loaded.problems[0].prompt == RECIPE_TEMPLATE.replace("{prompt}", "1+1?")
+    assert loaded.benchmark.name == "own"
+
+
+def test_names_and_digest_do_not_depend_on_order_repeats_and_typesetting(tmp_path):
+    rows = [{"problem": "one  two", "answer": "$1$"}, {"problem": "three", "answer": "2"}]
+    first = load_benchmark(benchmark(write(tmp_path, rows)))
+    turned = [{"problem": "three", "answer": "2"}, {"problem": "one two", "answer": "1"}]
+    again = load_benchmark(benchmark(write(tmp_path, turned + turned)))
+    assert again.digest == first.digest and again.rows == 4
+    assert {p.id for p in again.problems} == {p.id for p in first.problems}
+    other = load_benchmark(benchmark(write(tmp_path, [{**rows[0], "answer": "3"}, rows[1]])))
+    assert other.digest != first.digest
+
+
+def test_a_copy_with_another_digest_is_reported(tmp_path):
+    text = "source: {path: own.jsonl}\ndigest: 0123456789abcdef\n"
+    [note] = load_benchmark(benchmark(write(tmp_path, [{"problem": "a", "answer": "1"}], text))).notes
+    assert "own.jsonl" in note and "0123456789abcdef" in note
+
+
+def test_answers_in_a_box_and_corrections(tmp_path):
+    text = "source: {path: own.jsonl}\ncolumns: {answer: [answer, boxed(solution)]}\n"
+    text += 'corrections: {"np.sqrt(2)": "\\\\sqrt{2}"}\n'
+    rows = [{"problem": "a", "solution": r"so \boxed{\frac{1}{2}}"}, {"problem": "b", "answer": "np.sqrt(2)"}]
+    loaded = load_benchmark(benchmark(write(tmp_path, rows, text)))
+    assert [p.answer for p in loaded.problems] == [r"\frac{1}{2}", r"\sqrt{2}"]
+
+
+@pytest.mark.parametrize(
+    "rows,text,message",
+    [
+        (
+            [{"problem": "a"}],
+            None,
+            "own.jsonl: line 1: no answer: none of the columns answer, final_answer is there. Found",
+        ),
+        ([{"answer": "1"}], None, "no problem: none of the columns problem, question, prompt is there"),
+        ([{"problem": "a", "answer": {"x": 1}}], None, "line 1: column answer: expected text, got dict"),
+        ([{"problem": " ", "answer": "1"}], None, "column problem: the text is empty"),
+        ([], None, "own.jsonl: no rows"),
+        (
+            [{"problem": "a", "answer": "1"}, {"problem": "a", "answer": "2"}],
+            None,
+            "line 2: answer '2', but the same problem has the answer '1'",
+        ),
+        ([{"problem": "a", "answer": "1"}], "problems: 2\n", "1 distinct problems in 1 rows; own has 2"),
+        ([{"problem": "a", "answer": "1"}], "problems: [2, 3]\n", "own has 2 or 3"),
+        ([{"problem": "a", "answer": "\ud800"}], None, "column answer: not valid Unicode"),
+        ([{"problem": "a", "s": "no box"}], "columns: {answer: [boxed(s)]}\n", "column s: holds no"),
+    ],
+)
+def test_rows_that_cannot_be_used(tmp_path, rows, text, message):
+    path = write(tmp_path, rows, "source: {path: own.jsonl}\n" + (text or ""))
+    with pytest.raises(DataError) as error:
+        load_benchmark(benchmark(path))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text,message",
+    [
+        ("source: {hubb: x}\n", "source.hubb: unknown field; did you mean 'hub'?"),
+        ("source: {}\n", "source: name a hub id (hub), a file (path) or file names (files)"),
+        ("source: {path: x}\nprompt: {template: no place}\n", "template must contain {prompt}"),
+        ("source: {path: x}\nverifier: {type: maths}\n", "did you mean 'math'?"),
+        ("title: x\n", "source: this field is required"),
+        ("source: {path: x}\nsamples_per_problem: 0\n", "samples_per_problem"),
+    ],
+)
+def test_a_yaml_file_that_is_wrong(tmp_path, text, message):
+    with pytest.raises(ConfigError) as error:
+        benchmark(write(tmp_path, [], text))
+    assert message in str(error.value) and "own.yaml" in str(error.value)
+
+
+def test_the_hubs_client_is_used_where_no_file_is(tmp_path, monkeypatch):
+    """The hub's own library reads a folder in the hub's layout exactly as it reads the hub."""
+    datasets = pytest.importorskip(
+        "datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')"
+    )
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    hub = tmp_path / "hub"
+    hub.mkdir()
+    (hub / "test.jsonl").write_text(json.dumps({"problem": "a", "answer": "1"}) + "\n")
+    (tmp_path / "b.yaml").write_text(f"source: {{hub: {hub}, split: test}}\n")
+    loaded = load_benchmark(benchmark(tmp_path / "b.yaml"))
+    assert [p.answer for p in loaded.problems] == ["1"] and loaded.source == f"{hub}@newest"
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+READ = """
+import sys
+from rpg.tasks.benchmarks import benchmark
+from rpg.tasks.loading import load_benchmark
+from rpg.errors import UserError
+try:
+    loaded = load_benchmark(benchmark(sys.argv[1]))
+    print(loaded.source, [(p.text, p.answer) for p in loaded.problems], loaded.rows)
+except UserError as error:
+    print("error:", error)
+"""
+
+
+def read_in_a_process(path, home, url):
+    """The hub's client takes its address from the environment when it is imported."""
+    environment = {name: v for name, v in os.environ.items() if not name.startswith(("HF_", "RPG_DATA"))}
+    environment |= {
+        "HF_ENDPOINT": url,
+        "HF_HOME": str(home),
+        "PYTHONPATH": str(ROOT),
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    command = [sys.executable, "-c", READ, path]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120
+    ).stdout.strip()
+
+
+@pytest.mark.slow
+def test_a_pinned_revision_is_read_from_the_hub(tmp_path):
+    """The whole way, from the YAML file through the hub's own client to a server that speaks its protocol."""
+    pytest.importorskip("datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')")
+    rows = [{"question": "a", "final_answer": ["1"]}, {"question": "a", "final_answer": ["1"]}]
+    rows += [{"question": "b", "final_answer": ["2", "3"]}]
+    files = {"test.jsonl": "".join(json.dumps(row) + "\n" for row in rows).encode()}
+    path = tmp_path / "own.yaml"
+    text = "source: {{hub: some/set, revision: {}, split: {}}}\ncolumns: {{answer: [final_answer]}}\nproblems: 2\n"
+    with fake_hub("some/set", COMMIT, files) as hub:
+        path.write_text(text.format(f'"{COMMIT}"', "test"))
+        said = read_in_a_process(path, tmp_path / "one", hub.url)
+        assert said == f"some/set@{COMMIT} [('a', '1'), ('b', '2, 3')] 3"
+        assert f"GET /datasets/some/set/resolve/{COMMIT}/test.jsonl" in hub.asked
+        path.write_text(text.format(f'"{COMMIT[::-1]}"', "test"))
+        said = read_in_a_process(path, tmp_path / "two", hub.url)
+        assert said.startswith("error: own: cannot read some/set: ") and len(said.splitlines()) == 1
+        path.write_text(text.format(f'"{COMMIT}"', "train"))
+        said = read_in_a_process(path, tmp_path / "three", hub.url)
+        assert said.startswith("error: own: cannot read some/set: ") and "train" in said
+
+
+def test_without_file_and_hub_the_way_out_is_said(tmp_path, monkeypatch):
+    datasets = pytest.importorskip(
+        "datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')"
+    )
+    monkeypatch.setattr(
+        datasets, "load_dataset", lambda *a, **k: (_ for _ in ()).throw(ConnectionError("no route\nat all"))
+    )
+    with pytest.raises(DataError) as error:
+        load_benchmark(benchmark("aime24"), folder=tmp_path)
+    message = str(error.value)
+    assert (
+        "no route" in message
+        and "aime-2024.parquet" in message
+        and "RPG_DATA" in message
+        and "\n" not in message
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- leaks
+
+TEXT = (
+    "Let $x$, $y$ and $z$ be positive real numbers that satisfy the following system of equations: the logarithm to the "
+    "base two of x over yz is one half, and so on. Then the value of the sum is $\\frac{m}{n}$. Find $m+n$."
+)
+
+
+def problem(name, text):
+    return Problem(name, text, text, "1", "")
+
+
+@pytest.mark.parametrize(
+    "text,leaks_out",
+    [
+        (TEXT, True),
+        (TEXT.upper().replace("$", ""), True),
+        (TEXT.replace("positive", "nonnegative"), True),
+        (TEXT.replace("\\frac{m}{n}", "\\dfrac{m}{n}").replace(" ", "\n  "), True),
+        (TEXT + " Please.", True),
+        (
+            "How many positive integers less than 1000 are divisible by 7 and by no other prime below ten?",
+            False,
+        ),
+        (
+            "Let $x$ and $y$ be positive real numbers. Find the smallest value of the sum of x and y, given xy = 4.",
+            False,
+        ),
+    ],
+)
+def test_near_duplicates(text, leaks_out):
+    found = leaks([problem("train", text)], {"test": [problem("held out", TEXT)]})
+    assert [leak.problem for leak in found] == (["held out"] if leaks_out else [])
+
+
+def test_near_duplicates_within_a_benchmark_are_each_named_once():
+    group = [
+        problem("a", TEXT),
+        problem("b", TEXT.replace("positive", "nonnegative")),
+        problem("c", "Find 1 + 1."),
+    ]
+    [(one, other, similarity)] = near_duplicates(group)
+    assert (one, other) == ("a", "b") and THRESHOLD <= similarity < 1
+
+
+def test_similarity_is_that_of_all_pairs():
+    import random
+
+    rng = random.Random(0)
+    vocabulary = "a b c d e f".split()
+    texts = [" ".join(rng.choices(vocabulary, k=rng.randint(3, 12))) for _ in range(80)]
+    train = [problem(f"t{i}", t) for i, t in enumerate(texts[:60])]
+    test = [problem(f"h{i}", t) for i, t in enumerate(texts[60:])]
+    found = {(leak.training, leak.problem): leak.similarity for leak in leaks(train, {"x": test}, 0.05)}
+    for a in train:
+        for b in test:
+            one, other = shingles(a.text), shingles(b.text)
+            jaccard = len(one & other) / len(one | other)
+            assert found.get((a.id, b.id), 0.0) == pytest.approx(jaccard if jaccard >= 0.05 else 0.0)
+
+
+# --------------------------------------------------------------------------------------------- as a run's task
+
+
+@needs_data
+def test_mathematics_as_a_task(tmp_path):
+    amc = load_benchmark(benchmark("amc23"), folder=DATA).problems
+    rows = [
+        {"problem": f"What is {i} plus {i * 7}? State the sum of the two numbers.", "answer": str(8 * i)}
+        for i in range(5)
+    ]
+    rows += [{"problem": amc[0].text.replace(" the ", " a ", 1), "answer": amc[0].answer}]
+    train = tmp_path / "train.jsonl"
+    train.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = RunSpec(task=MathTask(type="math", train=str(train), benchmarks=("amc23",), data=DATA))
+    splits = load_problems(spec.task)
+    assert len(splits.train) == 5, "the problem that is nearly one of AMC's is left out"
+    [dropped] = splits.dropped
+    assert dropped.reason == "leaked" and amc[0].id in dropped.detail
+    prepared = prepare_data(spec, tmp_path / "home")
+    assert read_problems(prepared.benchmarks["amc23"]) == splits.benchmarks["amc23"]
+    assert prepared.digest == data_digest(spec)
+    train.write_text(train.read_text().replace("sum of the two", "total of both"))
+    assert data_digest(spec) != prepared.digest, (
+        "a changed file is noticed by a process that has read it before"
+    )
+    assert data_notes(prepared) == [
+        "1 training problems are in a benchmark too and were left out of training"
+    ]

@@ -1,0 +1,70 @@
+"""Runs of a tiny model that answers at random: enough for groups with right and wrong responses."""
+
+import time
+
+from rpg.config.run import RunSpec
+from rpg.store import Layout
+
+BASE = {
+    "task": {"type": "chain", "tiers": {"one": 1, "two": 2}, "train_problems": 400, "benchmark_problems": 8},
+    "model": {
+        "type": "tiny",
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "warm_start": {
+            "target_accuracy": 0,
+            "consolidation_steps": 0,
+            "behaviour_steps": 120,
+            "behaviour_learning_rate": 3e-3,
+        },
+    },
+    "training": {"steps": 3, "prompts_per_step": 8, "mini_batch_prompts": 4},
+    "rollout": {"group_size": 8, "max_prompt_tokens": 16, "max_response_tokens": 12},
+    "evaluation": {"every": 2, "samples_per_problem": 2},
+}
+
+
+def merged(base, changes):
+    result = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def make_spec(**changes):
+    return RunSpec.model_validate(merged(BASE, changes))
+
+
+def make_run(home, name, spec):
+    """A run's folder with its manifest."""
+    folder = Layout(home).run("sweep", name)
+    folder.write_manifest(
+        {
+            "run_id": name,
+            "variant": name,
+            "algorithm": spec.algorithm.name,
+            "display_name": spec.algorithm.display_name,
+            "seed": spec.seed,
+            "axes": {},
+            "baseline": None,
+            "spec": spec.model_dump(mode="json"),
+            "versions": {},
+            "git_revision": None,
+            "machine": {},
+            "created": time.time(),
+            "steps": spec.training.steps,
+            "eval_steps": list(spec.eval_steps()),
+            "benchmarks": list(spec.benchmarks()),
+        }
+    )
+    return folder
+
+
+CLOCK = ("time", "attempt", "tokens_per_second")
+
+
+def numbers(folder):
+    """A run's metrics without what a clock measured."""
+    rows = folder.read_metrics().rows
+    return [{k: v for k, v in r.items() if k not in CLOCK and not k.startswith("seconds_")} for r in rows]
