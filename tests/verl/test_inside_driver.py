@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import rpg
+from rpg.backends.prompts import PromptOrder
 from rpg.backends.verl.main import one_line
 from rpg.backends.verl.order import arrange, mini_batch_order
 from rpg.backends.verl.settings import Settings, SettingsError
 from rpg.backends.verl.state import State, newest
 from rpg.errors import UserError
-from rpg.models import seeds
 from rpg.store.files import StoreError
 from tests.verl.inside import make_spec, verl_config
 
@@ -214,7 +214,7 @@ def test_groups_that_teach_nothing_are_replaced(config, rollout):
 
     rolled = rollout.roll(found, 400, 1, sample)
     assert len(rolled.kept) == 8 and all(rollout.useful(group) for group in rolled.kept)
-    assert rounds[0] == seeds.PromptOrder(400, found.seed).first(1, 8)
+    assert rounds[0] == PromptOrder(400, found.seed).first(1, 8)
     drawn = [number for numbers in rounds for number in numbers]
     assert len(set(drawn)) == len(drawn)
     metrics = rolled.metrics()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rpg.backends.prompts import Refills
+from rpg.backends.prompts import PromptOrder, Refills
 from rpg.config.run import RunSpec
 from rpg.models import seeds
 from rpg.models.batch import Batch
@@ -69,7 +69,7 @@ class Roller:
     def __init__(self, spec: RunSpec, problems: Sequence[Problem]):
         self.spec, self.problems = spec, problems
         self.grader = grader_for(verifier_of(spec.task))
-        self.order = seeds.PromptOrder(len(problems), spec.seed)
+        self.order = PromptOrder(len(problems), spec.seed)
 
     def roll(self, policy: Policy, step: int) -> Rollout:
         """The rollout of step `step` (from 1) with the policy as it is."""
