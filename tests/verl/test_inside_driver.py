@@ -18,6 +18,7 @@ from rpg.backends.verl.order import arrange, mini_batch_order
 from rpg.backends.verl.settings import Settings, SettingsError
 from rpg.backends.verl.state import State, newest
 from rpg.errors import UserError
+from rpg.models import seeds
 from rpg.store.files import StoreError
 from tests.verl.inside import make_spec, verl_config
 
