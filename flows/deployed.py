@@ -20,11 +20,11 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed, State
 from pydantic import Field
 
-import rpg
 from flows import artifacts, forms
 from flows.follow import CommandFailed, alive, follow
 from flows.live import Watch
 from flows.nightly import place
+from rpg.catalogue import algorithms
 from rpg.errors import UserError
 from rpg.processes import PARENT, die_with_parent
 from rpg.report.nightly import ALREADY
@@ -41,7 +41,7 @@ _WHERE = forms.roots(home())
 # Prefect takes the texts of a form from the Args of the docstrings below, and the bounds from these types.
 Config = Annotated[str, Field(json_schema_extra={"enum": list(forms.configs(_WHERE))})]
 Nights = Annotated[str, Field(json_schema_extra={"enum": list(forms.nights(_WHERE))})]
-Algorithms = list[Literal[tuple(rpg.algorithms())]]  # type: ignore[misc]
+Algorithms = list[Literal[tuple(algorithms())]]  # type: ignore[misc]
 Seeds = list[Annotated[int, Field(ge=0, lt=2**31)]]
 Steps = Annotated[int, Field(ge=0, le=10_000_000)]
 Backend = Literal[forms.AS_FILE, "local", "verl"]
@@ -189,7 +189,7 @@ def evaluate(
 @flow(name="audit", description="Exact bias and variance of every loss.", **_options)
 @reasoned
 def audit(
-    algorithm: Literal["the whole catalogue", *rpg.algorithms()] = "the whole catalogue",  # type: ignore[valid-type]
+    algorithm: Literal["the whole catalogue", *algorithms()] = "the whole catalogue",  # type: ignore[valid-type]
     preset: Literal["paper", "released"] = "paper",
 ) -> None:
     """What each loss optimises, by enumeration, as `rpg audit` does.

@@ -60,7 +60,7 @@ def follow(
     """
     die_with_parent()
     child = subprocess.Popen(
-        [sys.executable, "-m", "flows.command", *arguments],
+        [sys.executable, "-m", "flows.guarded", "rpg", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -1,126 +1,138 @@
-"""The arrows of the design: who may import whom, checked on every import statement of the source."""
+"""The arrows of the design: every module belongs to a room, and imports nothing that its room does not name."""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.rooms import ROOMS, room_of, table
+
 ROOT = Path(__file__).resolve().parent.parent
-CORE = {
-    "rpg.catalogue",
-    "rpg.catalogue.entries",
-    "rpg.losses.divergences",
-    "rpg.losses",
-    "rpg.losses.aggregation",
-    "rpg.losses.advantages",
-}
-# package prefix -> what of ours, and which outside packages, it must not import
-FORBIDDEN = {
-    "rpg.catalogue": {"torch", "rpg.config", "rpg.store", "rpg.backends", "flows", "dashboard"},
-    "rpg.losses": {
-        "rpg.config",
-        "rpg.store",
-        "rpg.backends",
-        "rpg.tasks",
-        "flows",
-        "dashboard",
-        "transformers",
-    },
-    "rpg.losses.advantages": {
-        "rpg.config",
-        "rpg.store",
-        "rpg.backends",
-        "rpg.tasks",
-        "flows",
-        "dashboard",
-        "transformers",
-    },
-    "rpg.auditing": {
-        "rpg.config",
-        "rpg.store",
-        "rpg.backends",
-        "rpg.tasks",
-        "flows",
-        "dashboard",
-        "transformers",
-    },
-    "rpg.config": {"torch", "rpg.store", "rpg.backends", "rpg.report", "flows", "dashboard", "prefect"},
-    "rpg.store": {
-        "torch",
-        "rpg.backends",
-        "rpg.config",
-        "rpg.report",
-        "flows",
-        "dashboard",
-        "prefect",
-        "streamlit",
-    },
-    "rpg.planning.estimate": {
-        "torch",
-        "rpg.store",
-        "rpg.backends",
-        "flows",
-        "dashboard",
-        "prefect",
-        "streamlit",
-    },
-    "rpg.planning.shapes": {
-        "torch",
-        "rpg.store",
-        "rpg.backends",
-        "flows",
-        "dashboard",
-        "prefect",
-        "streamlit",
-    },
-    "rpg.stats": {"torch", "rpg.backends", "rpg.config", "flows", "dashboard", "prefect", "streamlit"},
-    "rpg.report": {"torch", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},
-    "rpg.paper": {"torch", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},
-    # Graders run beside trainers and in workers of their own, which have to start quickly.
-    "rpg.rewards": {"torch", "rpg.store", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},
-    "rpg.benchmarks": {"torch", "rpg.store", "rpg.backends", "flows", "dashboard", "prefect", "streamlit"},
-    "rpg.tasks": {"prefect", "streamlit", "flows", "dashboard", "rpg.backends"},
-    "rpg.backends": {"prefect", "streamlit", "duckdb", "flows", "dashboard", "rpg.report"},
-    "rpg.evaluation": {"prefect", "streamlit", "duckdb", "flows", "dashboard", "rpg.report"},
-    "flows": {"torch", "streamlit", "dashboard", "transformers"},
-    "dashboard": {"torch", "flows", "prefect", "transformers", "rpg.backends", "rpg.config"},
-}
+OURS = ("rpg", "flows", "dashboard")
+PUBLIC = {"rpg.__version__", "rpg.__file__"}  # of rpg/__init__.py, which loads nothing by itself
 
 
-def modules():
-    for folder in ("rpg", "flows", "dashboard"):
+def modules() -> dict[str, Path]:
+    found = {}
+    for folder in OURS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            yield name.removesuffix(".__init__"), path
+            found[name.removesuffix(".__init__")] = path
+    return found
 
 
-def imports(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+MODULES = modules()
+NAMES = [name for name in MODULES if name != "rpg"]  # the public API has a test of its own
+
+
+def imports(source: str) -> Iterator[str]:
+    """Every module that some import statement names, wherever it stands."""
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield node.module or ""
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            assert not node.level, "relative imports are not used here"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in MODULES or inner in PUBLIC else node.module or ""
 
 
-def within(name, prefix):
-    return name == prefix or name.startswith(prefix + ".")
+def mistakes(name: str, source: str) -> list[str]:
+    """What a module of this name must not import."""
+    room = room_of(name)
+    if room is None:
+        return [f"{name} belongs to no room of tests/rooms.py"]
+    wrong = []
+    for imported in imports(source):
+        top = imported.partition(".")[0]
+        if top in sys.stdlib_module_names or imported in PUBLIC:
+            continue
+        if top in OURS:
+            target = room_of(imported)
+            # A subpackage is a room of its own (rpg.backends.local), its parent's __init__ is loaded anyway.
+            if target is None or (target is not room and target.name not in room.ours):
+                wrong.append(f"{name} ({room.name}) must not import {imported}")
+        elif top not in room.outside:
+            wrong.append(f"{name} ({room.name}) must not import {imported}")
+    return wrong
 
 
-@pytest.mark.parametrize("name,path", list(modules()), ids=lambda v: v if isinstance(v, str) else "")
-def test_arrows_point_one_way(name, path):
-    for prefix, forbidden in FORBIDDEN.items():
-        if within(name, prefix):
-            bad = {i for i in imports(path) for f in forbidden if within(i, f)}
-            assert not bad, f"{name} must not import {sorted(bad)}"
-    if not within(name, "rpg.cli"):
-        ours = {i for i in imports(path) if within(i, "flows") or within(i, "dashboard")}
-        home = name.split(".")[0]
-        assert all(within(i, home) for i in ours), (
-            f"{name} imports {sorted(ours)}: only rpg.cli may call upwards"
-        )
+@pytest.mark.parametrize("name", NAMES)
+def test_a_module_imports_only_what_its_room_may(name):
+    assert not mistakes(name, MODULES[name].read_text())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_planted_import_is_found(name):
+    """Each of these is forbidden to nearly every room."""
+    room = room_of(name)
+    for planted in ("prefect", "streamlit", "rpg.backends.verl.launch", "rpg.store.run", "requests"):
+        target = room_of(planted)
+        allowed = planted in room.outside if target is None else target is room or target.name in room.ours
+        assert bool(mistakes(name, f"def f():\n    import {planted}\n")) != allowed, planted
+
+
+def test_a_module_without_a_room_is_found():
+    assert mistakes("rpg.loose", "") == ["rpg.loose belongs to no room of tests/rooms.py"]
+    assert mistakes("rpg.config.new", "import rpg.loose")
+
+
+def test_the_order_is_bottom_up():
+    """A room imports rooms that stand before it, so there is no circle among rooms."""
+    seen: set[str] = set()
+    for room in ROOMS:
+        assert seen.issuperset(room.ours), f"{room.name} imports {set(room.ours) - seen}, which stand later"
+        assert room.name not in seen
+        seen.add(room.name)
+
+
+def test_no_arrow_of_the_table_is_stale():
+    """An arrow that no import uses any more is taken out of the table."""
+    used = {room.name: set() for room in ROOMS}
+    for name in NAMES:
+        for imported in imports(MODULES[name].read_text()):
+            used[room_of(name).name].add(
+                room_of(imported).name if room_of(imported) else imported.partition(".")[0]
+            )
+    for room in ROOMS:
+        assert used[room.name].issuperset(room.ours), f"{room.name}: {set(room.ours) - used[room.name]}"
+
+
+def test_no_two_modules_import_each_other():
+    """No circle among modules either, imports inside of functions included."""
+    graph = {
+        name: {i for i in imports(path.read_text()) if i in MODULES and i != name}
+        for name, path in MODULES.items()
+    }
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join([*path[path.index(name) :], name])
+        if name not in done:
+            for other in sorted(graph[name]):
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+def test_the_public_api_is_lazy_and_complete():
+    import rpg
+
+    assert not list(imports(MODULES["rpg"].read_text())) or set(imports(MODULES["rpg"].read_text())) <= {
+        "importlib"
+    }
+    for name in rpg.__all__:
+        assert getattr(rpg, name) is not None
+
+
+def test_the_architecture_page_has_this_table():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert table() in page, "run: python -m tests.rooms, and put its table into docs/architecture.md"
 
 
 @pytest.mark.parametrize(

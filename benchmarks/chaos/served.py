@@ -70,7 +70,17 @@ class Served(Patient):
             return
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "RPG_"))}
         environment |= {"PYTHONPATH": str(ROOT), "RPG_SLOTS_FOLDER": str(self.root / "slots")}
-        command = [sys.executable, "-m", "flows.command", "serve", "--home", str(self.home), "--nightly", ""]
+        command = [
+            sys.executable,
+            "-m",
+            "flows.guarded",
+            "rpg",
+            "serve",
+            "--home",
+            str(self.home),
+            "--nightly",
+            "",
+        ]
         command += ["--port", str(self.port), "--dashboard-port", str(self.dashboard_port)]
         with (self.root / "log").open("ab") as log:
             self.serve = subprocess.Popen(

@@ -165,17 +165,17 @@ def audit(
     home: Home = None,
 ) -> int:
     """What each loss optimises, by exact enumeration: bias against every objective, and variance."""
-    import rpg
     from rpg.auditing import audit as audit_one
     from rpg.auditing import audit_catalogue
+    from rpg.catalogue import algorithm
     from rpg.config.errors import ConfigError
     from rpg.store import Layout, atomic_write_text
 
     if figure is not None and figure.suffix not in (".png", ".svg", ".html"):
         raise ConfigError(f"--figure {figure}: the name must end in .png, .svg or .html")
-    algorithm = rpg.algorithm(name, preset) if name else None
+    chosen = algorithm(name, preset) if name else None
     with error_console.status("auditing by enumeration ..."):
-        report = audit_one(algorithm) if algorithm else audit_catalogue()
+        report = audit_one(chosen) if chosen else audit_catalogue()
     text = report.to_json()
     if as_json:
         print(text)

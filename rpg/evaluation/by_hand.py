@@ -15,7 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from rpg.config.errors import ConfigError
 from rpg.config.evaluation import EngineSpec, OnRay
-from rpg.evaluation.engines import Engine, Sampling, start_engine
+from rpg.evaluation.engines.protocol import Engine, Sampling
+from rpg.evaluation.engines.start import start_engine
 from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.evaluation.summary import Summary, summarise

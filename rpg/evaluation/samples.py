@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rpg.evaluation.engines import Completion, Engine, Request
+from rpg.evaluation.engines.protocol import Completion, Engine, Request
 from rpg.evaluation.partial import Partial
 from rpg.rewards import Grader, Item, MarkerGrader
 from rpg.tasks import Problem

@@ -16,7 +16,8 @@ from rpg.config.evaluation import Here
 from rpg.config.run import RunSpec
 from rpg.config.task import Verifier
 from rpg.errors import UserError
-from rpg.evaluation.engines import Engine, EngineError, Sampling, start_engine
+from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
+from rpg.evaluation.engines.start import start_engine
 from rpg.evaluation.limits import explained, strictest
 from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-import rpg
 from rpg.errors import UserError
 from rpg.rewards.compare import Verdict
 
@@ -34,7 +33,7 @@ class _Worker:
     """One process and the pair it is working on."""
 
     def __init__(self, cpu_seconds: float, memory_bytes: int):
-        paths = [str(Path(rpg.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rpg.rewards.worker", str(cpu_seconds), str(memory_bytes)],
             stdin=subprocess.PIPE,

@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 
 from rpg.config.evaluation import EngineSpec
-from rpg.evaluation.engines import EngineError, Request, Sampling, start_engine
+from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
+from rpg.evaluation.engines.start import start_engine
 from rpg.models.loading import ModelError
 from tests.evaluation.tiny import VLLM, WITHOUT_VLLM
 

@@ -13,8 +13,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from rpg.config.evaluation import EngineSpec, OnRay
-from rpg.evaluation.engines import EngineError, Request, Sampling, start_engine
+from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
 from rpg.evaluation.engines.ray import deal
+from rpg.evaluation.engines.start import start_engine
 from rpg.evaluation.worker import Evaluator
 from rpg.store.layout import Layout
 from tests.evaluation.ray_head import ray_head

@@ -4,8 +4,8 @@ import pytest
 
 import rpg.evaluation.samples as samples
 from rpg.evaluation import evaluate
-from rpg.evaluation.engines import EngineError
 from rpg.evaluation.engines.local import LocalEngine
+from rpg.evaluation.engines.protocol import EngineError
 from rpg.evaluation.worker import Evaluator
 from rpg.store.files import read_json_object
 from rpg.store.layout import Layout

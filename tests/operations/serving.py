@@ -91,7 +91,7 @@ class Served:
         )
 
     def command(self):
-        return [sys.executable, "-m", "flows.command", "serve", *self.arguments]  # ends with the tests
+        return [sys.executable, "-m", "flows.guarded", "rpg", "serve", *self.arguments]  # ends with the tests
 
     def family(self):
         me = psutil.Process(self.process.pid)

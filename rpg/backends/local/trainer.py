@@ -11,14 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-import rpg
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference, score
 from rpg.backends.local.rollout import Roller, Rollout
 from rpg.backends.meter import Meter
 from rpg.config.run import RunSpec
 from rpg.errors import UserError
+from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.aggregation import Counts
+from rpg.losses.policy_loss import policy_loss
 from rpg.models import seeds
 from rpg.models.batch import Batch
 from rpg.models.policy import Policy
@@ -112,7 +113,7 @@ class Trainer:
         if not self.policy.exact_samples:
             old = score(self.policy, batch, temperature, rows)
         reference = self.reference.log_probs(batch, temperature, rows)
-        advantages = rpg.advantages(
+        advantages = advantages_of(
             spec.algorithm,
             rewards=graded.rewards,
             group=batch.prompt_of,
@@ -152,7 +153,7 @@ class Trainer:
         token_kl = 0.0
         for rows in _micro_batches(mini.batch, spec.training.micro_batch_rows):
             micro = mini if len(rows) == len(lengths) else mini.rows(rows)
-            out = rpg.policy_loss(
+            out = policy_loss(
                 spec.algorithm,
                 log_prob=self.policy.log_probs(micro.batch, spec.rollout.temperature),
                 old_log_prob=micro.old,

@@ -12,9 +12,9 @@ from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.workers.utils.padding import no_padding_2_padding
 
-import rpg
 from rpg.catalogue import Algorithm
 from rpg.losses.aggregation import Counts
+from rpg.losses.policy_loss import policy_loss
 
 _OPTIONAL = ("ref_log_prob", "rollout_is_weights")
 
@@ -37,7 +37,7 @@ class ActorLoss:
         optional = [name for name in _OPTIONAL if name in data.keys()]
         fields = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
         tokens, sequences = tu.get(data, "mini_batch_tokens"), tu.get(data, "mini_batch_sequences")
-        out = rpg.policy_loss(
+        out = policy_loss(
             self.algorithm,
             log_prob=log_prob,
             old_log_prob=fields["old_log_probs"],

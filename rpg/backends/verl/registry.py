@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
 
-import rpg
 from rpg.catalogue import Algorithm, algorithms, override
+from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.aggregation import Counts
+from rpg.losses.policy_loss import policy_loss as loss_of
 
 
 def policy_loss(
@@ -38,7 +39,7 @@ def policy_loss(
     whole = None
     if known.get("batch_num_tokens") and known.get("global_batch_size"):
         whole = Counts(known["batch_num_tokens"], known["global_batch_size"], known.get("loss_scale_factor"))
-    out = rpg.policy_loss(
+    out = loss_of(
         override(algorithm, loss_agg_mode=loss_agg_mode),
         log_prob=log_prob,
         old_log_prob=old_log_prob,
@@ -56,7 +57,7 @@ def advantage(
 ) -> tuple[Tensor, Tensor]:
     """verl's contract of an advantage estimator: (advantages, returns), (B, T); `index` names each row's prompt."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(index))}
-    result = rpg.advantages(
+    result = advantages_of(
         algorithm,
         rewards=token_level_rewards.sum(-1),
         group=torch.tensor([numbers[name] for name in index]),

@@ -29,7 +29,6 @@ from verl.utils.debug import marked_timer
 from verl.utils.tensordict_utils import get_tensordict
 from verl.workers.utils.padding import response_to_nested
 
-import rpg
 from rpg.backends.schedule import ReferenceSchedule
 from rpg.backends.verl import rollout
 from rpg.backends.verl.agents import prompt_name
@@ -38,6 +37,7 @@ from rpg.backends.verl.settings import Settings
 from rpg.backends.verl.state import State, newest
 from rpg.backends.verl.update import Plan, Updated
 from rpg.backends.verl.worker import PolicyWorker
+from rpg.losses.advantages import advantages
 
 
 @register_trainer("rpg")
@@ -158,7 +158,7 @@ class Trainer(PPOTrainerSync):
         groups = {name: number for number, name in enumerate(dict.fromkeys(prompts))}
         real = fields["response_mask"].any(-1)
         result = torch.zeros_like(fields["rm_scores"])
-        result[real] = rpg.advantages(
+        result[real] = advantages(
             self.settings.algorithm,
             rewards=fields["rm_scores"].sum(-1)[real],
             group=torch.tensor([groups[name] for name in prompts])[real],

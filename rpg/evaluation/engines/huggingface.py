@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from rpg.evaluation.engines import Completion, Request, Sampling
+from rpg.evaluation.engines.protocol import Completion, Request, Sampling
 from rpg.models import seeds
 from rpg.models.decoding import draw
 from rpg.models.loading import load_pretrained, put_weights, shape_of

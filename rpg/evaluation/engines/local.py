@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from rpg.evaluation.engines import Completion, Request, Sampling
+from rpg.evaluation.engines.protocol import Completion, Request, Sampling
 from rpg.models import seeds
 from rpg.models.loading import load_pretrained, put_weights, shape_of
 from rpg.models.policy import Policy

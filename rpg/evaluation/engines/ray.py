@@ -13,11 +13,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import rpg
 from rpg.backends.cluster import use_token
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.errors import UserError
-from rpg.evaluation.engines import Completion, EngineError, Request, Sampling, start_engine
+from rpg.evaluation.engines.here import engine_here
+from rpg.evaluation.engines.protocol import Completion, EngineError, Request, Sampling
 
 _RESTARTS = 3
 """Workers that may end during one evaluation before that is an error."""
@@ -35,7 +35,7 @@ class RayWorker:
 
         torch.set_num_threads(threads)
         configure_device(device)
-        self.engine = start_engine(spec, sampling, device, bfloat16)
+        self.engine = engine_here(spec, sampling, device, bfloat16)
         self._parts: Iterator[list[tuple[int, Completion]]] = iter(())
 
     def load(self, model: str, revision: str | None) -> None:
@@ -191,7 +191,7 @@ def _connect(address: str) -> Any:
         ) from error
     if not ray.is_initialized():
         # The cluster runs the code of this process, whatever is installed there.
-        ours = {"py_modules": [str(Path(rpg.__file__).parent)]}
+        ours = {"py_modules": [str(Path(__file__).parents[2])]}
         try:
             _probe(address)
             ray.init(address=address, runtime_env=ours, log_to_driver=False, logging_level="ERROR")

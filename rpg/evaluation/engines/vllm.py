@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rpg.config.evaluation import VllmEngineSpec
-from rpg.evaluation.engines import Completion, EngineError, Request, Sampling
+from rpg.evaluation.engines.protocol import Completion, EngineError, Request, Sampling
 from rpg.models import seeds
 from rpg.models.tokenizer import encode_prompts, stop_tokens
 

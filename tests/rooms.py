@@ -1,0 +1,121 @@
+"""The rooms of the source and what each may import: one table, held by tests/test_structure.py.
+
+`python -m tests.rooms` prints it for docs/architecture.md. A room may import the rooms named in `ours` and the packages named in
+`outside` (besides the standard library); whatever is not named is an error, an unknown module included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Room:
+    """One room: a package or module prefix, what it holds, and all it may import."""
+
+    name: str
+    what: str
+    ours: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+
+
+def _room(name: str, what: str, ours: str = "", outside: str = "") -> Room:
+    return Room(name, what, tuple(ours.split()), tuple(outside.split()))
+
+
+# From the bottom up: a room imports rooms above its own line only (`test_the_order_is_bottom_up`).
+ROOMS = (
+    _room("rpg.errors", "the base of all errors that are about what a person did"),
+    _room("rpg.processes", "processes of this machine, and children that end with their parent"),
+    _room("rpg.stats", "estimates, intervals and paired tests", outside="numpy scipy"),
+    _room("rpg.catalogue", "what an algorithm is, as data", "rpg.errors", "pydantic rich"),
+    _room("rpg.losses", "pure torch functions: losses, divergences, advantages, aggregation", "rpg.catalogue", "torch"),
+    _room(
+        "rpg.auditing", "exact bias and variance of a loss on enumerable policies", "rpg.catalogue rpg.losses",
+        "torch altair rich trl verl",
+    ),
+    _room(
+        "rpg.store", "run folders, current runs, what is owed, the database and its queries",
+        "rpg.errors rpg.processes rpg.stats", "duckdb numpy pandas pyarrow psutil",
+    ),
+    _room(
+        "rpg.config", "run and sweep files: sections, expansion, identity", "rpg.errors rpg.catalogue",
+        "pydantic pydantic_core yaml",
+    ),
+    _room(
+        "rpg.rewards", "verifiers, grading of answers, rewards", "rpg.errors rpg.config",
+        "math_verify sympy latex2sympy2_extended pydantic",
+    ),
+    _room(
+        "rpg.tasks", "problems: task types, training sets, benchmarks, leaks, preparation",
+        "rpg.errors rpg.config rpg.store rpg.rewards", "datasets pyarrow pydantic",
+    ),
+    _room("rpg.planning", "what a run needs: counts, measured time, GPUs by arithmetic", "rpg.config rpg.store rpg.tasks"),
+    _room(
+        "rpg.models", "language models: loading, sampling, log-probabilities, warm starts",
+        "rpg.errors rpg.config rpg.rewards rpg.tasks", "torch transformers tokenizers safetensors",
+    ),
+    _room(
+        "rpg.backends", "what both back ends share: manifest, prompts, reference schedule, meters",
+        "rpg.errors rpg.processes rpg.catalogue rpg.store rpg.config rpg.models", "pydantic",
+    ),
+    _room(
+        "rpg.backends.local", "the embedded trainer, one process per run",
+        "rpg.errors rpg.processes rpg.catalogue rpg.losses rpg.store rpg.config rpg.rewards rpg.tasks rpg.models "
+        "rpg.backends",
+        "torch safetensors schedulefree",
+    ),
+    _room(
+        "rpg.backends.verl", "verl on Ray: launcher and plug-in; runs inside cluster images",
+        "rpg.errors rpg.processes rpg.catalogue rpg.losses rpg.store rpg.config rpg.rewards rpg.tasks rpg.models "
+        "rpg.backends",
+        "torch transformers safetensors huggingface_hub verl ray vllm hydra "
+        "omegaconf tensordict transfer_queue psutil pydantic",
+    ),
+    _room(
+        "rpg.evaluation", "checkpoints to graded samples",
+        "rpg.errors rpg.processes rpg.stats rpg.store rpg.config rpg.rewards rpg.tasks rpg.models rpg.backends",
+        "torch transformers numpy pydantic ray vllm",
+    ),
+    _room(
+        "rpg.report", "tables, figures and nightly bands from stored results", "rpg.stats rpg.store",
+        "altair vl_convert jinja2 markupsafe duckdb numpy pandas rich",
+    ),
+    _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
+    _room(
+        "flows", "Prefect flows and deployments, child processes, slots, sharing, reconciler, live table",
+        "rpg.errors rpg.processes rpg.catalogue rpg.store rpg.config rpg.tasks rpg.report",
+        "prefect pydantic psutil rich starlette uvicorn",
+    ),
+    _room(
+        "dashboard", "Streamlit pages", "rpg.store rpg.report rpg.paper",
+        "streamlit altair vl_convert jinja2 duckdb pandas",
+    ),
+    _room(
+        "rpg.cli", "the command, a file each; the only room that calls flows",
+        "rpg.errors rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning rpg.models "
+        "rpg.backends.verl rpg.evaluation rpg.report rpg.paper flows",
+        "typer rich duckdb yaml",
+    ),
+    _room("rpg.__main__", "`python -m rpg`", "rpg.cli"),
+)  # fmt: skip
+
+
+def room_of(module: str) -> Room | None:
+    """The room a module belongs to, or None: the one with the longest prefix of its name."""
+    inside = [room for room in ROOMS if module == room.name or module.startswith(room.name + ".")]
+    return max(inside, key=lambda room: len(room.name), default=None)
+
+
+def table() -> str:
+    """The rooms as a Markdown table, bottom up."""
+    lines = ["| room | what | may import | and of others |", "|---|---|---|---|"]
+    for room in ROOMS:
+        name = room.name.replace(".", "/")
+        shown = ", ".join(one.removeprefix("rpg.") for one in room.ours) or "nothing of ours"
+        lines.append(f"| `{name}` | {room.what} | {shown} | {', '.join(room.outside)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())
