@@ -11,7 +11,7 @@ help:
 	@echo "make test         set up, then run the tests"
 	@echo "make dashboard    set up, then open the comparison dashboard on http://127.0.0.1:8501"
 	@echo "make serve        set up, then serve the Prefect UI, its worker and the dashboard on loopback"
-	@echo "make lint         ruff: style, imports, formatting"
+	@echo "make lint         ruff: style, imports, formatting; mypy: types"
 	@echo "make setup        only set up .venv"
 
 setup: $(STAMP)
@@ -30,7 +30,7 @@ test: $(STAMP)
 	@$(BIN)/python -m pytest
 
 lint: $(STAMP)
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 serve: $(STAMP)
 	@$(BIN)/rpg serve

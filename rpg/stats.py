@@ -52,7 +52,7 @@ def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> np.ndarray:
     if k < 1 or (n < k).any() or (c > n).any() or (c < 0).any():
         raise ValueError(f"pass@{k} needs at least {k} samples per problem and 0 <= correct <= samples")
     index = np.arange(k)[:, None]
-    return 1 - np.prod(np.maximum(n - c - index, 0) / (n - index), axis=0)
+    return np.asarray(1 - np.prod(np.maximum(n - c - index, 0) / (n - index), axis=0))
 
 
 def majority_at_k(answers: Sequence[str | None], correct: Sequence[bool]) -> float:

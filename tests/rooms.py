@@ -1,7 +1,7 @@
 """The rooms of the source and what each may import: one table, held by tests/test_structure.py.
 
-`python -m tests.rooms` prints it for docs/architecture.md. A room may import the rooms named in `ours` and the packages named in
-`outside` (besides the standard library); whatever is not named is an error, an unknown module included.
+`python -m tests.rooms` prints it for docs/architecture.md. A room may import the rooms named in `ours` and the
+packages named in `outside` (besides the standard library); whatever is not named is an error, an unknown module included.
 """
 
 from __future__ import annotations

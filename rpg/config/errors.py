@@ -26,7 +26,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _fields_at(model: type[BaseModel], location: tuple) -> list[str]:
+def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
     """Names of the fields that stand beside the one at `location`, found by walking the model's annotations."""
     candidates: list[type[BaseModel]] = [model]
     for part in location[:-1]:
@@ -40,7 +40,7 @@ def _fields_at(model: type[BaseModel], location: tuple) -> list[str]:
     return sorted({name for candidate in candidates for name in candidate.model_fields})
 
 
-def _tags(model: type[BaseModel]) -> tuple:
+def _tags(model: type[BaseModel]) -> tuple[object, ...]:
     field = model.model_fields.get("type")
     return getattr(field.annotation, "__args__", ()) if field else ()
 

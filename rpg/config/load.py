@@ -21,7 +21,7 @@ class _StrictLoader(yaml.SafeLoader):
     """safe_load that also refuses a key given twice and reads 1e-4 as a number (YAML 1.1 reads it as text)."""
 
 
-def _no_duplicates(loader: _StrictLoader, node: yaml.MappingNode) -> dict:
+def _no_duplicates(loader: _StrictLoader, node: yaml.MappingNode) -> dict[str, Any]:
     seen = set()
     for key_node, _ in node.value:
         key = loader.construct_object(key_node)
@@ -34,7 +34,7 @@ def _no_duplicates(loader: _StrictLoader, node: yaml.MappingNode) -> dict:
                 None, None, f"key {key!r} is given twice", key_node.start_mark
             )
         seen.add(key)
-    return loader.construct_mapping(node, deep=True)
+    return {str(key): value for key, value in loader.construct_mapping(node, deep=True).items()}
 
 
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_duplicates)
@@ -44,7 +44,7 @@ _StrictLoader.yaml_implicit_resolvers = {
 }
 _StrictLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    yaml.reader.re.compile(
+    re.compile(
         r"^[-+]?(?:\d[\d_]*\.[\d_]*(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?)$"
     ),
     list("-+0123456789."),
@@ -69,7 +69,7 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: nested too deeply") from None
 
 
-def read_mapping(path: Path, named_by: Path | None = None) -> dict:
+def read_mapping(path: Path, named_by: Path | None = None) -> dict[str, Any]:
     """Read a YAML file whose top level is a mapping; `named_by` is the file whose `base` led here."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -91,19 +91,20 @@ def read_mapping(path: Path, named_by: Path | None = None) -> dict:
     return data
 
 
-def merge(base: dict, over: dict) -> dict:
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """`over` on top of `base`: mappings merge, everything else replaces; a changed union `type` replaces whole."""
     out = copy.deepcopy(base)
     for key, value in over.items():
         old = out.get(key)
-        same_kind = isinstance(value, dict) and isinstance(old, dict)
-        for tag in ("type", "name"):
-            same_kind = same_kind and (tag not in value or value[tag] == old.get(tag))
-        out[key] = merge(old, value) if same_kind else copy.deepcopy(value)
+        if isinstance(value, dict) and isinstance(old, dict):
+            same_kind = all(tag not in value or value[tag] == old.get(tag) for tag in ("type", "name"))
+            out[key] = merge(old, value) if same_kind else copy.deepcopy(value)
+        else:
+            out[key] = copy.deepcopy(value)
     return out
 
 
-def assign(data: dict, dotted: str, value: Any, where: str) -> None:
+def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
     """Set `data[a][b][c]` for the path `a.b.c`; a text where a section is needed is a ConfigError."""
     *parents, last = dotted.split(".")
     here = data
@@ -147,7 +148,7 @@ def parse_axes(pairs: list[str]) -> dict[str, list[Any]]:
     return out
 
 
-def resolve(data: dict, where: str) -> RunSpec:
+def resolve(data: dict[str, Any], where: str) -> RunSpec:
     """Validate a raw mapping into a RunSpec; paths in a file task are taken relative to the working directory."""
     try:
         return RunSpec.model_validate(data)
@@ -155,7 +156,7 @@ def resolve(data: dict, where: str) -> RunSpec:
         raise explain(error, RunSpec, where) from None
 
 
-def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict:
+def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     """A run file as a raw mapping, with its `base` (relative to the file) merged under it; `seen` led here."""
     if path.resolve() in seen:
         raise ConfigError(f"{path}: base: files include each other: {' -> '.join(map(str, seen))}")
@@ -172,7 +173,7 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     return _own_paths(data, path)
 
 
-def _own_paths(data: dict, path: Path) -> dict:
+def _own_paths(data: dict[str, Any], path: Path) -> dict[str, Any]:
     """Relative paths of a task mean: beside the file that names them."""
 
     def at(value: Any) -> Any:

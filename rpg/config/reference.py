@@ -123,10 +123,10 @@ def _yaml(value: object) -> str:
 
 def _table(rows: Iterator[tuple[str, str, str]]) -> str:
     lines = ["| field | default | meaning |", "|---|---|---|"]
-    rows = list(rows)
-    if not rows:
+    listed = list(rows)
+    if not listed:
         return "It has no fields of its own."
-    for name, default, meaning in rows:
+    for name, default, meaning in listed:
         text = " ".join(meaning.split()).replace("|", "\\|").replace("``", "`")
         lines.append(f"| `{name}` | {default} | {text} |")
     return "\n".join(lines)

@@ -113,7 +113,8 @@ def load_sweep(
     for name in (*axes, *fixed):
         _check_field(name, path, "axes" if name in axes else "set" if name in spec.set else "--set")
 
-    runs, by_id = [], {}
+    runs: list[PlannedRun] = []
+    by_id: dict[str, str] = {}
     for point in _points(axes, spec, path, overrides):
         if any(all(_same(point.get(k), v) for k, v in entry.items()) for entry in spec.exclude):
             continue
@@ -152,13 +153,15 @@ def single_run(path: Path, overrides: dict[str, Any], data_digest: Callable[[Run
     return Sweep(SweepSpec(name=name), (planned,), None, path.read_text(encoding="utf-8"), path)
 
 
-def _points(axes: dict[str, list], spec: SweepSpec, path: Path, overrides: dict) -> list[dict[str, Any]]:
+def _points(
+    axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]
+) -> list[dict[str, Any]]:
     """All combinations of the axes in file order (the last axis fastest), zipped groups moving together."""
     for entry in spec.exclude:
         for name in entry:
             if name not in axes and name not in overrides:
                 raise ConfigError(f"{path}: exclude: {name!r} is not an axis{nearest(name, axes)}")
-    columns: list[list[dict]] = []
+    columns: list[list[dict[str, Any]]] = []
     taken: set[str] = set()
     for group in spec.zip:
         for name in group:
@@ -190,7 +193,8 @@ def _points(axes: dict[str, list], spec: SweepSpec, path: Path, overrides: dict)
 
 def _check_field(dotted: str, path: Path, where: str) -> None:
     """An axis or assignment must name a field that some member of the schema has."""
-    models, walked = [RunSpec], []
+    models: list[type[BaseModel]] = [RunSpec]
+    walked: list[str] = []
     for part in dotted.split("."):
         known = sorted({name for m in models for name in m.model_fields})
         if models and part not in known:
@@ -229,7 +233,7 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _plan(run: RunSpec, point: dict[str, Any], varied: dict[str, list], digest: str) -> PlannedRun:
+def _plan(run: RunSpec, point: dict[str, Any], varied: dict[str, list[Any]], digest: str) -> PlannedRun:
     """Name a run: variant = algorithm and the varied axes but the seed; folder = variant, seed, identity."""
 
     def name(axis: str) -> str:
@@ -244,7 +248,7 @@ def _plan(run: RunSpec, point: dict[str, Any], varied: dict[str, list], digest: 
     return PlannedRun(f"{slug}-s{run.seed}-{run_id[:8]}", run_id, variant, point, run)
 
 
-def _telling(value: Any, values: list) -> Any:
+def _telling(value: Any, values: list[Any]) -> Any:
     """A value of an axis without the fields in which all values of the axis agree."""
     if not isinstance(value, dict) or not all(isinstance(v, dict) for v in values):
         return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rpg.catalogue import Algorithm, RewardKL
+from rpg.catalogue import Advantage, Algorithm, RewardKL
 from rpg.losses.divergences import estimator
 
 EPSILON = 1e-6
@@ -77,7 +77,7 @@ def _reward_kl(algo: Algorithm, mask: Tensor, old: Tensor | None, ref: Tensor | 
     return algo.beta * estimator(algo.kl.estimator, d)[0]
 
 
-def _per_response(kind, reward: Tensor, group: Tensor) -> Tensor:
+def _per_response(kind: Advantage, reward: Tensor, group: Tensor) -> Tensor:
     """Group baselines, (B,) -> (B,)."""
     if kind.type == "none":
         return reward

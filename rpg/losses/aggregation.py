@@ -32,7 +32,9 @@ class Counts:
         return cls(int(mask.sum()), int(mask.any(-1).sum()), horizon)
 
 
-def token_weights(mask: Tensor, mode: str, counts: Counts | None = None, dtype=torch.float32) -> Tensor:
+def token_weights(
+    mask: Tensor, mode: str, counts: Counts | None = None, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """The weight of every token in the aggregated loss, (B, T), zero where `mask` (B, T, bool) is False.
 
     `sum(weights * loss)` is verl's `agg_loss` of the same mode. An empty batch has all-zero weights. Raises

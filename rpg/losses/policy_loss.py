@@ -9,6 +9,7 @@ can hold anything.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -95,22 +96,21 @@ def policy_loss(
     measured = dict(zip(_SUMS, numbers, strict=True))
     if not abs(measured["loss"]) < float("inf"):
         raise _explain_not_finite(measured["loss"], inputs, mask)
-    return LossOutput(
-        _KnownSlope.apply(log_prob, sums[0], slope), _metrics(measured, ratio_max), measured["tokens"]
-    )
+    loss = cast(Tensor, _KnownSlope.apply(log_prob, sums[0], slope))  # type: ignore[no-untyped-call]
+    return LossOutput(loss, _metrics(measured, ratio_max), measured["tokens"])
 
 
 class _KnownSlope(torch.autograd.Function):
     """A scalar whose gradient with respect to log_prob is known."""
 
     @staticmethod
-    def forward(ctx, log_prob, value, slope):
+    def forward(ctx: Any, log_prob: Tensor, value: Tensor, slope: Tensor) -> Tensor:
         ctx.save_for_backward(slope)
         ctx.dtype = log_prob.dtype
         return value.clone()
 
     @staticmethod
-    def backward(ctx, grad_output):
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
         (slope,) = ctx.saved_tensors
         return (slope * grad_output).to(ctx.dtype), None, None
 

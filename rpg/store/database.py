@@ -25,7 +25,10 @@ from rpg.store.schema import VERSION, create_tables
 KEEP = 3  # versions that stay on disk: a reader may just have read an older CURRENT
 ASIDE = ("", "")  # stands for what is no run: the sweep files and the audits
 _NAME = re.compile(r"results-(\d+)\.duckdb")
-_OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+_OFFLINE: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
 
 
 class Build(NamedTuple):
@@ -98,7 +101,7 @@ def _build(layout: Layout) -> Build:
     seen = _fingerprints(previous) if previous else None
     changed = [source for key, source in here.items() if seen is None or seen.get(key) != source.fingerprint]
     dropped = [key for key in seen or {} if key not in here and key != ASIDE]
-    if seen is not None and not changed and not dropped and seen[ASIDE] == rest:
+    if previous and seen is not None and not changed and not dropped and seen[ASIDE] == rest:
         return Build(previous, 0, len(here), 0, False)
     if seen is None or 3 * (len(changed) + len(dropped)) > len(here):
         # Reading everything costs little more than reading most of it, and leaves no holes in the file.
@@ -145,6 +148,6 @@ def _fingerprints(path: Path) -> dict[tuple[str, str], str] | None:
 
 def _prune(layout: Layout) -> None:
     """Remove all but the newest versions; a reader that has one open keeps it until it closes the file."""
-    names = [name for name in os.listdir(layout.analytics) if _NAME.fullmatch(name)]
-    for name in sorted(names, key=lambda name: int(_NAME.fullmatch(name)[1]))[:-KEEP]:
-        (layout.analytics / name).unlink(missing_ok=True)
+    names = {int(match[1]): name for name in os.listdir(layout.analytics) if (match := _NAME.fullmatch(name))}
+    for version in sorted(names)[:-KEEP]:
+        (layout.analytics / names[version]).unlink(missing_ok=True)

@@ -37,7 +37,7 @@ class Busy(StoreError):
 
 
 def reason(error: OSError) -> str:
-    return _REASONS.get(error.errno, error.strerror or str(error))
+    return _REASONS.get(error.errno or 0, error.strerror or str(error))
 
 
 @contextlib.contextmanager

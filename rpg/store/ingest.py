@@ -48,7 +48,7 @@ def _source(folder: RunFolder) -> Source:
     return Source(folder, state, f"{state} {_digest(sorted(seen))}")
 
 
-def _mark(name: str, entry: os.DirEntry | Path) -> str:
+def _mark(name: str, entry: os.DirEntry[str] | Path) -> str:
     stat = entry.stat()
     return f"{name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
 
@@ -89,7 +89,12 @@ def forget(db: duckdb.DuckDBPyConnection, keys: list[tuple[str, str]]) -> None:
 def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
     rows = []
     for folder, state, fingerprint in sources:
-        row = {"sweep": folder.sweep, "run": folder.name, "state": state, "fingerprint": fingerprint}
+        row: dict[str, Any] = {
+            "sweep": folder.sweep,
+            "run": folder.name,
+            "state": state,
+            "fingerprint": fingerprint,
+        }
         try:
             if folder.path.is_dir():
                 row |= _manifest(folder.read_manifest())
@@ -104,7 +109,9 @@ def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) 
 
 
 def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
-    row = {name: _text(manifest.get(name)) for name in ("run_id", "variant", "algorithm", "git_revision")}
+    row: dict[str, Any] = {
+        name: _text(manifest.get(name)) for name in ("run_id", "variant", "algorithm", "git_revision")
+    }
     row["display_name"] = _text(manifest.get("display_name")) or row["algorithm"]
     row |= {name: _integer(manifest.get(name)) for name in ("seed", "steps")}
     row |= {name: json.dumps(manifest.get(name)) for name in ("axes", "versions", "machine", "spec")}
@@ -198,7 +205,7 @@ def _measurements(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) ->
     return files, names
 
 
-def _each_readable(files: Rows, read: Callable[[Rows], None], warnings: Rows) -> Rows:
+def _each_readable(files: Rows, read: Callable[[Rows], object], warnings: Rows) -> Rows:
     """Call `read` on all files at once, or, when it fails, on halves: the files that could be read.
 
     One statement over thousands of files is a hundred times faster than one statement per file.

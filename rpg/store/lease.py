@@ -66,11 +66,11 @@ def lease_alive(lease: Mapping[str, Any], now: float | None = None) -> bool:
     if lease.get("host") != socket.gethostname():
         return (time.time() if now is None else now) - heartbeat < STALE_SECONDS
     if isinstance(lease.get("birth"), str):
-        return birth(pid) == lease["birth"]
+        return birth(pid) == str(lease["birth"])
     import psutil  # only who asks about other processes needs it
 
     try:
         process = psutil.Process(pid)
-        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= started + 2.0
+        return bool(process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= started + 2.0)
     except psutil.Error:
         return False

@@ -1,5 +1,7 @@
 """The folder of one run: writing and reading its files. Schema of each file: docs/database.md."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -7,10 +9,13 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rpg.store import lease as leases
 from rpg.store.files import StoreError, atomic_path, atomic_write_json, read_json_object, readable, write_all
+
+if TYPE_CHECKING:
+    import pyarrow
 
 FORMAT = 1
 State = Literal["pending", "running", "done", "failed", "interrupted"]
@@ -73,7 +78,7 @@ def write_samples(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         pyarrow.parquet.write_table(table, temporary, compression="zstd")
 
 
-def read_samples(path: Path):
+def read_samples(path: Path) -> pyarrow.Table:
     """Graded samples as a pyarrow.Table (columns of EVAL_COLUMNS)."""
     import pyarrow
     import pyarrow.parquet
@@ -242,7 +247,7 @@ class RunFolder:
         write_samples(path, rows)
         return path
 
-    def read_eval(self, benchmark: str, step: int):
+    def read_eval(self, benchmark: str, step: int) -> pyarrow.Table:
         """The graded samples as a pyarrow.Table (columns of EVAL_COLUMNS)."""
         return read_samples(self.eval_path(benchmark, step))
 
@@ -294,7 +299,12 @@ class RunFolder:
         line = next((line.strip() for line in error.splitlines() if line.strip()), "unknown error")
         with readable("remove", self.done_path):
             self.done_path.unlink(missing_ok=True)
-        record = {"error": line, "log": log or str(self.log_path), "step": step, "time": time.time()}
+        record: dict[str, Any] = {
+            "error": line,
+            "log": log or str(self.log_path),
+            "step": step,
+            "time": time.time(),
+        }
         if tail:
             record["tail"] = tail
         atomic_write_json(self.failed_path, record)
