@@ -28,13 +28,14 @@ def test_a_schedule_of_every_minute_makes_a_flow_run_that_starts_and_ends(served
         "flow_runs": {"state": {"type": {"any_": FINAL}}},
     }
     try:
+        # On a slow machine a night takes longer than a minute, and those that are due meanwhile are left out.
         ended = until(
             lambda: [
                 run
                 for run in served.api.post("/flow_runs/filter", json=wanted).json()
-                if run["auto_scheduled"]
+                if run["auto_scheduled"] and run["state"]["name"] != "Skipped"
             ],
-            240,
+            400,
             "the end of a run that the schedule made",
         )
     finally:
