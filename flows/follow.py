@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rpg.errors import UserError
-from rpg.processes import die_with_parent, owner_mark
+from rpg.processes import die_with_parent, owner_mark, python_module
 from rpg.store import locks
 
 ALIVE = Path("prefect") / "alive"
@@ -60,7 +60,7 @@ def follow(
     """
     die_with_parent()
     child = subprocess.Popen(
-        [sys.executable, "-m", "flows.command", *arguments],
+        python_module("flows.command", *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from flows.server import HOST, quiet_environment
-from rpg.processes import owner_mark
+from rpg.processes import owner_mark, python_module
 from rpg.store import Layout
 
 DASHBOARD = "RPG_DASHBOARD_URL"
@@ -127,6 +127,7 @@ def parts_of(layout: Layout, plan: Plan) -> list[Part]:
         **quiet_environment(layout.home),
         "RPG_HOME": str(layout.home),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        "PYTHONSAFEPATH": "1",  # for the processes of flow runs, which Prefect starts: see python_module
         "PREFECT_API_URL": plan.api,
         "PREFECT_LOGGING_LEVEL": "INFO",
         "PREFECT_RUNNER_POLL_FREQUENCY": "2",
@@ -143,12 +144,11 @@ def parts_of(layout: Layout, plan: Plan) -> list[Part]:
     }
     if plan.database:
         server["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = plan.database
-    python = [sys.executable, "-m"]
     return [
-        Part("server", [*python, "flows.server", str(plan.port)], f"{plan.api}/health", server, logs / "server.log"),
-        Part("worker", [*python, "flows.worker", plan.nightly], None, common, logs / "worker.log"),
+        Part("server", python_module("flows.server", plan.port), f"{plan.api}/health", server, logs / "server.log"),
+        Part("worker", python_module("flows.worker", plan.nightly), None, common, logs / "worker.log"),
         Part(
-            "dashboard", [*python, "flows.guarded", *streamlit(HOST, plan.dashboard_port)],
+            "dashboard", python_module("flows.guarded", *streamlit(HOST, plan.dashboard_port)),
             f"{plan.dashboard}/_stcore/health", common, logs / "dashboard.log",
         ),
     ]  # fmt: skip

@@ -13,11 +13,10 @@ from rich.console import Console
 app = typer.Typer(
     name="rpg",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Experiments with KL-regularised policy gradients: a YAML file describes a sweep, one command runs it.",
-    epilog="Start with: [bold]rpg sweep configs/sweeps/quickstart.yaml[/bold]",
+    epilog="Start with: [bold]rpg sweep quickstart[/bold]",
 )
 # A pipe or a log has no width of its own: wide enough that no table loses a column.
 _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 150
@@ -35,6 +34,37 @@ def complain(text: str, style: str | None = None) -> None:
     error_console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        import rpg
+
+        print(f"rpg-lab {rpg.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="The version, and nothing else.")
+    ] = False,
+) -> None: ...
+
+
+def _find(file: Path) -> Path:
+    from rpg.config.shipped import find
+
+    return find(file)
+
+
+File = Annotated[
+    Path, typer.Argument(help="Run or sweep file (YAML), or the name of one that ships.", callback=_find)
+]
+RunFile = Annotated[
+    Path, typer.Argument(help="Run file (YAML), or the name of one that ships.", callback=_find)
+]
+SweepFile = Annotated[
+    Path, typer.Argument(help="Sweep file (YAML), or the name of one that ships.", callback=_find)
+]
 Home = Annotated[
     Path | None,
     typer.Option("--home", help="Data folder; default $RPG_HOME, else ./rpg-data.", show_default=False),

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from rpg.cli.app import Home, Set, app, complain, console, error_console, say
+from rpg.cli.app import File, Home, Set, app, complain, console, error_console, say
 
 Preset = Annotated[str, typer.Option("--preset", help="paper, or released where the released code differs.")]
 
@@ -26,9 +26,9 @@ def list_(
     console.print(algorithm_table(name, preset) if name else catalogue_table(preset))
 
 
-@app.command(epilog="Example: rpg show configs/sweeps/quickstart.yaml --set training.steps=10")
+@app.command(epilog="Example: rpg show quickstart --set training.steps=10")
 def show(
-    file: Annotated[Path, typer.Argument(help="Run or sweep file.")],
+    file: File,
     set_: Set = [],  # noqa: B006 - typer copies it
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
@@ -112,7 +112,7 @@ def status(
         _known(sweep, layout)
     if not known:
         console.print(
-            f"no sweeps in {layout.home} yet; start one with: rpg sweep configs/sweeps/quickstart.yaml"
+            f"no sweeps in {layout.home} yet; start one with: rpg sweep quickstart"
         )
         return 0
     watches = {}
@@ -230,7 +230,11 @@ def dashboard(
     import socket
     import subprocess
 
+    from rpg.cli.extras import require
+
+    require("streamlit")
     from flows.parts import streamlit
+    from rpg.processes import python_module
     from rpg.store import Layout
     from rpg.store.database import build
 
@@ -245,7 +249,7 @@ def dashboard(
     say(f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)")
     environment = {**os.environ, "RPG_HOME": str(layout.home)}
     try:
-        return subprocess.run([sys.executable, "-m", *streamlit(address, port)], env=environment).returncode
+        return subprocess.run(python_module(*streamlit(address, port)), env=environment).returncode
     except KeyboardInterrupt:
         return 0
 
@@ -258,6 +262,7 @@ def doctor(home: Home = None) -> int:
     import tempfile
     from importlib.metadata import PackageNotFoundError, version
 
+    from rpg.cli.extras import install_command
     from rpg.store import Layout
 
     bad = 0
@@ -267,7 +272,7 @@ def doctor(home: Home = None) -> int:
         bad += not good
         say(f"{'ok ' if good else 'NO '} {text}", None if good else "bold red")
 
-    line(sys.version_info[:2] in ((3, 11), (3, 12)), f"Python {sys.version.split()[0]} (3.11 or 3.12 wanted)")
+    line((3, 11) <= sys.version_info[:2] <= (3, 13), f"Python {sys.version.split()[0]} (3.11 to 3.13 wanted)")
     for name in (
         "torch",
         "transformers",
@@ -281,7 +286,7 @@ def doctor(home: Home = None) -> int:
         try:
             line(True, f"{name} {version(name)}")
         except PackageNotFoundError:
-            line(False, f"{name} is not installed; run: make setup")
+            line(False, f"{name} is not installed; install it with: {install_command(name)}")
     from rpg.cli.run import cores
 
     line(True, f"{cores()} cores: that many trainings at a time")

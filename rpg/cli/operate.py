@@ -27,6 +27,9 @@ def serve(
     home: Home = None,
 ) -> int:
     """Prefect server and UI, deployments, worker and dashboard on loopback, until Ctrl-C."""
+    from rpg.cli.extras import require
+
+    require("prefect", "streamlit")
     from flows.parts import Plan
     from flows.serve import serve as run
     from rpg.store import Layout
@@ -47,14 +50,15 @@ def nightly(
     ] = 30,
 ) -> int:
     """Small reproductions, afresh, against the last 30 nights; exit code 1 when a number leaves its band."""
-    from flows.nightly import SHIPPED, run_night
+    from flows.nightly import run_night
     from rpg.config.load import parse_assignments
+    from rpg.config.shipped import NIGHTLY
     from rpg.report.nightly import ALREADY
     from rpg.store import Layout
 
     layout = Layout.at(home)
     night = run_night(
-        layout, folder or SHIPPED, parse_assignments(set_), lambda one: execute(one, home, workers), keep
+        layout, folder or NIGHTLY, parse_assignments(set_), lambda one: execute(one, home, workers), keep
     )
     if night is None:
         say(f"{ALREADY} in {layout.home}; this one is left out")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, Set, app, complain, console, say
+from rpg.cli.app import Home, RunFile, Set, SweepFile, app, complain, console, say
 
 
 def cores() -> int:
@@ -27,18 +27,19 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", "-w", min=1, help="Trainings at a time; default: one per core (one on verl)."),
 ]
+Name = Annotated[
+    str | None, typer.Option("--name", help="Run it under another name, beside the file's own.")
+]
 
 
-@app.command(epilog="Example: rpg sweep configs/sweeps/stress.yaml --set training.steps=10")
+@app.command(epilog="Example: rpg sweep stress --set training.steps=10")
 def sweep(
-    file: Annotated[Path, typer.Argument(help="Sweep file (YAML).")],
+    file: SweepFile,
     set_: Set = [],  # noqa: B006 - typer copies it
     axis: Annotated[
         list[str], typer.Option("--axis", "-a", help="field=[values], e.g. seed=[0,1,2]. Repeatable.")
     ] = [],  # noqa: B006
-    name: Annotated[
-        str | None, typer.Option(help="Run it under another name, beside the file's own.")
-    ] = None,
+    name: Name = None,
     home: Home = None,
     workers: Workers = None,
 ) -> int:
@@ -53,11 +54,12 @@ def sweep(
 
 
 @app.command(
-    epilog="Example: rpg train configs/runs/chain.yaml --set algorithm=rpg-reinforce-urkl --set seed=3"
+    epilog="Example: rpg train chain --set algorithm=rpg-reinforce-urkl --set seed=3"
 )
 def train(
-    file: Annotated[Path, typer.Argument(help="Run file (YAML).")],
+    file: RunFile,
     set_: Set = [],  # noqa: B006 - typer copies it
+    name: Name = None,
     home: Home = None,
 ) -> int:
     """Run a single training, evaluated and reported like a sweep of one."""
@@ -65,19 +67,24 @@ def train(
     from rpg.config.sweep import single_run
     from rpg.tasks.preparation import data_digest
 
-    return execute(single_run(file, parse_assignments(set_), data_digest), home, 1)
+    return execute(single_run(file, parse_assignments(set_), data_digest, name=name), home, 1)
 
 
 def execute(planned, home: Path | None, workers: int | None) -> int:
     """Conduct a sweep in the foreground, showing its progress; returns the exit code."""
+    from rpg.cli.extras import require
+
+    if any(run.spec.backend.type == "local" for run in planned.runs):  # verl says itself what it needs
+        require("transformers", "tokenizers", "safetensors", "schedulefree")
     from flows.live import Progress
     from flows.sweep import conduct, sweep_lock, unfinished
+    from rpg.config.shipped import short
     from rpg.store import Layout
 
     layout = Layout.at(home)
     name, workers = planned.spec.name, workers or default_workers(planned)
     folders = [layout.run(name, run.folder) for run in planned.runs]
-    again = f"rpg sweep {planned.path}" if planned.spec.axes else f"rpg train {planned.path}"
+    again = f"rpg {'sweep' if planned.spec.axes else 'train'} {short(planned.path)}"
     try:
         with sweep_lock(layout, name):
             due = unfinished(folders)

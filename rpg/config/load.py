@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from rpg.config import shipped
 from rpg.config.errors import ConfigError, explain
 from rpg.config.run import RunSpec
 
@@ -168,7 +169,7 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     if base is not None:
         if not isinstance(base, str):
             raise ConfigError(f"{path}: base: expected the path of a run file, got {base!r}")
-        data = merge(load_raw_run(path.parent / base, (*seen, path.resolve())), data)
+        data = merge(load_raw_run(shipped.base(path, base), (*seen, path.resolve())), data)
     return _own_paths(data, path)
 
 

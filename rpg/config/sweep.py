@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rpg.config import shipped
 from rpg.config.errors import ConfigError, explain, models_in, nearest
 from rpg.config.identity import canonical_json, identity
 from rpg.config.load import assign, load_raw_run, merge, read_mapping, resolve
@@ -28,7 +29,7 @@ class SweepSpec(BaseModel):
     """Folder name of the sweep: lower-case letters, digits, dots, dashes."""
     description: str = ""
     base: str | None = None
-    """A run file, relative to this file."""
+    """A run file, relative to this file, or one that ships, by name (`chain`)."""
     run: dict[str, Any] = {}
     """Run sections that go over `base`."""
     axes: dict[str, list[Any]] = {}
@@ -96,7 +97,7 @@ def load_sweep(
         spec = SweepSpec.model_validate(raw)
     except ValidationError as error:
         raise explain(error, SweepSpec, str(path)) from None
-    base = load_raw_run(path.parent / spec.base, (path.resolve(),)) if spec.base else {}
+    base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)
 
     changed = bool(overrides or axes)
@@ -139,17 +140,26 @@ def load_file(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunS
     return load(path, overrides, data_digest)
 
 
-def single_run(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str]) -> Sweep:
-    """A run file as a sweep of one, named after the file."""
+def single_run(
+    path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str], *, name: str | None = None
+) -> Sweep:
+    """A run file as a sweep of one, under `name` or that of the file.
+
+    Raises:
+        ConfigError: as `load_sweep`.
+    """
     data = load_raw_run(path)
     for dotted in overrides:
         _check_field(dotted, path, "--set")
     for dotted, value in sorted(overrides.items(), key=lambda item: item[0].count(".")):
         assign(data, dotted, value, "--set")
     run = resolve(data, str(path))
-    name = re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run"
+    try:
+        spec = SweepSpec(name=name or re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run")
+    except ValidationError as error:
+        raise explain(error, SweepSpec, "--name") from None
     planned = _plan(run, {}, {}, data_digest(run))
-    return Sweep(SweepSpec(name=name), (planned,), None, path.read_text(encoding="utf-8"), path)
+    return Sweep(spec, (planned,), None, path.read_text(encoding="utf-8"), path)
 
 
 def _points(axes: dict[str, list], spec: SweepSpec, path: Path, overrides: dict) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import rpg
 from rpg.errors import UserError
+from rpg.processes import python_module
 from rpg.rewards.compare import Verdict
 
 CPU_SECONDS = 3.0
@@ -36,7 +37,7 @@ class _Worker:
     def __init__(self, cpu_seconds: float, memory_bytes: int):
         paths = [str(Path(rpg.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "rpg.rewards.worker", str(cpu_seconds), str(memory_bytes)],
+            python_module("rpg.rewards.worker", cpu_seconds, memory_bytes),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
