@@ -11,7 +11,10 @@ from typing import NoReturn
 from rpg.cli import extras
 
 # Commands register themselves on import, in the order of the help page.
-_COMMANDS = ("init", "run", "operate", "data", "evaluate", "look", "render", "database")
+_COMMANDS = (
+    "init", "sweep", "train", "evaluate", "status", "report", "dashboard", "list", "audit", "paper", "show", "data",
+    "render", "sql", "export", "aggregate", "serve", "nightly", "reconcile", "doctor",
+)  # fmt: skip
 
 
 def main() -> NoReturn:

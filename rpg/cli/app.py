@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from rpg.store import Layout
 
 app = typer.Typer(
     name="rpg",
@@ -45,7 +48,8 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="The version, and nothing else.")
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="The version, and nothing else."),
     ] = False,
 ) -> None: ...
 
@@ -75,3 +79,14 @@ Set = Annotated[
         "--set", "-s", help="field=value, e.g. training.steps=20; replaces an axis of that name. Repeatable."
     ),
 ]
+Preset = Annotated[str, typer.Option("--preset", help="paper, or released where the released code differs.")]
+
+
+def require_sweep(sweep: str, layout: Layout) -> None:
+    """Raises: ConfigError: the data folder has no such sweep."""
+    from rpg.config.errors import ConfigError, nearest
+
+    known = layout.sweeps()
+    if sweep not in known:
+        there = f"There are: {', '.join(known)}" if known else "There are none yet"
+        raise ConfigError(f"no sweep {sweep!r} in {layout.home}{nearest(sweep, known)} {there}")

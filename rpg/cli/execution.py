@@ -1,4 +1,4 @@
-"""Commands that train: sweep, train."""
+"""Runs conducted in the foreground with their progress shown, for `rpg sweep`, `rpg train` and `rpg nightly`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, RunFile, Set, SweepFile, app, complain, console, say
+from rpg.cli.app import complain, console, say
 
 
 def cores() -> int:
@@ -27,47 +27,7 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", "-w", min=1, help="Trainings at a time; default: one per core (one on verl)."),
 ]
-Name = Annotated[
-    str | None, typer.Option("--name", help="Run it under another name, beside the file's own.")
-]
-
-
-@app.command(epilog="Example: rpg sweep stress --set training.steps=10")
-def sweep(
-    file: SweepFile,
-    set_: Set = [],  # noqa: B006 - typer copies it
-    axis: Annotated[
-        list[str], typer.Option("--axis", "-a", help="field=[values], e.g. seed=[0,1,2]. Repeatable.")
-    ] = [],  # noqa: B006
-    name: Name = None,
-    home: Home = None,
-    workers: Workers = None,
-) -> int:
-    """Run a sweep: train, evaluate, aggregate, report. Run it again and it does only what is missing."""
-    from rpg.config.load import parse_assignments, parse_axes
-    from rpg.config.sweep import load_sweep
-    from rpg.tasks.preparation import data_digest
-
-    axes = parse_axes(axis)
-    planned = load_sweep(file, parse_assignments(set_), data_digest, axes=axes, name=name)
-    return execute(planned, home, workers)
-
-
-@app.command(
-    epilog="Example: rpg train chain --set algorithm=rpg-reinforce-urkl --set seed=3"
-)
-def train(
-    file: RunFile,
-    set_: Set = [],  # noqa: B006 - typer copies it
-    name: Name = None,
-    home: Home = None,
-) -> int:
-    """Run a single training, evaluated and reported like a sweep of one."""
-    from rpg.config.load import parse_assignments
-    from rpg.config.sweep import single_run
-    from rpg.tasks.preparation import data_digest
-
-    return execute(single_run(file, parse_assignments(set_), data_digest, name=name), home, 1)
+Name = Annotated[str | None, typer.Option("--name", help="Run it under another name, beside the file's own.")]
 
 
 def execute(planned, home: Path | None, workers: int | None) -> int:
