@@ -13,7 +13,7 @@ from flows.sharing import take_over
 from flows.slots import Held, need_of
 from rpg.errors import UserError
 from rpg.store import RunFolder
-from rpg.store.owed import owed
+from rpg.store.pending import pending_evaluations
 
 SLOT_SECONDS = 0.3
 """A run that waits for a slot looks this often."""
@@ -32,7 +32,7 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
     if twin:
         take_over(folder, twin)
     manifest = folder.read_manifest()
-    if twin and folder.checkpoint(manifest["steps"]).exists() and not owed(folder):
+    if twin and folder.checkpoint(manifest["steps"]).exists() and not pending_evaluations(folder):
         folder.stop_waiting()
         return
     backend = manifest["spec"]["backend"]

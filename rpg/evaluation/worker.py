@@ -26,7 +26,7 @@ from rpg.rewards import Grader, MarkerGrader, grader_for
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
 from rpg.store.layout import Layout
-from rpg.store.owed import owed
+from rpg.store.pending import pending_evaluations
 from rpg.store.run import RunFolder, step_name
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import data_digest, prepare_data, read_problems
@@ -59,7 +59,7 @@ class Evaluator:
             if not folder.manifest_path.exists():
                 continue
             there = set(folder.checkpoint_steps())
-            for benchmark, step in owed(folder):
+            for benchmark, step in pending_evaluations(folder):
                 key = (folder.name, benchmark, step)
                 if step in there and key not in self._given_up:
                     count += self._evaluate(folder, benchmark, step)
