@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rpg.backends.manifest import spec_of
-from rpg.config.evaluation import Here
+from rpg.config.evaluation import ThisMachine
 from rpg.config.run import RunSpec
 from rpg.config.task import Verifier
 from rpg.errors import UserError
@@ -43,7 +43,7 @@ class Evaluator:
     layout: Layout
     sweep: str
     say: Callable[[str], None] = print
-    limits: Here | None = None
+    limits: ThisMachine | None = None
     """What this process was put under (rpg.evaluation.limits)."""
     _specs: dict[str, RunSpec] = field(default_factory=dict)
     _done: dict[str, Path] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class Evaluator:
     def _spec(self, folder: RunFolder) -> RunSpec:
         if folder.name not in self._specs:
             spec = self._specs[folder.name] = spec_of(folder)
-            if isinstance(spec.evaluation.place, Here):
+            if isinstance(spec.evaluation.place, ThisMachine):
                 configure_device(spec.backend.device)
         return self._specs[folder.name]
 
@@ -182,7 +182,7 @@ class Evaluator:
             pass
 
 
-def limits_of(layout: Layout, sweep: str) -> Here | None:
+def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
     """The limits for a process that evaluates this sweep; None where all of it is evaluated elsewhere."""
     places = []
     for folder in layout.run_folders(sweep):
