@@ -25,7 +25,7 @@ def dashboard(
     from rpg.cli.extras import require
 
     require("streamlit")
-    from flows.parts import streamlit
+    from flows.services import streamlit
     from rpg.processes import python_module
     from rpg.store import Layout
     from rpg.store.database import build

@@ -28,8 +28,8 @@ def serve(
     from rpg.cli.extras import require
 
     require("prefect", "streamlit")
-    from flows.parts import Plan
     from flows.serve import serve as run
+    from flows.services import Plan
     from rpg.store import Layout
 
     return run(Layout.at(home), Plan(port, dashboard_port, database, nightly), say)
