@@ -28,11 +28,11 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
         StageFailed: it failed; FAILED.json holds the same line.
         Stopped: the sweep is being stopped.
     """
-    twin = context.claims.twin(folder)
-    if twin:
-        take_over(folder, twin)
+    duplicate = context.claims.duplicate(folder)
+    if duplicate:
+        take_over(folder, duplicate)
     manifest = folder.read_manifest()
-    if twin and folder.checkpoint(manifest["steps"]).exists() and not pending_evaluations(folder):
+    if duplicate and folder.checkpoint(manifest["steps"]).exists() and not pending_evaluations(folder):
         folder.stop_waiting()
         return
     backend = manifest["spec"]["backend"]
