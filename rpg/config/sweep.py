@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rpg.config import shipped
 from rpg.config.errors import ConfigError, explain, models_in, nearest
 from rpg.config.identity import canonical_json, identity
-from rpg.config.load import assign, load_raw_run, merge, read_mapping, resolve
+from rpg.config.load import assign, load_raw_run, merge, parse_yaml, read_mapping, resolve
 from rpg.config.run import RunSpec
 
 MAX_RUNS = 10_000
@@ -40,8 +40,8 @@ class SweepSpec(BaseModel):
     """Combinations to leave out: a run is dropped when it has all the values of one entry."""
     set: dict[str, Any] = {}
     """Dotted field -> value, for every run."""
-    baseline: str | None = None
-    """Variant that the others are compared with."""
+    baseline: str | dict[str, Any] | None = None
+    """What the others are compared with: a variant, an algorithm, or an algorithm and values (`grpo beta=1e-4`)."""
 
 
 @dataclass(frozen=True)
@@ -263,17 +263,49 @@ def _telling(value: Any, values: list) -> Any:
     }
 
 
-def _baseline(name: str | None, runs: list[PlannedRun], path: Path, overridden: bool) -> str | None:
-    if name is None:
-        return None
+def _baseline(
+    wanted: str | dict[str, Any] | None, runs: list[PlannedRun], path: Path, overridden: bool
+) -> str | None:
+    """The variant that `wanted` names or describes; None when there is none, or an override has changed the variants."""
     variants = list(dict.fromkeys(r.variant for r in runs))
-    if name in variants:
-        return name
-    by_algorithm = list(dict.fromkeys(r.variant for r in runs if r.spec.algorithm.name == name))
-    if len(by_algorithm) == 1:
-        return by_algorithm[0]
+    if wanted is None or wanted in variants:
+        return wanted if isinstance(wanted, str) else None
+    values = _described(wanted) if isinstance(wanted, str) else wanted
+    fitting = list(dict.fromkeys(r.variant for r in runs if _fits(r, values)))
+    if len(fitting) == 1:
+        return fitting[0]
     if overridden:  # `--set algorithm=...` may well have removed the baseline; that is not a mistake
         return None
-    raise ConfigError(
-        f"{path}: baseline: {name!r} is not a variant{nearest(name, variants)} Accepted: {', '.join(variants)}"
-    )
+    accepted = f"Accepted: {', '.join(fitting or variants)}"
+    if fitting:
+        raise ConfigError(f"{path}: baseline: {wanted!r} fits {len(fitting)} variants; name one. {accepted}")
+    hint = nearest(wanted, variants) if isinstance(wanted, str) else ";"
+    raise ConfigError(f"{path}: baseline: {wanted!r} is not a variant{hint} {accepted}")
+
+
+def _described(text: str) -> dict[str, Any]:
+    """`grpo beta=1e-4` as {algorithm: grpo, beta: 0.0001}."""
+    values: dict[str, Any] = {}
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        values[name if equals else "algorithm"] = parse_yaml(value, "baseline") if equals else word
+    return values
+
+
+def _fits(run: PlannedRun, values: dict[str, Any]) -> bool:
+    """Whether a run has all the values: of an axis, or of any field; `algorithm.` may be left out."""
+    resolved = run.spec.model_dump(mode="json")
+
+    def field(dotted: str) -> Any:
+        found: Any = resolved
+        for name in dotted.split("."):
+            found = found.get(name, ...) if isinstance(found, dict) else ...
+        return found
+
+    def fits(name: str, value: Any) -> bool:
+        if name == "algorithm" and value == run.spec.algorithm.name:
+            return True
+        found = (run.axes.get(name, ...), field(name), field(f"algorithm.{name}"))
+        return any(one is not ... and _same(one, value) for one in found)
+
+    return all(fits(name, value) for name, value in values.items())
