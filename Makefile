@@ -1,5 +1,5 @@
 # Each target sets up what it needs, once. `make quickstart` and `make test` are all a newcomer has to know.
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c '' 2>/dev/null && command -v $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -16,11 +16,11 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v in ((3, 11), (3, 12)) else f"Python 3.11 or 3.12 is needed; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=/path/to/python3.11")'
-	@echo "Setting up $(VENV) with $$($(PYTHON) --version): one or two minutes, once."
+$(STAMP): pyproject.toml constraints.txt tools/install.py
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"Python 3.11, 3.12 or 3.13 is needed; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=/path/to/python3.11")'
+	@echo "Setting up $(VENV) with $$($(PYTHON) --version): about a minute, once."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@$(BIN)/python tools/install.py -e '.[$(EXTRAS)]'
 	@touch $(STAMP)
 
 quickstart: $(STAMP)

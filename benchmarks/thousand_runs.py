@@ -27,8 +27,8 @@ import psutil
 
 from benchmarks.browser import CHROMIUM, FLAGS
 from benchmarks.trivial import SWEEP
-from flows.parts import Plan, parts_of
 from flows.server import HOST
+from flows.services import Plan, services_of
 from rpg.store import Layout
 
 BOUND = 0.1
@@ -70,7 +70,7 @@ def ours(runs: int, workers: int, root: Path) -> float:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         plan = Plan(probe.getsockname()[1], 0, None, "")
-    server = parts_of(layout, plan)[0]  # as `rpg serve` starts it, with the UI
+    server = services_of(layout, plan)[0]  # as `rpg serve` starts it, with the UI
     server.start()
     try:
         while not server.answers():

@@ -107,7 +107,7 @@ def view() -> View | None:
     else:
         notice(problem)
         return None
-    notice(f"No results in {layout.home} yet. Start with: rpg sweep configs/sweeps/quickstart.yaml")
+    notice(f"No results in {layout.home} yet. Start with: rpg sweep quickstart")
     return None
 
 

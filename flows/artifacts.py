@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
-from flows.parts import DASHBOARD
+from flows.services import DASHBOARD
 from rpg.store import Layout, StoreError
 from rpg.store.run import folders
 

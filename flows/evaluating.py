@@ -13,7 +13,7 @@ from flows.context import StageFailed
 from flows.processes import Children
 from rpg.store import Layout, RunFolder, StoreError
 from rpg.store.files import read_json_object
-from rpg.store.owed import owed
+from rpg.store.pending import pending_evaluations
 
 EVALUATION_LOG = "evaluation.log"
 EVALUATOR_TRIES = 3
@@ -30,7 +30,7 @@ def finish(folders: Sequence[RunFolder]) -> list[RunFolder]:
         if folder.state() == "running":
             continue
         manifest = folder.read_manifest()
-        if not folder.checkpoint(manifest["steps"]).exists() or owed(folder):
+        if not folder.checkpoint(manifest["steps"]).exists() or pending_evaluations(folder):
             continue
         rows = folder.read_metrics().rows
         seconds = sum(row.get("seconds_step", 0.0) for row in rows)
@@ -44,7 +44,7 @@ def fail_unevaluated(folders: Sequence[RunFolder]) -> None:
     for folder in folders:
         if folder.done_path.exists() or folder.failed_path.exists():
             continue
-        missing = owed(folder)
+        missing = pending_evaluations(folder)
         if not missing or not folder.checkpoint(folder.read_manifest()["steps"]).exists():
             continue
         benchmark, step = missing[0]

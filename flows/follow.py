@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rpg.errors import UserError
-from rpg.processes import die_with_parent, owner_mark
+from rpg.processes import die_with_parent, owner_mark, python_module
 from rpg.store import locks
 
 ALIVE = Path("prefect") / "alive"
@@ -60,7 +59,7 @@ def follow(
     """
     die_with_parent()
     child = subprocess.Popen(
-        [sys.executable, "-m", "flows.guarded", "rpg", *arguments],
+        python_module("flows.guarded", "rpg", *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

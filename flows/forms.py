@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rpg.config import shipped
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping
 from rpg.config.sweep import Sweep, load_sweep
 from rpg.store import Layout
 
-SHIPPED = Path(__file__).resolve().parents[1] / "configs"
 OWN = "RPG_CONFIGS"
 AS_FILE = "as in the file"
 NIGHTLY = "nightly"
@@ -47,15 +47,19 @@ class Roots:
 def roots(home: Path, environment: Mapping[str, str] = os.environ) -> Roots:
     own = Path(environment.get(OWN) or home / "configs").expanduser()
     data = [Path(environment["RPG_DATA"])] if environment.get("RPG_DATA") else []
-    allowed = dict.fromkeys(Path(os.path.realpath(p.expanduser())) for p in (SHIPPED, home, own, *data))
+    allowed = dict.fromkeys(
+        Path(os.path.realpath(p.expanduser())) for p in (shipped.SHIPPED, home, own, *data)
+    )
     return Roots(home, own, tuple(allowed))
 
 
 def configs(where: Roots) -> dict[str, Path]:
     """Sweep files by the name a form shows: those that ship, the paper's, and `own/...` from one's own folder."""
-    found = {path.stem: path for path in sorted((SHIPPED / "sweeps").glob("*.yaml"))}
+    found = {path.stem: path for path in sorted((shipped.SHIPPED / "sweeps").glob("*.yaml"))}
     found |= {
-        f"paper/{path.stem}": path for path in sorted((SHIPPED / "paper").glob("*.yaml")) if _is_sweep(path)
+        f"paper/{path.stem}": path
+        for path in sorted((shipped.SHIPPED / "paper").glob("*.yaml"))
+        if _is_sweep(path)
     }
     own = sorted(where.own.rglob("*.yaml")) if where.own.is_dir() else []
     found |= {f"own/{path.relative_to(where.own).with_suffix('')}": path for path in own if _is_sweep(path)}
@@ -64,7 +68,7 @@ def configs(where: Roots) -> dict[str, Path]:
 
 def nights(where: Roots) -> dict[str, Path]:
     """Sets of nightly sweeps by the name a form shows: what ships, and every folder of one's own that holds sweeps."""
-    found = {NIGHTLY: SHIPPED / "nightly"}
+    found = {NIGHTLY: shipped.NIGHTLY}
     own = sorted(path for path in where.own.iterdir() if path.is_dir()) if where.own.is_dir() else []
     return found | {f"own/{path.name}": path for path in own if any(map(_is_sweep, path.glob("*.yaml")))}
 
@@ -179,7 +183,7 @@ def _check_bases(path: Path, where: Roots, seen: tuple[Path, ...] = ()) -> None:
     """Every file that a configuration includes must be in an allowed folder, before it is read."""
     base = read_mapping(path).get("base")
     if isinstance(base, str) and path not in seen:
-        _check_bases(where.check(path.parent / base, f"{path}: base"), where, (*seen, path))
+        _check_bases(where.check(shipped.base(path, base), f"{path}: base"), where, (*seen, path))
 
 
 def _check_paths(planned: Sweep, where: Roots) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 
 from flows.register import git_revision
 from rpg.config.errors import ConfigError
+from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep import Sweep, load_sweep
 from rpg.report.nightly import NIGHTS, Finding, compare, markdown, measure, read_nights
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
 from rpg.tasks.preparation import data_digest
 
 ROOT = Path(__file__).resolve().parents[1]
-SHIPPED = ROOT / "configs" / "nightly"
 _SWEEP = re.compile(r"nightly-.+-(\d{4}-\d\d-\d\d-[0-9a-f]{8})")
 _ASIDE = ".forgotten-"
 
@@ -47,7 +47,7 @@ def place(layout: Layout, folder: Path) -> Path:
 def _set(folder: Path) -> str:
     """Name of a set; "" of the one that ships."""
     folder = folder.resolve()
-    if folder == SHIPPED:
+    if folder == NIGHTLY:
         return ""
     name = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-")
     return name or hashlib.sha256(folder.name.encode()).hexdigest()[:8]

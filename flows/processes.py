@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rpg.processes import end_descendants, owner_mark
+from rpg.processes import end_descendants, owner_mark, python_module
 
 PREPARE, TRAINER, EVALUATOR = "rpg.backends.local.prepare", "rpg.backends.{}", "rpg.evaluation"
 """The modules that run as children of a sweep; a trainer's is that of the run's back end."""
@@ -59,7 +58,7 @@ class Children:
             if self.stopping.is_set():
                 raise Stopped
             child = subprocess.Popen(
-                [sys.executable, "-m", module, *map(str, args)],
+                python_module(module, *args),
                 stdin=stdin,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from flows.parts import Part, Plan, parts_of
 from flows.server import HOST, SERVE_LOCK, START_SECONDS, ServerError, quiet_environment
+from flows.services import Plan, Service, services_of
 from rpg.config.errors import ConfigError
 from rpg.store import Layout, locks
 
@@ -21,12 +21,12 @@ Say = Callable[[str], None]
 LOOK_SECONDS = 1.0
 HEALTH_SECONDS = 10.0
 UNHEALTHY = 6
-"""A part that does not answer this many times in a row is started again."""
+"""A service that does not answer this many times in a row is started again."""
 RECONCILE_SECONDS = 60.0
 START_TRIES = 5
-"""A part that ends this often before everything is up is given up."""
+"""A service that ends this often before everything is up is given up."""
 RESTARTS = 10
-"""A part that ends this often within five minutes is given up, and everything with it."""
+"""A service that ends this often within five minutes is given up, and everything with it."""
 
 
 def serve(layout: Layout, plan: Plan, say: Say) -> int:
@@ -36,7 +36,7 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
 
     Raises:
         ConfigError: a port is taken, or a cron line or database URL cannot be used.
-        ServerError: a part does not come up; the message names its log.
+        ServerError: a service does not come up; the message names its log.
     """
     layout.home.mkdir(parents=True, exist_ok=True)
     os.environ.update(quiet_environment(layout.home))  # before Prefect is imported
@@ -49,20 +49,20 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
         return 0
     with lock:
         _check(plan)
-        parts = parts_of(layout, plan)
+        services = services_of(layout, plan)
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
         try:
-            _start(parts, stop)
-            _repair(layout, plan, parts, say)
+            _start(services, stop)
+            _repair(layout, plan, services, say)
             if not stop.is_set():
                 _tell(say, plan.ui, plan.dashboard)
-                told = _tell_worker(parts, None, say)
+                told = _tell_worker(services, None, say)
                 say("Ctrl-C stops everything")
-                _watch(layout, plan, parts, stop, say, told)
+                _watch(layout, plan, services, stop, say, told)
         finally:
-            _stop(layout, plan, parts, say)
+            _stop(layout, plan, services, say)
     return 0
 
 
@@ -71,13 +71,13 @@ def _tell(say: Say, ui: str, dashboard: str) -> None:
     say(f"  dashboard  {dashboard}")
 
 
-def _worker(parts: list[Part]) -> Part:
-    return next(part for part in parts if part.name == "worker")
+def _worker(services: list[Service]) -> Service:
+    return next(service for service in services if service.name == "worker")
 
 
-def _tell_worker(parts: list[Part], told: list[int] | None, say: Say) -> list[int] | None:
+def _tell_worker(services: list[Service], told: list[int] | None, say: Say) -> list[int] | None:
     """Say where the worker listens when that is not what was `told` before: Prefect takes a free port there."""
-    ports = _worker(parts).ports()
+    ports = _worker(services).ports()
     if not ports or ports == told:
         return told
     say(f"  worker     {HOST}:{', '.join(map(str, ports))} (its flow runs only, with a token)")
@@ -109,55 +109,62 @@ def _check(plan: Plan) -> None:
             ) from None
 
 
-def _start(parts: list[Part], stop: threading.Event) -> None:
+def _start(services: list[Service], stop: threading.Event) -> None:
     """One after the other; what ends meanwhile is started again."""
     deadline = time.monotonic() + START_SECONDS
-    for number, newest in enumerate(parts, 1):
+    for number, newest in enumerate(services, 1):
         newest.start()
         while not stop.is_set():
-            ended = [part for part in parts[:number] if part.ended() is not None]
+            ended = [service for service in services[:number] if service.ended() is not None]
             if not ended and newest.answers():
                 break
-            for part in ended:
-                if len(part.starts) >= START_TRIES:
-                    raise ServerError(f"the {part.name} did not come up; its log: {part.log}")
-                part.start()
+            for service in ended:
+                if len(service.starts) >= START_TRIES:
+                    raise ServerError(f"the {service.name} did not come up; its log: {service.log}")
+                service.start()
             if time.monotonic() > deadline:
                 raise ServerError(f"the {newest.name} did not come up; its log: {newest.log}")
             time.sleep(0.2)
 
 
 def _watch(
-    layout: Layout, plan: Plan, parts: list[Part], stop: threading.Event, say: Say, told: list[int] | None
+    layout: Layout,
+    plan: Plan,
+    services: list[Service],
+    stop: threading.Event,
+    say: Say,
+    told: list[int] | None,
 ) -> None:
     """Start again what has ended or does not answer; repair from time to time what crashes left."""
     asked = repaired = time.monotonic()
     while not stop.wait(LOOK_SECONDS):
         now = time.monotonic()
-        told = _tell_worker(parts, told, say)
+        told = _tell_worker(services, told, say)
         ask, asked = now - asked > HEALTH_SECONDS, now if now - asked > HEALTH_SECONDS else asked
-        for part in parts:
-            code = part.ended()
+        for service in services:
+            code = service.ended()
             if code is None and ask:
-                part.silent = 0 if part.answers() else part.silent + 1
-            if code is not None or part.silent >= UNHEALTHY:
-                if len(part.starts) >= RESTARTS:
-                    raise ServerError(f"the {part.name} has ended {RESTARTS} times; its log: {part.log}")
+                service.silent = 0 if service.answers() else service.silent + 1
+            if code is not None or service.silent >= UNHEALTHY:
+                if len(service.starts) >= RESTARTS:
+                    raise ServerError(
+                        f"the {service.name} has ended {RESTARTS} times; its log: {service.log}"
+                    )
                 how = "ended" if code is not None else "does not answer"
-                say(f"{time.strftime('%H:%M:%S')} the {part.name} {how}: started again")
-                part.stop(0)
-                part.start()
+                say(f"{time.strftime('%H:%M:%S')} the {service.name} {how}: started again")
+                service.stop(0)
+                service.start()
                 repaired = min(repaired, now - RECONCILE_SECONDS + 15)  # soon, when it is up
         if now - repaired > RECONCILE_SECONDS:
             repaired = now
-            _repair(layout, plan, parts, say)
+            _repair(layout, plan, services, say)
 
 
-def _repair(layout: Layout, plan: Plan, parts: list[Part], say: Say) -> None:
+def _repair(layout: Layout, plan: Plan, services: list[Service], say: Say) -> None:
     from flows.reconcile import reconcile
 
     try:
-        for line in reconcile(layout, plan.api, _worker(parts).since):
+        for line in reconcile(layout, plan.api, _worker(services).since):
             say(f"{time.strftime('%H:%M:%S')} repaired: {line}")
     # A server that is just being restarted, a full disk: the next look is a minute away.
     except Exception as error:
@@ -165,14 +172,14 @@ def _repair(layout: Layout, plan: Plan, parts: list[Part], say: Say) -> None:
         say(f"{time.strftime('%H:%M:%S')} repair put off: {why}")
 
 
-def _stop(layout: Layout, plan: Plan, parts: list[Part], say: Say) -> None:
+def _stop(layout: Layout, plan: Plan, services: list[Service], say: Say) -> None:
     """The worker first, and at once: its flow runs end with it, and the server can still be told."""
-    by_name = {part.name: part for part in parts}
+    by_name = {service.name: service for service in services}
     by_name["worker"].stop(0)
     by_name["worker"].since = time.time()  # nothing that is not finished by now will be
     by_name["dashboard"].stop(0)
     if by_name["server"].ended() is None and by_name["server"].answers():
         time.sleep(0.5)  # the kernel ends the worker's descendants one after the other
-        _repair(layout, plan, parts, say)
+        _repair(layout, plan, services, say)
     by_name["server"].stop(3)
     say("stopped")

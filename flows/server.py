@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rpg.errors import UserError
-from rpg.processes import die_with_parent, parent_mark
+from rpg.processes import die_with_parent, parent_mark, python_module
 
 START_SECONDS = 180
 """A loaded two-core machine needs most of a minute for the first start, which creates the database."""
@@ -71,7 +71,7 @@ def prefect_api(home: Path) -> Iterator[str]:
     url = f"http://{HOST}:{port}/api"
     with log.open("ab") as output:
         server = subprocess.Popen(
-            [sys.executable, "-m", "flows.server", str(port)],
+            python_module("flows.server", port),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -62,8 +62,8 @@ class Claims:
             lock.close()
         self._held.clear()
 
-    def twin(self, folder: RunFolder) -> RunFolder | None:
-        """The folder of the same run in another sweep that is furthest, when it is further than this one."""
+    def duplicate(self, folder: RunFolder) -> RunFolder | None:
+        """The furthest folder of the same run in another sweep; None when this one is as far."""
         run_id = self._run_id(folder)
         best, found = progress(folder), None
         for sweep in self._layout.sweeps():
@@ -90,28 +90,28 @@ def progress(folder: RunFolder) -> tuple[int, int]:
     return (steps[-1] if steps else -1, sum(len(folder.eval_steps(name)) for name in folder.benchmarks()))
 
 
-def take_over(folder: RunFolder, twin: RunFolder) -> None:
-    """Bring what the twin has into `folder`; can be killed at any moment and done again.
+def take_over(folder: RunFolder, source: RunFolder) -> None:
+    """Bring what `source` has into `folder`; can be killed at any moment and done again.
 
     Metrics come first, because a checkpoint implies the metrics of its steps; they are copied, as only they are ever
     appended to. Checkpoints and graded samples never change once they are in place, so they are linked.
     """
     first = folder.next_attempt()
-    for number, attempt in enumerate(twin.attempts()):
+    for number, attempt in enumerate(source.attempts()):
         with atomic_path(folder.metrics_path(first + number)) as temporary:
-            shutil.copyfile(twin.metrics_path(attempt), temporary)
-    for step in twin.checkpoint_steps():
+            shutil.copyfile(source.metrics_path(attempt), temporary)
+    for step in source.checkpoint_steps():
         if not folder.checkpoint(step).exists():
-            _link_tree(twin.checkpoint(step), folder.checkpoint(step))
-    for benchmark in twin.benchmarks():
-        for step in twin.eval_steps(benchmark):
+            _link_tree(source.checkpoint(step), folder.checkpoint(step))
+    for benchmark in source.benchmarks():
+        for step in source.eval_steps(benchmark):
             target = folder.eval_path(benchmark, step)
             if not target.exists():
                 with readable("write", target):
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    _link(twin.eval_path(benchmark, step), target)
+                    _link(source.eval_path(benchmark, step), target)
     atomic_write_json(
-        folder.path / "shared.json", {"sweep": twin.sweep, "run": twin.name, "time": time.time()}
+        folder.path / "shared.json", {"sweep": source.sweep, "run": source.name, "time": time.time()}
     )
 
 

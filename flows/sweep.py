@@ -1,6 +1,6 @@
 """The flow of a sweep: prepare -> train -> evaluate checkpoints as they appear -> aggregate -> report.
 
-Files are the truth and Prefect's states a view of them: every stage derives what is still owed from the run
+Files are the truth and Prefect's states a view of them: every stage derives what is still to do from the run
 folders, so running the same sweep again does exactly what is missing.
 """
 
@@ -21,7 +21,7 @@ from rpg.config.sweep import Sweep
 from rpg.errors import UserError
 from rpg.processes import end_orphans
 from rpg.store import Layout, RunFolder, StoreError, locks
-from rpg.store.owed import owed
+from rpg.store.pending import pending_evaluations
 
 if TYPE_CHECKING:
     from flows.live import Progress
@@ -44,7 +44,7 @@ class Outcome:
 
 def unfinished(folders: Sequence[RunFolder]) -> list[RunFolder]:
     """Runs that lack DONE.json, or an evaluation that their manifest promises."""
-    return [folder for folder in folders if not folder.done_path.exists() or owed(folder)]
+    return [folder for folder in folders if not folder.done_path.exists() or pending_evaluations(folder)]
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
 
 
 def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | None = None) -> Outcome:
-    """Run what a sweep still owes, under Prefect, and rebuild database and report.
+    """Run what is missing of a sweep, under Prefect, and rebuild database and report.
 
     `workers` trainings go on at a time. Interrupting (Ctrl-C, SIGTERM) ends every child before it is re-raised.
 

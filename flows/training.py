@@ -13,7 +13,7 @@ from flows.sharing import take_over
 from flows.slots import Held, need_of
 from rpg.errors import UserError
 from rpg.store import RunFolder
-from rpg.store.owed import owed
+from rpg.store.pending import pending_evaluations
 
 SLOT_SECONDS = 0.3
 """A run that waits for a slot looks this often."""
@@ -28,11 +28,11 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
         StageFailed: it failed; FAILED.json holds the same line.
         Stopped: the sweep is being stopped.
     """
-    twin = context.claims.twin(folder)
-    if twin:
-        take_over(folder, twin)
+    duplicate = context.claims.duplicate(folder)
+    if duplicate:
+        take_over(folder, duplicate)
     manifest = folder.read_manifest()
-    if twin and folder.checkpoint(manifest["steps"]).exists() and not owed(folder):
+    if duplicate and folder.checkpoint(manifest["steps"]).exists() and not pending_evaluations(folder):
         folder.stop_waiting()
         return
     backend = manifest["spec"]["backend"]

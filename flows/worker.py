@@ -23,6 +23,7 @@ REFRESH_SECONDS = 5.0
 def main(cron: str) -> None:
     die_with_parent()
     from prefect import serve
+    from prefect.deployments.runner import EntrypointType
 
     from flows.deployed import DEPLOYED
     from flows.follow import folder_tag
@@ -31,7 +32,12 @@ def main(cron: str) -> None:
     threading.Thread(target=_refresh, daemon=True, name="forms").start()
     tags = [TAG, folder_tag(home())]
     made = [
-        one.to_deployment(one.name, cron=cron if cron and one.name == "nightly" else None, tags=tags)
+        one.to_deployment(
+            one.name,
+            cron=cron if cron and one.name == "nightly" else None,
+            tags=tags,
+            entrypoint_type=EntrypointType.MODULE_PATH,  # by its path Prefect would look in the current folder, too
+        )
         for one in DEPLOYED
     ]
     os.environ |= parent_mark()  # for the processes of flow runs, which Prefect starts

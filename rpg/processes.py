@@ -18,6 +18,15 @@ PARENT = "RPG_PARENT"
 """In the environment of a child until it has called `die_with_parent`: the id of the process that started it."""
 
 
+def python_module(module: str, *arguments: object) -> list[str]:
+    """The command `python -m module arguments` for a child that imports what this process would import.
+
+    `-m` alone also looks in the current folder, and first: somebody's own folder `flows` there would be taken for
+    ours. `-P` leaves that folder out.
+    """
+    return [sys.executable, "-P", "-m", module, *map(str, arguments)]
+
+
 def birth(pid: int) -> str | None:
     """When a process began, by the machine's own count since its start; None when it is dead (or without /proc).
 

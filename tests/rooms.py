@@ -43,7 +43,7 @@ ROOMS = (
         "pydantic pydantic_core yaml",
     ),
     _room(
-        "rpg.rewards", "verifiers, grading of answers, rewards", "rpg.errors rpg.config",
+        "rpg.rewards", "verifiers, grading of answers, rewards", "rpg.errors rpg.processes rpg.config",
         "math_verify sympy latex2sympy2_extended pydantic",
     ),
     _room(
@@ -93,7 +93,7 @@ ROOMS = (
     ),
     _room(
         "rpg.cli", "the command, a file each; the only room that calls flows",
-        "rpg.errors rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning rpg.models "
+        "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning rpg.models "
         "rpg.backends.verl rpg.evaluation rpg.report rpg.paper flows",
         "typer rich duckdb yaml",
     ),

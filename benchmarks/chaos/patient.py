@@ -92,7 +92,7 @@ class Patient(ABC):
             rows = folder.read_metrics().rows
             count += len(set(range(1, done + 1)) - {row["step"] for row in rows})
             if (folder.path / "shared.json").exists():
-                continue  # the numbers of its attempts are those of its twin
+                continue  # the numbers of its attempts are those of the same run in another sweep
             count += sum(row["step"] <= done and row["attempt"] > attempts.get(key, 0) for row in rows)
         return count
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rpg.processes import die_with_parent
 from rpg.store import Layout, locks
-from rpg.store.owed import owed
+from rpg.store.pending import pending_evaluations
 
 
 def main(sweep: Path) -> int:
@@ -26,13 +26,13 @@ def main(sweep: Path) -> int:
         for folder in layout.run_folders(sweep.name):
             if folder.name in complete or not folder.checkpoints.exists():
                 continue
-            missing = owed(folder)
+            missing = pending_evaluations(folder)
             there = set(folder.checkpoint_steps())
             for benchmark, step in missing:
                 if step in there:
                     folder.write_eval(benchmark, step, [_sample(number, step) for number in range(4)])
                     done += 1
-            if not owed(folder):
+            if not pending_evaluations(folder):
                 complete.add(folder.name)
         if not done:
             if over:

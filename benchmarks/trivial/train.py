@@ -22,7 +22,7 @@ def main(folder: RunFolder) -> int:
     manifest = folder.read_manifest()
     seconds = float(os.environ.get(SECONDS, "0"))
     attempt, done = folder.next_attempt(), folder.checkpoint_steps()
-    owed = set(manifest["eval_steps"])
+    eval_steps = set(manifest["eval_steps"])
     if not done:
         _checkpoint(folder, 0)
     for step in range((done[-1] if done else 0) + 1, manifest["steps"] + 1):
@@ -32,7 +32,7 @@ def main(folder: RunFolder) -> int:
         _checkpoint(folder, step)
         newest = folder.checkpoint_steps()[-2:]
         for old in folder.checkpoint_steps():
-            if old not in owed and old not in newest:
+            if old not in eval_steps and old not in newest:
                 (folder.checkpoint(old) / "model.safetensors").unlink()
                 folder.checkpoint(old).rmdir()
     folder.release()

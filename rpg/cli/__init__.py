@@ -8,19 +8,26 @@ import sys
 from importlib import import_module
 from typing import NoReturn
 
-from rpg.cli.app import app, complain, error_console
+from rpg.cli import extras
+
+# Commands register themselves on import, in the order of the help page.
+_COMMANDS = (
+    "init", "sweep", "train", "evaluate", "status", "report", "dashboard", "list", "audit", "paper", "show", "data",
+    "render", "sql", "export", "aggregate", "serve", "nightly", "reconcile", "doctor",
+)  # fmt: skip
 
 
 def main() -> NoReturn:
     """Run the command line. Exit codes: 0 done, 1 some runs failed, 2 bad input, 130 interrupted."""
-    # Commands register themselves on import, in the order of the help page.
-    import_module("rpg.cli.run")
-    import_module("rpg.cli.operate")
-    import_module("rpg.cli.data")
-    import_module("rpg.cli.evaluate")
-    import_module("rpg.cli.look")
-    import_module("rpg.cli.render")
-    import_module("rpg.cli.database")
+    try:
+        for name in _COMMANDS:
+            import_module(f"rpg.cli.{name}")
+    except ModuleNotFoundError as error:  # a bare install: there is nothing yet to print with
+        if not (why := extras.explain(error)):
+            raise
+        print(f"error: {why}", file=sys.stderr)
+        sys.exit(2)
+    from rpg.cli.app import app, error_console
 
     try:
         code = app(standalone_mode=False)
@@ -39,6 +46,7 @@ def _explain(error: Exception) -> int:
     """A user's mistake becomes its message and an exit code; anything else is ours and keeps its traceback."""
     import typer
 
+    from rpg.cli.app import complain
     from rpg.errors import UserError
 
     if isinstance(error, typer.Abort):
@@ -50,6 +58,9 @@ def _explain(error: Exception) -> int:
     if isinstance(error, UserError):
         for line in str(error).splitlines():
             complain(f"error: {line}")
+        return 2
+    if isinstance(error, ModuleNotFoundError) and (why := extras.explain(error)):
+        complain(f"error: {why}")
         return 2
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
         complain(f"error: {error.filename or ''}: {error.strerror}")

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+if TYPE_CHECKING:
+    from rpg.store import Layout
+
 app = typer.Typer(
     name="rpg",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Experiments with KL-regularised policy gradients: a YAML file describes a sweep, one command runs it.",
-    epilog="Start with: [bold]rpg sweep configs/sweeps/quickstart.yaml[/bold]",
+    epilog="Start with: [bold]rpg sweep quickstart[/bold]",
 )
 # A pipe or a log has no width of its own: wide enough that no table loses a column.
 _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 150
@@ -35,6 +37,38 @@ def complain(text: str, style: str | None = None) -> None:
     error_console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from rpg import __version__
+
+        print(f"rpg-lab {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="The version, and nothing else."),
+    ] = False,
+) -> None: ...
+
+
+def _find(file: Path) -> Path:
+    from rpg.config.shipped import find
+
+    return find(file)
+
+
+File = Annotated[
+    Path, typer.Argument(help="Run or sweep file (YAML), or the name of one that ships.", callback=_find)
+]
+RunFile = Annotated[
+    Path, typer.Argument(help="Run file (YAML), or the name of one that ships.", callback=_find)
+]
+SweepFile = Annotated[
+    Path, typer.Argument(help="Sweep file (YAML), or the name of one that ships.", callback=_find)
+]
 Home = Annotated[
     Path | None,
     typer.Option("--home", help="Data folder; default $RPG_HOME, else ./rpg-data.", show_default=False),
@@ -45,3 +79,14 @@ Set = Annotated[
         "--set", "-s", help="field=value, e.g. training.steps=20; replaces an axis of that name. Repeatable."
     ),
 ]
+Preset = Annotated[str, typer.Option("--preset", help="paper, or released where the released code differs.")]
+
+
+def require_sweep(sweep: str, layout: Layout) -> None:
+    """Raises: ConfigError: the data folder has no such sweep."""
+    from rpg.config.errors import ConfigError, nearest
+
+    known = layout.sweeps()
+    if sweep not in known:
+        there = f"There are: {', '.join(known)}" if known else "There are none yet"
+        raise ConfigError(f"no sweep {sweep!r} in {layout.home}{nearest(sweep, known)} {there}")

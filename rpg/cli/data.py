@@ -9,15 +9,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from rpg.cli.app import Home, Set, app, console, error_console, say
+from rpg.cli.app import File, Home, Set, app, console, error_console, say
 
 _SHOWN = 8
 """Left-out problems of a reason that are printed; all are in dropped.jsonl."""
 
 
-@app.command(epilog="Example: rpg data configs/paper/table3.yaml")
+@app.command(epilog="Example: rpg data table3")
 def data(
-    file: Annotated[Path, typer.Argument(help="Run or sweep file.")],
+    file: File,
     set_: Set = [],  # noqa: B006 - typer copies it
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,

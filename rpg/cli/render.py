@@ -8,14 +8,12 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, Set, app, console
+from rpg.cli.app import File, Home, Set, app, console
 
 
-@app.command(
-    epilog="Example: rpg render configs/runs/chain.yaml --set backend.type=verl --set algorithm=rpg-reinforce-urkl"
-)
+@app.command(epilog="Example: rpg render chain --set backend.type=verl --set algorithm=rpg-reinforce-urkl")
 def render(
-    file: Annotated[Path, typer.Argument(help="Run or sweep file.")],
+    file: File,
     set_: Set = [],  # noqa: B006 - typer copies it
     run: Annotated[
         str | None, typer.Option("--run", help="Which run of a sweep: its folder's name, or its start.")

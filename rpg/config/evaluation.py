@@ -43,7 +43,7 @@ EngineSpec = Annotated[
 ]
 
 
-class Here(Section):
+class ThisMachine(Section):
     """A process of its own on the machine that trains, limited so that it does not slow the trainings down."""
 
     type: Literal["here"] = "here"
@@ -72,7 +72,7 @@ class OnRay(Section):
     """Memory that each worker takes in Ray's accounts."""
 
 
-Place = Annotated[Here | OnRay, Field(discriminator="type"), default_type("here")]
+Place = Annotated[ThisMachine | OnRay, Field(discriminator="type"), default_type("here")]
 
 
 class Evaluation(Section):
@@ -87,5 +87,5 @@ class Evaluation(Section):
     """Names to keep; all of the task's when null."""
     engine: EngineSpec = LocalEngineSpec()
     """What produces the responses."""
-    place: Place = Here()
+    place: Place = ThisMachine()
     """Where, and within which limits; may change between two calls of the same sweep."""

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from rpg.config import shipped
 from rpg.config.errors import ConfigError, explain
 from rpg.config.run import RunSpec
 
@@ -44,9 +45,7 @@ _StrictLoader.yaml_implicit_resolvers = {
 }
 _StrictLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(
-        r"^[-+]?(?:\d[\d_]*\.[\d_]*(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?)$"
-    ),
+    re.compile(r"^[-+]?(?:\d[\d_]*\.[\d_]*(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?)$"),
     list("-+0123456789."),
 )
 
@@ -169,7 +168,7 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if base is not None:
         if not isinstance(base, str):
             raise ConfigError(f"{path}: base: expected the path of a run file, got {base!r}")
-        data = merge(load_raw_run(path.parent / base, (*seen, path.resolve())), data)
+        data = merge(load_raw_run(shipped.base(path, base), (*seen, path.resolve())), data)
     return _own_paths(data, path)
 
 

@@ -83,5 +83,5 @@ class RunSpec(Section):
         return self.evaluation.benchmarks or self.task_benchmarks()
 
     def eval_steps(self) -> tuple[int, ...]:
-        """Rollout steps whose checkpoints are owed an evaluation: 0, every, 2*every, ..., and the last."""
+        """Rollout steps whose checkpoints are evaluated: 0, every, 2*every, ..., and the last."""
         return tuple(sorted({*range(0, self.training.steps, self.evaluation.every), self.training.steps}))

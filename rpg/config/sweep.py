@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rpg.config import shipped
 from rpg.config.errors import ConfigError, explain, models_in, nearest
 from rpg.config.identity import canonical_json, identity
-from rpg.config.load import assign, load_raw_run, merge, read_mapping, resolve
+from rpg.config.load import assign, load_raw_run, merge, parse_yaml, read_mapping, resolve
 from rpg.config.run import RunSpec
 
 MAX_RUNS = 10_000
@@ -28,7 +29,7 @@ class SweepSpec(BaseModel):
     """Folder name of the sweep: lower-case letters, digits, dots, dashes."""
     description: str = ""
     base: str | None = None
-    """A run file, relative to this file."""
+    """A run file, relative to this file, or one that ships, by name (`chain`)."""
     run: dict[str, Any] = {}
     """Run sections that go over `base`."""
     axes: dict[str, list[Any]] = {}
@@ -39,8 +40,8 @@ class SweepSpec(BaseModel):
     """Combinations to leave out: a run is dropped when it has all the values of one entry."""
     set: dict[str, Any] = {}
     """Dotted field -> value, for every run."""
-    baseline: str | None = None
-    """Variant that the others are compared with."""
+    baseline: str | dict[str, Any] | None = None
+    """What the others are compared with: a variant, an algorithm, or an algorithm and values (`grpo beta=1e-4`)."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def load_sweep(
         spec = SweepSpec.model_validate(raw)
     except ValidationError as error:
         raise explain(error, SweepSpec, str(path)) from None
-    base = load_raw_run(path.parent / spec.base, (path.resolve(),)) if spec.base else {}
+    base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)
 
     changed = bool(overrides or axes)
@@ -140,17 +141,26 @@ def load_file(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunS
     return load(path, overrides, data_digest)
 
 
-def single_run(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str]) -> Sweep:
-    """A run file as a sweep of one, named after the file."""
+def single_run(
+    path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str], *, name: str | None = None
+) -> Sweep:
+    """A run file as a sweep of one, under `name` or that of the file.
+
+    Raises:
+        ConfigError: as `load_sweep`.
+    """
     data = load_raw_run(path)
     for dotted in overrides:
         _check_field(dotted, path, "--set")
     for dotted, value in sorted(overrides.items(), key=lambda item: item[0].count(".")):
         assign(data, dotted, value, "--set")
     run = resolve(data, str(path))
-    name = re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run"
+    try:
+        spec = SweepSpec(name=name or re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run")
+    except ValidationError as error:
+        raise explain(error, SweepSpec, "--name") from None
     planned = _plan(run, {}, {}, data_digest(run))
-    return Sweep(SweepSpec(name=name), (planned,), None, path.read_text(encoding="utf-8"), path)
+    return Sweep(spec, (planned,), None, path.read_text(encoding="utf-8"), path)
 
 
 def _points(
@@ -257,17 +267,49 @@ def _telling(value: Any, values: list[Any]) -> Any:
     }
 
 
-def _baseline(name: str | None, runs: list[PlannedRun], path: Path, overridden: bool) -> str | None:
-    if name is None:
-        return None
+def _baseline(
+    wanted: str | dict[str, Any] | None, runs: list[PlannedRun], path: Path, overridden: bool
+) -> str | None:
+    """The variant that `wanted` names or describes; None when there is none, or an override has changed the variants."""
     variants = list(dict.fromkeys(r.variant for r in runs))
-    if name in variants:
-        return name
-    by_algorithm = list(dict.fromkeys(r.variant for r in runs if r.spec.algorithm.name == name))
-    if len(by_algorithm) == 1:
-        return by_algorithm[0]
+    if wanted is None or wanted in variants:
+        return wanted if isinstance(wanted, str) else None
+    values = _described(wanted) if isinstance(wanted, str) else wanted
+    fitting = list(dict.fromkeys(r.variant for r in runs if _fits(r, values)))
+    if len(fitting) == 1:
+        return fitting[0]
     if overridden:  # `--set algorithm=...` may well have removed the baseline; that is not a mistake
         return None
-    raise ConfigError(
-        f"{path}: baseline: {name!r} is not a variant{nearest(name, variants)} Accepted: {', '.join(variants)}"
-    )
+    accepted = f"Accepted: {', '.join(fitting or variants)}"
+    if fitting:
+        raise ConfigError(f"{path}: baseline: {wanted!r} fits {len(fitting)} variants; name one. {accepted}")
+    hint = nearest(wanted, variants) if isinstance(wanted, str) else ";"
+    raise ConfigError(f"{path}: baseline: {wanted!r} is not a variant{hint} {accepted}")
+
+
+def _described(text: str) -> dict[str, Any]:
+    """`grpo beta=1e-4` as {algorithm: grpo, beta: 0.0001}."""
+    values: dict[str, Any] = {}
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        values[name if equals else "algorithm"] = parse_yaml(value, "baseline") if equals else word
+    return values
+
+
+def _fits(run: PlannedRun, values: dict[str, Any]) -> bool:
+    """Whether a run has all the values: of an axis, or of any field; `algorithm.` may be left out."""
+    resolved = run.spec.model_dump(mode="json")
+
+    def field(dotted: str) -> Any:
+        found: Any = resolved
+        for name in dotted.split("."):
+            found = found.get(name, ...) if isinstance(found, dict) else ...
+        return found
+
+    def fits(name: str, value: Any) -> bool:
+        if name == "algorithm" and value == run.spec.algorithm.name:
+            return True
+        found = (run.axes.get(name, ...), field(name), field(f"algorithm.{name}"))
+        return any(one is not ... and _same(one, value) for one in found)
+
+    return all(fits(name, value) for name, value in values.items())

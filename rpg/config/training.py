@@ -49,7 +49,7 @@ class Training(Section):
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     optimizer: Optimizer = AdamW()
     checkpoint_every: Positive = 1
-    """A kill loses at most this many steps. Only the newest ones and those owed to an evaluation are kept."""
+    """A kill loses at most this many steps. Only the newest ones and those to be evaluated are kept."""
 
     @model_validator(mode="after")
     def _divides(self) -> Training:

@@ -1,4 +1,4 @@
-"""Evaluating checkpoints: what is owed is read from files, graded samples are written to them.
+"""Evaluating checkpoints: pending evaluations are derived from files, graded samples are written to them.
 
 `evaluate` (a model by hand) is imported when first used: it needs torch.
 """

@@ -1,8 +1,9 @@
 """python -m rpg.evaluation SWEEP_DIR: evaluate the checkpoints of all runs of a sweep as they appear.
 
-It ends when its standard input is closed (all trainings are over) and nothing that is there is owed; with --drain it
-evaluates what is there and ends. Exit codes: 0 done, 1 it cannot go on, 75 another process evaluates this sweep. A
-checkpoint that cannot be evaluated is a warning and a file `step-*.error.json`, and does not stop the rest.
+It ends when its standard input is closed (all trainings are over) and no existing checkpoint has a pending
+evaluation; with --drain it evaluates what is there and ends. Exit codes: 0 done, 1 it cannot go on, 75 another process
+evaluates this sweep. A checkpoint that cannot be evaluated is a warning and a file `step-*.error.json`, and does not
+stop the rest.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import resource
 from collections.abc import Iterable
 from pathlib import Path
 
-from rpg.config.evaluation import Here, Place
+from rpg.config.evaluation import Place, ThisMachine
 from rpg.errors import UserError
 
 _FIELD = "evaluation.place.memory_gib"
@@ -19,14 +19,14 @@ class LimitError(UserError):
     """A limit under which nothing can run; `str(error)` names the field."""
 
 
-def strictest(places: Iterable[Place]) -> Here | None:
+def strictest(places: Iterable[Place]) -> ThisMachine | None:
     """One process evaluates all runs of a sweep: of each limit the strictest counts. None where all are elsewhere."""
-    here = [place for place in places if isinstance(place, Here)]
+    here = [place for place in places if isinstance(place, ThisMachine)]
     if not here:
         return None
     memory = [place.memory_gib for place in here if place.memory_gib is not None]
     gpu = [place.gpu_memory for place in here if place.gpu_memory is not None]
-    return Here(
+    return ThisMachine(
         threads=min(place.threads for place in here),
         niceness=max(place.niceness for place in here),
         memory_gib=min(memory, default=None),
@@ -34,7 +34,7 @@ def strictest(places: Iterable[Place]) -> Here | None:
     )
 
 
-def confine(place: Here) -> None:
+def confine(place: ThisMachine) -> None:
     """Put this process, with the threads and processes it will start, under the limits of `place`.
 
     Raises:
@@ -69,7 +69,7 @@ def _data_bytes() -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), None)
 
 
-def explained(error: Exception, limits: Here | None) -> str:
+def explained(error: Exception, limits: ThisMachine | None) -> str:
     """The error in one line; where the memory limit caused it, the line says so."""
     line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
     if limits is None or limits.memory_gib is None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rpg.backends.manifest import spec_of
-from rpg.config.evaluation import Here
+from rpg.config.evaluation import ThisMachine
 from rpg.config.run import RunSpec
 from rpg.config.task import Verifier
 from rpg.errors import UserError
@@ -27,7 +27,7 @@ from rpg.rewards import Grader, MarkerGrader, grader_for
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
 from rpg.store.layout import Layout
-from rpg.store.owed import owed
+from rpg.store.pending import pending_evaluations
 from rpg.store.run import RunFolder, step_name
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import data_digest, prepare_data, read_problems
@@ -44,7 +44,7 @@ class Evaluator:
     layout: Layout
     sweep: str
     say: Callable[[str], None] = print
-    limits: Here | None = None
+    limits: ThisMachine | None = None
     """What this process was put under (rpg.evaluation.limits)."""
     _specs: dict[str, RunSpec] = field(default_factory=dict)
     _done: dict[str, Path] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Evaluator:
             if not folder.manifest_path.exists():
                 continue
             there = set(folder.checkpoint_steps())
-            for benchmark, step in owed(folder):
+            for benchmark, step in pending_evaluations(folder):
                 key = (folder.name, benchmark, step)
                 if step in there and key not in self._given_up:
                     count += self._evaluate(folder, benchmark, step)
@@ -170,7 +170,7 @@ class Evaluator:
     def _spec(self, folder: RunFolder) -> RunSpec:
         if folder.name not in self._specs:
             spec = self._specs[folder.name] = spec_of(folder)
-            if isinstance(spec.evaluation.place, Here):
+            if isinstance(spec.evaluation.place, ThisMachine):
                 configure_device(spec.backend.device)
         return self._specs[folder.name]
 
@@ -183,7 +183,7 @@ class Evaluator:
             pass
 
 
-def limits_of(layout: Layout, sweep: str) -> Here | None:
+def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
     """The limits for a process that evaluates this sweep; None where all of it is evaluated elsewhere."""
     places = []
     for folder in layout.run_folders(sweep):

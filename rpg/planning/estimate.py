@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rpg.config.backend import VerlBackend, VllmRollout
-from rpg.config.evaluation import Here, VllmEngineSpec
+from rpg.config.evaluation import ThisMachine, VllmEngineSpec
 from rpg.config.run import RunSpec
 from rpg.config.task import MathTask
 from rpg.planning.shapes import Shape, shape_of
@@ -118,7 +118,7 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     states = 12 * shape.parameters / gpus  # weights and two moments in float32
     offloaded = 0.0 if backend.offload else states
     reference = 4 * shape.parameters / gpus * (spec.algorithm.needs_reference and not backend.offload)
-    shared = evaluator.utilization * isinstance(spec.evaluation.place, Here)
+    shared = evaluator.utilization * isinstance(spec.evaluation.place, ThisMachine)
     beside = reference + shared * a.machine.memory + a.context_bytes
     checkpoint = 16.0 * shape.parameters  # the same, unsharded, and the weights once more for evaluation
     return Estimate(

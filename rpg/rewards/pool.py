@@ -7,13 +7,13 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
 from rpg.errors import UserError
+from rpg.processes import python_module
 from rpg.rewards.compare import Verdict
 
 CPU_SECONDS = 3.0
@@ -35,7 +35,7 @@ class _Worker:
     def __init__(self, cpu_seconds: float, memory_bytes: int):
         paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "rpg.rewards.worker", str(cpu_seconds), str(memory_bytes)],
+            python_module("rpg.rewards.worker", cpu_seconds, memory_bytes),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -27,10 +27,10 @@ _KEEP = 2
 
 
 class CheckpointFolder:
-    """The checkpoints of one run; `owed` are the steps whose evaluation is promised."""
+    """The checkpoints of one run; `eval_steps` are the steps to be evaluated."""
 
-    def __init__(self, folder: RunFolder, owed: Collection[int]):
-        self.folder, self.owed = folder, set(owed)
+    def __init__(self, folder: RunFolder, eval_steps: Collection[int]):
+        self.folder, self.eval_steps = folder, set(eval_steps)
 
     def publish(self, build: Path, final: Path) -> None:
         """Rename a checkpoint that was built aside into place; it is on disk afterwards."""
@@ -41,19 +41,19 @@ class CheckpointFolder:
         fsync_folder(final.parent)
 
     def prune(self) -> None:
-        """Keep checkpoints owed an evaluation and the newest ones; training states of the newest ones only."""
+        """Keep the checkpoints to be evaluated and the newest ones; training states of the newest ones only."""
         for step in self.folder.checkpoint_steps()[:-_KEEP]:
             path = self.folder.checkpoint(step)
-            if step not in self.owed:
+            if step not in self.eval_steps:
                 discard(path)
             elif (path / "training").exists():
                 (path / "training" / "state.json").unlink(missing_ok=True)
                 shutil.rmtree(path / "training", ignore_errors=True)
 
     def resumable(self, missing: Collection[int], warn: Callable[[str], None]) -> Path | None:
-        """The newest whole checkpoint from which everything owed can still come; None to begin at the beginning.
+        """The newest whole checkpoint from which everything pending can still be made; None to start over.
 
-        `missing` are steps whose evaluation is owed: their checkpoint must be there, or come again. A checkpoint that
+        `missing` are steps whose evaluation is pending: their checkpoint must exist, or be made again. A checkpoint that
         is not whole is set aside as `*.corrupt`, with a warning. Later checkpoints than the one returned are removed:
         they will be made again.
         """

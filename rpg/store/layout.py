@@ -6,7 +6,7 @@
                                  DONE.json | FAILED.json
               analytics/   reports/<sweep>/   audits/   cache/
 
-The folder of a run is the truth about it: its state, what it still owes and every number in the database are
+The folder of a run is the truth about it: its state, what it still needs and every number in the database are
 derived from these files.
 """
 

@@ -29,10 +29,10 @@ def read(task: FileTask) -> Splits:
         benchmarks[name] = _read_file(task, path, name)
         for line, problem in enumerate(benchmarks[name], 1):
             if problem.text in seen:
-                twin = seen[problem.text].id
+                same = seen[problem.text].id
                 raise DataError(
                     f"{path}: problem {line}: field prompt: {_short(problem.text)} is also in the training file "
-                    f"{task.train} ({twin}): a benchmark must be held out"
+                    f"{task.train} ({same}): a benchmark must be held out"
                 )
     return Splits(train, benchmarks)
 

@@ -12,7 +12,7 @@ from rpg.config.task import MathTask
 from rpg.tasks.benchmarks import Prompt, benchmark
 from rpg.tasks.leaks import leaks, near_duplicates
 from rpg.tasks.loading import LOCAL_DATA, LoadedBenchmark, digest, load_benchmark
-from rpg.tasks.problems import DataError, Dropped, Part, Splits
+from rpg.tasks.problems import DataError, DatasetSummary, Dropped, Splits
 from rpg.tasks.training_sets import LoadedTraining, load_training, training_set
 
 
@@ -42,14 +42,18 @@ def read(task: MathTask) -> Splits:
     reasons = dict(
         Counter(reason for _, reason in dict.fromkeys((one.problem, one.reason) for one in dropped))
     )
-    parts = [Part("train", train.source, train.rows, train.distinct, reasons, len(kept), digest(kept))]
-    parts += [
-        Part(one.benchmark.name, one.source, one.rows, len(one.problems), {}, len(one.problems), one.digest)
+    summaries = [
+        DatasetSummary("train", train.source, train.rows, train.distinct, reasons, len(kept), digest(kept))
+    ]
+    summaries += [
+        DatasetSummary(
+            one.benchmark.name, one.source, one.rows, len(one.problems), {}, len(one.problems), one.digest
+        )
         for one in benchmarks
     ]
     notes = (*train.notes, *(note for one in benchmarks for note in one.notes))
     pairs = tuple((name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems))
-    return Splits(kept, held_out, notes, tuple(parts), tuple(dropped), pairs)
+    return Splits(kept, held_out, notes, tuple(summaries), tuple(dropped), pairs)
 
 
 def digests(task: MathTask) -> dict[str, str]:

@@ -114,8 +114,8 @@ def data_notes(prepared: PreparedData) -> list[str]:
         leaked = part["dropped"].get("leaked", 0)
         if leaked:
             notes.append(f"{leaked:,} training problems are in a benchmark too and were left out of training")
-    twins = Counter(pair["benchmark"] for pair in record.get("near_duplicates", []))
-    return notes + [f"{name}: {count} pairs of problems are nearly the same" for name, count in twins.items()]
+    pairs = Counter(pair["benchmark"] for pair in record.get("near_duplicates", []))
+    return notes + [f"{name}: {count} pairs of problems are nearly the same" for name, count in pairs.items()]
 
 
 @contextlib.contextmanager
@@ -156,18 +156,19 @@ def once(folder: Path) -> Iterator[Path | None]:
 
 def _write_report(folder: Path, spec: RunSpec, splits: Splits, counts: dict[str, int]) -> None:
     """What the files hold (data.json), and every training problem that was left out with its reason (dropped.jsonl)."""
-    twins = [
-        dict(zip(("benchmark", "problem", "other", "similarity"), pair, strict=True)) for pair in splits.twins
+    pairs = [
+        dict(zip(("benchmark", "problem", "other", "similarity"), pair, strict=True))
+        for pair in splits.near_duplicates
     ]
     report = {
         "files": task_files(spec.task),
         "problems": counts,
-        "sources": [asdict(part) for part in splits.parts],
-        "near_duplicates": twins,
+        "sources": [asdict(summary) for summary in splits.summaries],
+        "near_duplicates": pairs,
         "notes": splits.notes,
     }
     atomic_write_json(folder / "data.json", report)
-    if splits.parts:
+    if splits.summaries:
         lines = "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in splits.dropped)
         atomic_write_text(folder / "dropped.jsonl", lines)
 

@@ -40,8 +40,8 @@ class Dropped:
 
 
 @dataclass(frozen=True)
-class Part:
-    """What became of one source of problems."""
+class DatasetSummary:
+    """One source of problems: how many rows it had, what was left out and why, what was kept."""
 
     name: str
     """`train`, or a benchmark's name."""
@@ -65,8 +65,8 @@ class Splits:
     benchmarks: dict[str, list[Problem]]
     notes: tuple[str, ...] = ()
     """What a reader of results should know about these problems."""
-    parts: tuple[Part, ...] = ()
+    summaries: tuple[DatasetSummary, ...] = ()
     """Training set first; empty where problems are made by code."""
     dropped: tuple[Dropped, ...] = ()
-    twins: tuple[tuple[str, str, str, float], ...] = ()
+    near_duplicates: tuple[tuple[str, str, str, float], ...] = ()
     """(benchmark, problem, problem, similarity): near duplicates within a benchmark, which are left as they are."""

@@ -1,6 +1,7 @@
 """Configuration: sparse in, resolved out; every mistake is one line that names file, field, value and what is accepted."""
 
 import itertools
+import json
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,17 @@ def test_numbers_are_read_as_people_write_them(text, value):
     assert got == value and type(got) is type(value)
 
 
+BASELINES = ["grpo beta=0.0001", "grpo algorithm.beta=0.0001", "grpo beta=1e-4", "algorithm=grpo beta=1.0e-4",
+             {"algorithm": "grpo", "algorithm.beta": 1e-4}, {"algorithm": "grpo", "beta": 1e-4}]  # fmt: skip
+
+
+@pytest.mark.parametrize("baseline", BASELINES, ids=str)
+def test_a_baseline_is_named_as_a_person_would_name_it(tmp_path, baseline):
+    axes = "{algorithm: [grpo, rpg-urkl], algorithm.beta: [1.0e-4, 1.0e-2], seed: [0]}"
+    path = sweep_file(tmp_path, f"name: t\naxes: {axes}\nbaseline: {json.dumps(baseline)}")
+    assert load_sweep(path, {}, digest).baseline == "grpo beta=0.0001"
+
+
 # every row: text of the file, and the words that its one-line error must contain
 MISTAKES = [
     ("name: t\naxes: {algoritm: [grpo]}", ["axes.algoritm", "did you mean 'algorithm'"]),
@@ -158,6 +170,14 @@ MISTAKES = [
     ),
     ("name: t\nrun: {evaluation: {benchmarks: [aime]}}", ["evaluation.benchmarks", "aime", "chain-easy"]),
     ("name: t\nbaseline: dapo\naxes: {algorithm: [grpo]}", ["baseline", "dapo", "grpo"]),
+    (
+        "name: t\nbaseline: grpo\naxes: {algorithm: [grpo, dapo], training.steps: [1, 2]}",
+        ["baseline", "'grpo' fits 2 variants", "grpo training.steps=1, grpo training.steps=2"],
+    ),
+    (
+        "name: t\nbaseline: {algorithm: grpo, training.steps: 3}\naxes: {algorithm: [grpo]}",
+        ["baseline", "not a variant", "Accepted: grpo"],
+    ),
     ("name: t\nseeds: [1]", ["seeds", "unknown field"]),
     ("name: T!", ["name", "'T!'"]),
     ("name: t\nname: u", ["given twice", "line 2"]),

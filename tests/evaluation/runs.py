@@ -7,7 +7,7 @@ from tests.evaluation.tiny import SPEC
 
 
 def register(layout, run, checkpoints, engine="local", seed=0, **evaluation):
-    """A run of the sweep `sweep` that owes the evaluations of these checkpoints; `evaluation` overrides its section."""
+    """A run of the sweep `sweep` whose checkpoints are to be evaluated; `evaluation` overrides its section."""
     data = SPEC.model_dump(mode="json") | {"seed": seed}
     settings = engine if isinstance(engine, dict) else {"type": engine}
     data["evaluation"] |= {"engine": settings, "samples_per_problem": 2, **evaluation}

@@ -12,7 +12,7 @@ import pytest
 
 from flows.evaluating import run_evaluator
 from flows.processes import Children
-from rpg.config.evaluation import Here, OnRay
+from rpg.config.evaluation import OnRay, ThisMachine
 from rpg.evaluation import limits
 from rpg.evaluation.limits import LimitError, explained, strictest
 from rpg.evaluation.worker import Evaluator
@@ -36,9 +36,13 @@ def wait_for_samples(partial, count, child=None):
 
 
 def test_of_several_runs_the_strictest_limits_hold():
-    ours = [Here(threads=4, niceness=2), Here(threads=2, memory_gib=8), Here(niceness=9, memory_gib=3)]
-    assert strictest([*ours, OnRay(type="ray")]) == Here(threads=1, niceness=9, memory_gib=3)
-    assert strictest([Here(threads=4, niceness=0)]) == Here(threads=4, niceness=0)
+    ours = [
+        ThisMachine(threads=4, niceness=2),
+        ThisMachine(threads=2, memory_gib=8),
+        ThisMachine(niceness=9, memory_gib=3),
+    ]
+    assert strictest([*ours, OnRay(type="ray")]) == ThisMachine(threads=1, niceness=9, memory_gib=3)
+    assert strictest([ThisMachine(threads=4, niceness=0)]) == ThisMachine(threads=4, niceness=0)
     assert strictest([OnRay(type="ray")]) is None and strictest([]) is None
 
 
@@ -46,10 +50,10 @@ def test_a_failure_for_want_of_memory_names_the_field():
     torchs = RuntimeError(
         "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"
     )
-    tight = Here(memory_gib=2)
+    tight = ThisMachine(memory_gib=2)
     for error in (torchs, MemoryError()):
         assert explained(error, tight).startswith("evaluation.place.memory_gib: 2 is not enough")
-        assert "memory_gib" not in explained(error, Here())
+        assert "memory_gib" not in explained(error, ThisMachine())
     assert explained(RuntimeError("first\nsecond"), tight) == "first"
 
 
@@ -61,7 +65,7 @@ def test_a_share_of_the_gpu_is_asked_for(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda f: asked.append(("gpu", f)))
     monkeypatch.setattr(torch, "set_num_threads", lambda n: asked.append(("threads", n)))
-    limits.confine(Here(gpu_memory=0.25, threads=3))
+    limits.confine(ThisMachine(gpu_memory=0.25, threads=3))
     assert asked == [("nice", 5), ("threads", 3), ("gpu", 0.25)]
 
 
@@ -97,9 +101,9 @@ def test_too_little_memory_is_said_with_its_field(checkpoints, tmp_path):
 
 BEYOND = """
 import torch
-from rpg.config.evaluation import Here
+from rpg.config.evaluation import ThisMachine
 from rpg.evaluation.limits import _data_bytes, confine, explained
-limits = Here(memory_gib=_data_bytes() / 2**30 + 0.25)
+limits = ThisMachine(memory_gib=_data_bytes() / 2**30 + 0.25)
 confine(limits)
 torch.zeros(2**24)  # 64 MiB fit
 try:

@@ -9,7 +9,7 @@ from rpg.evaluation.engines.protocol import EngineError
 from rpg.evaluation.worker import Evaluator
 from rpg.store.files import read_json_object
 from rpg.store.layout import Layout
-from rpg.store.owed import owed
+from rpg.store.pending import pending_evaluations
 from rpg.store.run import read_samples
 from tests.evaluation.runs import register, rows
 
@@ -22,9 +22,9 @@ def layout(tmp_path):
 def test_every_engine_fills_the_same_files(layout, checkpoints):
     one = register(layout, "one", checkpoints, "local")
     other = register(layout, "other", checkpoints, "huggingface")
-    assert len(owed(one)) == 2
+    assert len(pending_evaluations(one)) == 2
     evaluator = Evaluator(layout, "sweep", lambda line: None)
-    assert evaluator.pass_over() == 4 and owed(one) == owed(other) == []
+    assert evaluator.pass_over() == 4 and pending_evaluations(one) == pending_evaluations(other) == []
     for step in (0, 1):
         assert rows(one, step) == rows(other, step) and len(rows(one, step)) == 2 * 64
     assert rows(one, 0) != rows(one, 1)
@@ -71,7 +71,7 @@ def test_an_engine_that_broke_is_replaced_and_its_checkpoint_reported(layout, ch
     monkeypatch.setattr(LocalEngine, "complete", once_broken)
     said = []
     assert Evaluator(layout, "sweep", said.append).pass_over() == 1
-    assert owed(folder) == [("chain-easy", 0)]
+    assert pending_evaluations(folder) == [("chain-easy", 0)]
     record = folder.eval_path("chain-easy", 0).with_suffix(".error.json")
     assert "cannot be evaluated on chain-easy: the cluster is gone" in read_json_object(record)["error"]
     assert Evaluator(layout, "sweep", said.append).pass_over() == 1 and not record.exists()

@@ -1,4 +1,4 @@
-"""Checkpoints: they load anywhere, damage is found, only what is owed is kept, and training goes on bit for bit."""
+"""Checkpoints: they load anywhere, damage is found, only what is needed is kept, and training goes on bit for bit."""
 
 import errno
 import json
@@ -20,8 +20,8 @@ from tests.tiny import make_run, make_spec, numbers
 quiet = lambda line: None  # noqa: E731
 
 
-def save(folder, policy, steps, owed=(0,), reference=None):
-    keeper = Checkpoints(folder, owed)
+def save(folder, policy, steps, eval_steps=(0,), reference=None):
+    keeper = Checkpoints(folder, eval_steps)
     optimizer = Optimizer(policy.model, make_spec().training.optimizer)
     for step in steps:
         state = {"optimizer_step": 2 * step, "tokens": 1, "optimizer": optimizer.numbers(), "reference": {}}
@@ -50,7 +50,7 @@ def test_a_checkpoint_is_a_hugging_face_folder(folder, policy):
 
 
 def test_only_owed_and_the_newest_two_are_kept(folder, policy):
-    save(folder, policy, range(8), owed=(0, 3))
+    save(folder, policy, range(8), eval_steps=(0, 3))
     assert folder.checkpoint_steps() == [0, 3, 6, 7]
     assert [s for s in (0, 3, 6, 7) if (folder.checkpoint(s) / "training").exists()] == [6, 7]
     assert [damaged(folder.checkpoint(s)) for s in (0, 3, 6, 7)] == [None] * 4
@@ -125,7 +125,7 @@ def test_nothing_left_means_the_beginning(folder, policy):
 
 
 def test_a_checkpoint_whose_evaluation_is_owed_is_made_again(folder, policy):
-    keeper = save(folder, policy, range(6), owed=(0, 3))
+    keeper = save(folder, policy, range(6), eval_steps=(0, 3))
     assert keeper.resumable((3,), quiet) == folder.checkpoint(5)  # it is there
     shutil.rmtree(folder.checkpoint(3))
     assert keeper.resumable((), quiet) == folder.checkpoint(5)  # gone, but evaluated

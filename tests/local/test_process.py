@@ -21,7 +21,7 @@ from rpg.backends.local import prepare
 from rpg.config.run import RunSpec
 from rpg.evaluation import __main__ as evaluator
 from rpg.store import Layout
-from rpg.store.owed import owed
+from rpg.store.pending import pending_evaluations
 from tests.tiny import make_run, make_spec, numbers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,18 +105,18 @@ def test_a_run_is_trained_and_evaluated(home):
     assert first.checkpoint_steps() == [0, 2, 3] and [r["step"] for r in numbers(first)] == [1, 2, 3]
     assert run("train", second)[0] == 0
     promised = [(b, s) for s in (0, 2, 3) for b in ("chain-one", "chain-two")]
-    assert owed(first) == promised
+    assert pending_evaluations(first) == promised
 
     sweep = Layout(home).sweep_folder("sweep")
     broken = second.checkpoint(2) / "model.safetensors"
     broken.write_bytes(broken.read_bytes()[:-1])
     worker = Child("evaluate", sweep)
-    wait_for(lambda: owed(first) == [])
+    wait_for(lambda: pending_evaluations(first) == [])
     assert worker.alive()  # its input is still open: more may come
     worker.close_stdin()
     assert worker.wait() == 0, worker.output()
     out = worker.output()
-    assert owed(second) == [("chain-one", 2), ("chain-two", 2)]
+    assert pending_evaluations(second) == [("chain-one", 2), ("chain-two", 2)]
     assert out.count("warning:") == 2 and "step-000002 cannot be evaluated on chain-one" in out
     error = json.loads((second.path / "evals" / "chain-one" / "step-000002.error.json").read_text())
     assert "model.safetensors has" in error["error"]
@@ -133,7 +133,7 @@ def test_a_run_is_trained_and_evaluated(home):
     code, out = run("train", second)
     assert code == 0 and "set aside as step-000002.corrupt" in out
     assert run("evaluate", sweep, "--drain")[0] == 0
-    assert owed(second) == []
+    assert pending_evaluations(second) == []
     before = second.attempts()
     assert run("train", second)[0] == 0 and second.attempts() == before
     # The same samples again.
@@ -227,7 +227,7 @@ def test_the_command_line(home):
         done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
-    assert owed(folder) == []
+    assert pending_evaluations(folder) == []
 
 
 def test_errors_are_one_line_in_failed_json(home):

@@ -11,19 +11,19 @@ import time
 import psutil
 import pytest
 
-from flows.parts import Part
 from flows.serve import START_TRIES, _start
 from flows.server import ServerError
+from flows.services import Service
 from tests.operations.serving import SMALL, alive, until
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_part_that_ends_while_it_starts_is_started_again_and_given_up_in_the_end(tmp_path):
+def test_a_service_that_ends_while_it_starts_is_started_again_and_given_up_in_the_end(tmp_path):
     listens = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); time.sleep(60)"
     second = f"import pathlib; p = pathlib.Path('tried')\nif p.exists(): exec({listens!r})\np.touch()"
     first, never = (
-        Part(
+        Service(
             name,
             [sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r})\n{code}"],
             None,

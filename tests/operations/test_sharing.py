@@ -128,21 +128,21 @@ def _words(process):
 def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkeypatch):
     """A kill is imitated by an error at every single link or copy, and each time it is simply done again."""
     layout = Layout.at(tmp_path)
-    twin = layout.run("old", "x-s0-0123abcd")
+    source = layout.run("old", "x-s0-0123abcd")
     steps = (0, 2, 4)
     manifest = {
         "run_id": "0123abcd", "variant": "x", "algorithm": "x", "seed": 0, "spec": {}, "created": 0.0, "steps": 4,
         "eval_steps": list(steps), "benchmarks": ["b"],
     }  # fmt: skip
-    twin.write_manifest(manifest)
+    source.write_manifest(manifest)
     row = {"sample": 0, "extracted": None, "correct": True, "reason": "", "tokens": 1, "truncated": False}
     row |= dict.fromkeys(("problem_id", "problem", "answer", "response"), "?")
     for step in steps:
-        (twin.checkpoint(step) / "training").mkdir(parents=True)
-        (twin.checkpoint(step) / "training" / "state").write_text(str(step))
-        (twin.checkpoint(step) / "weights").write_text(str(step))
-        twin.write_eval("b", step, [row])
-        twin.append_metrics(1, {"step": step, "reward": step})
+        (source.checkpoint(step) / "training").mkdir(parents=True)
+        (source.checkpoint(step) / "training" / "state").write_text(str(step))
+        (source.checkpoint(step) / "weights").write_text(str(step))
+        source.write_eval("b", step, [row])
+        source.append_metrics(1, {"step": step, "reward": step})
     import flows.sharing as sharing
 
     real, calls = sharing._link, 0
@@ -160,10 +160,10 @@ def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkey
 
         monkeypatch.setattr(sharing, "_link", link)
         try:
-            take_over(folder, twin)
+            take_over(folder, source)
         except KeyboardInterrupt:
             monkeypatch.setattr(sharing, "_link", real)
-            take_over(folder, twin)
+            take_over(folder, source)
         assert folder.checkpoint_steps() == [0, 2, 4] and folder.eval_steps("b") == [0, 2, 4]
         assert (folder.checkpoint(4) / "training" / "state").read_text() == "4"
         assert [r["step"] for r in folder.read_metrics().rows] == [
@@ -172,4 +172,4 @@ def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkey
             4,
         ] and not folder.read_metrics().warnings
     assert calls == 9
-    assert Claims(layout).twin(layout.run("new1", "x-s0-0123abcd")) is None, "nobody is further"
+    assert Claims(layout).duplicate(layout.run("new1", "x-s0-0123abcd")) is None, "nobody is further"

@@ -200,7 +200,7 @@ DIFFERENT = {
     "trainer.max_actor_ckpt_to_keep": (
         (1,),
         None,
-        "the run folder prunes: the newest, and those owed an evaluation",
+        "the run folder prunes: the newest, and those to be evaluated",
     ),
     "trainer.resume_mode": (("auto",), "disable", "the launcher names the checkpoint a run goes on from"),
     "trainer.total_epochs": (

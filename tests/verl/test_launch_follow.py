@@ -70,7 +70,7 @@ def test_metrics_and_checkpoints_come_into_the_run(home):
     rows = folder.read_metrics().rows
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
     assert rows[1]["optimizer_step"] == 4 and "theirs" not in rows[1]
-    assert folder.checkpoint_steps() == [0, 2, 4, 5], "those owed an evaluation, and the two newest"
+    assert folder.checkpoint_steps() == [0, 2, 4, 5], "those to be evaluated, and the two newest"
     assert all(damaged(folder.checkpoint(step)) is None for step in folder.checkpoint_steps())
     kept = [
         s

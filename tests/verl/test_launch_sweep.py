@@ -14,7 +14,7 @@ import pytest
 
 from rpg.backends.verl.jobs import MARK
 from rpg.store import Layout
-from rpg.store.owed import owed
+from rpg.store.pending import pending_evaluations
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,7 +139,7 @@ def test_a_sweep_on_both_back_ends_survives_kills(home):
     assert first.attempts() in ([1, 3], [1, 2, 3]), "what was cancelled may have come to a step"
 
     for (back_end, _), folder in runs(home).items():
-        assert folder.state() == "done" and owed(folder) == []
+        assert folder.state() == "done" and pending_evaluations(folder) == []
         steps = [row["step"] for row in folder.read_metrics().rows]
         assert steps == ([0, *STEPS] if back_end == "verl" else STEPS), "each once; validation at step 0"
     same_names_and_numbers(home)

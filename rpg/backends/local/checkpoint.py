@@ -25,10 +25,10 @@ _MODEL = "model.safetensors"
 
 
 class Checkpoints(CheckpointFolder):
-    """Writes the checkpoints of one run and keeps only what is owed."""
+    """Writes the checkpoints of one run and keeps only what is needed."""
 
-    def __init__(self, folder: RunFolder, owed: Collection[int]):
-        super().__init__(folder, owed)
+    def __init__(self, folder: RunFolder, eval_steps: Collection[int]):
+        super().__init__(folder, eval_steps)
         self._last: Path | None = None
         self._digests: dict[str, dict[str, Any]] = {}
         self._keys: list[str] | None = None

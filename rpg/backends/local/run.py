@@ -19,7 +19,7 @@ from rpg.models.device import configure_device
 from rpg.models.initial import initial_policy
 from rpg.models.loading import bfloat16, load_pretrained
 from rpg.models.policy import Policy
-from rpg.store.owed import owed
+from rpg.store.pending import pending_evaluations
 from rpg.store.run import RunFolder
 from rpg.tasks.preparation import prepare_data, read_problems
 
@@ -38,7 +38,7 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
         metrics = trainer.step(step)
         # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
         folder.append_metrics(attempt, metrics)
-        if step % spec.training.checkpoint_every == 0 or step in checkpoints.owed:
+        if step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps:
             _save(checkpoints, step, trainer)
         say(_line(step, steps, metrics))
     say(f"trained: {steps} of {steps} steps")
@@ -57,7 +57,7 @@ def _begin(
     prepared = prepare_data(spec, home)
     roller = Roller(spec, read_problems(prepared.train))
     checkpoints = Checkpoints(folder, spec.eval_steps())
-    resume = checkpoints.resumable({step for _, step in owed(folder)}, say)
+    resume = checkpoints.resumable({step for _, step in pending_evaluations(folder)}, say)
     if resume is None:
         policy = initial_policy(spec, home, say)
         trainer = Trainer(

@@ -22,8 +22,8 @@ _UNUSED = (".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx")
 class VerlCheckpoints(CheckpointFolder):
     """Moves verl's checkpoints from `state`, the folder it saves to, into the run's."""
 
-    def __init__(self, folder, owed, state: Path):
-        super().__init__(folder, owed)
+    def __init__(self, folder, eval_steps, state: Path):
+        super().__init__(folder, eval_steps)
         self.state = state
 
     def whole(self) -> list[tuple[int, Path]]:

@@ -10,7 +10,6 @@ import os
 import shlex
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +18,7 @@ from rpg.backends.cluster import use_token
 from rpg.backends.process import TrainingFailed
 from rpg.backends.verl.overrides import MAIN, Plan
 from rpg.config.backend import RayAddress, RayJob
-from rpg.processes import parent_mark
+from rpg.processes import parent_mark, python_module
 
 MARK = "RPG_VERL_RUN"
 """In the environment of every process of a run on this machine, so that each of them can be found and ended."""
@@ -48,8 +47,9 @@ class ProcessJob:
         self._mark = mark
         with log.open("ab") as output:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", MAIN, *plan.arguments()],
+                python_module(MAIN, *plan.arguments()),
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
+                cwd=log.parent,  # Ray's workers import from the folder in which the driver stands
             )  # fmt: skip
 
     def poll(self) -> str | None:
@@ -114,7 +114,7 @@ class ClusterJob:
 
     def submit(self, plan: Plan, log: Path) -> None:
         """Hand it in."""
-        words = ["exec", "python", "-m", MAIN, *plan.arguments()]
+        words = ["exec", "python", "-P", "-m", MAIN, *plan.arguments()]
         entrypoint = f"{shlex.join(words)} >> {shlex.quote(str(log))} 2>&1"
         try:
             self._client.submit_job(

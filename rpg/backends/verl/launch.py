@@ -27,7 +27,7 @@ from rpg.config.backend import RayAddress, RayJob
 from rpg.config.errors import ConfigError
 from rpg.config.run import RunSpec
 from rpg.store.files import StoreError, atomic_write_json, read_json_object
-from rpg.store.owed import owed
+from rpg.store.pending import pending_evaluations
 from rpg.store.run import RunFolder
 from rpg.tasks.preparation import PreparedData, prepare_data
 
@@ -145,7 +145,7 @@ class _Run:
         self.checkpoints.rescue()
         if earlier is not None:
             self._collect(Stream(self.folder, earlier.number, Path(earlier.metrics)))
-        found = self.checkpoints.resumable({step for _, step in owed(self.folder)}, self.say)
+        found = self.checkpoints.resumable({step for _, step in pending_evaluations(self.folder)}, self.say)
         step = int(found.name.rpartition("-")[2]) if found else 0
         return _Resume(step, self.checkpoints.resume_path(found))
 

@@ -1,4 +1,4 @@
-"""Commands that train: sweep, train."""
+"""Runs conducted in the foreground with their progress shown, for `rpg sweep`, `rpg train` and `rpg nightly`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, Set, app, complain, console, say
+from rpg.cli.app import complain, console, say
 
 
 def cores() -> int:
@@ -27,57 +27,24 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", "-w", min=1, help="Trainings at a time; default: one per core (one on verl)."),
 ]
-
-
-@app.command(epilog="Example: rpg sweep configs/sweeps/stress.yaml --set training.steps=10")
-def sweep(
-    file: Annotated[Path, typer.Argument(help="Sweep file (YAML).")],
-    set_: Set = [],  # noqa: B006 - typer copies it
-    axis: Annotated[
-        list[str], typer.Option("--axis", "-a", help="field=[values], e.g. seed=[0,1,2]. Repeatable.")
-    ] = [],  # noqa: B006
-    name: Annotated[
-        str | None, typer.Option(help="Run it under another name, beside the file's own.")
-    ] = None,
-    home: Home = None,
-    workers: Workers = None,
-) -> int:
-    """Run a sweep: train, evaluate, aggregate, report. Run it again and it does only what is missing."""
-    from rpg.config.load import parse_assignments, parse_axes
-    from rpg.config.sweep import load_sweep
-    from rpg.tasks.preparation import data_digest
-
-    axes = parse_axes(axis)
-    planned = load_sweep(file, parse_assignments(set_), data_digest, axes=axes, name=name)
-    return execute(planned, home, workers)
-
-
-@app.command(
-    epilog="Example: rpg train configs/runs/chain.yaml --set algorithm=rpg-reinforce-urkl --set seed=3"
-)
-def train(
-    file: Annotated[Path, typer.Argument(help="Run file (YAML).")],
-    set_: Set = [],  # noqa: B006 - typer copies it
-    home: Home = None,
-) -> int:
-    """Run a single training, evaluated and reported like a sweep of one."""
-    from rpg.config.load import parse_assignments
-    from rpg.config.sweep import single_run
-    from rpg.tasks.preparation import data_digest
-
-    return execute(single_run(file, parse_assignments(set_), data_digest), home, 1)
+Name = Annotated[str | None, typer.Option("--name", help="Run it under another name, beside the file's own.")]
 
 
 def execute(planned, home: Path | None, workers: int | None) -> int:
     """Conduct a sweep in the foreground, showing its progress; returns the exit code."""
+    from rpg.cli.extras import require
+
+    if any(run.spec.backend.type == "local" for run in planned.runs):  # verl says itself what it needs
+        require("transformers", "tokenizers", "safetensors", "schedulefree")
     from flows.live import Progress
     from flows.sweep import conduct, sweep_lock, unfinished
+    from rpg.config.shipped import short
     from rpg.store import Layout
 
     layout = Layout.at(home)
     name, workers = planned.spec.name, workers or default_workers(planned)
     folders = [layout.run(name, run.folder) for run in planned.runs]
-    again = f"rpg sweep {planned.path}" if planned.spec.axes else f"rpg train {planned.path}"
+    again = f"rpg {'sweep' if planned.spec.axes else 'train'} {short(planned.path)}"
     try:
         with sweep_lock(layout, name):
             due = unfinished(folders)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -15,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from flows.server import HOST, quiet_environment
-from rpg.processes import owner_mark
+from rpg.processes import owner_mark, python_module
 from rpg.store import Layout
 
 DASHBOARD = "RPG_DASHBOARD_URL"
@@ -24,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to serve: ports, the database's URL (None: SQLite), the cron line of the nights ("": none)."""
+    """What to serve: ports, the database's URL (None: SQLite), the cron line of the nightly runs ("": none)."""
 
     port: int
     dashboard_port: int
@@ -45,8 +44,8 @@ class Plan:
 
 
 @dataclass
-class Part:
-    """One child: its command, where its health can be asked (None: it is well when it listens), and when it started."""
+class Service:
+    """A child of `rpg serve`: command, URL of its health check (None: healthy while it listens), and when it started."""
 
     name: str
     command: list[str]
@@ -120,13 +119,14 @@ def streamlit(address: str, port: int) -> list[str]:
     ]
 
 
-def parts_of(layout: Layout, plan: Plan) -> list[Part]:
+def services_of(layout: Layout, plan: Plan) -> list[Service]:
     """The children in the order in which they start."""
     logs = layout.home / "serve"
     common = {
         **quiet_environment(layout.home),
         "RPG_HOME": str(layout.home),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        "PYTHONSAFEPATH": "1",  # for the processes of flow runs, which Prefect starts: see python_module
         "PREFECT_API_URL": plan.api,
         "PREFECT_LOGGING_LEVEL": "INFO",
         "PREFECT_RUNNER_POLL_FREQUENCY": "2",
@@ -143,12 +143,11 @@ def parts_of(layout: Layout, plan: Plan) -> list[Part]:
     }
     if plan.database:
         server["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = plan.database
-    python = [sys.executable, "-m"]
     return [
-        Part("server", [*python, "flows.server", str(plan.port)], f"{plan.api}/health", server, logs / "server.log"),
-        Part("worker", [*python, "flows.worker", plan.nightly], None, common, logs / "worker.log"),
-        Part(
-            "dashboard", [*python, "flows.guarded", *streamlit(HOST, plan.dashboard_port)],
+        Service("server", python_module("flows.server", plan.port), f"{plan.api}/health", server, logs / "server.log"),
+        Service("worker", python_module("flows.worker", plan.nightly), None, common, logs / "worker.log"),
+        Service(
+            "dashboard", python_module("flows.guarded", *streamlit(HOST, plan.dashboard_port)),
             f"{plan.dashboard}/_stcore/health", common, logs / "dashboard.log",
         ),
     ]  # fmt: skip

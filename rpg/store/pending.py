@@ -1,11 +1,11 @@
-"""What a run still owes in evaluations, derived from its files."""
+"""The evaluations that a run still needs, derived from its files."""
 
 from __future__ import annotations
 
 from rpg.store.run import RunFolder
 
 
-def owed(folder: RunFolder) -> list[tuple[str, int]]:
+def pending_evaluations(folder: RunFolder) -> list[tuple[str, int]]:
     """(benchmark, step) pairs that the manifest promises and whose samples are not there, steps ascending.
 
     Raises:

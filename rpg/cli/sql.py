@@ -1,8 +1,7 @@
-"""Commands on the results database: sql, export."""
+"""The command `rpg sql`: query the results database."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from rpg.cli.app import Home, app, console, say
-
-
-class FileKind(StrEnum):
-    """What `rpg export` writes."""
-
-    parquet = "parquet"
-    csv = "csv"
 
 
 @app.command(epilog='Example: rpg sql "select variant, seed, state from runs" --out runs.csv')
@@ -58,28 +50,4 @@ def sql(
     console.print(table)
     if len(frame) > rows:
         console.print(f"... {len(frame) - rows:,} more rows; --rows N or --out FILE shows them", style="dim")
-    return 0
-
-
-@app.command(epilog="Example: rpg export results --format csv")
-def export(
-    folder: Annotated[Path, typer.Argument(help="Where the files go; made when it is not there.")],
-    format: Annotated[FileKind, typer.Option(help="One file per table.")] = FileKind.parquet,
-    home: Home = None,
-) -> int:
-    """Write every table and view of the results database to a file of its own, for other tools."""
-    from rpg.store import Layout, atomic_path
-    from rpg.store.database import build, connect
-    from rpg.store.schema import TABLES, VIEWS
-
-    layout = Layout.at(home)
-    build(layout)
-    with connect(layout, external=True) as db:
-        for name in (*TABLES, *VIEWS):
-            with atomic_path(folder.absolute() / f"{name}.{format.value}") as temporary:
-                query = db.sql(f"SELECT * FROM {name}")
-                query.write_parquet(str(temporary)) if format is FileKind.parquet else query.write_csv(
-                    str(temporary)
-                )
-                say(f"{folder / name}.{format.value}")
     return 0

@@ -1,0 +1,16 @@
+"""The command `rpg aggregate`: the database, up to date with the run folders."""
+
+from __future__ import annotations
+
+from rpg.cli.app import Home, app, say
+
+
+@app.command(epilog="Example: rpg aggregate")
+def aggregate(home: Home = None) -> int:
+    """Bring the results database up to date with the run folders."""
+    from rpg.store import Layout
+    from rpg.store.database import build
+
+    built = build(Layout.at(home))
+    say(f"{built.path}")
+    return 0

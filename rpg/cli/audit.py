@@ -1,0 +1,59 @@
+"""The command `rpg audit`: what each loss optimises, by exact enumeration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rpg.cli.app import Home, Preset, app, complain, console, error_console
+
+
+@app.command(
+    epilog="Examples: rpg audit · rpg audit rpg-urkl --figure audit.svg · rpg audit --json > audit.json"
+)
+def audit(
+    name: Annotated[
+        str | None, typer.Argument(help="One algorithm; the whole catalogue when left out.")
+    ] = None,
+    preset: Preset = "paper",
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, everything.")] = False,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw bias and variance against drift: .png, .svg or .html.")
+    ] = None,
+    save: Annotated[bool, typer.Option(help="Keep the result for the database and the dashboard.")] = True,
+    home: Home = None,
+) -> int:
+    """What each loss optimises, by exact enumeration: bias against every objective, and variance."""
+    from rpg.auditing import audit as audit_one
+    from rpg.auditing import audit_catalogue
+    from rpg.catalogue import algorithm
+    from rpg.config.errors import ConfigError
+    from rpg.store import Layout, atomic_write_text
+
+    if figure is not None and figure.suffix not in (".png", ".svg", ".html"):
+        raise ConfigError(f"--figure {figure}: the name must end in .png, .svg or .html")
+    chosen = algorithm(name, preset) if name else None
+    with error_console.status("auditing by enumeration ..."):
+        report = audit_one(chosen) if chosen else audit_catalogue()
+    text = report.to_json()
+    if as_json:
+        print(text)
+    else:
+        console.print(report.table(console.width))
+    if save:
+        file = f"{name or 'catalogue'}{'-released' if preset == 'released' else ''}.json"
+        atomic_write_text(Layout.at(home).audits / file, text)
+    if figure is not None:
+        _draw(report.figure(), figure)
+        complain(f"wrote {figure}")
+    return 0
+
+
+def _draw(chart, path: Path) -> None:
+    """Save an Altair chart without network: PNG at twice the size, SVG, or a page that holds its own scripts."""
+    if path.suffix == ".html":
+        chart.save(path, inline=True)
+    else:
+        chart.save(path, **({"scale_factor": 2} if path.suffix == ".png" else {}))

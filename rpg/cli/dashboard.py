@@ -1,0 +1,46 @@
+"""The command `rpg dashboard`: compare variants in the browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rpg.cli.app import Home, app, error_console, say
+
+
+@app.command(epilog="Example: rpg dashboard --port 8600")
+def dashboard(
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8501,
+    address: Annotated[
+        str, typer.Option(help="Address to listen on; everyone who reaches it can read.")
+    ] = "127.0.0.1",
+    home: Home = None,
+) -> int:
+    """Compare variants in the browser. Listens on loopback unless told otherwise; no telemetry."""
+    import os
+    import socket
+    import subprocess
+
+    from rpg.cli.extras import require
+
+    require("streamlit")
+    from flows.services import streamlit
+    from rpg.processes import python_module
+    from rpg.store import Layout
+    from rpg.store.database import build
+
+    layout = Layout.at(home)
+    build(layout)
+    with socket.socket() as probe:
+        if probe.connect_ex((address, port)) == 0:
+            error_console.print(
+                f"error: port {port} on {address} is in use; choose another: rpg dashboard --port {port + 1}"
+            )
+            return 2
+    say(f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)")
+    environment = {**os.environ, "RPG_HOME": str(layout.home)}
+    try:
+        return subprocess.run(python_module(*streamlit(address, port)), env=environment).returncode
+    except KeyboardInterrupt:
+        return 0

@@ -1,0 +1,41 @@
+"""The command `rpg init`: a folder with a task, a run and a sweep of one's own."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rpg.cli.app import app, say
+
+
+@app.command(epilog="Example: rpg init my-lab")
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where to; made when it is not there.")],
+) -> int:
+    """Start a laboratory of your own: a task with data, a run and a commented sweep that work as they are."""
+    from rpg.cli.lab import make_data
+    from rpg.config.errors import ConfigError
+
+    with as_file(files("rpg.cli.lab")) as lab:
+        shipped = {
+            path.name: path for path in sorted(lab.iterdir()) if path.suffix in (".yaml", ".md", ".py")
+        }
+        del shipped["__init__.py"]
+        for name in (*shipped, "train.jsonl", "test.jsonl"):
+            if (folder / name).exists():
+                raise ConfigError(
+                    f"{folder / name}: is already there, and is left as it is; name another folder"
+                )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ConfigError(f"{folder}: is a file, and a folder is expected") from None
+        for name, path in shipped.items():
+            (folder / name).write_bytes(path.read_bytes())
+    make_data.write(folder)
+    say(f"made {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    say(f"next: cd {folder} && rpg sweep sweep.yaml")
+    return 0

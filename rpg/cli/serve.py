@@ -1,0 +1,35 @@
+"""The command `rpg serve`: Prefect, worker and dashboard, until Ctrl-C."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rpg.cli.app import Home, app, say
+
+
+@app.command(epilog="Example: rpg serve --port 4200 --dashboard-port 8501")
+def serve(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Prefect UI and API.")] = 4200,
+    dashboard_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the dashboard.")] = 8501,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            help="postgresql+asyncpg://user:password@host/name; default: SQLite in the data folder."
+        ),
+    ] = None,
+    nightly: Annotated[
+        str, typer.Option(help="Cron line of the nightly reproductions; empty: none.")
+    ] = "0 2 * * *",
+    home: Home = None,
+) -> int:
+    """Prefect server and UI, deployments, worker and dashboard on loopback, until Ctrl-C."""
+    from rpg.cli.extras import require
+
+    require("prefect", "streamlit")
+    from flows.serve import serve as run
+    from flows.services import Plan
+    from rpg.store import Layout
+
+    return run(Layout.at(home), Plan(port, dashboard_port, database, nightly), say)

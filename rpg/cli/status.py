@@ -1,0 +1,45 @@
+"""The command `rpg status`: what every run is doing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rpg.cli.app import Home, app, complain, console, require_sweep
+
+
+@app.command(epilog="Example: rpg status quickstart")
+def status(
+    sweep: Annotated[str | None, typer.Argument(help="Sweep; all of them when left out.")] = None,
+    home: Home = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep showing until Ctrl-C.")] = False,
+) -> int:
+    """What every run is doing, from the files."""
+    import time
+
+    from flows.live import Watch, headline, table
+    from rpg.store import Layout, StoreError
+    from rpg.store.current import sweep_folders
+
+    layout = Layout.at(home)
+    known = layout.sweeps()
+    if sweep:
+        require_sweep(sweep, layout)
+    if not known:
+        console.print(f"no sweeps in {layout.home} yet; start one with: rpg sweep quickstart")
+        return 0
+    watches = {}
+    for name in [sweep] if sweep else known:
+        try:
+            watches[name] = Watch(sweep_folders(layout, name))
+        except StoreError as error:
+            complain(f"warning: {error}")
+    while True:
+        for name, one in watches.items():
+            views = one.views()
+            console.print(headline(name, views, "", None))
+            console.print(table(views))
+        if not watch:
+            return 0
+        time.sleep(2)

@@ -1,0 +1,31 @@
+"""The command `rpg sweep`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rpg.cli.app import Home, Set, SweepFile, app
+from rpg.cli.execution import Name, Workers, execute
+
+
+@app.command(epilog="Example: rpg sweep stress --set training.steps=10")
+def sweep(
+    file: SweepFile,
+    set_: Set = [],  # noqa: B006 - typer copies it
+    axis: Annotated[
+        list[str], typer.Option("--axis", "-a", help="field=[values], e.g. seed=[0,1,2]. Repeatable.")
+    ] = [],  # noqa: B006
+    name: Name = None,
+    home: Home = None,
+    workers: Workers = None,
+) -> int:
+    """Run a sweep: train, evaluate, aggregate, report. Run it again and it does only what is missing."""
+    from rpg.config.load import parse_assignments, parse_axes
+    from rpg.config.sweep import load_sweep
+    from rpg.tasks.preparation import data_digest
+
+    axes = parse_axes(axis)
+    planned = load_sweep(file, parse_assignments(set_), data_digest, axes=axes, name=name)
+    return execute(planned, home, workers)

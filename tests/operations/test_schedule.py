@@ -1,0 +1,47 @@
+"""The nights come by themselves: what a schedule promises is a run that starts and ends, not a line that is stored."""
+
+import json
+
+import pytest
+
+from tests.operations.serving import FINAL, SMALL, until
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_schedule_of_every_minute_makes_a_flow_run_that_starts_and_ends(served):
+    """As someone does it who moves the night to the next minute in the UI."""
+    folder = served.home / "configs" / "minutely"
+    folder.mkdir()
+    (folder / "few.yaml").write_text(SMALL.replace("[grpo, rpg-reinforce-urkl]", "[grpo]"))
+    deployment = served.api.get("/deployments/name/nightly/nightly").json()
+    (nightly,) = deployment["schedules"]
+    place = f"/deployments/{deployment['id']}/schedules/{nightly['id']}"
+    change = {
+        "schedule": {"cron": "* * * * *", "timezone": "UTC"},
+        "parameters": {"sweeps": "own/minutely"},
+    }
+    # The form knows the folder a few seconds after it is there.
+    until(lambda: served.api.patch(place, json=change).status_code == 204, 30, "the change of the schedule")
+    wanted = {
+        "deployments": {"id": {"any_": [deployment["id"]]}},
+        "flow_runs": {"state": {"type": {"any_": FINAL}}},
+    }
+    try:
+        # On a slow machine a night takes longer than a minute, and those that are due meanwhile are left out.
+        ended = until(
+            lambda: [
+                run
+                for run in served.api.post("/flow_runs/filter", json=wanted).json()
+                if run["auto_scheduled"] and run["state"]["name"] != "Skipped"
+            ],
+            400,
+            "the end of a run that the schedule made",
+        )
+    finally:
+        back = {"schedule": nightly["schedule"], "parameters": {}}
+        assert served.api.patch(place, json=back).status_code == 204
+    assert ended[0]["state_type"] == "COMPLETED", ended[0]["state"]
+    assert ended[0]["parameters"]["sweeps"] == "own/minutely"
+    nights = list((served.home / "nightly" / "minutely").glob("*.json"))
+    assert nights and "few / grpo / response_length" in json.loads(nights[0].read_text())["values"]
