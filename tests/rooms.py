@@ -93,8 +93,8 @@ ROOMS = (
     ),
     _room(
         "rpg.cli", "the command, a file each; the only room that calls flows",
-        "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning rpg.models "
-        "rpg.backends.verl rpg.evaluation rpg.report rpg.paper flows",
+        "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning "
+        "rpg.models rpg.backends.verl rpg.evaluation rpg.report rpg.paper flows",
         "typer rich duckdb yaml",
     ),
     _room("rpg.__main__", "`python -m rpg`", "rpg.cli"),
