@@ -101,7 +101,7 @@ def test_an_unknown_name_is_an_error_everywhere():
         lambda: rpg.audit(odd),
         lambda: rpg.audit(lambda **_: x.sum(), beta=0.1, divergence="jkl"),
     ):
-        with pytest.raises(AlgorithmError, match="'jkl' is not known.* Accepted: fkl, rkl, ufkl, urkl"):
+        with pytest.raises(AlgorithmError, match=r"'jkl' is not known.* Accepted: fkl, rkl, ufkl, urkl"):
             call()
     with pytest.raises(ValueError, match="no objective"):
         Objective("token", "ufkl")  # named by its normalised form
@@ -150,11 +150,11 @@ def test_without_its_slope_the_clip_has_to_hold_the_advantage_constant(bare):
 
 def test_the_two_places_have_to_agree():
     check(DIVERGENCES, MATHEMATICS)
-    with pytest.raises(RuntimeError, match="'urkl' is missing in rpg/losses/divergences.py"):
+    with pytest.raises(RuntimeError, match=r"'urkl' is missing in rpg/losses/divergences.py"):
         check(DIVERGENCES, {n: m for n, m in MATHEMATICS.items() if n != "urkl"})
-    with pytest.raises(RuntimeError, match="'urkl' is missing in rpg/catalogue/divergences.py"):
+    with pytest.raises(RuntimeError, match=r"'urkl' is missing in rpg/catalogue/divergences.py"):
         check({n: d for n, d in DIVERGENCES.items() if n != "urkl"}, MATHEMATICS)
-    with pytest.raises(RuntimeError, match="says prefix=False, rpg/losses/divergences.py declares one"):
+    with pytest.raises(RuntimeError, match=r"says prefix=False, rpg/losses/divergences.py declares one"):
         check({**DIVERGENCES, "rkl": replace(DIVERGENCES["rkl"], prefix=False)}, MATHEMATICS)
     with pytest.raises(RuntimeError, match="names no record"):
         check({**DIVERGENCES, "rkl": replace(DIVERGENCES["rkl"], normalised="kl")}, MATHEMATICS)
