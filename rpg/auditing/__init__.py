@@ -12,6 +12,7 @@ import time
 from rpg.auditing import peers as _peers
 from rpg.auditing.measure import EXACT, Point, Result, Settings, measure
 from rpg.auditing.moments import LossFunction
+from rpg.auditing.objectives import named
 from rpg.auditing.report import Report
 from rpg.auditing.studies import Bend, advantage_study, aggregation_study
 from rpg.auditing.subjects import Subject, catalogue, from_algorithm, ratio_levels
@@ -38,10 +39,10 @@ def audit(
     ref_log_prob (all (N, T) float64, ref_log_prob None where the reference is old) by keyword and returning a
     scalar. beta: strength of the KL. It replaces an algorithm's own where that has a KL, 0.3 by default: at
     1e-4 an error of the KL would not show. For a callable it is the beta its KL has (default 0, no KL),
-    `divergence` (fkl or rkl) is the KL it is meant to have, and `per_token` says that its mean runs over
-    tokens (False: over responses, summed over tokens). vocabulary, length: size of the enumerated worlds,
-    drawn from `seeds`. drifts: distances between old and the trained policy, in standard deviations of a
-    logit.
+    `divergence` (a name of rpg.catalogue.DIVERGENCES) is the KL it is meant to have, and `per_token` says
+    that its mean runs over tokens (False: over responses, summed over tokens). vocabulary, length: size of
+    the enumerated worlds, drawn from `seeds`. drifts: distances between old and the trained policy, in
+    standard deviations of a logit. Raises AlgorithmError for an unknown divergence.
     """
     if isinstance(loss, Algorithm):
         beta = Settings.beta if beta is None else beta
@@ -49,7 +50,9 @@ def audit(
     else:
         beta = beta or 0.0
         label = name or getattr(loss, "__name__", "callable")
-        subject = Subject(label, "callable", loss, None, beta, divergence[-3:] if beta else "none", per_token)
+        subject = Subject(
+            label, "callable", loss, None, beta, named(divergence) if beta else "none", per_token
+        )
     settings = Settings(vocabulary, length, tuple(seeds), tuple(sorted({0.0, *drifts})), beta)
     start = time.perf_counter()
     result = measure(subject, settings)

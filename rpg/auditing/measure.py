@@ -7,14 +7,14 @@ from functools import lru_cache
 from math import inf, isfinite
 
 from rpg.auditing.moments import Moments, NotSeparable, moments, relative, slopes
-from rpg.auditing.objectives import DIVERGENCES, LEVELS, Objective, gradient
+from rpg.auditing.objectives import DIVERGENCE_NAMES, LEVELS, Objective, gradient
 from rpg.auditing.subjects import Subject
 from rpg.auditing.worlds import World, world
 
 EXACT = 1e-10  # relative; float64 leaves about 1e-15
 PEER_EXACT = 1e-7  # verl adds 1e-8 to denominators
 DRIFTS = (0.0, 0.1, 0.2, 0.4, 0.8)
-OBJECTIVES = [Objective(level, divergence) for level in LEVELS for divergence in DIVERGENCES]
+OBJECTIVES = [Objective(level, divergence) for level in LEVELS for divergence in DIVERGENCE_NAMES]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rpg.auditing.measure import Point, Result, Settings
-from rpg.auditing.objectives import Objective
+from rpg.auditing.measure import OBJECTIVES, Point, Result, Settings
+from rpg.auditing.objectives import DIVERGENCE_NAMES, Objective
 from rpg.auditing.studies import Bend
+from rpg.catalogue import DIVERGENCES
 
 SHOWN_DRIFT = 0.4
 WIDE = 110
@@ -168,11 +169,14 @@ class Report:
         return chart(self)
 
 
-_LEGEND = """\
+_NAMES = "; ".join(
+    f"{name.upper()}: {DIVERGENCES[name].penalty}" for name in DIVERGENCE_NAMES if name != "none"
+)
+_LEGEND = f"""\
 [bold]What each loss optimises.[/bold] All responses of a small language are enumerated: exact numbers.
 [bold]exact for[/bold]  the objective whose gradient the loss has on average, whatever the drift, unclipped
   token: each token redrawn on its own, prefixes as sampled; resp.: whole responses of the policy
-  R: E[R]; FKL: KL(ref‖π); RKL: KL(π‖ref), ref being a third policy; none: none of these objectives
+  R: E[R]; {_NAMES}, ref being a third policy; none: none of these objectives
 [bold]bias[/bold]       |average step − gradient| / |gradient| for the KL it is named for; 0: at most 1e-10
 [bold]noise[/bold]      standard deviation of one response's step / |average step|
 [bold]clip:[/bold]      the same figures with the loss's own clip
@@ -193,11 +197,8 @@ def _table(title: str) -> Any:
 
 def _objectives(names: Iterable[str]) -> str:
     """`token R−βRKL, resp. R−βRKL`; `token R` without a KL."""
-    short = []
-    for name in names:
-        level = "token" if name.startswith("token") else "resp."
-        short.append(f"{level} R" + ("−βFKL" if "ref‖π" in name else "−βRKL" if "π‖ref" in name else ""))
-    return ", ".join(short)
+    short = {str(objective): objective.short for objective in OBJECTIVES}
+    return ", ".join(short[name] for name in names)
 
 
 def _percent(bias: float, tolerance: float) -> str:

@@ -9,8 +9,9 @@ from functools import partial
 from torch import Tensor
 
 from rpg.auditing.moments import LossFunction
+from rpg.auditing.objectives import named
 from rpg.auditing.worlds import World
-from rpg.catalogue import Algorithm, ObjectiveKL, RewardKL, algorithms, override
+from rpg.catalogue import DIVERGENCES, Algorithm, ObjectiveKL, RewardKL, algorithms, override
 from rpg.losses.advantages import advantages as estimate_advantages
 from rpg.losses.policy_loss import policy_loss
 
@@ -23,7 +24,8 @@ def spread(world: World, ref: Tensor | None) -> Tensor:
 @dataclass(frozen=True)
 class Subject:
     """`loss` without clipping and `clipped` with it take log_prob, old_log_prob, advantages, response_mask,
-    ref_log_prob (N, T) and return a scalar; `divergence` is the KL it is meant to have (none, fkl or rkl).
+    ref_log_prob (N, T) and return a scalar; `divergence` is the KL it is meant to have, a name of
+    objectives.DIVERGENCE_NAMES.
     """
 
     name: str
@@ -43,9 +45,9 @@ def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None 
         algo = algo.model_copy(update={"beta": beta})
     bare = algo.model_copy(update={"clip": None})
     kl = algo.kl
-    divergence = "none" if kl.type == "none" or not algo.beta else "rkl"
-    if isinstance(kl, ObjectiveKL) and divergence == "rkl":
-        divergence = kl.divergence[-3:]
+    divergence = "none"
+    if kl.type != "none" and algo.beta:  # k1, k2 and k3 are estimators of KL(π‖ref)
+        divergence = named(kl.divergence if isinstance(kl, ObjectiveKL) else "rkl")
     return Subject(
         name=name or algo.name,
         source="rpg",
@@ -87,14 +89,18 @@ def catalogue(beta: float) -> list[Subject]:
 
 
 def ratio_levels(beta: float) -> list[Subject]:
-    """The four divergences at the three ratio levels; unclipped, both styles have the same gradients."""
-    entries = algorithms()
+    """Every divergence at the ratio levels it declares; unclipped, both styles have the same gradients."""
+    entries, order = algorithms(), list(DIVERGENCES)
+    records = sorted(DIVERGENCES.values(), key=lambda record: order.index(record.normalised))
     return [
         from_algorithm(
-            override(entries[f"rpg-reinforce-{d}"], ratio=level, loss_agg_mode="seq-mean-token-sum"),
+            override(
+                entries[f"rpg-reinforce-{record.name}"], ratio=level, loss_agg_mode="seq-mean-token-sum"
+            ),
             beta,
-            f"{d} {level}",
+            f"{record.name} {level}",
         )
-        for d in ("fkl", "ufkl", "rkl", "urkl")
+        for record in records
         for level in ("token", "prefix", "sequence")
+        if level != "prefix" or record.prefix
     ]

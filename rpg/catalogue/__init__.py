@@ -1,5 +1,6 @@
 """The catalogue: what each algorithm is, as data. The whole vocabulary is importable from here."""
 
+from rpg.catalogue.divergences import DIVERGENCES, Divergence
 from rpg.catalogue.entry import Algorithm, AlgorithmError
 from rpg.catalogue.lookup import algorithm, algorithms, override
 from rpg.catalogue.settings import (
@@ -28,6 +29,7 @@ from rpg.catalogue.settings import (
 )
 
 __all__ = [
+    "DIVERGENCES",
     "GAE",
     "KL",
     "Advantage",
@@ -36,6 +38,7 @@ __all__ = [
     "AlgorithmError",
     "BatchAdvantage",
     "Clip",
+    "Divergence",
     "EveryK",
     "FixedReference",
     "GroupAdvantage",

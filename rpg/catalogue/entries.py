@@ -9,42 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rpg.catalogue.divergences import DIVERGENCES, RPG_PAPER, Divergence
 from rpg.catalogue.entry import Algorithm
 
-RPG_PAPER = "Zhang et al., RPG, arXiv 2505.17508"
 DUAL = {"low": 0.2, "high": 0.28, "c": 10.0}
 PPO = {"low": 0.2, "high": 0.2, "c": None}
 OVERLONG = {"buffer_fraction": 0.25, "factor": 1.0}
-
-_DIVERGENCES = {
-    # what is subtracted from E[R], differentiable term, REINFORCE weight;
-    # w = π/old, v = ref/old, d = log(π/ref)
-    "fkl": ("KL(ref‖π)", "− βv log π", "wR + βv"),
-    "rkl": ("KL(π‖ref)", "+ βwd", "w(R − β(d + 1))"),
-    "ufkl": ("UKL(ref‖π)", "+ β(w − v − vd)", "wR − β(w − v)"),
-    "urkl": ("UKL(π‖ref)", "+ βw(d − 1)", "w(R − βd)"),
-}
-_WORDS = {
-    "fkl": "the forward KL",
-    "rkl": "the reverse KL",
-    "ufkl": "the unnormalised forward KL",
-    "urkl": "the unnormalised reverse KL",
-}
 
 
 def _rows(label: str, *tables: str) -> tuple[str, ...]:
     return tuple(f"{table}: {label}" for table in tables)
 
 
-def _rpg(divergence: str, reinforce: bool) -> Iterator[Algorithm]:
-    penalty, kl_term, weight = _DIVERGENCES[divergence]
-    label = ("RPG-REINFORCE-" if reinforce else "RPG-") + divergence.upper()
-    tables = ("Table 3", "Table 5", "Table 6", "Table 7") if divergence in ("ufkl", "urkl") else ()
+def _rpg(divergence: Divergence, reinforce: bool) -> Iterator[Algorithm]:
+    label = ("RPG-REINFORCE-" if reinforce else "RPG-") + divergence.name.upper()
+    has_released = bool(divergence.paper_tables)
     common: dict[str, Any] = {
         "name": label.lower(),
         "display_name": label,
-        "citation": RPG_PAPER,
-        "paper_rows": _rows(label, *tables, "Table 8"),
+        "citation": divergence.citation,
+        "paper_rows": _rows(label, *divergence.paper_tables),
         "advantage": {"type": "group", "std": False},
         "dynamic_sampling": True,
         "overlong": OVERLONG,
@@ -54,16 +38,18 @@ def _rpg(divergence: str, reinforce: bool) -> Iterator[Algorithm]:
     style = "reinforce" if reinforce else "differentiable"
     yield Algorithm(
         **common,
-        preset="paper",
-        description=f"Exact gradient under {_WORDS[divergence]}, "
+        preset="paper" if has_released else None,
+        description=f"Exact gradient under {divergence.words}, "
         + ("REINFORCE style with RPG-Style Clip." if reinforce else "fully differentiable, dual clip."),
-        formula=f"−sg({weight}) log π" if reinforce else f"−wR {kl_term}",
-        objective=f"E_π[R] − β {penalty}, clipped",
+        formula=f"−sg({divergence.weight}) log π" if reinforce else f"−wR {divergence.term}",
+        objective=f"E_π[R] − β {divergence.penalty}, clipped",
         surrogate="rpg",
-        kl={"type": "objective", "divergence": divergence, "style": style},
+        kl={"type": "objective", "divergence": divergence.name, "style": style},
         beta=1e-4,
-        clip=DUAL,
+        clip=DUAL if reinforce or divergence.advantage_slope else {**DUAL, "gradient": "detached"},
     )
+    if not has_released:
+        return
     released: dict[str, Any] = {**common, "preset": "released", "surrogate": "ppo_clip", "clip": DUAL}
     if reinforce:
         yield Algorithm(
@@ -75,10 +61,10 @@ def _rpg(divergence: str, reinforce: bool) -> Iterator[Algorithm]:
     else:
         yield Algorithm(
             **released,
-            description=f"Dual-clip PPO on the raw advantage, {_WORDS[divergence]} beside it, unclipped.",
-            formula=f"−min(wR, clip(w)R) {kl_term}",
-            objective=f"E_π[R] − β {penalty}, reward term clipped",
-            kl={"type": "objective", "divergence": divergence, "style": "differentiable"},
+            description=f"Dual-clip PPO on the raw advantage, {divergence.words} beside it, unclipped.",
+            formula=f"−min(wR, clip(w)R) {divergence.term}",
+            objective=f"E_π[R] − β {divergence.penalty}, reward term clipped",
+            kl={"type": "objective", "divergence": divergence.name, "style": "differentiable"},
             beta=1e-4,
         )
 
@@ -291,7 +277,7 @@ def _more() -> Iterator[Algorithm]:
 def entries() -> Iterator[Algorithm]:
     """Every (name, preset) of the catalogue, in the order of the documentation."""
     for reinforce in (False, True):
-        for divergence in _DIVERGENCES:
+        for divergence in DIVERGENCES.values():
             yield from _rpg(divergence, reinforce)
     yield from _baselines()
     yield from _more()

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from rpg.catalogue.divergences import DIVERGENCES
 from rpg.catalogue.settings import (
     KL,
     Advantage,
@@ -88,6 +89,11 @@ class Algorithm(Frozen):
             or self.clip is None
             or self.clip.gradient == "exact",
         }
+        if rpg and isinstance(kl, ObjectiveKL):
+            declared = DIVERGENCES[kl.divergence]
+            rules[declared.no_prefix] = self.ratio != "prefix" or declared.prefix
+            free = self.clip is None or self.clip.gradient == "detached" or self.ratio == "prefix"
+            rules[declared.no_advantage_slope] = not differentiable or free or declared.advantage_slope
         for rule, holds in rules.items():
             if not holds:
                 raise ValueError(rule)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-Divergence = Literal["fkl", "rkl", "ufkl", "urkl"]
+from rpg.catalogue.divergences import DIVERGENCES
+
+if TYPE_CHECKING:
+    DivergenceName = str
+else:
+    DivergenceName = Literal[tuple(DIVERGENCES)]
 Estimator = Literal["k1", "k2", "k3"]
 RatioLevel = Literal["token", "prefix", "sequence"]
 AggregationMode = Literal[
@@ -36,14 +41,15 @@ class ObjectiveKL(Frozen):
     """
 
     type: Literal["objective"] = "objective"
-    divergence: Divergence = "urkl"
+    divergence: DivergenceName = "urkl"
     style: Literal["differentiable", "reinforce"] = "reinforce"
     Z: float = Field(1.0, gt=0)  # mass of an unnormalised `old`; 1 for a language model
 
     @model_validator(mode="after")
     def _mass_only_where_it_means_something(self):
-        if self.Z != 1.0 and self.divergence not in ("ufkl", "urkl"):
-            raise ValueError("Z differs from 1 only for the unnormalised divergences ufkl and urkl")
+        if self.Z != 1.0 and not DIVERGENCES[self.divergence].unnormalised:
+            accepted = ", ".join(d.name for d in DIVERGENCES.values() if d.unnormalised)
+            raise ValueError(f"Z differs from 1 only for the unnormalised divergences ({accepted})")
         return self
 
 

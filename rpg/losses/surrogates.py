@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from rpg.catalogue import Algorithm, LossKL, ObjectiveKL
-from rpg.losses.divergences import bounded_exp, divergence_term, estimator, prefix_term, weighted
+from rpg.losses.divergences import (
+    advantage_slope,
+    bounded_exp,
+    estimator,
+    mathematics,
+    prefix_term,
+    weighted,
+)
 
 Bounds = tuple[float, float, float | None]  # low, high, c of catalogue.Clip at one optimizer step
 
@@ -54,7 +61,7 @@ def token_loss(algo: Algorithm, x: Batch, bounds: Bounds | None) -> tuple[Tensor
         kl_value, kl_slope = weighted(*pair, w) if kl.weighted else pair
     else:
         v = torch.ones_like(w) if x.log_v is None else bounded_exp(x.log_v)
-        kl_value, kl_slope = divergence_term(kl.divergence, x.log_prob, w, v, x.d)
+        kl_value, kl_slope = mathematics(kl.divergence).term(x.log_prob, w, v, x.d)
         if kl.style == "reinforce":
             kl_value = kl_slope * x.log_prob
     return value + algo.beta * kl_value, slope + algo.beta * kl_slope, ratio
@@ -132,6 +139,7 @@ class _Level:
 
     w: Tensor
     v: Tensor
+    d: Tensor
     kl_value: Tensor | float
     kl_slope: Tensor | float
     spread: Tensor | float
@@ -145,18 +153,18 @@ def _level(algo: Algorithm, x: Batch) -> _Level:
     log_v = torch.zeros_like(x.log_w) if x.log_v is None else x.log_v
     if algo.ratio == "token":
         w, v = bounded_exp(x.log_w), bounded_exp(log_v)
-        term = divergence_term(kl.divergence, x.log_prob, w, v, x.d) if kl else (0.0, 0.0)
-        return _Level(w, v, *term, 1.0)
+        term = mathematics(kl.divergence).term(x.log_prob, w, v, x.d) if kl else (0.0, 0.0)
+        return _Level(w, v, x.d, *term, 1.0)
     w, v = (bounded_exp(log.sum(-1, keepdim=True)) for log in (x.log_w, log_v))
     spread = 1 / x.mask.sum(-1, keepdim=True).clamp(min=1).to(w.dtype)
+    log_prob, d = x.log_prob.sum(-1, keepdim=True), x.d.sum(-1, keepdim=True)
     if kl is None:
-        return _Level(w, v, 0.0, 0.0, spread)
+        return _Level(w, v, d, 0.0, 0.0, spread)
     if algo.ratio == "prefix":
         w_prefix, v_prefix = (bounded_exp(log.cumsum(-1)) for log in (x.log_w, log_v))
-        return _Level(w, v, *prefix_term(kl.divergence, x.log_prob, w_prefix, v_prefix, x.d), spread)
-    log_prob, d = x.log_prob.sum(-1, keepdim=True), x.d.sum(-1, keepdim=True)
-    value, slope = divergence_term(kl.divergence, log_prob, w, v, d)
-    return _Level(w, v, value * spread, slope, spread)
+        return _Level(w, v, d, *prefix_term(kl.divergence)(x.log_prob, w_prefix, v_prefix, x.d), spread)
+    value, slope = mathematics(kl.divergence).term(log_prob, w, v, d)
+    return _Level(w, v, d, value * spread, slope, spread)
 
 
 def _rpg(algo: Algorithm, x: Batch, bounds: Bounds | None):
@@ -187,16 +195,13 @@ def _rpg(algo: Algorithm, x: Batch, bounds: Bounds | None):
 def _clip_differentiable(algo: Algorithm, level: _Level, W, value, silent, bound):
     """Algorithm 1: a clipped sample's loss is -bound A, and A moves with the policy.
 
-    dA / d log pi is -beta for the reverse divergences and -beta v / w for the forward ones. catalogue.Clip
-    explains the three readings. With prefix products A belongs to a token and has no such derivative: it is
-    held constant.
+    rpg.losses.divergences has dA / d log pi, catalogue.Clip explains the three readings. With prefix
+    products A belongs to a token and has no such derivative: it is held constant.
     """
     reading = algo.clip.gradient
     A, A_slope = W / level.w, 0.0
     if algo.beta and algo.ratio != "prefix" and reading != "detached":
-        A_slope = -algo.beta
-        if algo.kl.divergence in ("fkl", "ufkl"):
-            A_slope = A_slope * level.v / level.w
+        A_slope = advantage_slope(algo.kl.divergence)(algo.beta, level.w, level.v, level.d)
     unclipped = -W
     if reading != "exact":
         value = -W * level.spread

@@ -11,19 +11,27 @@ from rpg.auditing import EXACT, audit_catalogue
 from rpg.auditing.moments import moments, slopes
 from rpg.auditing.objectives import Objective, gradient, value
 from rpg.auditing.worlds import world
+from rpg.catalogue import DIVERGENCES
 
 TOKEN, RESPONSE = (str(Objective(level, "none")) for level in ("token", "sequence"))
 TOKEN_FKL, RESPONSE_FKL = (str(Objective(level, "fkl")) for level in ("token", "sequence"))
 TOKEN_RKL, RESPONSE_RKL = (str(Objective(level, "rkl")) for level in ("token", "sequence"))
+RELEASED = ("fkl", "rkl", "ufkl", "urkl")
+
+
+def _token(divergence):
+    forward, reverse = ("fkl", "ufkl"), ("rkl", "urkl")
+    known = {**dict.fromkeys(forward, TOKEN_FKL), **dict.fromkeys(reverse, TOKEN_RKL)}
+    return known.get(divergence) or str(Objective("token", DIVERGENCES[divergence].normalised))
+
 
 # name -> (exact at any drift when nothing is clipped, exact at drift 0)
 CLAIMS = {
-    **{f"rpg-{s}{d}": ([TOKEN_FKL],) * 2 for s in ("", "reinforce-") for d in ("fkl", "ufkl")},
-    **{f"rpg-{s}{d}": ([TOKEN_RKL],) * 2 for s in ("", "reinforce-") for d in ("rkl", "urkl")},
-    **{f"rpg-{d} (released)": ([TOKEN_FKL],) * 2 for d in ("fkl", "ufkl")},
-    **{f"rpg-{d} (released)": ([TOKEN_RKL],) * 2 for d in ("rkl", "urkl")},
+    # the divergence itself, whatever the style
+    **{f"rpg-{s}{d}": ([_token(d)],) * 2 for s in ("", "reinforce-") for d in DIVERGENCES},
+    **{f"rpg-{d} (released)": ([_token(d)],) * 2 for d in RELEASED},
     # the scripts whose KL is never added
-    **{f"rpg-reinforce-{d} (released)": ([TOKEN], [TOKEN, RESPONSE]) for d in ("fkl", "rkl", "ufkl", "urkl")},
+    **{f"rpg-reinforce-{d} (released)": ([TOKEN], [TOKEN, RESPONSE]) for d in RELEASED},
     # k3 without the ratio: on-policy the *forward* KL, off-policy nothing
     "grpo": ([], [TOKEN_FKL]),
     "grpo (released)": ([], [TOKEN_FKL]),
@@ -72,7 +80,7 @@ def test_clipping_has_a_price(report):
 def test_token_ratios_are_biased_for_whole_responses_and_the_others_are_not(report):
     for result in report.levels:
         divergence, level = result.name.split()
-        target = RESPONSE_FKL if "fkl" in divergence else RESPONSE_RKL
+        target = _token(divergence).replace("token", "sequence")
         biases = [p.bias[target] for p in result.points if not p.clipped and p.drift > 0]
         if level == "token":
             assert 0.05 < result.point(0.2).bias[target] < 0.5
@@ -281,7 +289,7 @@ def test_documented_figures_are_the_measured_ones(report):
     levels = (DOCS / "losses" / "ratio-levels.md").read_text()
     for result in report.levels:
         divergence, level = result.name.split()
-        target = RESPONSE_FKL if "fkl" in divergence else RESPONSE_RKL
+        target = _token(divergence).replace("token", "sequence")
         cells = []
         for drift in (0.1, 0.2, 0.4, 0.8):
             point = result.point(drift)

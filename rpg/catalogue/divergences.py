@@ -1,0 +1,121 @@
+"""The divergences that an objective can subtract from the expected reward, as data: one record each.
+
+A record says what a divergence is called, how it reads and what it promises; its mathematics stand under
+the same name in :mod:`rpg.losses.divergences`, which refuses to load when the two do not agree. The entries
+`rpg-<name>` and `rpg-reinforce-<name>` of the catalogue, the settings that accept the name and the audit all
+follow from here. docs/extending.md adds one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RPG_PAPER = "Zhang et al., RPG, arXiv 2505.17508"
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """D of the objective E_π[R] − β D.
+
+    Formulas are texts for people: w = π/old, v = ref/old, d = log(π/ref). `normalised` names the record
+    whose D is the same where policies sum to one (itself, if no other's is): the objective that the audit
+    holds the loss against. `unnormalised`: D counts the masses of measures too, so that Z of `old` means
+    something. `prefix` and `advantage_slope` say which optional slopes rpg.losses.divergences declares:
+    without the first `ratio: prefix` is refused, without the second every `clip.gradient` but `detached`.
+    """
+
+    name: str
+    penalty: str  # what is subtracted from E[R]
+    words: str
+    term: str  # of the fully differentiable loss, with its sign, after −wR
+    weight: str  # W of the REINFORCE style, whose loss is −sg(W) log π
+    normalised: str
+    unnormalised: bool = False
+    prefix: bool = False
+    advantage_slope: bool = False
+    citation: str = RPG_PAPER
+    paper_tables: tuple[str, ...] = ()  # of the RPG paper with results of it; there is released code then
+
+    @property
+    def no_prefix(self) -> str:
+        """Why `ratio: prefix` is refused where `prefix` is False."""
+        return (
+            f"ratio prefix needs a slope for every prefix of a response, which divergence {self.name} does not "
+            "declare; accepted: token, sequence"
+        )
+
+    @property
+    def no_advantage_slope(self) -> str:
+        """Why every `clip.gradient` but `detached` is refused where `advantage_slope` is False."""
+        return (
+            "clip.gradient exact and through need the slope of the regularised advantage, which divergence "
+            f"{self.name} does not declare; accepted: detached"
+        )
+
+
+_UNNORMALISED_TABLES = ("Table 3", "Table 5", "Table 6", "Table 7", "Table 8")
+
+DIVERGENCES: dict[str, Divergence] = {}
+
+
+def declare(record: Divergence) -> None:
+    """Adds a record; raises ValueError for a name that is taken."""
+    if record.name in DIVERGENCES:
+        raise ValueError(f"divergence {record.name!r} is declared twice")
+    DIVERGENCES[record.name] = record
+
+
+declare(
+    Divergence(
+        name="fkl",
+        penalty="KL(ref‖π)",
+        words="the forward KL",
+        term="− βv log π",
+        weight="wR + βv",
+        normalised="fkl",
+        prefix=True,
+        advantage_slope=True,
+        paper_tables=("Table 8",),
+    )
+)
+declare(
+    Divergence(
+        name="rkl",
+        penalty="KL(π‖ref)",
+        words="the reverse KL",
+        term="+ βwd",
+        weight="w(R − β(d + 1))",
+        normalised="rkl",
+        prefix=True,
+        advantage_slope=True,
+        paper_tables=("Table 8",),
+    )
+)
+declare(
+    Divergence(
+        name="ufkl",
+        penalty="UKL(ref‖π)",
+        words="the unnormalised forward KL",
+        term="+ β(w − v − vd)",
+        weight="wR − β(w − v)",
+        normalised="fkl",
+        unnormalised=True,
+        prefix=True,
+        advantage_slope=True,
+        paper_tables=_UNNORMALISED_TABLES,
+    )
+)
+declare(
+    Divergence(
+        name="urkl",
+        penalty="UKL(π‖ref)",
+        words="the unnormalised reverse KL",
+        term="+ βw(d − 1)",
+        weight="w(R − βd)",
+        normalised="rkl",
+        unnormalised=True,
+        prefix=True,
+        advantage_slope=True,
+        paper_tables=_UNNORMALISED_TABLES,
+    )
+)
