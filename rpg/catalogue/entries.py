@@ -7,14 +7,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from rpg.catalogue.divergences import DIVERGENCES, RPG_PAPER, Divergence
 from rpg.catalogue.entry import Algorithm
+from rpg.catalogue.settings import (
+    BatchAdvantage,
+    Clip,
+    FixedReference,
+    GroupAdvantage,
+    GroupThenBatch,
+    LeaveOneOut,
+    LossKL,
+    ObjectiveKL,
+    OldReference,
+    Overlong,
+    RewardKL,
+)
 
-DUAL = {"low": 0.2, "high": 0.28, "c": 10.0}
-PPO = {"low": 0.2, "high": 0.2, "c": None}
-OVERLONG = {"buffer_fraction": 0.25, "factor": 1.0}
+DUAL = Clip(low=0.2, high=0.28, c=10.0)
+PPO = Clip(low=0.2, high=0.2, c=None)
+OVERLONG = Overlong(buffer_fraction=0.25, factor=1.0)
 
 
 def _rows(label: str, *tables: str) -> tuple[str, ...]:
@@ -29,13 +42,13 @@ def _rpg(divergence: Divergence, reinforce: bool) -> Iterator[Algorithm]:
         "display_name": label,
         "citation": divergence.citation,
         "paper_rows": _rows(label, *divergence.paper_tables),
-        "advantage": {"type": "group", "std": False},
+        "advantage": GroupAdvantage(std=False),
         "dynamic_sampling": True,
         "overlong": OVERLONG,
         "loss_agg_mode": "token-mean",
-        "reference": "old",
+        "reference": OldReference(),
     }
-    style = "reinforce" if reinforce else "differentiable"
+    style: Literal["reinforce", "differentiable"] = "reinforce" if reinforce else "differentiable"
     yield Algorithm(
         **common,
         preset="paper" if has_released else None,
@@ -44,9 +57,11 @@ def _rpg(divergence: Divergence, reinforce: bool) -> Iterator[Algorithm]:
         formula=f"−sg({divergence.weight}) log π" if reinforce else f"−wR {divergence.term}",
         objective=f"E_π[R] − β {divergence.penalty}, clipped",
         surrogate="rpg",
-        kl={"type": "objective", "divergence": divergence.name, "style": style},
+        kl=ObjectiveKL(divergence=divergence.name, style=style),
         beta=1e-4,
-        clip=DUAL if reinforce or divergence.advantage_slope else {**DUAL, "gradient": "detached"},
+        clip=DUAL
+        if reinforce or divergence.advantage_slope
+        else DUAL.model_copy(update={"gradient": "detached"}),
     )
     if not has_released:
         return
@@ -64,7 +79,7 @@ def _rpg(divergence: Divergence, reinforce: bool) -> Iterator[Algorithm]:
             description=f"Dual-clip PPO on the raw advantage, {divergence.words} beside it, unclipped.",
             formula=f"−min(wR, clip(w)R) {divergence.term}",
             objective=f"E_π[R] − β {divergence.penalty}, reward term clipped",
-            kl={"type": "objective", "divergence": divergence.name, "style": "differentiable"},
+            kl=ObjectiveKL(divergence=divergence.name, style="differentiable"),
             beta=1e-4,
         )
 
@@ -79,10 +94,10 @@ def _baselines() -> Iterator[Algorithm]:
         "objective": "E_π[R] clipped; on-policy − β KL(ref‖π)",
         "paper_rows": _rows("GRPO", *all_tables),
         "surrogate": "ppo_clip",
-        "kl": {"type": "loss", "estimator": "k3", "weighted": False},
+        "kl": LossKL(estimator="k3", weighted=False),
         "beta": 1e-3,
-        "reference": "fixed",
-        "advantage": {"type": "group", "std": True},
+        "reference": FixedReference(),
+        "advantage": GroupAdvantage(std=True),
     }
     yield Algorithm(
         **grpo,
@@ -95,7 +110,7 @@ def _baselines() -> Iterator[Algorithm]:
         **grpo,
         preset="released",
         description="With dual clip (c = 10) and the mean over all tokens, as in the released scripts.",
-        clip={**PPO, "c": 10.0},
+        clip=PPO.model_copy(update={"c": 10.0}),
         loss_agg_mode="token-mean",
     )
     yield Algorithm(
@@ -108,7 +123,7 @@ def _baselines() -> Iterator[Algorithm]:
             "formula": "−min(wA, clip(w)A) + β w k3(ref/π)",
             "objective": "E_π[R] − β KL(π‖ref), reward term clipped",
             "paper_rows": (),
-            "kl": {"type": "loss", "estimator": "k3", "weighted": True},
+            "kl": LossKL(estimator="k3", weighted=True),
         },
         clip=PPO,
         loss_agg_mode="seq-mean-token-mean",
@@ -122,7 +137,7 @@ def _baselines() -> Iterator[Algorithm]:
         objective="E_π[R], clipped",
         surrogate="ppo_clip",
         clip=PPO,
-        advantage={"type": "group", "std": False},
+        advantage=GroupAdvantage(std=False),
         loss_agg_mode="seq-mean-token-sum-norm",
     )
     dapo: dict[str, Any] = {
@@ -141,7 +156,7 @@ def _baselines() -> Iterator[Algorithm]:
         preset="paper",
         description="Clip-higher, mean over tokens, no KL, dynamic sampling, overlong punishment.",
         formula="−min(wA, clip(w, 0.8, 1.28)A)",
-        clip={**DUAL, "c": None},
+        clip=DUAL.model_copy(update={"c": None}),
     )
     yield Algorithm(
         **dapo,
@@ -157,8 +172,8 @@ def _baselines() -> Iterator[Algorithm]:
         "paper_rows": _rows("REINFORCE++", "Table 5", "Table 7", "Table 8"),
         "surrogate": "ppo_clip",
         "beta": 1e-4,
-        "reference": "fixed",
-        "advantage": {"type": "batch", "std": True},
+        "reference": FixedReference(),
+        "advantage": BatchAdvantage(std=True),
     }
     yield Algorithm(
         **rpp,
@@ -166,15 +181,15 @@ def _baselines() -> Iterator[Algorithm]:
         description="Token-level k1 in the reward, advantages whitened over the batch, PPO clip.",
         formula="−min(wA, clip(w)A), A = whiten(R − β Σ k1)",
         objective="E_π[R] − β KL(π‖ref), clipped",
-        kl={"type": "reward", "estimator": "k1"},
+        kl=RewardKL(estimator="k1"),
         clip=PPO,
     )
     rpp_released = {
         "description": "As the released scripts: k1 in the loss, whose on-policy gradient averages to zero.",
         "formula": "−min(wA, clip(w)A) + β log(π/ref), dual clip",
         "objective": "E_π[R], clipped; on-policy no KL",
-        "reference": "old",  # they set use_iterative_ref_model
-        "kl": {"type": "loss", "estimator": "k1", "weighted": False},
+        "reference": OldReference(),  # they set use_iterative_ref_model
+        "kl": LossKL(estimator="k1", weighted=False),
         "clip": DUAL,
         "dynamic_sampling": True,
         "overlong": OVERLONG,
@@ -186,7 +201,7 @@ def _baselines() -> Iterator[Algorithm]:
         "name": "reinforce-pp-baseline",
         "display_name": "REINFORCE++-Baseline",
         "paper_rows": _rows("REINFORCE++-Baseline", "Table 5", "Table 7", "Table 8"),
-        "advantage": "group_then_batch",
+        "advantage": GroupThenBatch(),
     }
     yield Algorithm(
         **baseline,
@@ -194,7 +209,7 @@ def _baselines() -> Iterator[Algorithm]:
         description="Group mean as baseline, then whitened over the batch; k2 in the loss.",
         formula="−min(wA, clip(w)A) + β ½ log²(π/ref)",
         objective="E_π[R] clipped; on-policy − β KL(π‖ref)",
-        kl={"type": "loss", "estimator": "k2", "weighted": False},
+        kl=LossKL(estimator="k2", weighted=False),
         clip=PPO,
     )
     yield Algorithm(**{**baseline, **rpp_released})
@@ -209,10 +224,10 @@ def _more() -> Iterator[Algorithm]:
         formula="−(R − mean of the others) log π",
         objective="E_π[R] − β KL(π‖ref), on-policy",
         surrogate="policy_gradient",
-        kl={"type": "reward", "estimator": "k1"},
+        kl=RewardKL(estimator="k1"),
         beta=1e-3,
-        reference="fixed",
-        advantage="leave_one_out",
+        reference=FixedReference(),
+        advantage=LeaveOneOut(),
         loss_agg_mode="seq-mean-token-sum",
     )
     yield Algorithm(
@@ -223,11 +238,11 @@ def _more() -> Iterator[Algorithm]:
         formula="−min(wA, clip(w)A)",
         objective="E_π[R] − β KL(π‖ref), clipped",
         surrogate="ppo_clip",
-        kl={"type": "reward", "estimator": "k1"},
+        kl=RewardKL(estimator="k1"),
         beta=1e-3,
-        reference="fixed",
+        reference=FixedReference(),
         clip=PPO,
-        advantage={"type": "batch", "std": True},
+        advantage=BatchAdvantage(std=True),
     )
     yield Algorithm(
         name="gpg",
@@ -237,7 +252,7 @@ def _more() -> Iterator[Algorithm]:
         formula="−α (R − group mean) log π",
         objective="E_π[R], on-policy",
         surrogate="policy_gradient",
-        advantage={"type": "group", "std": False, "rescale": True},
+        advantage=GroupAdvantage(std=False, rescale=True),
     )
     yield Algorithm(
         name="gspo",
@@ -247,7 +262,7 @@ def _more() -> Iterator[Algorithm]:
         formula="−min(sA, clip(s)A), s = (Π w)^(1/length)",
         objective="E_π[R], on-policy",
         surrogate="gspo",
-        clip={"low": 3e-4, "high": 4e-4, "c": None},
+        clip=Clip(low=3e-4, high=4e-4, c=None),
         ratio="sequence",
         loss_agg_mode="seq-mean-token-mean",
     )
@@ -259,7 +274,7 @@ def _more() -> Iterator[Algorithm]:
         formula="−sg(clip(w)) A log π",
         objective="E_π[R], ratio truncated",
         surrogate="cispo",
-        clip={"low": 1.0, "high": 0.28, "c": None},
+        clip=Clip(low=1.0, high=0.28, c=None),
     )
     yield Algorithm(
         name="reinforce",
@@ -269,7 +284,7 @@ def _more() -> Iterator[Algorithm]:
         formula="−(R − batch mean) log π",
         objective="E_π[R], on-policy",
         surrogate="policy_gradient",
-        advantage={"type": "batch", "std": False},
+        advantage=BatchAdvantage(std=False),
         loss_agg_mode="seq-mean-token-sum",
     )
 

@@ -62,7 +62,7 @@ class Algorithm(Frozen):
 
     surrogate: Literal["rpg", "ppo_clip", "gspo", "cispo", "policy_gradient"]
     kl: KL = NoKL()
-    beta: float = Field(0.0, ge=0)
+    beta: float = Field(default=0.0, ge=0)
     clip: Clip | None = None
     ratio: RatioLevel = "token"
     loss_agg_mode: AggregationMode = "token-mean"
@@ -72,7 +72,7 @@ class Algorithm(Frozen):
     overlong: Overlong | None = None
 
     @model_validator(mode="after")
-    def _belongs_together(self):
+    def _belongs_together(self) -> Algorithm:
         rpg, kl = self.surrogate == "rpg", self.kl
         differentiable = rpg and isinstance(kl, ObjectiveKL) and kl.style == "differentiable"
         level = {"gspo": "sequence"}.get(self.surrogate, "token")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -43,10 +44,10 @@ class ObjectiveKL(Frozen):
     type: Literal["objective"] = "objective"
     divergence: DivergenceName = "urkl"
     style: Literal["differentiable", "reinforce"] = "reinforce"
-    Z: float = Field(1.0, gt=0)  # mass of an unnormalised `old`; 1 for a language model
+    Z: float = Field(default=1.0, gt=0)  # mass of an unnormalised `old`; 1 for a language model
 
     @model_validator(mode="after")
-    def _mass_only_where_it_means_something(self):
+    def _mass_only_where_it_means_something(self) -> ObjectiveKL:
         if self.Z != 1.0 and not DIVERGENCES[self.divergence].unnormalised:
             accepted = ", ".join(d.name for d in DIVERGENCES.values() if d.unnormalised)
             raise ValueError(f"Z differs from 1 only for the unnormalised divergences ({accepted})")
@@ -84,7 +85,10 @@ class Schedule(Frozen):
         return self.start + (self.end - self.start) * min(max(step, 0) / self.steps, 1.0)
 
 
-def _within(low: float, high: float, what: str):
+_Bound = float | Schedule | None
+
+
+def _within(low: float, high: float, what: str) -> Callable[[_Bound], _Bound]:
     def check(value: float | Schedule | None) -> float | Schedule | None:
         ends = (value.start, value.end) if isinstance(value, Schedule) else (value,)
         if any(end is not None and not low <= end <= high for end in ends):
@@ -116,7 +120,11 @@ class Clip(Frozen):
 
     def at(self, step: int) -> tuple[float, float, float | None]:
         """The three bounds (low, high, c) at an optimizer step."""
-        return tuple(b.at(step) if isinstance(b, Schedule) else b for b in (self.low, self.high, self.c))
+
+        def now(bound: float | Schedule) -> float:
+            return bound.at(step) if isinstance(bound, Schedule) else bound
+
+        return now(self.low), now(self.high), None if self.c is None else now(self.c)
 
 
 # --- reference policy, advantage, overlong punishment --------------------------------------------------
@@ -132,7 +140,7 @@ class EveryK(Frozen):
     """A copy of the policy, renewed every k optimizer steps."""
 
     type: Literal["every_k"] = "every_k"
-    k: int = Field(16, gt=0)
+    k: int = Field(default=16, gt=0)
 
 
 class KLAbove(Frozen):
@@ -141,8 +149,8 @@ class KLAbove(Frozen):
     """
 
     type: Literal["kl_above"] = "kl_above"
-    kappa: float = Field(0.01, gt=0)
-    decay: float = Field(0.9, ge=0, lt=1)
+    kappa: float = Field(default=0.01, gt=0)
+    decay: float = Field(default=0.9, ge=0, lt=1)
 
 
 class FixedReference(Frozen):
@@ -190,8 +198,8 @@ class GAE(Frozen):
     """Generalised advantage estimation from a critic's values."""
 
     type: Literal["gae"] = "gae"
-    gamma: float = Field(1.0, ge=0, le=1)
-    lam: float = Field(1.0, ge=0, le=1)
+    gamma: float = Field(default=1.0, ge=0, le=1)
+    lam: float = Field(default=1.0, ge=0, le=1)
 
 
 class RawReward(Frozen):
@@ -212,11 +220,11 @@ class Overlong(Frozen):
     budget.
     """
 
-    buffer_fraction: float = Field(0.25, gt=0, le=1)
-    factor: float = Field(1.0, ge=0)
+    buffer_fraction: float = Field(default=0.25, gt=0, le=1)
+    factor: float = Field(default=1.0, ge=0)
 
 
-_UNIONS = {
+_UNIONS: dict[str, tuple[type[BaseModel], ...]] = {
     "kl": (NoKL, ObjectiveKL, LossKL, RewardKL),
     "reference": (OldReference, EveryK, KLAbove, FixedReference),
     "advantage": (GroupAdvantage, LeaveOneOut, BatchAdvantage, GroupThenBatch, GAE, RawReward),

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from rpg.config.run import RunSpec
+from rpg.config.task import MathTask
 
 
 def canonical_json(value: Any) -> str:
@@ -21,7 +22,7 @@ def identity(spec: RunSpec, data_digest: str) -> str:
     if resolved["task"]["type"] == "file":
         resolved["task"]["train"] = None
         resolved["task"]["benchmarks"] = sorted(resolved["task"]["benchmarks"])
-    elif resolved["task"]["type"] == "math":
+    elif isinstance(spec.task, MathTask):
         resolved["task"] |= {"train": None, "data": None, "benchmarks": list(spec.task.names())}
     text = canonical_json({"spec": resolved, "data": data_digest})
     return hashlib.sha256(text.encode()).hexdigest()[:16]

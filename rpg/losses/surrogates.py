@@ -47,7 +47,10 @@ class Ratio:
     dual: Tensor | None = None  # w above c, advantage negative
 
 
-def token_loss(algo: Algorithm, x: Batch, bounds: Bounds | None) -> tuple[Tensor, Tensor, Ratio]:
+TokenLoss = tuple[Tensor, Tensor, Ratio]  # value and slope (b, T), the ratio
+
+
+def token_loss(algo: Algorithm, x: Batch, bounds: Bounds | None) -> TokenLoss:
     """(value, slope, ratio) of an algorithm: its surrogate and, where it has one, the KL term beside it."""
     if algo.surrogate == "rpg":
         return _rpg(algo, x, bounds)
@@ -88,19 +91,19 @@ def _clip(w: Tensor, sign: Tensor, bounds: Bounds | None) -> tuple[Ratio, Tensor
     return Ratio(w, upper, lower, dual), silent, bound
 
 
-def _clipped_ratio(w: Tensor, x: Batch, bounds: Bounds | None):
+def _clipped_ratio(w: Tensor, x: Batch, bounds: Bounds | None) -> TokenLoss:
     """-min(w A, clip(w) A), at most -c A where A < 0."""
     ratio, silent, bound = _clip(w, x.advantages, bounds)
     value = -bound * x.advantages
     return value, value if silent is None else value.masked_fill(silent, 0), ratio
 
 
-def _ppo_clip(x: Batch, bounds: Bounds | None):
+def _ppo_clip(x: Batch, bounds: Bounds | None) -> TokenLoss:
     """Token ratios (Schulman et al. 2017, eq. 7; the bound c: Ye et al. 2020, eq. 5)."""
     return _clipped_ratio(bounded_exp(x.log_w), x, bounds)
 
 
-def _gspo(x: Batch, bounds: Bounds | None):
+def _gspo(x: Batch, bounds: Bounds | None) -> TokenLoss:
     """The geometric mean of a response's ratios, in the form that gives each token the gradient of its own
     factor (Zheng et al. 2025, GSPO-token).
     """
@@ -108,7 +111,7 @@ def _gspo(x: Batch, bounds: Bounds | None):
     return _clipped_ratio(bounded_exp(x.log_w.sum(-1, keepdim=True) / length), x, bounds)
 
 
-def _cispo(x: Batch, bounds: Bounds | None):
+def _cispo(x: Batch, bounds: Bounds | None) -> TokenLoss:
     """-sg(clip(w)) A log pi: no token loses its gradient (MiniMax-M1, 2025, eq. 4)."""
     w = bounded_exp(x.log_w)
     weight, ratio = w, Ratio(w)
@@ -119,7 +122,7 @@ def _cispo(x: Batch, bounds: Bounds | None):
     return slope * x.log_prob, slope, ratio
 
 
-def _policy_gradient(x: Batch, bounds: Bounds | None):
+def _policy_gradient(x: Batch, bounds: Bounds | None) -> TokenLoss:
     """-A log pi, no importance ratio (Williams 1992)."""
     return -x.advantages * x.log_prob, -x.advantages, Ratio(bounded_exp(x.log_w))
 
@@ -153,8 +156,10 @@ def _level(algo: Algorithm, x: Batch) -> _Level:
     log_v = torch.zeros_like(x.log_w) if x.log_v is None else x.log_v
     if algo.ratio == "token":
         w, v = bounded_exp(x.log_w), bounded_exp(log_v)
-        term = mathematics(kl.divergence).term(x.log_prob, w, v, x.d) if kl else (0.0, 0.0)
-        return _Level(w, v, x.d, *term, 1.0)
+        if kl is None:
+            return _Level(w, v, x.d, 0.0, 0.0, 1.0)
+        value, slope = mathematics(kl.divergence).term(x.log_prob, w, v, x.d)
+        return _Level(w, v, x.d, value, slope, 1.0)
     w, v = (bounded_exp(log.sum(-1, keepdim=True)) for log in (x.log_w, log_v))
     spread = 1 / x.mask.sum(-1, keepdim=True).clamp(min=1).to(w.dtype)
     log_prob, d = x.log_prob.sum(-1, keepdim=True), x.d.sum(-1, keepdim=True)
@@ -162,12 +167,13 @@ def _level(algo: Algorithm, x: Batch) -> _Level:
         return _Level(w, v, d, 0.0, 0.0, spread)
     if algo.ratio == "prefix":
         w_prefix, v_prefix = (bounded_exp(log.cumsum(-1)) for log in (x.log_w, log_v))
-        return _Level(w, v, d, *prefix_term(kl.divergence)(x.log_prob, w_prefix, v_prefix, x.d), spread)
+        value, slope = prefix_term(kl.divergence)(x.log_prob, w_prefix, v_prefix, x.d)
+        return _Level(w, v, d, value, slope, spread)
     value, slope = mathematics(kl.divergence).term(log_prob, w, v, d)
     return _Level(w, v, d, value * spread, slope, spread)
 
 
-def _rpg(algo: Algorithm, x: Batch, bounds: Bounds | None):
+def _rpg(algo: Algorithm, x: Batch, bounds: Bounds | None) -> TokenLoss:
     """The paper's eight losses (Tables 1, 2, 4) with RPG-Style Clip (Algorithms 1 and 2).
 
     With K the slope of the KL term, W = w R - beta K is the REINFORCE weight and A = W / w the regularised
@@ -192,15 +198,18 @@ def _rpg(algo: Algorithm, x: Batch, bounds: Bounds | None):
     return (Z * value, Z * slope, ratio) if Z != 1.0 else (value, slope, ratio)
 
 
-def _clip_differentiable(algo: Algorithm, level: _Level, W, value, silent, bound):
+def _clip_differentiable(
+    algo: Algorithm, level: _Level, W: Tensor, value: Tensor, silent: Tensor, bound: Tensor
+) -> tuple[Tensor, Tensor]:
     """Algorithm 1: a clipped sample's loss is -bound A, and A moves with the policy.
 
     rpg.losses.divergences has dA / d log pi, catalogue.Clip explains the three readings. With prefix
     products A belongs to a token and has no such derivative: it is held constant.
     """
-    reading = algo.clip.gradient
-    A, A_slope = W / level.w, 0.0
-    if algo.beta and algo.ratio != "prefix" and reading != "detached":
+    reading = algo.clip.gradient if algo.clip else "detached"
+    A = W / level.w
+    A_slope: Tensor | float = 0.0
+    if algo.beta and isinstance(algo.kl, ObjectiveKL) and algo.ratio != "prefix" and reading != "detached":
         A_slope = advantage_slope(algo.kl.divergence)(algo.beta, level.w, level.v, level.d)
     unclipped = -W
     if reading != "exact":
