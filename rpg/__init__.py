@@ -4,6 +4,18 @@
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what users' type checkers see; at run time __getattr__ imports what is asked for
+    from rpg.auditing import audit as audit
+    from rpg.catalogue import Algorithm as Algorithm
+    from rpg.catalogue import AlgorithmError as AlgorithmError
+    from rpg.catalogue import algorithm as algorithm
+    from rpg.catalogue import algorithms as algorithms
+    from rpg.losses.advantages import advantages as advantages
+    from rpg.losses.aggregation import Counts as Counts
+    from rpg.losses.policy_loss import LossOutput as LossOutput
+    from rpg.losses.policy_loss import policy_loss as policy_loss
 
 __version__ = "0.1.0"
 
