@@ -6,7 +6,7 @@ import re
 from importlib import metadata
 from importlib.util import find_spec
 
-import rpg
+from rpg import __version__
 from rpg.errors import UserError
 
 PACKAGE = "rpg-lab"
@@ -17,7 +17,7 @@ _DISTRIBUTIONS = {"math_verify": "math-verify", "vl_convert": "vl-convert-python
 
 def version() -> str:
     """What `rpg --version` prints."""
-    return f"{PACKAGE} {rpg.__version__}"
+    return f"{PACKAGE} {__version__}"
 
 
 def install_command(module: str) -> str:
