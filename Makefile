@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt tools/install.py
 	@touch $(STAMP)
 
 quickstart: $(STAMP)
-	@$(BIN)/rpg sweep configs/sweeps/quickstart.yaml
+	@$(BIN)/rpg sweep quickstart
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest

@@ -21,7 +21,7 @@ from prefect.states import Completed, Failed, State
 from pydantic import Field
 
 from flows import artifacts, forms
-from flows.follow import CommandFailed, alive, follow
+from flows.follow import WORK, CommandFailed, alive, follow
 from flows.live import Watch
 from flows.nightly import place
 from rpg.catalogue import algorithms
@@ -36,6 +36,8 @@ from rpg.tasks.benchmarks import benchmarks as shipped_benchmarks
 # here too, to look for hooks when a flow run is cancelled.
 if os.environ.get(PARENT, str(os.getpid())) != str(os.getpid()):
     die_with_parent()
+if WORK in os.environ:  # Prefect has imported this from a folder with nothing in it (flows.worker)
+    os.chdir(os.environ.pop(WORK))
 
 _WHERE = forms.roots(home())
 # Prefect takes the texts of a form from the Args of the docstrings below, and the bounds from these types.

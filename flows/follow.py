@@ -17,6 +17,8 @@ from rpg.processes import die_with_parent, owner_mark, python_module
 from rpg.store import locks
 
 ALIVE = Path("prefect") / "alive"
+WORK = "RPG_WORK"
+"""In the environment of a flow run's process: the folder in which `rpg serve` was started."""
 GRACE_SECONDS = 7.0
 """Between SIGTERM and SIGKILL of the command, which gives its own children five."""
 LAST_LINES = 40

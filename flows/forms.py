@@ -20,7 +20,7 @@ from rpg.config.load import parse_assignments, read_mapping
 from rpg.config.sweep import Sweep, load_sweep
 from rpg.store import Layout
 
-OWN = "RPG_CONFIGS"
+OWN, DATA = "RPG_CONFIGS", "RPG_DATA"
 AS_FILE = "as in the file"
 NIGHTLY = "nightly"
 """The set of nightly sweeps that ships."""
@@ -46,7 +46,7 @@ class Roots:
 
 def roots(home: Path, environment: Mapping[str, str] = os.environ) -> Roots:
     own = Path(environment.get(OWN) or home / "configs").expanduser()
-    data = [Path(environment["RPG_DATA"])] if environment.get("RPG_DATA") else []
+    data = [Path(environment[DATA])] if environment.get(DATA) else []
     allowed = dict.fromkeys(
         Path(os.path.realpath(p.expanduser())) for p in (shipped.SHIPPED, home, own, *data)
     )

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 
 from rpg.processes import die_with_parent, parent_mark
 
@@ -41,7 +42,25 @@ def main(cron: str) -> None:
         for one in DEPLOYED
     ]
     os.environ |= parent_mark()  # for the processes of flow runs, which Prefect starts
+    _stand_aside(home() / "serve" / "worker")
     serve(*made, limit=AT_ONCE, pause_on_shutdown=False, print_starting_message=False)
+
+
+def _stand_aside(folder: Path) -> None:
+    """Go to an empty folder: a flow run's process imports from where it stands first, whatever Python is told.
+
+    A user's own folder `flows` would be taken for ours there. The flows go back to where we were before they look for
+    anything else (flows.deployed).
+    """
+    from flows.follow import WORK
+    from flows.forms import DATA, OWN
+
+    os.environ[WORK] = os.getcwd()
+    for name in (OWN, DATA):
+        if os.environ.get(name):
+            os.environ[name] = os.path.abspath(os.path.expanduser(os.environ[name]))
+    folder.mkdir(parents=True, exist_ok=True)
+    os.chdir(folder)
 
 
 def _refresh() -> None:

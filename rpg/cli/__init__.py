@@ -23,6 +23,9 @@ def main() -> NoReturn:
         for name in _COMMANDS:
             import_module(f"rpg.cli.{name}")
     except ModuleNotFoundError as error:  # a bare install: there is nothing yet to print with
+        if sys.argv[1:] == ["--version"]:
+            print(extras.version())
+            sys.exit(0)
         if not (why := extras.explain(error)):
             raise
         print(f"error: {why}", file=sys.stderr)

@@ -39,9 +39,9 @@ def complain(text: str, style: str | None = None) -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from rpg import __version__
+        from rpg.cli.extras import version
 
-        print(f"rpg-lab {__version__}")
+        print(version())
         raise typer.Exit
 
 

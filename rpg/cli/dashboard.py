@@ -26,7 +26,7 @@ def dashboard(
 
     require("streamlit")
     from flows.services import streamlit
-    from rpg.processes import python_module
+    from rpg.processes import parent_mark, python_module
     from rpg.store import Layout
     from rpg.store.database import build
 
@@ -39,8 +39,9 @@ def dashboard(
             )
             return 2
     say(f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)")
-    environment = {**os.environ, "RPG_HOME": str(layout.home)}
+    environment = {**os.environ, "RPG_HOME": str(layout.home), **parent_mark()}
     try:
-        return subprocess.run(python_module(*streamlit(address, port)), env=environment).returncode
+        command = python_module("flows.guarded", *streamlit(address, port))
+        return subprocess.run(command, env=environment).returncode
     except KeyboardInterrupt:
         return 0

@@ -6,12 +6,18 @@ import re
 from importlib import metadata
 from importlib.util import find_spec
 
+from rpg import __version__
 from rpg.errors import UserError
 
 PACKAGE = "rpg-lab"
 EVERYTHING = "all"
 """The extra that has the others in it, but verl and vLLM."""
 _DISTRIBUTIONS = {"math_verify": "math-verify", "vl_convert": "vl-convert-python", "yaml": "pyyaml"}
+
+
+def version() -> str:
+    """What `rpg --version` prints."""
+    return f"{PACKAGE} {__version__}"
 
 
 def install_command(module: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from flows import forms
 from rpg.config.errors import ConfigError
+from rpg.config.shipped import SHIPPED
 
 OWN = "name: mine\nrun: {{training: {{steps: 2}}, {extra}}}\naxes: {{seed: [0]}}\n"
 
@@ -29,7 +30,7 @@ def test_a_form_becomes_the_arguments_of_the_command(where):
     )  # fmt: skip
     assert name == "mine"
     assert arguments == [
-        "sweep", str(forms.SHIPPED / "sweeps" / "quickstart.yaml"), "--home", str(where.home),
+        "sweep", str(SHIPPED / "sweeps" / "quickstart.yaml"), "--home", str(where.home),
         "--set=training.epochs=2", "--set=training.steps=7", "--set=backend.type=local",
         '--axis=algorithm=["grpo", "dapo"]', "--axis=seed=[3, 4]", "--name=mine", "--workers=2",
     ]  # fmt: skip
@@ -51,7 +52,7 @@ def test_nights_are_what_ships_and_ones_own_folders_of_sweeps(where, tmp_path):
     (where.own / "runs").mkdir()
     (where.own / "runs" / "base.yaml").write_text("task: {type: chain}")
     assert list(forms.nights(where)) == ["nightly", "own/mine"]
-    shipped = forms.SHIPPED / "nightly"
+    shipped = SHIPPED / "nightly"
     assert forms.nightly(where, "nightly") == (shipped, ["nightly", str(shipped), "--home", str(where.home)])
     folder, arguments = forms.nightly(where, "own/mine", 2)
     assert folder == where.own / "mine" and arguments[1:] == [

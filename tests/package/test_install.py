@@ -1,0 +1,87 @@
+"""`tools/install.py`: uv is told what pip is told on this machine, and pip does the job where there is no uv."""
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tools import install
+
+INSTALL = Path(install.__file__)
+UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_pips_settings_are_read_as_pip_ranks_them():
+    listing = "\n".join(
+        (
+            "global.find-links='/global/wheels'",
+            "global.index-url='https://one.example/simple'",
+            "install.index-url='https://two.example/simple'",
+            "global.extra-index-url='\\nhttps://a.example/simple\\nhttps://b.example/simple'",
+            ":env:.find-links='/environment/wheels'",
+            ":env:.cert='/certificates.pem'",
+        )
+    )
+    settings = install.pip_settings(listing)
+    assert settings["find-links"] == "/environment/wheels"
+    words = install.uv_arguments(settings)
+    assert words[:2] == ["--index-url", "https://two.example/simple"]
+    assert [words[i + 1] for i, word in enumerate(words) if word == "--extra-index-url"] == [
+        "https://a.example/simple",
+        "https://b.example/simple",
+    ]
+    assert words[-2:] == ["--index-strategy", "unsafe-best-match"]
+    assert install.uv_environment(settings)["SSL_CERT_FILE"] == "/certificates.pem"
+
+
+def test_a_machine_that_tells_pip_nothing_tells_uv_nothing():
+    assert install.uv_arguments(install.pip_settings("")) == []
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    """A folder with one small wheel, as a machine without network has it."""
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "small_thing-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("small_thing.py", "HERE = True\n")
+        place = "small_thing-1.0.dist-info"
+        wheel.writestr(f"{place}/METADATA", "Metadata-Version: 2.1\nName: small-thing\nVersion: 1.0\n")
+        wheel.writestr(f"{place}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        names = ("small_thing.py", f"{place}/METADATA", f"{place}/WHEEL", f"{place}/RECORD")
+        wheel.writestr(f"{place}/RECORD", "".join(f"{name},,\n" for name in names))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_uv", [True, False], ids=["uv", "pip"])
+def test_what_pip_would_find_is_installed(shelf, tmp_path, with_uv):
+    if with_uv and UV is None:
+        pytest.skip("no uv here (pip install uv)")
+    venv.create(tmp_path / "venv", with_pip=True)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    if with_uv:
+        (programs / "uv").symlink_to(UV)
+    else:  # one that is there and does not work, as a shim of a version manager
+        (programs / "uv").write_text("#!/bin/sh\nexit 127\n")
+        (programs / "uv").chmod(0o755)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "PYTHON", "UV_"))}
+    told = {
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(shelf),
+        "PATH": f"{programs}:/usr/bin:/bin",
+    }
+    python = tmp_path / "venv" / "bin" / "python"
+    done = subprocess.run(
+        [python, INSTALL, "small-thing"], env=kept | told, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert ("without uv" in done.stderr) != with_uv
+    assert subprocess.run([python, "-c", "import small_thing"]).returncode == 0

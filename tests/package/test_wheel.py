@@ -1,0 +1,199 @@
+"""The package as somebody has it who installed it: a wheel, in an environment of its own, far from the repository.
+
+The folder they work in is as unkind as it can be: it has folders `flows`, `dashboard` and `rpg` of their own.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+import urllib.request
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.operations.serving import Served, free_port, until
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("rpg", "flows", "dashboard")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built from a copy, so that nothing is left in the repository, with what is installed here."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in (*PACKAGES, "configs"):
+        without = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=without)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        target,
+        source,
+    ]
+    done = subprocess.run(build, capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next(target.glob("rpg_lab-*.whl"))
+
+
+def environment(**more):
+    """This one, without what would lead back to the repository."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "RPG_HOME", "PREFECT"))}
+    return kept | more
+
+
+def installed(wheel, place, lend_packages):
+    """`bin/` of a new environment with the wheel; others' packages are lent from here, but nothing of ours is."""
+    venv.create(place, with_pip=False, symlinks=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        place / "bin" / "python",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+    ]
+    done = subprocess.run([*command, wheel], capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, done.stdout + done.stderr
+    if lend_packages:
+        site = next(place.glob("lib/python*/site-packages"))
+        (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return place / "bin"
+
+
+@pytest.fixture(scope="module")
+def bin_(wheel, tmp_path_factory):
+    return installed(wheel, tmp_path_factory.mktemp("environment") / "venv", lend_packages=True)
+
+
+def unkind(folder):
+    """Folders of a user's own that happen to be called like our packages."""
+    for name in PACKAGES:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(
+            f"raise RuntimeError('the {name} of the current folder was taken')"
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def lab(bin_, tmp_path_factory):
+    root = tmp_path_factory.mktemp("elsewhere")
+    done = rpg(bin_, root, "init", "my-lab")
+    assert done.returncode == 0, done.stderr
+    return unkind(root / "my-lab")
+
+
+def rpg(bin_, folder, *words):
+    return subprocess.run(
+        [bin_ / "rpg", *words],
+        cwd=folder,
+        env=environment(OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_every_file_of_the_packages_is_in_the_wheel(wheel):
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for name in PACKAGES
+        for path in (ROOT / name).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    files |= {f"rpg/{path.relative_to(ROOT)}" for path in (ROOT / "configs").rglob("*.yaml")}
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert files and files <= names, sorted(files - names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_a_bare_install_says_in_one_sentence_what_is_missing(wheel, tmp_path):
+    bare = installed(wheel, tmp_path / "venv", lend_packages=False)
+    for words in (["--help"], ["sweep", "quickstart"]):
+        done = rpg(bare, tmp_path, *words)
+        assert done.returncode == 2 and "pip install 'rpg-lab[" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert rpg(bare, tmp_path, "--version").stdout.startswith("rpg-lab ")
+
+
+def test_shipped_configurations_are_known_by_name_anywhere(bin_, tmp_path):
+    assert "rpg-reinforce-urkl" in rpg(bin_, tmp_path, "show", "quickstart").stdout
+    assert "grpo-s0-" in rpg(bin_, tmp_path, "show", "configs/runs/chain.yaml").stdout
+    wrong = rpg(bin_, tmp_path, "sweep", "quickstrat")
+    assert wrong.returncode == 2 and "did you mean 'quickstart'" in wrong.stderr
+    (tmp_path / "mine.yaml").write_text("name: mine\nbase: chain\naxes: {seed: [0, 1]}\n")
+    assert "grpo-s1-" in rpg(bin_, tmp_path, "show", "mine.yaml").stdout
+
+
+def test_a_new_lab_trains_as_it_is(bin_, lab):
+    """Its own task, data and warm start; fewer steps and seeds than the file has, to be quick."""
+    done = rpg(bin_, lab, "sweep", "sweep.yaml", "--set", "training.steps=4", "--axis", "seed=[0]")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "GRPO" in done.stdout and "held-out" in done.stdout
+    again = rpg(bin_, lab, "init", ".")
+    assert again.returncode == 2 and "already there" in again.stderr
+
+
+def test_the_dashboard_shows_it(bin_, lab):
+    """The server comes up, and its first page, in Streamlit's test driver, has the sweep."""
+    port = free_port()
+    command = [bin_ / "rpg", "dashboard", "--port", str(port)]
+    server = subprocess.Popen(
+        command, cwd=lab, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        until(lambda: server.poll() is not None or _answers(f"http://127.0.0.1:{port}/_stcore/health"), 90)
+        assert server.poll() is None
+    finally:
+        server.terminate()
+        server.wait(30)
+    page = (
+        "from streamlit.testing.v1 import AppTest\n"
+        "code = 'from dashboard import common, overview; common.guarded(overview.page)()'\n"
+        "page = AppTest.from_string(code, default_timeout=120).run()\n"
+        "assert not page.exception and not page.error, (page.exception, page.error)\n"
+        "print([one.options for one in page.selectbox])"
+    )
+    done = subprocess.run(
+        [bin_ / "python", "-P", "-c", page], cwd=lab, env=environment(RPG_HOME=str(lab / "rpg-data")),
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0 and "first" in done.stdout, done.stdout + done.stderr
+
+
+def _answers(url):
+    try:
+        return urllib.request.urlopen(url, timeout=5).status == 200
+    except OSError:
+        time.sleep(0.2)
+        return False
+
+
+def test_rpg_serve_runs_a_sweep_from_the_form(bin_, tmp_path):
+    class Installed(Served):
+        def command(self):
+            self.environment = environment()
+            return [str(bin_ / "rpg"), "serve", *self.arguments]
+
+    served = Installed(unkind(tmp_path / "work"))
+    try:
+        run = served.run_id("sweep", config="own/small", algorithms=["grpo"])
+        assert served.finished(run)[0] == "COMPLETED", served.state(run)
+    finally:
+        served.stop()
