@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
+from rpg.metrics import METRICS
 from rpg.store import Layout, RunFolder
 from rpg.store.run import EVAL_COLUMNS
-from rpg.store.schema import METRICS
 
 VARIANTS = (
     "grpo",
@@ -34,7 +34,7 @@ SCHEMA = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in 
 
 @dataclass(frozen=True)
 class Shape:
-    """Size of one sweep's runs. `metrics`: how many measurements per step, the first of schema.METRICS."""
+    """Size of one sweep's runs. `metrics`: how many measurements per step, the first of rpg.metrics."""
 
     steps: int = 40
     eval_every: int = 20

@@ -7,9 +7,9 @@ import streamlit as st
 import vl_convert
 
 from dashboard.common import View, choose, choose_many, series_labels, show_chart, show_legend
+from rpg.metrics import shown as shown_metrics
 from rpg.report import charts
 from rpg.report.summary import MEAN
-from rpg.report.write import METRICS
 from rpg.store import queries
 
 COLUMNS = 3
@@ -25,7 +25,7 @@ def page(view: View) -> None:
         benchmarks = view.ask("benchmarks", tuple(sweeps))
         benchmarks = [MEAN, *benchmarks] if len(benchmarks) > 1 else benchmarks
         metrics = view.ask("metric_names")
-        default = [*benchmarks, *(name for name in METRICS if name in metrics)]
+        default = [*benchmarks, *(name for name in shown_metrics() if name in metrics)]
         panels = choose_many("Panels", [*benchmarks, *metrics], "panels", default)
         x = choose("Horizontal axis", list(charts.X_TITLES), "x")
         smooth = st.slider("Moving average (points)", 1, 25, 1, key="smooth", bind="query-params",

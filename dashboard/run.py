@@ -7,13 +7,13 @@ import pandas
 import streamlit as st
 
 from dashboard.common import View, choose, choose_sweep, notice, show_chart
+from rpg.metrics import shown as shown_metrics
 from rpg.report import charts
 from rpg.store import StoreError
 from rpg.store.run import RunFolder
 
 SHOWN = 20_000  # characters of a text on the page; the file holds the rest
 ROWS = 200  # samples per table
-NUMBERS = {"reward", "accuracy", "entropy", "response_length", "kl_old_to_policy", "grad_norm"}
 
 
 def page(view: View) -> None:
@@ -68,8 +68,8 @@ def _curves(view: View, sweep: str, name: str) -> None:
         with columns[place % 3]:
             show_chart(_line(part["step"], part["accuracy"], str(benchmark), points=True), f"curve {place}")
         place += 1
-    for column in metrics.columns[6:]:
-        if column in NUMBERS and metrics[column].notna().any():
+    for column in shown_metrics():
+        if column in metrics and metrics[column].notna().any():
             with columns[place % 3]:
                 show_chart(_line(metrics["step"], metrics[column], column), f"curve {place}")
             place += 1

@@ -7,29 +7,11 @@ import streamlit as st
 
 from dashboard.common import View, choose, choose_many, choose_sweep, series_labels, show_chart, show_legend
 from dashboard.compare import curve_data
+from rpg.metrics import groups
 from rpg.report import charts
 
 AUDIT = "What the loss optimises"
-GROUPS = {
-    "Ratios and clipping": (
-        "ratio_mean",
-        "ratio_max",
-        "ess",
-        "clip_fraction",
-        "clip_fraction_upper",
-        "clip_fraction_lower",
-        "clip_fraction_dual",
-    ),
-    "Divergence": (
-        "kl_old_to_policy",
-        "kl_policy_to_old",
-        "reference_age",
-        "kl_ref_to_policy",
-        "kl_policy_to_ref",
-    ),
-    "Updates": ("grad_norm", "grad_norm_max", "entropy", "truncation_rate"),
-    AUDIT: (),
-}
+GROUPS = {**{name: groups()[name] for name in ("Ratios and clipping", "Divergence", "Updates")}, AUDIT: ()}
 REFERENCES = {"old (the paper)": "old", "another policy than old": "third"}
 
 

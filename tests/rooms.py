@@ -28,6 +28,7 @@ ROOMS = (
     _room("rpg.errors", "the base of all errors that are about what a person did"),
     _room("rpg.processes", "processes of this machine, and children that end with their parent"),
     _room("rpg.stats", "estimates, intervals and paired tests", outside="numpy scipy"),
+    _room("rpg.metrics", "what a training step is measured by: every metric once"),
     _room("rpg.catalogue", "what an algorithm is, as data", "rpg.errors", "pydantic rich"),
     _room("rpg.losses", "pure torch functions: losses, divergences, advantages, aggregation", "rpg.catalogue", "torch"),
     _room(
@@ -36,7 +37,7 @@ ROOMS = (
     ),
     _room(
         "rpg.store", "run folders, current runs, what is owed, the database and its queries",
-        "rpg.errors rpg.processes rpg.stats", "duckdb numpy pandas pyarrow psutil",
+        "rpg.errors rpg.processes rpg.stats rpg.metrics", "duckdb numpy pandas pyarrow psutil",
     ),
     _room(
         "rpg.config", "run and sweep files: sections, expansion, identity", "rpg.errors rpg.catalogue",
@@ -78,7 +79,7 @@ ROOMS = (
         "torch transformers numpy pydantic ray vllm",
     ),
     _room(
-        "rpg.report", "tables, figures and nightly bands from stored results", "rpg.stats rpg.store",
+        "rpg.report", "tables, figures and nightly bands from stored results", "rpg.stats rpg.metrics rpg.store",
         "altair vl_convert jinja2 markupsafe duckdb numpy pandas rich",
     ),
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
@@ -88,7 +89,7 @@ ROOMS = (
         "prefect pydantic psutil rich starlette uvicorn",
     ),
     _room(
-        "dashboard", "Streamlit pages", "rpg.store rpg.report rpg.paper",
+        "dashboard", "Streamlit pages", "rpg.metrics rpg.store rpg.report rpg.paper",
         "streamlit altair vl_convert jinja2 duckdb pandas",
     ),
     _room(

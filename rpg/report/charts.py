@@ -11,34 +11,14 @@ import altair as alt
 import numpy as np
 import pandas
 
-from rpg.store.schema import METRICS
+from rpg.metrics import METRICS
+from rpg.report.summary import MEAN
 
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#7F7F7F")
 DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3])
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # vl-convert brings the first, browsers the others
 BANDS = {"interval": ("low", "high"), "range": ("lowest", "highest")}
 AUTOMATIC, RANGE, NONE = "automatic", "lowest to highest seed", "none"  # what bands people can choose
-TITLES = {
-    "mean": "Mean accuracy",
-    "reward": "Training reward",
-    "accuracy": "Training accuracy",
-    "entropy": "Entropy (nats per token)",
-    "response_length": "Response length (tokens)",
-    "kl_old_to_policy": "KL(old || policy), nats per token",
-    "kl_policy_to_old": "KL(policy || old), nats per token",
-    "kl_ref_to_policy": "KL(reference || policy), nats per token",
-    "kl_policy_to_ref": "KL(policy || reference), nats per token",
-    "grad_norm": "Gradient norm",
-    "ratio_mean": "Mean importance ratio",
-    "ratio_max": "Largest importance ratio",
-    "ess": "Effective sample size (share)",
-    "clip_fraction": "Clipped (share)",
-    "clip_fraction_upper": "Clipped at the upper bound (share)",
-    "clip_fraction_lower": "Clipped at the lower bound (share)",
-    "clip_fraction_dual": "Clipped by the dual clip (share)",
-    "truncation_rate": "Truncated responses (share)",
-    "reference_age": "Age of the reference (optimizer steps)",
-}
 X_TITLES = {
     "step": "training step",
     "optimizer_step": "optimizer step",
@@ -51,7 +31,9 @@ VERDICTS = {"better": "#009E73", "worse": "#D55E00", "within noise": "#7F7F7F", 
 
 def title(name: str) -> str:
     """What a metric or benchmark is called above its panel."""
-    return TITLES.get(name, name.replace("_", " ").capitalize() if name in METRICS else name)
+    if name in METRICS:
+        return METRICS[name].heading
+    return "Mean accuracy" if name == MEAN else name
 
 
 def band_for(seeds: int, score: bool) -> str | None:
@@ -327,9 +309,8 @@ def _log(data: pandas.DataFrame, name: str) -> bool:
     values = data[["mean", "lowest"]].stack().dropna()
     if not len(values) or not (values > 0).all():
         return False
-    if name.startswith("grad_norm"):
-        return True
-    return name.startswith(("kl_", "ratio_max")) and values.max() / values.min() > 30
+    scale = METRICS[name].scale if name in METRICS else "linear"
+    return scale == "log" or (scale == "decades" and bool(values.max() / values.min() > 30))
 
 
 def _domain(data: pandas.DataFrame, log: bool, whole: bool) -> Any:
@@ -350,9 +331,10 @@ def _domain(data: pandas.DataFrame, log: bool, whole: bool) -> Any:
 
 
 def _format(name: str, log: bool) -> Any:
-    if name == "learning_rate" or (log and name.startswith("kl_")):
-        return "~e"
-    return "~s" if name == "tokens" else alt.Undefined
+    metric = METRICS.get(name)
+    if metric is None or not metric.axis or (metric.scale != "linear" and not log):
+        return alt.Undefined
+    return metric.axis
 
 
 def _rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rpg.metrics import METRICS, Band
 from rpg.store import RunFolder, StoreError
 from rpg.store.files import read_json_object
 
@@ -23,18 +24,6 @@ ENOUGH = 3
 WIDTH = 5.0
 """Half the band in robust standard deviations: 1.4826 times the median absolute deviation."""
 ALREADY = "the night before is still running"
-# metric -> (least half-width as a part of the median, least half-width): numbers on a CPU repeat to the bit, so
-# without a floor the smallest harmless change of the code would be red. Time is noisy, and only slower is bad.
-METRICS = {
-    "accuracy": (0.0, 0.06),
-    "reward": (0.0, 0.12),
-    "entropy": (0.25, 0.02),
-    "kl_old_to_policy": (1.0, 1e-4),
-    "grad_norm": (0.75, 0.01),
-    "response_length": (0.15, 1.0),
-    "seconds_step": (2.0, 0.2),
-}
-ONE_SIDED = ("kl_old_to_policy", "grad_norm", "seconds_step")
 
 
 @dataclass(frozen=True)
@@ -72,7 +61,7 @@ def measure(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, float]:
             if not folder.done_path.exists():
                 continue
             manifest, rows = folder.read_manifest(), folder.read_metrics().rows
-            values = {name: rows[-1].get(name) for name in METRICS}
+            values = {name: rows[-1].get(name) for name, metric in METRICS.items() if metric.nightly}
             values["accuracy"] = _accuracy(folder, manifest)
             values["seconds_step"] = statistics.median(row.get("seconds_step", math.nan) for row in rows)
             for name, value in values.items():
@@ -95,9 +84,10 @@ def band(metric: str, values: Sequence[float]) -> tuple[float, float]:
     """(low, high) around the median of earlier nights."""
     middle = statistics.median(values)
     spread = 1.4826 * statistics.median(abs(v - middle) for v in values)
-    part, least = METRICS.get(metric, (0.25, 0.0))
-    half = max(WIDTH * spread, part * abs(middle), least)
-    return (-math.inf if metric in ONE_SIDED else middle - half, middle + half)
+    declared = METRICS.get(metric)
+    floor = (declared and declared.nightly) or Band(0.25, 0.0)  # a night may hold numbers of older versions
+    half = max(WIDTH * spread, floor.part * abs(middle), floor.least)
+    return (-math.inf if floor.only_above else middle - half, middle + half)
 
 
 def _finding(name: str, value: float | None, earlier: Sequence[float]) -> Finding:

@@ -9,22 +9,13 @@ import duckdb
 import pandas
 from rich.console import Console
 
+from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, tables
 from rpg.report.intervals import score_curves
 from rpg.report.summary import MEAN, Summary, summarise
 from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
 from rpg.store.database import connect
 
-# The panels of the figure, as in the paper, with both directions of the KL and the gradient norm.
-METRICS = (
-    "reward",
-    "entropy",
-    "response_length",
-    "kl_old_to_policy",
-    "kl_policy_to_old",
-    "grad_norm",
-    "clip_fraction",
-)
 POINTS = 60  # points per curve of the figure: its panels are two fingers wide
 
 
@@ -82,7 +73,9 @@ def curve_data(
     known = queries.metric_names(db)
     names = [MEAN, *summary.benchmarks] if len(summary.benchmarks) > 1 else summary.benchmarks
     scores = score_curves(db, series, names)
-    metrics = queries.metric_curves(db, series, [name for name in METRICS if name in known], points=points)
+    metrics = queries.metric_curves(
+        db, series, [name for name in shown_metrics() if name in known], points=points
+    )
     data = pandas.concat([scores, metrics.rename(columns={"metric": "name"})], ignore_index=True)
     return charts.labelled(data[data["mean"].notna()], summary.labels)
 
@@ -103,7 +96,7 @@ def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
             points=name in scores,
             hover=hover,
         )
-        for name in [*scores, *METRICS]
+        for name in [*scores, *shown_metrics()]
         if (data["name"] == name).any()
     ]
     return charts.figure(panels, summary.sweep, charts.explanation(data))

@@ -3,6 +3,8 @@
 docs/database.md is checked against this file by a test.
 """
 
+from rpg.metrics import METRICS
+
 VERSION = 1  # raise it when a table changes: databases of another version are rebuilt from the run folders
 
 TABLES: dict[str, dict[str, tuple[str, str]]] = {
@@ -89,42 +91,9 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "message": ("VARCHAR", "what could not be read, in one line"),
     },
 }
-KEYS = tuple(TABLES["metrics"])  # columns of `metrics` that are not measurements
-
-# Measurements become DOUBLE columns of `metrics` as they appear in the files. Those that trainers write:
-METRICS: dict[str, str] = {
-    "reward": "mean reward of the rollout, penalties included",
-    "accuracy": "share of the rollout's responses that are right",
-    "validation_accuracy": "share of right responses in verl's own validation, where the run asks for it",
-    "entropy": "mean entropy of the policy's next-token distribution, nats",
-    "loss": "policy loss, mean over the step's updates",
-    "kl_old_to_policy": "KL(old || policy), nats per token: how far the updates have moved",
-    "kl_policy_to_old": "KL(policy || old), nats per token",
-    "kl_ref_to_policy": "KL(reference || policy), nats per token",
-    "kl_policy_to_ref": "KL(policy || reference), nats per token",
-    "ratio_mean": "mean importance ratio policy / old",
-    "ratio_max": "largest importance ratio",
-    "ess": "effective sample size of the ratios, as a fraction",
-    "clip_fraction": "share of tokens (or sequences) whose gradient was clipped away",
-    "clip_fraction_upper": "share clipped at the upper bound",
-    "clip_fraction_lower": "share clipped at the lower bound",
-    "clip_fraction_dual": "share clipped by the dual clip c",
-    "grad_norm": "gradient norm before clipping, mean over the step's updates",
-    "grad_norm_max": "largest gradient norm of the step",
-    "response_length": "mean response length in tokens",
-    "truncation_rate": "share of responses cut at the length limit",
-    "learning_rate": "learning rate",
-    "groups_sampled": "prompt groups sampled, refills included",
-    "groups_kept": "prompt groups trained on",
-    "tokens": "response tokens sampled so far",
-    "tokens_per_second": "response tokens per second of the step",
-    "seconds_rollout": "seconds spent sampling",
-    "seconds_reward": "seconds spent grading",
-    "seconds_log_prob": "seconds spent on log-probabilities of old and reference",
-    "seconds_update": "seconds spent on updates",
-    "seconds_step": "seconds of the whole step",
-    "reference_age": "optimizer steps since the reference was renewed",
-}
+# Columns of `metrics` that are not measurements. Those become DOUBLE columns as they appear in the files;
+# rpg.metrics knows what the trainers' own mean.
+KEYS = tuple(TABLES["metrics"])
 
 VIEWS: dict[str, tuple[str, str]] = {
     "curves": (
@@ -206,6 +175,10 @@ def create_views(measurements: bool) -> str:
     return "".join(f"CREATE OR REPLACE VIEW {name} AS {sql};" for name, sql in views.items())
 
 
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
 def documentation() -> str:
     """The tables and views as Markdown, as docs/database.md holds them."""
     lines = []
@@ -213,7 +186,7 @@ def documentation() -> str:
         lines += [f"### `{table}`", "", "| column | type | meaning |", "|---|---|---|"]
         lines += [f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in columns.items()]
         if table == "metrics":
-            lines += [f"| `{name}` | DOUBLE | {meaning} |" for name, meaning in METRICS.items()]
+            lines += [f"| `{name}` | DOUBLE | {_cell(m.meaning)} |" for name, m in METRICS.items()]
         lines.append("")
     lines += ["### Views", "", "| view | rows |", "|---|---|"]
     lines += [f"| `{name}` | {meaning} |" for name, (meaning, _) in VIEWS.items()]
