@@ -192,9 +192,9 @@ def choose_sweep(view: View) -> str | None:
     return choose("Sweep", sweeps, "sweep")
 
 
-def series_labels(view: View, sweeps: Sequence[str]) -> dict[queries.Series, str]:
+def series_labels(view: View, sweeps: Sequence[str], superseded: bool = False) -> dict[queries.Series, str]:
     """Every variant of these sweeps with its label; with several sweeps the label says which. Baselines first."""
-    found = view.ask("variants", tuple(sweeps))
+    found = view.ask("variants", tuple(sweeps), superseded)
     baselines = view.ask("sweeps").set_index("sweep")["baseline"]
     names: dict[queries.Series, str] = {}
     for sweep in sweeps:

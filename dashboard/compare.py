@@ -20,7 +20,11 @@ def page(view: View) -> None:
     with st.sidebar:
         known = view.ask("sweeps")["sweep"].tolist()
         sweeps = choose_many("Sweeps", known, "sweeps", known[:1])
-        names = series_labels(view, sweeps)
+        superseded = st.toggle(
+            "Superseded runs too", key="superseded", bind="query-params", persist_state="session",
+            help="Older runs of the same name, with other settings: as variants of their own",
+        )  # fmt: skip
+        names = series_labels(view, sweeps, superseded)
         chosen = choose_many("Variants", list(names.values()), "variants")
         benchmarks = view.ask("benchmarks", tuple(sweeps))
         benchmarks = [MEAN, *benchmarks] if len(benchmarks) > 1 else benchmarks

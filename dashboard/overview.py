@@ -31,6 +31,7 @@ def page(view: View) -> None:
         "failed",
         "interrupted",
         "pending",
+        "superseded",
         "variants",
         "created",
     ]
@@ -56,6 +57,9 @@ def _live(view: View, sweep: str) -> None:
     scores = view.ask("scores", sweep)
     last = scores[scores["benchmark"] == MEAN].sort_values("step").groupby("run")["accuracy"].last().to_dict()
     rows = [_row(view, record, last) for record in view.ask("runs", sweep).to_dict("records")]
+    if not rows:
+        st.text("This sweep has no runs.")
+        return
     table = pandas.DataFrame(rows)
     table["order"] = table["state"].map(ORDER.index)
     table = table.sort_values(["order", "variant", "seed"]).drop(columns="order")

@@ -23,7 +23,7 @@ def page(view: View) -> None:
     if sweep is None:
         st.text("No sweeps yet.")
         return
-    names = view.ask("runs", sweep)["run"].tolist()
+    names = view.ask("runs", sweep, True)["run"].tolist()  # superseded ones last
     with middle:
         name = choose("Run", names, "run")
     with right:
@@ -53,6 +53,8 @@ def _facts(found: dict[str, Any], folder: RunFolder) -> None:
     if pandas.notna(found["seconds"]):
         parts.append(f"{found['seconds']:.0f} s")
     st.text(" · ".join(str(part) for part in parts if isinstance(part, str) and part))
+    if isinstance(found["superseded"], str):
+        notice(f"Superseded, and in no mean: {found['superseded']}")
     if isinstance(found["error"], str):
         notice(f"{found['error']}\nlog: {found['log']}")
     steps = folder.checkpoint_steps()

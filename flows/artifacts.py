@@ -13,7 +13,7 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 
 from flows.services import DASHBOARD
 from rpg.store import Layout, StoreError
-from rpg.store.run import folders
+from rpg.store.current import current_runs
 
 MOST_FIGURE_BYTES = 1_500_000
 
@@ -36,8 +36,8 @@ def link(sweep: str) -> None:
 def report(layout: Layout, sweep: str) -> None:
     """The state of every run, the result table and the figure of a sweep, as far as there are any."""
     rows = []
-    for name in _runs(layout, sweep):
-        folder = layout.run(sweep, name)
+    for folder in current_runs(layout, sweep):
+        name = folder.name
         try:
             failed = folder.read_failed() or {}
             rows.append({"run": name, "state": folder.state(), "error": str(failed.get("error", ""))})
@@ -71,10 +71,3 @@ def nightly(place: Path, name: str) -> None:
         create_markdown_artifact(
             nights[-1].read_text(encoding="utf-8"), key=key("nightly", name), description=nights[-1].stem
         )
-
-
-def _runs(layout: Layout, sweep: str) -> list[str]:
-    try:
-        return layout.read_sweep(sweep)["runs"]
-    except StoreError:
-        return folders(layout.sweep_folder(sweep))

@@ -29,7 +29,7 @@ from rpg.errors import UserError
 from rpg.processes import PARENT, die_with_parent
 from rpg.report.nightly import ALREADY
 from rpg.store import Layout, StoreError, home
-from rpg.store.current import sweep_folders
+from rpg.store.current import current_runs
 from rpg.tasks.benchmarks import benchmarks as shipped_benchmarks
 
 # In a flow run's process: its worker may have been killed while it was importing Prefect. The worker itself comes by
@@ -102,7 +102,7 @@ def _command(arguments: list[str], progress_of: str, say: Callable[[str], None])
 def _done(sweep: str) -> float | None:
     """How much of the sweep is trained, in per cent, from its files."""
     try:
-        views = Watch(sweep_folders(Layout.at(), sweep)).views()
+        views = Watch(current_runs(Layout.at(), sweep)).views()
     except StoreError:
         return None
     steps = sum(view.steps for view in views)

@@ -70,6 +70,8 @@ class Watch:
         return view if view and changed == _changed(folder) else None
 
     def _view(self, folder: RunFolder) -> RunView:
+        if not folder.path.exists():  # removed by hand, or never written: a rerun begins it
+            return RunView(folder.name, folder.name, 0, folder.state(), 0, 0, None, None, None, 0, 0, None)
         try:
             manifest = self._manifests.get(folder.name) or folder.read_manifest()
         except StoreError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rpg.processes import die_with_parent
 from rpg.store import Layout, locks
+from rpg.store.current import current_runs
 from rpg.store.pending import pending_evaluations
 
 
@@ -23,7 +24,7 @@ def main(sweep: Path) -> int:
     while True:
         over = bool(select.select([0], [], [], 0)[0]) and not os.read(0, 4096)
         done = 0
-        for folder in layout.run_folders(sweep.name):
+        for folder in current_runs(layout, sweep.name):
             if folder.name in complete or not folder.checkpoints.exists():
                 continue
             missing = pending_evaluations(folder)

@@ -12,6 +12,10 @@ from rpg.cli.app import Home, app, console, require_sweep
 @app.command(epilog="Example: rpg report quickstart")
 def report(
     sweep: Annotated[str, typer.Argument(help="Name of a sweep, e.g. quickstart.")],
+    superseded: Annotated[
+        bool,
+        typer.Option("--superseded", help="Print older runs of this name too, as variants of their own."),
+    ] = False,
     home: Home = None,
 ) -> int:
     """Last and best of every variant with intervals; writes the figure (PNG, SVG), HTML, Markdown and LaTeX."""
@@ -23,5 +27,5 @@ def report(
     require_sweep(sweep, layout)
     build(layout)
     write_report(layout, sweep)
-    print_report(layout, sweep, console)
+    print_report(layout, sweep, console, superseded)
     return 0

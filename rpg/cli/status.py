@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, app, complain, console, require_sweep
+from rpg.cli.app import Home, app, console, require_sweep, say
 
 
 @app.command(epilog="Example: rpg status quickstart")
@@ -19,8 +19,8 @@ def status(
     import time
 
     from flows.live import Watch, headline, table
-    from rpg.store import Layout, StoreError
-    from rpg.store.current import sweep_folders
+    from rpg.store import Layout
+    from rpg.store.current import current_runs, superseded
 
     layout = Layout.at(home)
     known = layout.sweeps()
@@ -29,17 +29,14 @@ def status(
     if not known:
         console.print(f"no sweeps in {layout.home} yet; start one with: rpg sweep quickstart")
         return 0
-    watches = {}
-    for name in [sweep] if sweep else known:
-        try:
-            watches[name] = Watch(sweep_folders(layout, name))
-        except StoreError as error:
-            complain(f"warning: {error}")
+    watches = {name: Watch(current_runs(layout, name)) for name in ([sweep] if sweep else known)}
     while True:
         for name, one in watches.items():
             views = one.views()
             console.print(headline(name, views, "", None))
             console.print(table(views))
+            for run, why in superseded(layout, name).items():
+                say(f"  superseded: {run}: {why}", "dim")
         if not watch:
             return 0
         time.sleep(2)

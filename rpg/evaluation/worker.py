@@ -25,6 +25,7 @@ from rpg.models.device import configure_device
 from rpg.models.loading import bfloat16
 from rpg.rewards import Grader, MarkerGrader, grader_for
 from rpg.store.checkpoints import damaged, model_digest
+from rpg.store.current import current_runs
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
 from rpg.store.layout import Layout
 from rpg.store.pending import pending_evaluations
@@ -56,7 +57,7 @@ class Evaluator:
     def pass_over(self) -> int:
         """Evaluate everything that can be evaluated now; returns how many (run, benchmark, step) were done."""
         count = 0
-        for folder in self.layout.run_folders(self.sweep):
+        for folder in current_runs(self.layout, self.sweep):
             if not folder.manifest_path.exists():
                 continue
             there = set(folder.checkpoint_steps())
@@ -186,7 +187,7 @@ class Evaluator:
 def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
     """The limits for a process that evaluates this sweep; None where all of it is evaluated elsewhere."""
     places = []
-    for folder in layout.run_folders(sweep):
+    for folder in current_runs(layout, sweep):
         with contextlib.suppress(UserError):  # an unreadable manifest is reported when its run's turn comes
             places.append(spec_of(folder).evaluation.place)
     return strictest(places)

@@ -22,7 +22,7 @@ def score_curves(
     curves = queries.score_curves(db, series, names, x).rename(columns={"benchmark": "name"})
     arrays = {}
     for sweep in dict.fromkeys(one.sweep for one in series):
-        scores = queries.scores(db, sweep)
+        scores = queries.scores(db, sweep, superseded=True)
         wanted = scores[scores["variant"].isin([one.variant for one in series if one.sweep == sweep])]
         wanted = wanted[["run", "variant", "step"]].drop_duplicates()
         checkpoints = list(wanted[["run", "step"]].itertuples(index=False, name=None))

@@ -16,6 +16,7 @@ import pandas
 
 from rpg import stats
 from rpg.store import StoreError, queries
+from rpg.store.current import require_comparable
 
 MEAN = "mean"
 
@@ -77,26 +78,32 @@ def summarise(
     sweep: str,
     baseline: str | None = None,
     names: Sequence[str] | None = None,
+    superseded: bool = False,
 ) -> Summary:
     """Judge the variants of a sweep. `baseline` replaces the sweep's own; `names` picks benchmarks (default
-    all).
+    all); `superseded`: with the older runs of the same name as variants of their own.
 
-    Raises StoreError when the database does not hold the sweep.
+    Raises:
+        StoreError: the database does not hold the sweep.
+        NotComparable: current runs differ in more than the sweep's axes (rpg.store.current.require_comparable).
     """
     known = queries.sweeps(db).set_index("sweep")
     if sweep not in known.index:
         raise StoreError(
             f"no sweep {sweep!r} in the results database; it holds {', '.join(known.index) or 'none'}"
         )
-    runs = queries.runs(db, sweep)
+    require_comparable(queries.manifests(db, sweep))
+    runs = queries.runs(db, sweep, superseded)
     all_benchmarks = queries.benchmarks(db, [sweep])
     benchmarks = [name for name in all_benchmarks if names is None or name in names]
-    found = queries.variants(db, [sweep])
+    found = queries.variants(db, [sweep], superseded)
     baseline = baseline or known.loc[sweep, "baseline"]
     baseline = baseline if isinstance(baseline, str) else None
     variants = sorted(found["variant"], key=lambda variant: (variant != baseline, variant))
     notes = _notes(runs, baseline, variants)
-    scores = queries.scores(db, sweep)
+    if not superseded:
+        notes += _superseded(queries.runs(db, sweep, superseded=True))
+    scores = queries.scores(db, sweep, superseded)
     chosen = {variant: _checkpoint(scores, variant, benchmarks) for variant in variants}
     chosen = {variant: (step, seeds) for variant, (step, seeds) in chosen.items() if seeds}
     names_of = labels(found)
@@ -130,6 +137,15 @@ def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str]) ->
     if baseline and baseline not in variants:
         notes.append(f"the baseline {baseline} has no runs yet: nothing is compared with it")
     return notes
+
+
+def _superseded(runs: pandas.DataFrame) -> list[str]:
+    """That there are older runs of the same name, which are in none of the numbers."""
+    reasons = runs["superseded"].dropna().value_counts()
+    return [
+        f"{count} older run{'s' * (count > 1)} of this sweep superseded, and in no number here: {why}"
+        for why, count in reasons.items()
+    ]
 
 
 def _checkpoint(scores: pandas.DataFrame, variant: str, benchmarks: list[str]) -> tuple[int, dict[int, str]]:

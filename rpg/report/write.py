@@ -19,15 +19,18 @@ from rpg.store.database import connect
 POINTS = 60  # points per curve of the figure: its panels are two fingers wide
 
 
-def print_report(layout: Layout, sweep: str, console: Console) -> None:
-    """Print tables and notes of a sweep; StoreError when the database does not hold it."""
+def print_report(layout: Layout, sweep: str, console: Console, superseded: bool = False) -> None:
+    """Print tables and notes of a sweep; StoreError when the database does not hold it.
+
+    `superseded`: with older runs of the same name as variants of their own.
+    """
     with connect(layout) as db:
-        console.print(tables.terminal(_summary(layout, db, sweep)))
+        console.print(tables.terminal(_summary(layout, db, sweep, superseded)))
 
 
-def _summary(layout: Layout, db: duckdb.DuckDBPyConnection, sweep: str) -> Summary:
+def _summary(layout: Layout, db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) -> Summary:
     """With what is known about the problems among its notes."""
-    found = summarise(db, sweep)
+    found = summarise(db, sweep, superseded=superseded)
     return found._replace(notes=[*found.notes, *layout.read_data_notes(sweep)])
 
 

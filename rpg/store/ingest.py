@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow
 
+from rpg.store.current import current_runs, superseded_runs, superseded_variant, why_superseded
 from rpg.store.files import StoreError, read_json_object
 from rpg.store.layout import Layout
 from rpg.store.run import EVAL_COLUMNS, RunFolder
@@ -72,6 +73,7 @@ def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source],
     _samples(db, sources, warnings)
     _evals(db)
     _sweeps_and_audits(db, layout, warnings)
+    _mark_superseded(db, layout)
     _insert(db, "warnings", warnings)
     measurements = db.execute("SELECT * FROM metrics LIMIT 0").description
     db.execute(create_views(len(measurements) > len(KEYS)))
@@ -112,9 +114,12 @@ def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {
         name: _text(manifest.get(name)) for name in ("run_id", "variant", "algorithm", "git_revision")
     }
+    row["planned_variant"] = row["variant"]
     row["display_name"] = _text(manifest.get("display_name")) or row["algorithm"]
     row |= {name: _integer(manifest.get(name)) for name in ("seed", "steps")}
-    row |= {name: json.dumps(manifest.get(name)) for name in ("axes", "versions", "machine", "spec")}
+    row |= {
+        name: json.dumps(manifest.get(name)) for name in ("axes", "versions", "machine", "spec", "identity")
+    }
     row["created"] = _number(manifest.get("created"))
     row["benchmarks"] = _names(manifest.get("benchmarks"))
     return row
@@ -271,7 +276,8 @@ def _sweeps_and_audits(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: 
     db.execute("DELETE FROM sweeps; DELETE FROM audits; DELETE FROM warnings WHERE run IS NULL")
     sweeps: Rows = []
     for name in layout.sweeps():
-        row: dict[str, Any] = {"sweep": name, "runs": len(layout.run_folders(name)), "benchmarks": []}
+        row: dict[str, Any] = {"sweep": name, "runs": len(current_runs(layout, name)), "benchmarks": []}
+        row["superseded"] = len(superseded_runs(layout, name))
         try:
             sweep = layout.read_sweep(name)
             row |= {"created": _number(sweep.get("created")), "baseline": _text(sweep.get("baseline"))}
@@ -287,6 +293,37 @@ def _sweeps_and_audits(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: 
         except StoreError as error:
             warnings.append({"sweep": None, "run": None, "message": str(error)})
     _insert(db, "audits", audits)
+
+
+def _mark_superseded(db: duckdb.DuckDBPyConnection, layout: Layout) -> None:
+    """Which runs the sweeps' newest files still name: of all runs, since another file changes others than its own."""
+    db.execute("UPDATE runs SET superseded = NULL, variant = planned_variant WHERE superseded IS NOT NULL")
+    marks: Rows = []
+    for sweep in layout.sweeps():
+        current = {folder.name for folder in current_runs(layout, sweep)}
+        names = [run for (run,) in db.execute("SELECT run FROM runs WHERE sweep = ?", [sweep]).fetchall()]
+        if current.issuperset(names):
+            continue
+        rows = db.execute("SELECT run, variant, seed, spec, identity FROM runs WHERE sweep = ?", [sweep])
+        manifests = {
+            run: {"variant": variant, "seed": seed, "spec": _json(spec), "identity": _json(identity)}
+            for run, variant, seed, spec, identity in rows.fetchall()
+        }
+        old = {run: manifest for run, manifest in manifests.items() if run not in current}
+        whys = why_superseded(old, (manifests[run] for run in manifests if run in current))
+        for run, manifest in old.items():
+            shown = None if manifest["variant"] is None else superseded_variant(manifest, whys[run])
+            marks.append({"sweep": sweep, "run": run, "superseded": whys[run], "variant": shown})
+    if marks:
+        _temporary(db, "marks", marks, ("sweep", "run", "superseded", "variant"))
+        db.execute(
+            """UPDATE runs SET superseded = m.superseded, variant = m.variant FROM marks m
+               WHERE (runs.sweep, runs.run) = (m.sweep, m.run)"""
+        )
+
+
+def _json(text: str | None) -> Any:
+    return json.loads(text or "null") or {}
 
 
 _ARROW = {

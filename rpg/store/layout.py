@@ -68,7 +68,10 @@ class Layout:
         return folders(self.runs)
 
     def run_folders(self, sweep: str) -> list["RunFolder"]:
-        """Run folders on disk and those that sweep.json promises and nobody has begun (pending), sorted."""
+        """All run folders on disk, superseded ones too, and those that sweep.json promises (pending), sorted.
+
+        Which of them a sweep consists of says rpg.store.current.
+        """
         names = set(folders(self.sweep_folder(sweep)))
         with contextlib.suppress(StoreError):
             names.update(folder_name(run, "run") for run in self.read_sweep(sweep)["runs"])

@@ -1,5 +1,6 @@
 """Questions to the results database, answered as pandas frames. Values are bound, never pasted into SQL."""
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -55,23 +56,38 @@ def sweeps(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
     counts = ", ".join(f"count(r.run) FILTER (r.state = '{state}')::INTEGER AS {state}" for state in states)
     return frame(
         db,
-        f"""SELECT s.sweep, s.baseline, s.benchmarks, s.created, s.runs, {counts},
+        f"""SELECT s.sweep, s.baseline, s.benchmarks, s.created, s.runs, s.superseded, {counts},
                    count(DISTINCT r.variant)::INTEGER AS variants
-            FROM sweeps s LEFT JOIN runs r USING (sweep)
+            FROM sweeps s LEFT JOIN runs r ON r.sweep = s.sweep AND r.superseded IS NULL
             GROUP BY ALL ORDER BY s.created DESC NULLS LAST, s.sweep""",
     )
 
 
-def runs(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
-    """The runs of a sweep without their settings, by variant and seed."""
+def runs(db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) -> pandas.DataFrame:
+    """The current runs of a sweep without their settings, by variant and seed; with the `superseded` ones last."""
     return frame(
         db,
         """SELECT sweep, run, variant, algorithm, display_name, seed, state, error, log, step, steps,
-        benchmarks,
-                  created, finished, seconds, attempts
-           FROM runs WHERE sweep = ? ORDER BY variant, seed, run""",
+                  benchmarks, created, finished, seconds, attempts, superseded
+           FROM runs WHERE sweep = $1 AND ($2 OR superseded IS NULL)
+           ORDER BY superseded NULLS FIRST, variant, seed, run""",
+        [sweep, superseded],
+    )
+
+
+def manifests(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, dict[str, Any]]:
+    """Current run -> what tells it from others: variant, seed, axes, spec and identity; of those that have begun."""
+    rows = db.execute(
+        """SELECT run, variant, seed, axes, spec, identity FROM runs
+           WHERE sweep = ? AND superseded IS NULL AND variant IS NOT NULL ORDER BY run""",
         [sweep],
     )
+    names = ("axes", "spec", "identity")
+    return {
+        run: {"variant": variant, "seed": seed}
+        | {name: json.loads(text or "null") or {} for name, text in zip(names, texts, strict=True)}
+        for run, variant, seed, *texts in rows.fetchall()
+    }
 
 
 def run(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> dict[str, Any] | None:
@@ -92,15 +108,20 @@ def metric_names(db: duckdb.DuckDBPyConnection) -> list[str]:
     return [name for name, *_ in db.execute("DESCRIBE metrics").fetchall() if name not in KEYS]
 
 
-def variants(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> pandas.DataFrame:
-    """Variants of these sweeps: sweep, variant, algorithm behind it, its display_name, number of seeds."""
+def variants(
+    db: duckdb.DuckDBPyConnection, names: Sequence[str], superseded: bool = False
+) -> pandas.DataFrame:
+    """Variants of these sweeps: sweep, variant, algorithm behind it, its display_name, number of seeds.
+
+    Superseded runs have variants of their own, which are left out unless asked for.
+    """
     return frame(
         db,
         """SELECT sweep, variant, any_value(algorithm) AS algorithm, any_value(display_name) AS display_name,
                   count(*)::INTEGER AS seeds
-           FROM runs WHERE list_contains(?, sweep) AND variant IS NOT NULL GROUP BY ALL ORDER BY sweep,
-           variant""",
-        [list(names)],
+           FROM runs WHERE list_contains($1, sweep) AND variant IS NOT NULL AND ($2 OR superseded IS NULL)
+           GROUP BY ALL ORDER BY sweep, variant""",
+        [list(names), superseded],
     )
 
 
@@ -186,7 +207,7 @@ def score_curves(
                    avg(CASE WHEN s.step = 0 THEN 0 ELSE a.x END) AS x,
                    avg(s.accuracy) AS mean, stddev_samp(s.accuracy) AS spread,
                    min(s.accuracy) AS lowest, max(s.accuracy) AS highest, count(*)::INTEGER AS seeds
-            FROM scores s JOIN chosen USING (sweep, variant) LEFT JOIN axis a USING (sweep, run, step)
+            FROM every_score s JOIN chosen USING (sweep, variant) LEFT JOIN axis a USING (sweep, run, step)
             WHERE list_contains(?, s.benchmark)
             GROUP BY s.benchmark, s.sweep, s.variant, s.step
             ORDER BY s.benchmark, s.sweep, s.variant, s.step""",
@@ -195,11 +216,12 @@ def score_curves(
     return _with_interval(found)
 
 
-def scores(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
+def scores(db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) -> pandas.DataFrame:
     """Every evaluation of a sweep, `mean` included: run, variant, seed, benchmark, step and the scores."""
     return frame(
         db,
-        """SELECT run, variant, seed, benchmark, step, accuracy, pass_at_k, maj_at_k FROM scores
+        f"""SELECT run, variant, seed, benchmark, step, accuracy, pass_at_k, maj_at_k
+           FROM {"every_score" if superseded else "scores"}
            WHERE sweep = ? AND variant IS NOT NULL ORDER BY variant, seed, run, benchmark, step""",
         [sweep],
     )

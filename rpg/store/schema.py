@@ -5,7 +5,7 @@ docs/database.md is checked against this file by a test.
 
 from rpg.metrics import METRICS
 
-VERSION = 1  # raise it when a table changes: databases of another version are rebuilt from the run folders
+VERSION = 2  # raise it when a table changes: databases of another version are rebuilt from the run folders
 
 TABLES: dict[str, dict[str, tuple[str, str]]] = {
     "meta": {
@@ -19,17 +19,28 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "baseline": ("VARCHAR", "variant that the others are compared with, or null"),
         "source": ("VARCHAR", "the sweep's YAML"),
         "benchmarks": ("VARCHAR[]", "benchmarks its checkpoints are evaluated on"),
-        "runs": ("INTEGER", "runs it consists of, begun or not"),
+        "runs": ("INTEGER", "runs of its newest file, begun or not"),
+        "superseded": ("INTEGER", "older runs of the same name that are still on disk"),
     },
     "runs": {
         "sweep": ("VARCHAR", "sweep of the run"),
         "run": ("VARCHAR", "folder name of the run; (sweep, run) identifies it everywhere"),
         "run_id": ("VARCHAR", "hash of its resolved settings and data"),
         "variant": ("VARCHAR", "what is compared: the settings without the seed; null until the run began"),
+        "superseded": (
+            "VARCHAR",
+            "null for the runs of the sweep's newest file; else in which settings this older run differs from them: "
+            "it is in no view of means and has a variant of its own",
+        ),
+        "planned_variant": (
+            "VARCHAR",
+            "variant under which it was begun; another only where it is superseded",
+        ),
         "algorithm": ("VARCHAR", "catalogue name of the algorithm"),
         "display_name": ("VARCHAR", "the algorithm's name as papers write it"),
         "seed": ("BIGINT", "seed; the same seed of two variants has the same data order and warm start"),
         "axes": ("JSON", "the sweep's axes and this run's values"),
+        "identity": ("JSON", "what run_id is a hash of: the settings that train it, and the data"),
         "state": ("VARCHAR", "pending, running, done, failed or interrupted, when the database was built"),
         "error": ("VARCHAR", "one line, when it failed"),
         "log": ("VARCHAR", "log file of the failure"),
@@ -97,10 +108,10 @@ KEYS = tuple(TABLES["metrics"])
 
 VIEWS: dict[str, tuple[str, str]] = {
     "curves": (
-        "`metrics` in long form: one row per run, step and metric, with variant and seed",
+        "`metrics` of the sweeps' current runs in long form: one row per run, step and metric, with variant and seed",
         """SELECT r.variant, r.seed, u.* FROM
            (UNPIVOT metrics ON COLUMNS(* EXCLUDE ({keys})) INTO NAME metric VALUE value) u
-           JOIN runs r USING (sweep, run)""",
+           JOIN runs r USING (sweep, run) WHERE r.superseded IS NULL""",
     ),
     "problems": (
         "per problem of each evaluation: samples, correct ones, and their share",
@@ -108,9 +119,8 @@ VIEWS: dict[str, tuple[str, str]] = {
                   sum(correct::INTEGER)::INTEGER AS correct, avg(correct::INTEGER) AS accuracy
            FROM samples GROUP BY ALL""",
     ),
-    "scores": (
-        "`evals` with variant and seed, and a benchmark `mean`: the mean over the run's benchmarks, at steps "
-        "that have them all",
+    "every_score": (
+        "`scores` of the current and of the superseded runs, each under its own variant",
         """SELECT r.variant, r.seed, e.sweep, e.run, e.benchmark, e.step, e.accuracy, e.pass_at_k, e.maj_at_k
            FROM evals e JOIN runs r USING (sweep, run)
            UNION ALL
@@ -120,6 +130,11 @@ VIEWS: dict[str, tuple[str, str]] = {
            WHERE list_contains(r.benchmarks, e.benchmark)
            GROUP BY e.sweep, e.run, e.step
            HAVING count(*) = any_value(len(r.benchmarks))""",
+    ),
+    "scores": (
+        "`evals` of the sweeps' current runs with variant and seed, and a benchmark `mean`: the mean over the run's "
+        "benchmarks, at steps that have them all",
+        """SELECT s.* FROM every_score s JOIN runs r USING (sweep, run) WHERE r.superseded IS NULL""",
     ),
     "last_best": (
         "per run and benchmark (and `mean`): first, last and best accuracy and their steps; best is the "
@@ -141,7 +156,7 @@ VIEWS: dict[str, tuple[str, str]] = {
              JOIN runs b ON (b.sweep, b.variant, b.seed) = (v.sweep, s.baseline, v.seed)
              JOIN evals e ON (e.sweep, e.run) = (v.sweep, v.run)
              JOIN evals f ON (f.sweep, f.run, f.benchmark, f.step) = (b.sweep, b.run, e.benchmark, e.step)
-             WHERE v.variant <> s.baseline
+             WHERE v.variant <> s.baseline AND v.superseded IS NULL AND b.superseded IS NULL
              GROUP BY ALL)
            SELECT t.sweep, t.variant, t.baseline, t.seed, t.benchmark, t.step, p.problem_id, p.accuracy,
                   q.accuracy AS baseline_accuracy, p.accuracy - q.accuracy AS difference

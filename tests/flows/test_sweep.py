@@ -200,3 +200,29 @@ def test_mistakes_exit_with_two_and_one_clear_message(bench, args, words):
     assert "Traceback" not in done.stderr and done.stderr.startswith("error: ")
     for word in words:
         assert word in done.stderr.replace("\n", " ")
+
+
+def test_the_same_name_with_another_rate_compares_the_new_runs_only(bench, tmp_path):
+    """The issue's example: a table never holds one algorithm at the new rate and another at the old one."""
+    root, _ = bench
+    home = tmp_path / "data"
+    home.mkdir()
+    subprocess.run(["cp", "-r", str(root / "data/cache"), str(home / "cache")], check=True)
+    few = ["--set", "training.steps=2", "--set", "evaluation.every=2"]
+    first = rpg(root, "sweep", "small.yaml", "--home", str(home), *few)
+    assert first.returncode == 0, first.stdout + first.stderr
+    old = set(Layout.at(home).read_sweep("small")["runs"])
+    rate = ["--set", "training.optimizer.learning_rate=0.02", "--set", "algorithm=grpo"]
+    second = rpg(root, "sweep", "small.yaml", "--home", str(home), *few, *rate)
+    assert second.returncode == 0, second.stdout + second.stderr
+    new = set(Layout.at(home).read_sweep("small")["runs"])
+    assert not new & old and "RPG-REINFORCE-URKL" not in second.stdout
+    curves = (home / "reports/small/curves.csv").read_text()
+    table = (home / "reports/small/table.csv").read_text()
+    assert "grpo" in table and "urkl" not in table and "urkl" not in curves
+    shown = rpg(root, "sql", "select distinct run from scores", "--home", str(home)).stdout
+    assert all(name in shown for name in new) and not any(name in shown for name in old)
+    status = rpg(root, "status", "small", "--home", str(home)).stdout
+    superseded = [line for line in status.splitlines() if "superseded: " in line]
+    assert len(superseded) == 2 and all(any(name in line for line in superseded) for name in old)
+    assert any("training.optimizer.learning_rate=0.0001, now 0.02" in line for line in superseded)

@@ -101,7 +101,9 @@ def test_runs_that_did_not_finish_are_left_out_and_named(layout):
     shutil.rmtree(layout.run("demo", "rpg-urkl-seed1").path / "evals")
     failed = layout.run("demo", "rpg-urkl-seed1")
     failed.write_failed("ValueError: loss is nan at step 3\ntraceback", step=3)
-    layout.write_sweep(layout.read_sweep("demo") | {"runs": ["dapo-seed0"]})
+    layout.write_sweep(
+        layout.read_sweep("demo") | {"runs": [*layout.read_sweep("demo")["runs"], "dapo-seed0"]}
+    )
     found = summary(layout)
     numbers = row(found, "rpg-urkl", "easy")
     assert numbers["seeds"] == 2
@@ -289,5 +291,6 @@ def test_a_diverged_run_has_a_gap_and_no_error(layout):
 def test_numbers_of_a_run_added_later_appear(layout):
     before = summary(layout)
     write_run(layout.run("demo", "late"), "dapo", 0, 0.5, SHAPE, "grpo")
+    layout.write_sweep(layout.read_sweep("demo") | {"runs": [*layout.read_sweep("demo")["runs"], "late"]})
     after = summary(layout)
     assert "dapo" not in before.variants and "dapo" in after.variants

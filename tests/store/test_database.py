@@ -219,15 +219,21 @@ def test_an_incremental_build_equals_a_full_one(layout, tmp_path):
 
 
 def test_states_and_promised_runs(layout):
-    layout.write_sweep(layout.read_sweep("demo") | {"runs": ["grpo-seed0", "not begun"]})
+    layout.write_sweep(layout.read_sweep("demo") | {"runs": ["grpo-seed0", "grpo-seed1", "not begun"]})
     failed = layout.run("demo", "grpo-seed1")
     failed.write_failed("ValueError: the loss is nan", step=3)
-    found = query(layout, "SELECT run, variant, state, error, step, steps, attempts FROM runs ORDER BY run")
-    assert found[:3] == [
-        ("grpo-seed0", "grpo", "done", None, 6, 6, 1),
-        ("grpo-seed1", "grpo", "failed", "ValueError: the loss is nan", 6, 6, 1),
-        ("not begun", None, "pending", None, None, None, None),
+    found = query(
+        layout, "SELECT run, superseded, variant, state, error, step, steps, attempts FROM runs ORDER BY run"
+    )
+    old, why = "rpg-urkl [not in the newest file]", "not in the newest file"
+    assert found == [
+        ("grpo-seed0", None, "grpo", "done", None, 6, 6, 1),
+        ("grpo-seed1", None, "grpo", "failed", "ValueError: the loss is nan", 6, 6, 1),
+        ("not begun", None, None, "pending", None, None, None, None),
+        ("rpg-urkl-seed0", why, old, "done", None, 6, 6, 1),
+        ("rpg-urkl-seed1", why, old, "done", None, 6, 6, 1),
     ]
+    assert query(layout, "SELECT runs, superseded FROM sweeps") == [(3, 2)]
     interrupted = layout.run("demo", "rpg-urkl-seed0")
     interrupted.done_path.unlink()
     assert query(layout, "SELECT state FROM runs WHERE run = 'rpg-urkl-seed0'") == [("interrupted",)]

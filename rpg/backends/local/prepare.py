@@ -25,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     from rpg.backends.manifest import spec_of
     from rpg.errors import UserError
     from rpg.models.initial import prepare_model
+    from rpg.store.current import current_runs
     from rpg.store.layout import Layout
     from rpg.tasks.preparation import data_notes, prepare_data
 
@@ -33,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     say = functools.partial(print, flush=True)
     seen, notes, layout = set(), {}, Layout(home)
     try:
-        for folder in layout.run_folders(sweep.name):
+        for folder in current_runs(layout, sweep.name):
             spec = spec_of(folder)
             key = (spec.task.model_dump_json(), spec.model.model_dump_json())
             if key not in seen:

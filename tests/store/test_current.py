@@ -1,0 +1,171 @@
+"""A comparison shows the runs of the sweep's newest file and no others, in every view; older ones are named."""
+
+import json
+import shutil
+
+import pandas
+import pytest
+
+from benchmarks.synthetic import Shape, write_run, write_sweep
+from flows.live import Watch
+from rpg.report.summary import summarise
+from rpg.report.tables import terminal
+from rpg.report.write import write_report
+from rpg.store import queries
+from rpg.store.current import NotComparable, current_runs, require_comparable, superseded
+from rpg.store.database import build, connect
+
+SHAPE = Shape(steps=4, eval_every=2, problems=6, samples=2, benchmarks=("easy", "hard"), metrics=3)
+VARIANTS = ("grpo", "rpg-urkl")
+WHY = "training.optimizer.learning_rate=0.0001, now 0.02"
+
+
+@pytest.fixture
+def twice(tmp_path):
+    """A sweep, and the same name again with another learning rate: its old runs were good, its new ones are not."""
+    layout = write_sweep(tmp_path, "demo", VARIANTS, (0, 1), SHAPE)
+    first = layout.read_sweep("demo")
+    for name in first["runs"]:
+        _rate(layout.run("demo", name), 0.0001)
+    renewed = []
+    for name in first["runs"]:
+        variant, _, seed = name.rpartition("-seed")
+        run = layout.run("demo", f"new-{name}")
+        write_run(run, variant, int(seed), 0.0, SHAPE, "grpo")
+        _rate(run, 0.02)
+        renewed.append(run.name)
+    layout.write_sweep(first | {"runs": renewed})
+    return layout
+
+
+def _rate(run, rate):
+    manifest = run.read_manifest()
+    manifest["spec"]["training"]["optimizer"] = {"learning_rate": rate}
+    run.write_manifest(manifest)
+
+
+def test_every_view_shows_the_newest_runs_only(twice):
+    new = {f"new-{variant}-seed{seed}" for variant in VARIANTS for seed in (0, 1)}
+    assert {folder.name for folder in current_runs(twice, "demo")} == new
+    assert {view.name for view in Watch(current_runs(twice, "demo")).views()} == new
+    build(twice)
+    with connect(twice) as db:
+        for view in ("curves", "scores", "last_best"):
+            assert {run for (run,) in db.execute(f"SELECT DISTINCT run FROM {view}").fetchall()} == new, view
+        pairs = db.execute("SELECT count(DISTINCT seed), count(*) FROM paired").fetchall()
+        assert pairs == [(2, 2 * 2 * 6)]
+        assert set(queries.runs(db, "demo")["run"]) == new
+        assert queries.sweeps(db)[["runs", "done", "superseded"]].to_numpy().tolist() == [[4, 4, 4]]
+        assert set(queries.variants(db, ["demo"])["variant"]) == set(VARIANTS)
+        table = summarise(db, "demo").table
+        curves = queries.metric_curves(db, [queries.Series("demo", "grpo")], ["reward"])
+        means = {
+            (variant, name): mean
+            for variant, name, mean in db.execute(
+                "SELECT variant, benchmark, avg(accuracy) FROM scores WHERE step = 4 GROUP BY ALL"
+            ).fetchall()
+        }
+    assert set(table["variant"]) == set(VARIANTS) and set(table["seeds"]) == {2}
+    assert set(curves["seeds"]) == {2}, "an old run was averaged in as a further seed"
+    for row in table.itertuples():
+        assert row.last == pytest.approx(means[row.variant, row.benchmark])
+        numbers = [_accuracy(twice, f"new-{row.variant}-seed{seed}", row.benchmark) for seed in (0, 1)]
+        assert row.last == pytest.approx(sum(numbers) / 2)
+
+
+def _accuracy(layout, run, benchmark):
+    names = SHAPE.benchmarks if benchmark == "mean" else [benchmark]
+    shares = [layout.run("demo", run).read_eval(name, 4).to_pandas()["correct"].mean() for name in names]
+    return sum(shares) / len(shares)
+
+
+def test_the_files_of_the_report_hold_no_superseded_run(twice):
+    build(twice)
+    write_report(twice, "demo")
+    files = twice.reports("demo")
+    assert "0.0001" not in (files / "table.csv").read_text()
+    assert len((files / "table.csv").read_text().splitlines()) == 1 + 2 * 3
+    assert set(pandas.read_csv(files / "curves.csv")["seeds"]) == {2}
+    assert f"4 older runs of this sweep superseded, and in no number here: {WHY}" in (
+        files / "table.md"
+    ).read_text().replace("\\", "")
+
+
+def test_superseded_runs_are_named_with_the_setting_and_compared_on_purpose(twice):
+    assert set(superseded(twice, "demo").values()) == {WHY} and len(superseded(twice, "demo")) == 4
+    build(twice)
+    with connect(twice) as db:
+        found = summarise(db, "demo", superseded=True)
+        rows = db.execute(
+            "SELECT DISTINCT variant FROM runs WHERE superseded IS NOT NULL ORDER BY 1"
+        ).fetchall()
+    old = "grpo [training.optimizer.learning_rate=0.0001]"
+    assert rows[0] == (old,)
+    assert set(found.variants) == {*VARIANTS, old, old.replace("grpo", "rpg-urkl")}
+    assert found.labels[old] == "GRPO [learning_rate=0.0001]"
+    assert set(found.table["seeds"]) == {2}
+    assert terminal(found)
+
+
+def test_an_incremental_build_marks_and_unmarks(twice):
+    new = twice.read_sweep("demo")
+    build(twice)
+    twice.write_sweep(new | {"runs": [name.removeprefix("new-") for name in new["runs"]]})
+    build(twice)
+    with connect(twice) as db:
+        assert set(queries.runs(db, "demo")["run"]) == {name.removeprefix("new-") for name in new["runs"]}
+        variants = queries.variants(db, ["demo"], superseded=True)["variant"].tolist()
+    assert "grpo [training.optimizer.learning_rate=0.02]" in variants and len(variants) == 4
+
+
+def test_a_table_of_runs_that_differ_in_more_than_the_axes_cannot_be_made(twice):
+    new = twice.read_sweep("demo")
+    mixed = [new["runs"][0], new["runs"][1], "rpg-urkl-seed0", "rpg-urkl-seed1"]
+    twice.write_sweep(new | {"runs": mixed})  # a fault of ours, or a file edited by hand
+    build(twice)
+    with (
+        connect(twice) as db,
+        pytest.raises(NotComparable, match=r"differ in training\.optimizer\.learning_rate"),
+    ):
+        summarise(db, "demo")
+
+
+def test_a_run_that_would_count_twice_is_refused(twice):
+    new = twice.read_sweep("demo")
+    twice.write_sweep(new | {"runs": [*new["runs"], "grpo-seed0"]})
+    build(twice)
+    with connect(twice) as db, pytest.raises(NotComparable, match="count twice"):
+        summarise(db, "demo")
+
+
+def test_an_axis_may_differ_and_so_may_all_fields_of_a_kind():
+    spec = {"training": {"optimizer": {"type": "adamw", "betas": 1}}}
+    other = {"training": {"optimizer": {"type": "schedule_free", "rate": 2}}}
+    runs = {
+        "a": {"variant": "a", "seed": 0, "axes": {"training.optimizer.type": 1}, "spec": spec},
+        "b": {"variant": "b", "seed": 1, "axes": {"training.optimizer.type": 2}, "spec": other},
+    }
+    require_comparable(runs)
+    runs["b"]["axes"] = runs["a"]["axes"] = {"seed": 0}
+    with pytest.raises(NotComparable, match=r"optimizer\.betas, training\.optimizer\.rate"):
+        require_comparable(runs)
+
+
+def test_a_run_deleted_by_hand_is_pending_in_every_view(twice):
+    gone = current_runs(twice, "demo")[0]
+    shutil.rmtree(gone.path)
+    build(twice)
+    with connect(twice) as db:
+        state = db.execute("SELECT state, error FROM runs WHERE run = ?", [gone.name]).fetchall()
+        counted = queries.sweeps(db)[["pending", "failed"]].to_numpy().tolist()
+        notes = summarise(db, "demo").notes
+    view = next(view for view in Watch(current_runs(twice, "demo")).views() if view.name == gone.name)
+    assert gone.state() == view.state == "pending" and view.error is None
+    assert state == [("pending", None)] and counted == [[1, 0]]
+    assert f"not begun: {gone.name}" in notes
+
+
+def test_without_a_readable_file_of_the_sweep_all_its_runs_are_current(twice):
+    (twice.sweep_folder("demo") / "sweep.json").write_text("{torn")
+    assert len(current_runs(twice, "demo")) == 8
+    assert json.dumps(superseded(twice, "demo")) == "{}"
