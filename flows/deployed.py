@@ -25,6 +25,8 @@ from flows.follow import WORK, CommandFailed, alive, follow
 from flows.live import Watch
 from flows.nightly import place
 from rpg.catalogue import algorithms
+from rpg.config.backend import BACKENDS
+from rpg.config.evaluation import ENGINES
 from rpg.errors import UserError
 from rpg.processes import PARENT, die_with_parent
 from rpg.report.nightly import ALREADY
@@ -46,7 +48,8 @@ Nights = Annotated[str, Field(json_schema_extra={"enum": list(forms.nights(_WHER
 Algorithms = list[Literal[tuple(algorithms())]]  # type: ignore[misc]
 Seeds = list[Annotated[int, Field(ge=0, lt=2**31)]]
 Steps = Annotated[int, Field(ge=0, le=10_000_000)]
-Backend = Literal[forms.AS_FILE, "local", "verl"]
+Backend = Literal[(forms.AS_FILE, *BACKENDS)]  # type: ignore[misc]
+Engine = Literal[tuple(ENGINES)]  # type: ignore[misc]
 Name = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]{0,63})?$")]
 Workers = Annotated[int, Field(ge=0, le=256)]
 Benchmarks = Annotated[list[Literal[tuple(sorted(shipped_benchmarks()))]], Field(min_length=1)]  # type: ignore[misc]
@@ -164,7 +167,7 @@ def sweep(
 def evaluate(
     checkpoint: Annotated[str, Field(min_length=1)],
     benchmarks: Benchmarks = ["aime24"],  # noqa: B006
-    engine: Literal["local", "huggingface", "vllm"] = "local",
+    engine: Engine = "local",
     device: Literal["cpu", "cuda"] = "cpu",
     k: Annotated[int, Field(ge=0, le=4096)] = 0,
     temperature: Annotated[float, Field(ge=0, le=10)] = 1.0,

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rpg.config.backend import BackendSection
 from rpg.errors import UserError
 from rpg.store import StoreError, locks
 
@@ -130,12 +131,12 @@ def machine(environment: Mapping[str, str] = os.environ) -> Machine:
     return Machine(folder, int(text) if text else os.cpu_count() or 1, gpus)
 
 
-def need_of(backend: Mapping[str, Any], here: Machine) -> Need | None:
+def need_of(backend: BackendSection, here: Machine) -> Need | None:
     """What a run with this `backend` section needs here; None for a run whose workers are on another cluster."""
-    if backend.get("ray", {"type": "local"})["type"] != "local":
+    workers = backend.workers_here()
+    if workers is None:
         return None
-    workers = int(backend.get("gpus_per_node", 1))
-    if backend.get("device") == "cuda" and here.gpus:
+    if backend.device == "cuda" and here.gpus:
         return Need("gpu", workers)
     # Without any GPU the trainer says so itself, better than a queue could.
     return Need("cpu", min(workers, here.cpu))

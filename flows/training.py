@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from flows import processes
 from flows.context import Context, StageFailed
 from flows.processes import Stopped
 from flows.sharing import take_over
 from flows.slots import Held, need_of
+from rpg.config.backend import BACKENDS, Backend, BackendSection
 from rpg.errors import UserError
 from rpg.store import RunFolder
 from rpg.store.pending import pending_evaluations
 
+_BACKEND: TypeAdapter[BackendSection] = TypeAdapter(Backend)
 SLOT_SECONDS = 0.3
 """A run that waits for a slot looks this often."""
 
@@ -35,12 +38,12 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
     if duplicate and folder.checkpoint(manifest["steps"]).exists() and not pending_evaluations(folder):
         folder.stop_waiting()
         return
-    backend = manifest["spec"]["backend"]
+    backend = backend_of(folder)
     with slot(folder, backend, context) as held:
         folder.stop_waiting()
         archive_failure(folder)
         child = context.children.start(
-            processes.TRAINER.format(backend["type"]), folder.path, log=folder.log_path, threads=backend["threads"],
+            processes.TRAINER.format(backend.type), folder.path, log=folder.log_path, threads=backend.threads,
             keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
         )  # fmt: skip
         code = context.children.wait(child)
@@ -56,8 +59,20 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
     raise StageFailed(f"{folder.name}: {failure.get('error')}")
 
 
+def backend_of(folder: RunFolder) -> BackendSection:
+    """The back end of a run; StageFailed (and FAILED.json) when its manifest names one that this version lacks."""
+    section = folder.read_manifest()["spec"]["backend"]
+    try:
+        return _BACKEND.validate_python(section)
+    except ValidationError as error:
+        known = ", ".join(BACKENDS)
+        line = f"{folder.manifest_path}: spec.backend: {error.errors()[0]['msg']} (back ends here: {known})"
+        folder.write_failed(line)
+        raise StageFailed(f"{folder.name}: {line}") from None
+
+
 @contextmanager
-def slot(folder: RunFolder, backend: Mapping[str, Any], context: Context) -> Iterator[Held]:
+def slot(folder: RunFolder, backend: BackendSection, context: Context) -> Iterator[Held]:
     """What the run needs of this machine, waiting for it where need be; the run's folder says for what."""
     need = need_of(backend, context.machine)
     if need is None:

@@ -19,8 +19,8 @@ def cores() -> int:
 
 
 def default_workers(planned) -> int:
-    """One training per core; one at a time when a run is on verl, which fills what it is given."""
-    return 1 if any(run.spec.backend.type == "verl" for run in planned.runs) else cores()
+    """One training per core; one at a time when a run fills what it is given, as verl does."""
+    return 1 if any(run.spec.backend.fills_machine for run in planned.runs) else cores()
 
 
 Workers = Annotated[
@@ -34,8 +34,7 @@ def execute(planned, home: Path | None, workers: int | None) -> int:
     """Conduct a sweep in the foreground, showing its progress; returns the exit code."""
     from rpg.cli.extras import require
 
-    if any(run.spec.backend.type == "local" for run in planned.runs):  # verl says itself what it needs
-        require("transformers", "tokenizers", "safetensors", "schedulefree")
+    require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
     from flows.live import Progress
     from flows.sweep import conduct, sweep_lock, unfinished
     from rpg.config.shipped import short

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rpg.config.section import Positive, Section, default_type
+from rpg.config.section import Positive, Section, default_type, kinds_of
 
 
-class LocalBackend(Section):
+class BackendSection(Section):
+    """Base of every back end: what sweeps, slots and the command line have to know about it.
+
+    Back end `x` is the module that is started as `python -m rpg.backends.x RUN_DIR`; docs/extending.md adds one.
+    """
+
+    type: str
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: Positive = 1
+    """Threads of each process on a CPU."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Packages without which no run of it can begin on this machine; empty where the back end says so itself."""
+    fills_machine: ClassVar[bool] = False
+    """A run takes all processors that it is given, so sweeps begin one at a time unless told otherwise."""
+
+    def workers_here(self) -> int | None:
+        """GPUs (or, on a CPU, processes) of this machine that a run takes; None where its workers are elsewhere."""
+        return 1
+
+    def check_longest(self, tokens: int) -> None:
+        """Raises ValueError when a sequence of so many tokens, prompt and response, does not fit."""
+
+
+class LocalBackend(BackendSection):
     """The embedded trainer: one process on the CPU or one GPU."""
 
     type: Literal["local"] = "local"
     device: Literal["cpu", "cuda"] = "cpu"
     threads: Positive = 1
     """Threads per process. On a CPU, several one-thread runs side by side beat one run with several threads."""
+
+    needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
 
 
 class HuggingFaceRollout(Section):
@@ -68,7 +94,7 @@ class RayAddress(Section):
 RayPlace = Annotated[LocalRay | RayJob | RayAddress, Field(discriminator="type"), default_type("local")]
 
 
-class VerlBackend(Section):
+class VerlBackend(BackendSection):
     """verl's trainer on Ray with FSDP: one CPU for a test, one GPU, or many nodes."""
 
     type: Literal["verl"]
@@ -97,6 +123,19 @@ class VerlBackend(Section):
     hang_minutes: Annotated[float, Field(gt=0)] = 60.0
     """Without a sign of progress for this long the run is ended and counts as failed."""
 
+    fills_machine: ClassVar[bool] = True
+
+    def workers_here(self) -> int | None:
+        return self.gpus_per_node if isinstance(self.ray, LocalRay) else None
+
+    def check_longest(self, tokens: int) -> None:
+        room = self.max_tokens_per_gpu * self.sequence_parallel
+        if room < tokens:
+            raise ValueError(
+                f"backend.max_tokens_per_gpu x sequence_parallel = {room} must hold a sequence of "
+                f"rollout.max_prompt_tokens + max_response_tokens = {tokens}"
+            )
+
     @model_validator(mode="after")
     def _possible(self) -> VerlBackend:
         if self.device == "cpu" and self.strategy != "fsdp2":
@@ -119,3 +158,4 @@ class VerlBackend(Section):
 
 
 Backend = Annotated[LocalBackend | VerlBackend, Field(discriminator="type"), default_type("local")]
+BACKENDS: dict[str, type[BackendSection]] = kinds_of(Backend)

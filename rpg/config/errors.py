@@ -40,6 +40,20 @@ def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[
     return sorted({name for candidate in candidates for name in candidate.model_fields})
 
 
+def _written(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """The path as a person writes it: without the tag that pydantic puts behind the name of a union."""
+    candidates, path, union = [model], [], False
+    for part in location:
+        if union and any(part in _tags(candidate) for candidate in candidates):
+            candidates, union = [c for c in candidates if part in _tags(c)], False
+            continue
+        path.append(str(part))
+        fields = [c.model_fields[part] for c in candidates if part in c.model_fields]
+        candidates = [found for field in fields for found in models_in(field.annotation)] or candidates
+        union = bool(fields)
+    return path
+
+
 def _tags(model: type[BaseModel]) -> tuple[object, ...]:
     field = model.model_fields.get("type")
     return getattr(field.annotation, "__args__", ()) if field else ()
@@ -61,20 +75,7 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> Confi
             lines.append(f"{where}: {'' if cause.field == 'algorithm' else 'algorithm.'}{cause}")
             continue
         location = item["loc"]
-        tags = {
-            "tiny",
-            "pretrained",
-            "chain",
-            "file",
-            "math",
-            "marker",
-            "adamw",
-            "schedule_free",
-            "local",
-            "verl",
-        }
-        tags |= {"huggingface", "vllm"}
-        field = ".".join(str(p) for i, p in enumerate(location) if not (i and p in tags)) or "(whole file)"
+        field = ".".join(_written(model, location)) or "(whole file)"
         value, kind, context = item.get("input"), item["type"], item.get("ctx", {})
         if kind == "extra_forbidden":
             known = _fields_at(model, location)

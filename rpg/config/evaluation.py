@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rpg.config.section import Positive, Section, default_type
+from rpg.config.section import Positive, Section, default_type, kinds_of
 
 
 class LocalEngineSpec(Section):
@@ -41,6 +41,7 @@ EngineSpec = Annotated[
     Field(discriminator="type"),
     default_type("local"),
 ]
+ENGINES: dict[str, type[Section]] = kinds_of(EngineSpec)
 
 
 class ThisMachine(Section):

@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 from rpg.config.run import RunSpec
-from rpg.config.task import MathTask
 
 
 def canonical_json(value: Any) -> str:
@@ -19,10 +18,6 @@ def identity(spec: RunSpec, data_digest: str) -> str:
     """Hash of the resolved run and its data: 16 hexadecimal digits. Paths count by content, not by name."""
     resolved = spec.model_dump(mode="json")
     del resolved["evaluation"]["place"]  # where samples are drawn says nothing about them
-    if resolved["task"]["type"] == "file":
-        resolved["task"]["train"] = None
-        resolved["task"]["benchmarks"] = sorted(resolved["task"]["benchmarks"])
-    elif isinstance(spec.task, MathTask):
-        resolved["task"] |= {"train": None, "data": None, "benchmarks": list(spec.task.names())}
+    resolved["task"] |= spec.task.by_content()
     text = canonical_json({"spec": resolved, "data": data_digest})
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from rpg.config import shipped
 from rpg.config.errors import ConfigError, explain
 from rpg.config.run import RunSpec
+from rpg.config.task import TASKS
 
 MAX_BYTES = 1_000_000
 """A configuration larger than this is a mistake (YAML aliases can also expand without bound)."""
@@ -179,27 +180,10 @@ def _own_paths(data: dict[str, Any], path: Path) -> dict[str, Any]:
         return str((path.parent / value).resolve()) if isinstance(value, str) else value
 
     task = data.get("task")
-    if isinstance(task, dict) and task.get("type") == "file":
-        task = dict(task)
-        if "train" in task:
-            task["train"] = at(task["train"])
-        if isinstance(task.get("benchmarks"), dict):
-            task["benchmarks"] = {name: at(p) for name, p in task["benchmarks"].items()}
-        data = {**data, "task": task}
-    elif isinstance(task, dict) and task.get("type") == "math":
-        files = {"data", *([] if is_name(task.get("train")) else ["train"])}
-        task = {name: at(value) if name in files else value for name, value in task.items()}
-        if isinstance(task.get("benchmarks"), list):
-            task["benchmarks"] = [
-                at(one) if str(one).endswith((".yaml", ".yml")) else one for one in task["benchmarks"]
-            ]
-        data = {**data, "task": task}
-    return data
-
-
-def is_name(train: object) -> bool:
-    """Whether a math task's `train` is the name of a training set that ships, not a file: those have an ending."""
-    return isinstance(train, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]*", train) is not None
+    kind = TASKS.get(str(task.get("type"))) if isinstance(task, dict) else None
+    if kind is None or not isinstance(task, dict):
+        return data  # an unknown type is refused when the whole run is checked
+    return {**data, "task": kind.own_paths(dict(task), at)}
 
 
 def load_run(path: Path, overrides: dict[str, Any] | None = None) -> RunSpec:

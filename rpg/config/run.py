@@ -11,11 +11,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from rpg.catalogue import Algorithm, algorithm
-from rpg.config.backend import Backend, LocalBackend, VerlBackend
+from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation
 from rpg.config.model import Model, TinyModel
 from rpg.config.section import Section
-from rpg.config.task import ChainTask, MathTask, Task
+from rpg.config.task import ChainTask, Task
 from rpg.config.training import Rollout, Training
 
 
@@ -60,23 +60,12 @@ class RunSpec(Section):
                     f"rollout.max_prompt_tokens + max_response_tokens = {need} do not fit "
                     f"model.max_positions = {self.model.max_positions}"
                 )
-        if isinstance(self.backend, VerlBackend):
-            longest = self.rollout.max_prompt_tokens + self.rollout.max_response_tokens
-            room = self.backend.max_tokens_per_gpu * self.backend.sequence_parallel
-            if room < longest:
-                raise ValueError(
-                    f"backend.max_tokens_per_gpu x sequence_parallel = {room} must hold a sequence of "
-                    f"rollout.max_prompt_tokens + max_response_tokens = {longest}"
-                )
+        self.backend.check_longest(self.rollout.max_prompt_tokens + self.rollout.max_response_tokens)
         return self
 
     def task_benchmarks(self) -> tuple[str, ...]:
         """Names of all benchmarks the task brings, in order."""
-        if isinstance(self.task, ChainTask):
-            return tuple(f"chain-{tier}" for tier in self.task.tiers)
-        if isinstance(self.task, MathTask):
-            return self.task.names()
-        return tuple(self.task.benchmarks)
+        return self.task.benchmark_names()
 
     def benchmarks(self) -> tuple[str, ...]:
         """Names of the benchmarks this run is evaluated on."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -19,3 +20,18 @@ class Section(BaseModel):
 def default_type(default: str) -> BeforeValidator:
     """A section of a union that names no `type` is of the default one: `optimizer: {learning_rate: 1e-3}`."""
     return BeforeValidator(lambda v: {"type": default, **v} if isinstance(v, dict) and "type" not in v else v)
+
+
+def registered(what: str, declared: Iterable[object], known: Iterable[object], place: str) -> None:
+    """Raises RuntimeError where the sections of the configuration and the registry at `place` do not agree."""
+    for name in set(declared) ^ set(known):
+        shown = getattr(name, "__name__", repr(name))
+        raise RuntimeError(
+            f"{what} {shown} stands in only one of rpg/config and {place}: it belongs into both"
+        )
+
+
+def kinds_of(union: Any) -> dict[str, Any]:
+    """`type` -> section, of an annotated union of sections."""
+    members = get_args(get_args(union)[0]) or (get_args(union)[0],)
+    return {get_args(member.model_fields["type"].annotation)[0]: member for member in members}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rpg.config.section import Positive, Section, default_type
+from rpg.config.section import Positive, Section, default_type, kinds_of
 
 RECIPE_TEMPLATE = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
@@ -17,7 +20,33 @@ RECIPE_TEMPLATE = (
 """How the paper's recipe asks a mathematical problem (App. H)."""
 
 
-class ChainTask(Section):
+class TaskSection(Section):
+    """Base of every task type: what the rest of the configuration has to know about it.
+
+    Its problems are made or read by the module that rpg.tasks names for it; docs/extending.md adds one.
+    """
+
+    type: str
+
+    @abstractmethod
+    def benchmark_names(self) -> tuple[str, ...]:
+        """Names of all benchmarks it brings, in order."""
+
+    def files(self) -> list[str]:
+        """What its problems are read from: nothing where they are made by code."""
+        return []
+
+    def by_content(self) -> dict[str, Any]:
+        """What stands for its paths in a run's identity, where the digest of the data counts and not a file's name."""
+        return {}
+
+    @classmethod
+    def own_paths(cls, raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:
+        """`raw`, as a file writes the section, with `at(path)` for each path that is relative to that file."""
+        return raw
+
+
+class ChainTask(TaskSection):
     """Left-to-right arithmetic modulo 10 with labelled operands; problems are made by code, nothing is downloaded.
 
     Prompt ``a3b+7c-5=``, response ``b+70c-55#5``; the reward checks the digit after the last ``#``.
@@ -45,8 +74,21 @@ class ChainTask(Section):
             raise ValueError("tiers must name at least one tier, e.g. {easy: 2}")
         return self
 
+    def benchmark_names(self) -> tuple[str, ...]:
+        return tuple(f"chain-{tier}" for tier in self.tiers)
 
-class MarkerVerifier(Section):
+
+class VerifierSection(Section):
+    """Base of every verifier; rpg.rewards has its grader."""
+
+    type: str
+
+    @abstractmethod
+    def written(self, answer: str) -> str:
+        """The shortest response in which it finds `answer`."""
+
+
+class MarkerVerifier(VerifierSection):
     """The answer is what follows the last `marker` in the response, up to the end of its line."""
 
     type: Literal["marker"] = "marker"
@@ -54,8 +96,11 @@ class MarkerVerifier(Section):
     match: Literal["exact", "number"] = "exact"
     """`exact` compares text without surrounding blanks; `number` compares values (1/2 = 0.5 = 0.50)."""
 
+    def written(self, answer: str) -> str:
+        return f"{self.marker}{answer}"
 
-class MathVerifier(Section):
+
+class MathVerifier(VerifierSection):
     """The answer is the last `Answer:` line; it is right when it means the same as the gold answer (docs/grading.md)."""
 
     type: Literal["math"] = "math"
@@ -64,11 +109,15 @@ class MathVerifier(Section):
     relative_tolerance: Annotated[float, Field(ge=0.0, lt=0.1)] = 0.0
     """Numbers that differ by no more than this part of the gold number are right (for answers of physics)."""
 
+    def written(self, answer: str) -> str:
+        return f"Answer: {answer}"
+
 
 Verifier = Annotated[MarkerVerifier | MathVerifier, Field(discriminator="type"), default_type("marker")]
+VERIFIERS: dict[str, type[VerifierSection]] = kinds_of(Verifier)
 
 
-class FileTask(Section):
+class FileTask(TaskSection):
     """Problems of your own, from JSON-lines or Parquet files with the columns `prompt` and `answer`.
 
     A column `demonstration` (a full response) is needed only to warm-start a tiny model from scratch.
@@ -90,8 +139,24 @@ class FileTask(Section):
             raise ValueError("benchmarks must name at least one file of held-out problems")
         return self
 
+    def benchmark_names(self) -> tuple[str, ...]:
+        return tuple(self.benchmarks)
 
-class MathTask(Section):
+    def files(self) -> list[str]:
+        return [str(path) for path in (self.train, *self.benchmarks.values())]
+
+    def by_content(self) -> dict[str, Any]:
+        return {"train": None, "benchmarks": sorted(self.benchmarks)}
+
+    @classmethod
+    def own_paths(cls, raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:
+        named = {"train": at(raw["train"])} if "train" in raw else {}
+        if isinstance(raw.get("benchmarks"), dict):
+            named["benchmarks"] = {name: at(path) for name, path in raw["benchmarks"].items()}
+        return {**raw, **named}
+
+
+class MathTask(TaskSection):
     """Mathematics by the paper's recipe: a training file, and benchmarks that ship (AIME, AMC, ...) or one's own.
 
     Training problems that are also in a benchmark, word for word or nearly so, are left out.
@@ -113,14 +178,37 @@ class MathTask(Section):
     def _usable(self) -> MathTask:
         if "{prompt}" not in self.template:
             raise ValueError("template must contain {prompt}, the place where the problem goes")
-        names = self.names()
+        names = self.benchmark_names()
         if not names or len(set(names)) < len(names):
             raise ValueError("benchmarks must name at least one benchmark, each once")
         return self
 
-    def names(self) -> tuple[str, ...]:
-        """Names of the benchmarks: of those given by a YAML file, its name without the ending."""
-        return tuple(Path(b).stem if b.endswith((".yaml", ".yml")) else b for b in self.benchmarks)
+    def benchmark_names(self) -> tuple[str, ...]:
+        """Of those given by a YAML file, its name without the ending."""
+        return tuple(Path(b).stem if b.endswith(_YAML) else b for b in self.benchmarks)
+
+    def files(self) -> list[str]:
+        return [self.train, *self.benchmarks]
+
+    def by_content(self) -> dict[str, Any]:
+        return {"train": None, "data": None, "benchmarks": list(self.benchmark_names())}
+
+    @classmethod
+    def own_paths(cls, raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:
+        files = {"data", *([] if is_name(raw.get("train")) else ["train"])}
+        raw = {name: at(value) if name in files else value for name, value in raw.items()}
+        if isinstance(raw.get("benchmarks"), list):
+            raw["benchmarks"] = [at(one) if str(one).endswith(_YAML) else one for one in raw["benchmarks"]]
+        return raw
+
+
+_YAML = (".yaml", ".yml")
+
+
+def is_name(train: object) -> bool:
+    """Whether a math task's `train` is the name of a training set that ships, not a file: those have an ending."""
+    return isinstance(train, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]*", train) is not None
 
 
 Task = Annotated[ChainTask | FileTask | MathTask, Field(discriminator="type"), default_type("chain")]
+TASKS: dict[str, type[TaskSection]] = kinds_of(Task)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rpg.evaluation.engines.protocol import Completion, Engine, Request
 from rpg.evaluation.partial import Partial
-from rpg.rewards import Grader, Item, MarkerGrader
+from rpg.rewards import Grading, Item
 from rpg.tasks import Problem
 
 _FLUSH_ROWS = 64
@@ -51,7 +51,7 @@ def evaluate_problems(
     *,
     samples_per_problem: int,
     seed: int,
-    grader: Grader | MarkerGrader,
+    grader: Grading,
     partial: Partial | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> list[dict[str, Any]]:
@@ -99,9 +99,7 @@ def evaluate_problems(
     return [rows[problem.id, k] for problem, k in wanted]
 
 
-def _grade(
-    samples: Sequence[tuple[Problem, int, Completion]], grader: Grader | MarkerGrader
-) -> list[dict[str, Any]]:
+def _grade(samples: Sequence[tuple[Problem, int, Completion]], grader: Grading) -> list[dict[str, Any]]:
     items = [
         Item(completion.text, problem.answer, completion.truncated) for problem, _, completion in samples
     ]

@@ -23,7 +23,7 @@ from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.models.device import configure_device
 from rpg.models.loading import bfloat16
-from rpg.rewards import Grader, MarkerGrader, grader_for
+from rpg.rewards import Grading, grader_for
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.current import current_runs
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
@@ -51,7 +51,7 @@ class Evaluator:
     _done: dict[str, Path] = field(default_factory=dict)
     _engines: dict[str, Engine] = field(default_factory=dict)
     _loaded: dict[str, str] = field(default_factory=dict)
-    _graders: dict[str, Grader | MarkerGrader] = field(default_factory=dict)
+    _graders: dict[str, Grading] = field(default_factory=dict)
     _given_up: set[tuple[str, str, int]] = field(default_factory=set)
 
     def pass_over(self) -> int:
@@ -151,7 +151,7 @@ class Evaluator:
         self._engines.clear()
         self._loaded.clear()
 
-    def _grader(self, verifier: Verifier) -> Grader | MarkerGrader:
+    def _grader(self, verifier: Verifier) -> Grading:
         key = verifier.model_dump_json()
         if key not in self._graders:
             self._graders[key] = grader_for(verifier)

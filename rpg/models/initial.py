@@ -18,7 +18,7 @@ from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer
 from rpg.models.warmstart import WARM_START_VERSION, warm_start
 from rpg.tasks import load_problems
-from rpg.tasks.demonstrations import demonstrations, file_characters
+from rpg.tasks.demonstrations import characters, demonstrations
 from rpg.tasks.preparation import data_digest, once
 
 
@@ -80,9 +80,7 @@ def _make(spec: RunSpec, say: Callable[[str], None]) -> Policy:
     splits = load_problems(spec.task)
     warm = spec.model.warm_start
     if warm is None:
-        chain = spec.task.type == "chain"
-        characters = demonstrations(spec.task, splits).characters() if chain else file_characters(splits)
-        tokenizer = build_tokenizer(characters)
+        tokenizer = build_tokenizer(characters(spec.task, splits))
         return Policy(build_tiny(spec.model, tokenizer, seed=0), tokenizer)
     demos = demonstrations(spec.task, splits)
     tokenizer = build_tokenizer(demos.characters())

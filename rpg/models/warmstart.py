@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from rpg.config.model import WarmStart
-from rpg.config.task import ChainTask, FileTask
+from rpg.config.task import TaskSection
 from rpg.models.batch import Batch
 from rpg.models.loading import ModelError
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import encode_prompts
 from rpg.rewards import Item, grader_for
 from rpg.tasks import DataError, verifier_of
-from rpg.tasks.demonstrations import Demonstrations
+from rpg.tasks.kind import Demonstrations
 
 WARM_START_VERSION = 1
 """Part of the cache's digest: raise it when the same settings would give another model."""
@@ -29,7 +29,7 @@ take off between 300 and 700 steps: no schedule in steps fits them all, and a co
 
 def warm_start(
     policy: Policy,
-    task: ChainTask | FileTask,
+    task: TaskSection,
     demos: Demonstrations,
     warm: WarmStart,
     say: Callable[[str], None] = print,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from rpg.config.backend import VerlBackend, VllmRollout
 from rpg.config.evaluation import ThisMachine, VllmEngineSpec
 from rpg.config.run import RunSpec
-from rpg.config.task import MathTask
 from rpg.planning.shapes import Shape, shape_of
 
 GB = 1e9
@@ -189,8 +188,6 @@ class _Server:
 
 
 def _problems(spec: RunSpec, a: Assumptions) -> int:
-    if not isinstance(spec.task, MathTask):
-        return a.benchmark_problems * len(spec.benchmarks())
     from rpg.tasks.benchmarks import benchmarks
 
     known = {name: one.problems for name, one in benchmarks().items()}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from rpg.config.task import MarkerVerifier, MathVerifier, Verifier
+from rpg.config.section import registered
+from rpg.config.task import VERIFIERS, MarkerVerifier, MathVerifier, VerifierSection
 from rpg.rewards.compare import Verdict, quick
 from rpg.rewards.extract import answer_line, last_box, normalise
 from rpg.rewards.pool import CPU_SECONDS, MEMORY_BYTES, Pool
@@ -135,9 +136,30 @@ class MarkerGrader:
         self.close()
 
 
-def grader_for(verifier: Verifier, workers: int = 1) -> Grader | MarkerGrader:
+class Grading(Protocol):
+    """What grades the responses to a verifier; a context manager, or to be closed."""
+
+    def grade(self, items: Iterable[Item | tuple[str, str]]) -> list[Grade]:
+        """Grades in the order of `items`."""
+
+    def close(self) -> None:
+        """End what it has started."""
+
+    def __enter__(self) -> Grading: ...
+
+    def __exit__(self, *_exc: object) -> None: ...
+
+
+_GRADERS: dict[type[VerifierSection], Callable[[Any, int], Grading]] = {
+    MarkerVerifier: lambda verifier, workers: MarkerGrader(verifier),
+    MathVerifier: lambda verifier, workers: Grader(verifier, workers),
+}
+registered("verifier", VERIFIERS.values(), _GRADERS, "rpg/rewards/grader.py")
+
+
+def grader_for(verifier: VerifierSection, workers: int = 1) -> Grading:
     """The grader that a verifier asks for."""
-    return MarkerGrader(verifier) if isinstance(verifier, MarkerVerifier) else Grader(verifier, workers)
+    return _GRADERS[type(verifier)](verifier, workers)
 
 
 @lru_cache(maxsize=50_000)

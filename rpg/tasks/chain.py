@@ -10,9 +10,11 @@ seeds. Problems of n operations are numbered 0 .. 10 * 27**n - 1, so distinct on
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from rpg.config.task import ChainTask
+from rpg.config.model import WarmStart
+from rpg.config.task import ChainTask, MarkerVerifier
+from rpg.tasks.kind import HELD_OUT, TaskKind
 from rpg.tasks.problems import DataError, Problem, Splits
 
 GENERATOR_VERSION = 1
@@ -122,3 +124,58 @@ def _shuffled(task: ChainTask, length: int, train_problems: int) -> list[int]:
 def _problem(chain: Chain, tier: str, name: str) -> Problem:
     text = chain.prompt
     return Problem(f"chain-{tier}-{name}", text, text, chain.answer, tier, chain.scratchpad())
+
+
+@dataclass
+class ChainDemonstrations:
+    """Chains of every length up to the longest tier's, none of which is in a benchmark."""
+
+    task: ChainTask
+    splits: Splits
+    held_out: list[Problem] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._excluded = {p.prompt for problems in self.splits.benchmarks.values() for p in problems}
+        self._longest = max(self.task.tiers.values())
+        rng = random.Random(f"warm start held-out {self.task.data_seed}")
+        self.held_out = []
+        for tier, length in self.task.tiers.items():
+            for i in range(HELD_OUT):
+                one = self._fresh(length, rng)
+                self.held_out.append(Problem(f"warm-{tier}-{i}", one.prompt, one.prompt, one.answer, tier))
+        if distinct(min(self.task.tiers.values())) > 10 * len(self.held_out):
+            self._excluded |= {
+                p.prompt for p in self.held_out
+            }  # where so few problems exist, repeats are fine
+
+    def _fresh(self, length: int, rng: random.Random) -> Chain:
+        for _ in range(1000):
+            one = Chain.from_index(length, rng.randrange(distinct(length)))
+            if one.prompt not in self._excluded:
+                return one
+        raise DataError(f"task.benchmark_problems: nearly all problems of {length} operation(s) are held out")
+
+    def characters(self) -> set[str]:
+        return set(CHARACTERS)
+
+    def longest_response(self) -> int:
+        return len(Chain.from_index(self._longest, 0).scratchpad())
+
+    def ability(self, rng: random.Random) -> tuple[str, str]:
+        one = self._fresh(rng.randint(1, self._longest), rng)
+        return one.prompt, one.scratchpad()
+
+    def behaviour(self, rng: random.Random, warm: WarmStart) -> tuple[str, str]:
+        one = self._fresh(rng.choice(list(self.task.tiers.values())), rng)
+        if rng.random() < warm.scratchpad_fraction:
+            return one.prompt, one.scratchpad(warm.corruption, rng)
+        return one.prompt, f"{MARKER}{one.answer}"
+
+
+KIND = TaskKind(
+    problems=make,
+    data=lambda task: {"generator": GENERATOR_VERSION},
+    verifier=lambda task: MarkerVerifier(marker=MARKER, match="exact"),
+    demonstrations=ChainDemonstrations,
+    characters=lambda splits: set(CHARACTERS),
+)

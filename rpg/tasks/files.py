@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rpg.config.task import FileTask
-from rpg.tasks.problems import DataError, Problem, Splits
+from rpg.tasks.kind import TaskKind
+from rpg.tasks.own import OwnDemonstrations
+from rpg.tasks.problems import DataError, Problem, Splits, file_digest
 from rpg.tasks.rows import missing, read_rows
 
 COLUMNS = {"prompt": True, "answer": True, "demonstration": False}
@@ -86,3 +88,16 @@ def _text(row: dict[str, Any], field: str, where: str) -> str:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _data(task: FileTask) -> dict[str, Any]:
+    tests = {name: file_digest(str(path)) for name, path in task.benchmarks.items()}
+    return {"train": file_digest(str(task.train)), "benchmarks": tests}
+
+
+KIND = TaskKind(
+    problems=read,
+    data=_data,
+    verifier=lambda task: task.verifier,
+    demonstrations=lambda task, splits: OwnDemonstrations(str(task.train), task.verifier, splits),
+)

@@ -10,8 +10,10 @@ from pathlib import Path
 from rpg.config.errors import ConfigError
 from rpg.config.task import MathTask
 from rpg.tasks.benchmarks import Prompt, benchmark
+from rpg.tasks.kind import TaskKind
 from rpg.tasks.leaks import leaks, near_duplicates
 from rpg.tasks.loading import LOCAL_DATA, LoadedBenchmark, digest, load_benchmark
+from rpg.tasks.own import OwnDemonstrations
 from rpg.tasks.problems import DataError, DatasetSummary, Dropped, Splits
 from rpg.tasks.training_sets import LoadedTraining, load_training, training_set
 
@@ -79,3 +81,11 @@ def _load(task: MathTask, _: tuple) -> tuple[LoadedTraining, list[LoadedBenchmar
     except ConfigError as error:
         raise DataError(str(error)) from error
     return load_training(train, task.data), [load_benchmark(b, folder=task.data) for b in tests]
+
+
+KIND = TaskKind(
+    problems=read,
+    data=lambda task: {"train": None, "data": None, "benchmarks": digests(task)},
+    verifier=lambda task: task.verifier,
+    demonstrations=lambda task, splits: OwnDemonstrations(task.train, task.verifier, splits),
+)

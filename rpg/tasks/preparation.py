@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rpg.config.run import RunSpec
-from rpg.config.task import ChainTask, MathTask
 from rpg.store.files import (
     atomic_write_json,
     atomic_write_text,
@@ -30,8 +29,7 @@ from rpg.store.files import (
     read_json_object,
     readable,
 )
-from rpg.tasks import DataError, Problem, Splits, load_problems, task_files
-from rpg.tasks.chain import GENERATOR_VERSION
+from rpg.tasks import DataError, Problem, Splits, kind_of, load_problems
 
 SCHEMA_VERSION = 1
 
@@ -52,26 +50,10 @@ def data_digest(spec: RunSpec) -> str:
         DataError: a file cannot be read.
     """
     fields = spec.task.model_dump(mode="json")
-    if isinstance(spec.task, ChainTask):
-        fields["generator"] = GENERATOR_VERSION
-    elif isinstance(spec.task, MathTask):
-        from rpg.tasks.math import digests
-
-        fields |= {"train": None, "data": None, "benchmarks": digests(spec.task)}
-    else:
-        fields["train"] = _file_digest(str(spec.task.train))
-        fields["benchmarks"] = {name: _file_digest(str(path)) for name, path in spec.task.benchmarks.items()}
+    fields |= kind_of(spec.task).data(spec.task)
     # Order of tiers and benchmarks decides the order of problems, hence no sort_keys.
     text = json.dumps({"schema": SCHEMA_VERSION, "task": fields}, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _file_digest(path: str) -> str:
-    try:
-        with open(path, "rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
@@ -161,7 +143,7 @@ def _write_report(folder: Path, spec: RunSpec, splits: Splits, counts: dict[str,
         for pair in splits.near_duplicates
     ]
     report = {
-        "files": task_files(spec.task),
+        "files": spec.task.files(),
         "problems": counts,
         "sources": [asdict(summary) for summary in splits.summaries],
         "near_duplicates": pairs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from rpg.errors import UserError
@@ -70,3 +71,12 @@ class Splits:
     dropped: tuple[Dropped, ...] = ()
     near_duplicates: tuple[tuple[str, str, str, float], ...] = ()
     """(benchmark, problem, problem, similarity): near duplicates within a benchmark, which are left as they are."""
+
+
+def file_digest(path: str) -> str:
+    """SHA-256 of a file's bytes; raises DataError when it cannot be read."""
+    try:
+        with open(path, "rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error

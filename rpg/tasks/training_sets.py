@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from rpg.config.load import is_name
+from rpg.config.task import is_name
 from rpg.rewards.extract import normalise, squeeze
 from rpg.tasks.benchmarks import Columns, ProblemSet, Source, read_set, shipped
 from rpg.tasks.leaks import words

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from flows.slots import Machine, Need, machine, need_of
+from rpg.config.backend import BACKENDS, LocalBackend
 from rpg.errors import UserError
 from rpg.store import locks
 
@@ -60,12 +61,13 @@ def test_gpus_are_taken_all_at_once_and_shown_to_the_process_alone(two):
 
 
 def test_what_a_back_end_needs(two):
-    assert need_of({"type": "local", "device": "cpu"}, two) == CPU
-    assert need_of({"type": "local", "device": "cuda"}, two) == Need("gpu", 1)
-    verl = {"type": "verl", "device": "cuda", "gpus_per_node": 3, "ray": {"type": "local"}}
-    assert need_of(verl, two) == Need("gpu", 3)
-    assert need_of(verl | {"device": "cpu"}, two) == Need("cpu", 2)
-    assert need_of(verl | {"ray": {"type": "job"}}, two) is None
+    assert need_of(LocalBackend(), two) == CPU
+    assert need_of(LocalBackend(device="cuda"), two) == Need("gpu", 1)
+    verl = BACKENDS["verl"]
+    server = {"type": "vllm"}
+    assert need_of(verl(type="verl", device="cuda", gpus_per_node=3, rollout=server), two) == Need("gpu", 3)
+    assert need_of(verl(type="verl", gpus_per_node=3), two) == Need("cpu", 2)
+    assert need_of(verl(type="verl", gpus_per_node=3, ray={"type": "job"}), two) is None
 
 
 def test_the_environment_says_how_many_and_where(tmp_path):

@@ -9,7 +9,8 @@ import pytest
 from rpg.config.model import WarmStart
 from rpg.config.task import FileTask
 from rpg.tasks import DataError, load_problems
-from rpg.tasks.demonstrations import demonstrations, file_characters
+from rpg.tasks.demonstrations import demonstrations
+from rpg.tasks.own import problem_characters
 
 GOOD = [{"prompt": "1+1", "answer": "2"}, {"prompt": "2+2", "answer": 4}]
 
@@ -112,7 +113,7 @@ def test_demonstrations_come_from_the_file(tmp_path):
     assert len(shown) == 36 and not shown & {p.prompt for p in demos.held_out}
     bare = WarmStart(scratchpad_fraction=0)
     assert {demos.behaviour(rng, bare)[1][:7] for _ in range(50)} == {"Answer:"}
-    assert file_characters(load_problems(files)) >= set("p3+so Answer:")
+    assert problem_characters(load_problems(files)) >= set("p3+so Answer:")
     with pytest.raises(DataError, match="field demonstration is missing"):
         files = task(tmp_path)
         demonstrations(files, load_problems(files))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rpg.config.evaluation import EngineSpec, HuggingFaceEngineSpec, LocalEngineSpec, VllmEngineSpec
+from rpg.config.evaluation import ENGINES, EngineSpec, HuggingFaceEngineSpec, LocalEngineSpec, VllmEngineSpec
+from rpg.config.section import registered
 from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
 
 
@@ -42,6 +43,7 @@ _STARTS: dict[type, Any] = {
     HuggingFaceEngineSpec: _huggingface,
     VllmEngineSpec: _vllm,
 }
+registered("engine", ENGINES.values(), _STARTS, "rpg/evaluation/engines/here.py")
 
 
 def _check(device: str) -> None:
