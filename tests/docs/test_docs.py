@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import shutil
+import shlex
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+from benchmarks.synthetic import write_sweep
 from rpg.cli import load
 from rpg.config.load import parse_yaml
 from rpg.config.sweep import load_file
@@ -21,7 +22,6 @@ from rpg.store.database import build, connect
 from rpg.tasks.benchmarks import Benchmark, read_set
 from rpg.tasks.training_sets import TrainingSet
 from tests.docs.pages import LANGUAGES, PAGES, ROOT, anchors, blocks, inline_code, links
-from tests.real_sweep import rpg
 
 APP = load()
 COMMAND = typer.main.get_command(APP)
@@ -30,21 +30,10 @@ BLOCKS = [block for page in PAGES for block in blocks(page)]
 page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
-@pytest.fixture(scope="module")
-def data(bench, tmp_path_factory):
-    """A data folder with a finished sweep `quickstart`, small: its runs are those of the sweep `small`."""
-    root = tmp_path_factory.mktemp("docs")
-    shutil.copytree(bench[0] / "data", root / "data")
-    (root / "small.yaml").write_bytes((bench[0] / "small.yaml").read_bytes())
-    done = rpg(root, "sweep", "small.yaml", "--name", "quickstart")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return root / "data"
-
-
 @pytest.fixture
-def folder(data, tmp_path, monkeypatch):
-    """Where a reader stands: a folder of its own with a data folder beside."""
-    shutil.copytree(data, tmp_path / "rpg-data")
+def folder(tmp_path, monkeypatch):
+    """Where a reader stands: a folder with a data folder in it, which holds a finished sweep `quickstart`."""
+    write_sweep(tmp_path / "rpg-data", "quickstart", ("grpo", "rpg-reinforce-urkl"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RPG_HOME", raising=False)
     return tmp_path
@@ -65,7 +54,9 @@ def test_blocks_run(page, folder):
 
 def _commands(block, folder: Path) -> None:
     for words in block.commands():
-        assert words[0] == "rpg", f"{words[0]}: only rpg is run by this test; mark the block <!-- not run: why -->"
+        assert words[0] == "rpg", (
+            f"{words[0]}: only rpg is run by this test; mark the block <!-- not run: why -->"
+        )
         result = CliRunner().invoke(APP, words[1:], catch_exceptions=False, standalone_mode=False)
         assert result.return_value in (0, None), f"{' '.join(words)}: {result.output}"
 
@@ -128,8 +119,6 @@ def test_help_has_an_example_and_it_can_be_typed(name):
     epilog = COMMANDS[name].epilog or ""
     assert epilog.startswith("Example"), f"rpg {name} --help shows no example"
     for example in epilog.partition(":")[2].split(" · "):
-        import shlex
-
         words = shlex.split(example.partition(" > ")[0])
         assert words[:2] == ["rpg", name]
         _parse(words[1:])
@@ -148,7 +137,9 @@ def test_options_in_the_text_exist(page):
             assert not set(options) - ours[command], f"`{code}`: unknown option"
         elif words[0].startswith("--") or "benchmarks" in code:
             for option in options:
-                assert any(option in known for known in ours.values()) or f'"{option}"' in scripts, f"`{code}`"
+                assert any(option in known for known in ours.values()) or f'"{option}"' in scripts, (
+                    f"`{code}`"
+                )
 
 
 def _options(command) -> set[str]:
