@@ -6,9 +6,12 @@ import errno
 import os
 import sys
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from rpg.cli import extras
+
+if TYPE_CHECKING:
+    import typer
 
 # Commands register themselves on import, in the order of the help page.
 _COMMANDS = (
@@ -17,11 +20,17 @@ _COMMANDS = (
 )  # fmt: skip
 
 
+def load() -> typer.Typer:
+    """The application with all its commands."""
+    for name in _COMMANDS:
+        import_module(f"rpg.cli.{name}")
+    return import_module("rpg.cli.app").app
+
+
 def main() -> NoReturn:
     """Run the command line. Exit codes: 0 done, 1 some runs failed, 2 bad input, 130 interrupted."""
     try:
-        for name in _COMMANDS:
-            import_module(f"rpg.cli.{name}")
+        app = load()
     except ModuleNotFoundError as error:  # a bare install: there is nothing yet to print with
         if sys.argv[1:] == ["--version"]:
             print(extras.version())
@@ -30,7 +39,7 @@ def main() -> NoReturn:
             raise
         print(f"error: {why}", file=sys.stderr)
         sys.exit(2)
-    from rpg.cli.app import app, error_console
+    from rpg.cli.app import error_console
 
     try:
         code = app(standalone_mode=False)
