@@ -9,8 +9,9 @@ pytest.importorskip("streamlit")
 from streamlit.testing.v1 import AppTest
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
+from rpg.metrics import groups
 from rpg.report.summary import summarise
-from rpg.store import Layout
+from rpg.store import Layout, queries
 from rpg.store.database import build, connect
 
 PAGES = ("overview", "compare", "table", "why", "paper", "run")
@@ -216,9 +217,12 @@ AUDIT = "What the loss optimises"
 
 
 def test_why_draws_every_group(demo):
-    for group, panels in (("Ratios and clipping", 7), ("Divergence", 5), ("Updates", 4)):
+    with connect(demo) as db:
+        measured = set(queries.metric_names(db))
+    for group in ("Ratios and clipping", "Divergence", "Updates"):
+        panels = [name for name in groups()[group] if name in measured]
         app = show("why", sweep="demo", group=group)
-        assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == panels
+        assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == len(panels) > 3
     assert any("No audit yet" in text for text in texts(show("why", sweep="demo", group=AUDIT)))
 
 
