@@ -28,7 +28,7 @@ MODULES = modules()
 NAMES = [name for name in MODULES if name != "rpg"]  # the public API has a test of its own
 
 
-def imports(source: str) -> Iterator[str]:
+def imports(source: str, known: dict[str, Path] = MODULES) -> Iterator[str]:
     """Every module that some import statement names, wherever it stands."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -37,7 +37,7 @@ def imports(source: str) -> Iterator[str]:
             assert not node.level, "relative imports are not used here"
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                yield inner if inner in MODULES or inner in PUBLIC else node.module or ""
+                yield inner if inner in known or inner in PUBLIC else node.module or ""
 
 
 def mistakes(name: str, source: str) -> list[str]:
@@ -103,10 +103,13 @@ def test_no_arrow_of_the_table_is_stale():
 
 def test_no_two_modules_import_each_other():
     """No circle among modules either, imports inside of functions included."""
+    known = modules((*OURS, "benchmarks"))
     graph = {
-        name: {i for i in imports(path.read_text()) if i in MODULES and i != name}
-        for name, path in MODULES.items()
+        name: {i for i in imports(path.read_text(), known) if i in known and i != name}
+        for name, path in known.items()
     }
+    # Type checkers alone read what rpg/__init__.py imports; it loads a module when somebody asks for one of its names.
+    graph["rpg"] = set()
     done: set[str] = set()
 
     def visit(name: str, path: tuple[str, ...]) -> None:

@@ -29,31 +29,9 @@ from benchmarks.chaos.bench import Bench
 from benchmarks.chaos.faults import FAULTS
 from benchmarks.chaos.patient import Patient, lives
 from benchmarks.chaos.served import Served
+from benchmarks.chaos.tally import HEAD, Tally
 
 FINISH_SECONDS = 240.0
-
-
-class Tally:
-    """The table's columns."""
-
-    def __init__(self) -> None:
-        self.kills = self.processes = self.reruns = self.lost = self.twice = self.orphans = self.different = 0
-
-    @property
-    def clean(self) -> bool:
-        return not (self.lost or self.twice or self.orphans or self.different)
-
-    def row(self, name: str) -> str:
-        return (
-            f"| {name} | {self.kills} | {self.processes} | {self.reruns} | {self.lost} | {self.twice} | {self.orphans} "
-            f"| {self.different} |"
-        )
-
-
-HEAD = (
-    "| fault | times | processes killed | reruns | finished steps lost | counted twice | orphans | runs that differ |\n"
-    "|---|--:|--:|--:|--:|--:|--:|--:|"
-)
 
 
 def free_port() -> int:

@@ -7,14 +7,11 @@ import random
 import subprocess
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from benchmarks.chaos.bench import Bench
+from benchmarks.chaos.tally import Tally
 
-if TYPE_CHECKING:
-    from benchmarks.chaos.__main__ import Tally
-
-Fault = Callable[[Bench, random.Random, "Tally"], str]
+Fault = Callable[[Bench, random.Random, Tally], str]
 
 
 def _working(bench: Bench, tally: Tally, lines: int = 25) -> None:
