@@ -15,9 +15,9 @@ OURS = ("rpg", "flows", "dashboard")
 PUBLIC = {"rpg.__version__", "rpg.__file__"}  # of rpg/__init__.py, which loads nothing by itself
 
 
-def modules() -> dict[str, Path]:
+def modules(folders: tuple[str, ...] = OURS) -> dict[str, Path]:
     found = {}
-    for folder in OURS:
+    for folder in folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             found[name.removesuffix(".__init__")] = path
