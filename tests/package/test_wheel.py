@@ -142,8 +142,10 @@ def test_shipped_configurations_are_known_by_name_anywhere(bin_, tmp_path):
 
 
 def test_a_new_lab_trains_as_it_is(bin_, lab):
-    """Its own task, data and warm start; fewer steps and seeds than the file has, to be quick."""
-    done = rpg(bin_, lab, "sweep", "sweep.yaml", "--set", "training.steps=4", "--axis", "seed=[0]")
+    """Its own task, data and warm start; fewer steps and runs than the file has, to be quick."""
+    done = rpg(
+        bin_, lab, "sweep", "sweep.yaml", "--set=training.steps=4", "--set=algorithm=grpo", "--set=seed=0"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "GRPO" in done.stdout and "held-out" in done.stdout
     again = rpg(bin_, lab, "init", ".")
@@ -185,7 +187,7 @@ def _answers(url):
         return False
 
 
-def test_rpg_serve_runs_a_sweep_from_the_form(bin_, tmp_path):
+def test_rpg_serve_runs_what_is_started_from_its_forms(bin_, tmp_path):
     class Installed(Served):
         def command(self):
             self.environment = environment()
@@ -193,7 +195,7 @@ def test_rpg_serve_runs_a_sweep_from_the_form(bin_, tmp_path):
 
     served = Installed(unkind(tmp_path / "work"))
     try:
-        run = served.run_id("sweep", config="own/small", algorithms=["grpo"])
+        run = served.run_id("aggregate")
         assert served.finished(run)[0] == "COMPLETED", served.state(run)
     finally:
         served.stop()
