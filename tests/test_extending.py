@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,9 @@ def recipes():
 
 def applied(tree, block):
     """One block of the page, put where the page says."""
-    path, code = tree / block["path"], block["code"]
+    anchor = block["anchor"] or ""
+    indent = anchor[: len(anchor) - len(anchor.lstrip())]
+    path, code = tree / block["path"], textwrap.indent(block["code"], indent)
     if block["how"] is None:
         fresh = not path.exists()
         path.write_text(code if fresh else path.read_text() + code)
