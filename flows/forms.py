@@ -190,7 +190,8 @@ def _check_paths(planned: Sweep, where: Roots) -> None:
     """Every text in a resolved run that names a file must name one in an allowed folder; so must the files it names."""
     seen: set[tuple[str, str]] = set()
     for run in planned.runs:
-        for field, text in _texts(run.spec.model_dump(mode="json")):
+        named = [("task files", text) for text in run.spec.task.files()]
+        for field, text in (*_texts(run.spec.model_dump(mode="json")), *named):
             if (field, text) in seen or field.endswith("template"):
                 continue
             seen.add((field, text))

@@ -49,8 +49,9 @@ def _written(model: type[BaseModel], location: tuple[int | str, ...]) -> list[st
             continue
         path.append(str(part))
         fields = [c.model_fields[part] for c in candidates if part in c.model_fields]
-        candidates = [found for field in fields for found in models_in(field.annotation)] or candidates
-        union = bool(fields)
+        if fields:  # else a key or an index within the field
+            candidates = [found for field in fields for found in models_in(field.annotation)]
+            union = bool(candidates)
     return path
 
 

@@ -4,17 +4,19 @@ import sys
 import pytest
 
 import rpg
-from rpg.catalogue import AlgorithmError, Clip, Schedule
+from rpg.catalogue import DIVERGENCES, AlgorithmError, Clip, Schedule
 
-NAMES = (
-    "rpg-fkl rpg-rkl rpg-ufkl rpg-urkl "
-    "rpg-reinforce-fkl rpg-reinforce-rkl rpg-reinforce-ufkl rpg-reinforce-urkl "
+FOUR = ("fkl", "rkl", "ufkl", "urkl")
+NAMES = [f"rpg-{style}{d}" for style in ("", "reinforce-") for d in DIVERGENCES] + (
     "grpo grpo-corrected dr-grpo dapo reinforce-pp reinforce-pp-baseline rloo ppo gpg gspo cispo reinforce"
 ).split()
 
 
 def test_names_and_prose():
     assert list(rpg.algorithms()) == NAMES
+    assert {f"rpg-{style}{d}" for style in ("", "reinforce-") for d in FOUR} <= set(NAMES), (
+        "the paper's eight"
+    )
     for preset in ("paper", "released"):
         for name, algo in rpg.algorithms(preset).items():
             assert algo.name == name and algo.display_name
@@ -110,10 +112,7 @@ def test_released_presets_say_what_the_released_scripts_run():
     """paper.md section 9: the rf_clip_ppo scripts run the same dual-clip PPO, without KL, for all four
     names.
     """
-    same = {
-        str(rpg.algorithm(f"rpg-reinforce-{d}", "released").settings())
-        for d in ("fkl", "rkl", "ufkl", "urkl")
-    }
+    same = {str(rpg.algorithm(f"rpg-reinforce-{d}", "released").settings()) for d in FOUR}
     assert len(same) == 1 and rpg.algorithm("rpg-reinforce-ufkl", "released").kl.type == "none"
     released = rpg.algorithm("rpg-ufkl", "released")
     assert released.surrogate == "ppo_clip" and released.kl.type == "objective"

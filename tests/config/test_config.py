@@ -11,6 +11,7 @@ from rpg.config.errors import ConfigError
 from rpg.config.identity import canonical_json, identity
 from rpg.config.load import load_run, merge, parse_assignments, parse_yaml, resolve
 from rpg.config.run import RunSpec
+from rpg.config.section import registered
 from rpg.config.sweep import load_sweep, single_run
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -243,3 +244,29 @@ def test_the_reference_page_is_the_models():
 
     written = (CONFIGS.parent / "docs/configuration.md").read_text()
     assert written == page(), "run: python -m rpg.config.reference > docs/configuration.md"
+
+
+def test_every_kind_has_its_own_fields_in_a_message():
+    """A union's tag is no part of the path a person wrote, a field of the same name is."""
+    for section, words in (
+        (
+            {"backend": {"type": "verl", "ray": {"type": "address", "address": ""}}},
+            "backend.ray.address: string",
+        ),
+        (
+            {"backend": {"type": "verl", "ray": {"type": "job", "adress": "x"}}},
+            "backend.ray.adress: unknown field",
+        ),
+        ({"task": {"type": "file", "train": "a", "benchmarks": {"file": 3}}}, "task.benchmarks.file: input"),
+        ({"task": {"type": "chains"}}, "task: unknown type 'chains'; did you mean 'chain'?"),
+        ({"backend": {"type": "verll"}}, "did you mean 'verl'? Accepted: local, verl"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            resolve(section, "x")
+        assert words in str(error.value).lower() or words in str(error.value)
+
+
+def test_a_section_without_a_registration_is_an_error():
+    registered("task type", ["a", "b"], ["b", "a"], "there")
+    with pytest.raises(RuntimeError, match="task type 'b' stands in only one of rpg/config and there"):
+        registered("task type", ["a", "b"], ["a"], "there")

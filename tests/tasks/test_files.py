@@ -1,13 +1,15 @@
 """Files of a user's own: what is wrong is said with file, line and field."""
 
 import json
+import random
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from rpg.config.model import WarmStart
-from rpg.config.task import FileTask
+from rpg.config.task import FileTask, MathVerifier
+from rpg.rewards import grader_for
 from rpg.tasks import DataError, load_problems
 from rpg.tasks.demonstrations import demonstrations
 from rpg.tasks.own import problem_characters
@@ -106,8 +108,6 @@ def test_demonstrations_come_from_the_file(tmp_path):
     files = task(tmp_path, rows)
     demos = demonstrations(files, load_problems(files))
     assert len(demos.held_out) == 4
-    import random
-
     rng = random.Random(0)
     shown = {demos.ability(rng)[0] for _ in range(500)}
     assert len(shown) == 36 and not shown & {p.prompt for p in demos.held_out}
@@ -117,3 +117,14 @@ def test_demonstrations_come_from_the_file(tmp_path):
     with pytest.raises(DataError, match="field demonstration is missing"):
         files = task(tmp_path)
         demonstrations(files, load_problems(files))
+
+
+def test_a_bare_answer_is_written_for_the_verifier_that_reads_it(tmp_path):
+    """With the math verifier a warm start ended in `no attribute 'marker'`."""
+    rows = [{"prompt": f"p{i}", "answer": str(i), "demonstration": f"so Answer: {i}"} for i in range(40)]
+    files = task(tmp_path, rows)
+    mathematical = files.model_copy(update={"verifier": MathVerifier()})
+    demos = demonstrations(mathematical, load_problems(mathematical))
+    _, shown = demos.behaviour(random.Random(0), WarmStart(scratchpad_fraction=0))
+    with grader_for(mathematical.verifier) as grader:
+        assert grader.grade([(shown, shown.removeprefix("Answer: "))])[0].correct

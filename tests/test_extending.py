@@ -1,0 +1,224 @@
+"""docs/extending.md does what it says: its blocks are applied to a copy of the source, which then audits, sweeps,
+reports and shows the page with everything in it.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("streamlit", reason="one of the recipes is a page of the dashboard")
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "extending.md").read_text()
+BLOCK = re.compile(
+    r"^(?:At the end of|In|A new file,) `(?P<path>[^`]+)`(?:, (?P<how>above|instead of) `(?P<anchor>[^`]+)`)?:\n"
+    r"```python\n(?P<code>.*?)^```$",
+    re.S | re.M,
+)
+SWEEP = """\
+name: extended
+description: Everything the page adds, in one sweep.
+run:
+  task: {type: sort, digits: 2, train_problems: 60, benchmark_problems: 6}
+  model: {type: tiny, hidden_size: 32, intermediate_size: 64, warm_start: {target_accuracy: 0, consolidation_steps: 0,
+          behaviour_steps: 20}}
+  training: {steps: 2, prompts_per_step: 4, mini_batch_prompts: 4}
+  rollout: {group_size: 4, max_prompt_tokens: 8, max_response_tokens: 6}
+  evaluation: {every: 2, samples_per_problem: 2}
+axes:
+  algorithm: [rpg-jeffreys, is-reinforce]
+  backend.type: [local, frozen]
+zip: [[algorithm, backend.type]]
+"""
+
+
+def recipes():
+    """Heading -> (files it promises to touch, its blocks)."""
+    for heading, count, body in re.findall(r"^## (.+?) \((\d) files?\)\n(.*?)(?=^## |\Z)", PAGE, re.S | re.M):
+        yield heading, int(count), [found.groupdict() for found in BLOCK.finditer(body)]
+
+
+def applied(tree, block):
+    """One block of the page, put where the page says."""
+    anchor = block["anchor"] or ""
+    indent = anchor[: len(anchor) - len(anchor.lstrip())]
+    path, code = tree / block["path"], textwrap.indent(block["code"], indent)
+    if block["how"] is None:
+        fresh = not path.exists()
+        path.write_text(code if fresh else path.read_text() + code)
+        return
+    text = path.read_text()
+    assert text.count(f"\n{block['anchor']}") == 1, f"{block['path']} has no single line {block['anchor']!r}"
+    if block["how"] == "instead of":
+        path.write_text(text.replace(f"\n{block['anchor']}\n", f"\n{code}"))
+    else:
+        path.write_text(text.replace(f"\n{block['anchor']}", f"\n{code}{block['anchor']}"))
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of the source with all recipes applied."""
+    root = tmp_path_factory.mktemp("extended")
+    for folder in ("rpg", "flows", "dashboard", "configs"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for _, _, blocks in recipes():
+        for block in blocks:
+            applied(root, block)
+    (root / "extended.yaml").write_text(SWEEP)
+    return root
+
+
+def run(tree, *command, check=True):
+    environment = {
+        **os.environ, "PYTHONPATH": str(tree), "RPG_HOME": str(tree / "data"), "COLUMNS": "160", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def result(tree, code):
+    """What a program that ends with `print(json.dumps(...))` found, in the extended source."""
+    return json.loads(run(tree, "-c", f"import json\n{code}").stdout.splitlines()[-1])
+
+
+def test_each_recipe_touches_as_many_files_as_its_heading_says():
+    found = {heading: len({block["path"] for block in blocks}) for heading, _, blocks in recipes()}
+    found["A metric"] -= 1  # the code that computes it
+    assert found == {heading: count for heading, count, _ in recipes()}
+    assert found == {
+        "A divergence": 2, "An algorithm": 1, "A task type": 3, "A verifier": 3, "A metric": 1, "A back end": 2,
+        "A page": 2,
+    }  # fmt: skip
+    assert sum(len(blocks) for _, _, blocks in recipes()) == PAGE.count("```python"), "a block nobody applies"
+
+
+AUDIT = """
+import rpg
+from dataclasses import replace
+from rpg.losses.divergences import MATHEMATICS as known
+names = ["rpg-jeffreys", "rpg-reinforce-jeffreys", "is-reinforce"]
+def measured(names):
+    found = {}
+    for name in names:
+        result = rpg.audit(rpg.algorithm(name))[name]
+        own = next(o for o in result.point(0.2).bias if "token" in o and "KL(π‖ref) + KL(ref‖π)" in o)
+        found[name] = [list(result.exact_off_policy), max(p.bias[own] for p in result.points if not p.clipped)]
+    return found
+right = measured(names)
+known["jeffreys"] = replace(known["jeffreys"], term=known["fkl"].term)
+print(json.dumps({"right": right, "wrong": measured(names[:2])}))
+"""
+
+
+def test_the_audit_proves_a_right_divergence_and_exposes_a_wrong_one(tree):
+    found = result(tree, AUDIT)
+    for name in ("rpg-jeffreys", "rpg-reinforce-jeffreys"):
+        exact, bias = found["right"][name]
+        assert exact == ["token-level E[R] − β (KL(π‖ref) + KL(ref‖π))"] and bias < 1e-10
+        exact, bias = found["wrong"][name]
+        assert exact == ["token-level E[R] − β KL(ref‖π)"], "fkl's formula follows fkl's objective"
+        assert bias > 0.01
+    assert found["right"]["is-reinforce"][0] == ["token-level E[R]"]
+
+
+REFUSALS = """
+import rpg
+from rpg.catalogue import AlgorithmError
+from rpg.losses import divergences
+said = []
+try:
+    rpg.algorithm("rpg-jeffreys", ratio="prefix")
+except AlgorithmError as error:
+    said.append(str(error))
+try:
+    divergences.check({n: d for n, d in divergences.DIVERGENCES.items() if n != "jeffreys"}, divergences.MATHEMATICS)
+except RuntimeError as error:
+    said.append(str(error))
+print(json.dumps(said))
+"""
+
+
+def test_what_is_not_declared_is_refused(tree):
+    prefix, half = result(tree, REFUSALS)
+    assert "divergence jeffreys does not declare; accepted: token, sequence" in prefix
+    assert "'jeffreys' is missing in rpg/catalogue/divergences.py" in half
+
+
+def test_a_forgotten_registration_is_an_error_that_says_where(tree, tmp_path):
+    shutil.copytree(tree / "rpg", tmp_path / "rpg")
+    path = tmp_path / "rpg" / "tasks" / "__init__.py"
+    path.write_text(path.read_text().replace('    "sort": "rpg.tasks.sort",\n', ""))
+    done = run(tmp_path, "-c", "import rpg.tasks", check=False)
+    assert "task type 'sort' stands in only one of rpg/config and rpg/tasks/__init__.py" in done.stderr
+
+
+def test_the_verifier_grades_and_is_accepted_by_a_file_task(tree):
+    grades = result(
+        tree,
+        "from rpg.config.run import RunSpec\nfrom rpg.rewards import grader_for\nfrom rpg.tasks import verifier_of\n"
+        "task = {'type': 'file', 'train': 'a', 'benchmarks': {'b': 'c'}, 'verifier': {'type': 'word'}}\n"
+        "with grader_for(verifier_of(RunSpec.model_validate({'task': task}).task)) as grader:\n"
+        "    items = [('so it is Paris', 'paris'), ('Lyon', 'paris'), ('Paris', 'paris', True)]\n"
+        "    print(json.dumps([one.correct for one in grader.grade(items)]))",
+    )
+    assert grades == [True, False, False]
+
+
+@pytest.fixture(scope="module")
+def swept(tree):
+    run(tree, "-m", "rpg", "sweep", "extended.yaml", "--workers", "2")
+    return tree
+
+
+def test_show_and_the_configuration_page_know_the_new_types(tree):
+    shown = run(tree, "-m", "rpg", "show", "extended.yaml").stdout
+    assert "sort-2" in shown or "digits: 2" in shown
+    page = run(tree, "-m", "rpg.config.reference").stdout
+    for kind in ("sort", "frozen"):
+        assert f"**`type: {kind}`**" in page
+    assert "WordVerifier" in page
+    wrong = run(tree, "-m", "rpg", "show", "extended.yaml", "--set", "task.type=sorting", check=False)
+    assert wrong.returncode == 2 and "did you mean 'sort'?" in wrong.stdout + wrong.stderr
+
+
+def test_a_sweep_trains_on_the_task_with_divergence_algorithm_and_back_end(swept):
+    done = run(
+        swept, "-m", "rpg", "sql", "SELECT spec->>'$.backend.type' AS b, state, step FROM runs ORDER BY b"
+    ).stdout
+    assert re.search(r"frozen.*done.*2", done) and re.search(r"local.*done.*2", done)
+    shares = run(swept, "-m", "rpg", "sql", "SELECT count(kept_share) AS n FROM metrics").stdout
+    assert re.search(r"\b2\b", shares), "both steps of the run that trains"
+
+
+def test_the_report_draws_the_metric_and_names_the_algorithms(swept):
+    run(swept, "-m", "rpg", "report", "extended")
+    page = next((swept / "data").rglob("report.html")).read_text()
+    assert "Groups trained on (share)" in page and "IS-REINFORCE" in page
+    schema = run(swept, "-c", "from rpg.store.schema import documentation; print(documentation())").stdout
+    assert "| `kept_share` | DOUBLE | share of the sampled prompt groups that are trained on |" in schema
+
+
+def test_the_page_is_there(swept):
+    shown = result(
+        swept,
+        "from streamlit.testing.v1 import AppTest\n"
+        "code = 'from dashboard import common, seeds\\ncommon.guarded(seeds.page)()'\n"
+        "app = AppTest.from_string(code, default_timeout=60)\n"
+        "app.run()\n"
+        "assert not app.exception, app.exception[0].message\n"
+        "listed = AppTest.from_file('dashboard/app.py', default_timeout=60).run()\n"
+        "assert not listed.exception, listed.exception[0].message\n"
+        "print(json.dumps(app.dataframe[0].value['seeds'].tolist()))",
+    )
+    assert shown == [1, 1]
