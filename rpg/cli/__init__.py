@@ -13,18 +13,25 @@ from rpg.cli import extras
 if TYPE_CHECKING:
     import typer
 
-# Commands register themselves on import, in the order of the help page.
-_COMMANDS = (
-    "init", "sweep", "train", "evaluate", "status", "report", "dashboard", "list", "audit", "paper", "show", "data",
-    "render", "sql", "export", "aggregate", "serve", "nightly", "reconcile", "doctor",
-)  # fmt: skip
+# Title on the help page -> its commands, in order. Each is a module of this package, which registers itself on import.
+_COMMANDS = {
+    "Run": ("init", "show", "sweep", "train", "data", "evaluate"),
+    "Results": ("status", "report", "dashboard", "sql", "export", "aggregate"),
+    "Algorithms": ("list", "audit", "paper", "render"),
+    "Operations": ("serve", "nightly", "reconcile", "doctor"),
+}
 
 
 def load() -> typer.Typer:
     """The application with all its commands."""
-    for name in _COMMANDS:
-        import_module(f"rpg.cli.{name}")
-    return import_module("rpg.cli.app").app
+    app: typer.Typer = import_module("rpg.cli.app").app
+    for title, names in _COMMANDS.items():
+        for name in names:
+            known = len(app.registered_commands)
+            import_module(f"rpg.cli.{name}")
+            for command in app.registered_commands[known:]:
+                command.rich_help_panel = title
+    return app
 
 
 def main() -> NoReturn:

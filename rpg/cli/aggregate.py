@@ -7,7 +7,7 @@ from rpg.cli.app import Home, app, say
 
 @app.command(epilog="Example: rpg aggregate")
 def aggregate(home: Home = None) -> int:
-    """Bring the results database up to date with the run folders."""
+    """Update the results database from the run folders. Commands that read the database do this by themselves."""
     from rpg.store import Layout
     from rpg.store.database import build
 

@@ -18,7 +18,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Experiments with KL-regularised policy gradients: a YAML file describes a sweep, one command runs it.",
+    help="Reinforcement learning of language models with KL-regularised policy gradients. "
+    "Describe a sweep in a YAML file and run it with one command.",
     epilog="Start with: [bold]rpg sweep quickstart[/bold]",
 )
 # A pipe or a log has no width of its own: wide enough that no table loses a column.
@@ -49,7 +50,7 @@ def _version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="The version, and nothing else."),
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None: ...
 
@@ -61,25 +62,28 @@ def _find(file: Path) -> Path:
 
 
 File = Annotated[
-    Path, typer.Argument(help="Run or sweep file (YAML), or the name of one that ships.", callback=_find)
+    Path, typer.Argument(help="Run or sweep file (YAML), or the name of a shipped one.", callback=_find)
 ]
 RunFile = Annotated[
-    Path, typer.Argument(help="Run file (YAML), or the name of one that ships.", callback=_find)
+    Path, typer.Argument(help="Run file (YAML), or the name of a shipped one, e.g. chain.", callback=_find)
 ]
 SweepFile = Annotated[
-    Path, typer.Argument(help="Sweep file (YAML), or the name of one that ships.", callback=_find)
+    Path,
+    typer.Argument(help="Sweep file (YAML), or the name of a shipped one, e.g. quickstart.", callback=_find),
 ]
 Home = Annotated[
     Path | None,
-    typer.Option("--home", help="Data folder; default $RPG_HOME, else ./rpg-data.", show_default=False),
+    typer.Option("--home", help="Data folder. Default: $RPG_HOME, or ./rpg-data.", show_default=False),
 ]
 Set = Annotated[
     list[str],
     typer.Option(
-        "--set", "-s", help="field=value, e.g. training.steps=20; replaces an axis of that name. Repeatable."
+        "--set", "-s", help="Override a field, e.g. training.steps=20. Also replaces an axis. Repeatable."
     ),
 ]
-Preset = Annotated[str, typer.Option("--preset", help="paper, or released where the released code differs.")]
+Preset = Annotated[
+    str, typer.Option("--preset", help="Settings of the paper, or of its released code: paper, released.")
+]
 
 
 def require_sweep(sweep: str, layout: Layout) -> None:

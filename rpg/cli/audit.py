@@ -14,18 +14,17 @@ from rpg.cli.app import Home, Preset, app, complain, console, error_console
     epilog="Examples: rpg audit · rpg audit rpg-urkl --figure audit.svg · rpg audit --json > audit.json"
 )
 def audit(
-    name: Annotated[
-        str | None, typer.Argument(help="One algorithm; the whole catalogue when left out.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Algorithm; the whole catalogue if omitted.")] = None,
     preset: Preset = "paper",
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, everything.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the full report as JSON.")] = False,
     figure: Annotated[
-        Path | None, typer.Option(help="Draw bias and variance against drift: .png, .svg or .html.")
+        Path | None,
+        typer.Option(help="Save a figure of bias and variance against drift (.png, .svg or .html)."),
     ] = None,
-    save: Annotated[bool, typer.Option(help="Keep the result for the database and the dashboard.")] = True,
+    save: Annotated[bool, typer.Option(help="Save the result for the database and the dashboard.")] = True,
     home: Home = None,
 ) -> int:
-    """What each loss optimises, by exact enumeration: bias against every objective, and variance."""
+    """Compute by exact enumeration what each loss optimises: its bias for every objective, and its variance."""
     from rpg.auditing import audit as audit_one
     from rpg.auditing import audit_catalogue
     from rpg.catalogue import algorithm

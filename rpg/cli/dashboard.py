@@ -11,13 +11,13 @@ from rpg.cli.app import Home, app, error_console, say
 
 @app.command(epilog="Example: rpg dashboard --port 8600")
 def dashboard(
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8501,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8501,
     address: Annotated[
-        str, typer.Option(help="Address to listen on; everyone who reaches it can read.")
+        str, typer.Option(help="Address to listen on. Everyone who can reach it can read the results.")
     ] = "127.0.0.1",
     home: Home = None,
 ) -> int:
-    """Compare variants in the browser. Listens on loopback unless told otherwise; no telemetry."""
+    """Compare variants in the browser. Listens on loopback by default and sends nothing anywhere."""
     import os
     import socket
     import subprocess

@@ -20,9 +20,9 @@ def data(
     file: File,
     set_: Set = [],  # noqa: B006 - typer copies it
     home: Home = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> int:
-    """Prepare the data of a file: sources, rows, repeats, leaks into benchmarks, digests; names what is left out."""
+    """Prepare the problems of a run or sweep, and report what was left out and why: repeats, leaks into benchmarks."""
     from rpg.config.load import parse_assignments
     from rpg.config.sweep import load_file
     from rpg.store import Layout

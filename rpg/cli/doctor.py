@@ -9,7 +9,7 @@ from rpg.cli.app import Home, app, say
 
 @app.command(epilog="Example: rpg doctor")
 def doctor(home: Home = None) -> int:
-    """Is everything here that a sweep needs? Python, packages, cores, a writable data folder."""
+    """Check that everything a sweep needs is here: Python, packages, cores, a writable data folder."""
     import os
     import shutil
     import tempfile

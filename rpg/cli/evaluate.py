@@ -19,41 +19,44 @@ if TYPE_CHECKING:
 )
 def evaluate(
     checkpoint: Annotated[
-        str, typer.Argument(help="A Hugging Face model: a folder (any checkpoint of a run) or a hub id.")
+        str, typer.Argument(help="Hugging Face model: a folder (any checkpoint of a run) or a hub id.")
     ],
     benchmarks: Annotated[
-        str, typer.Option("--benchmarks", "-b", help="Names or YAML files, separated by commas.")
+        str, typer.Option("--benchmarks", "-b", help="Benchmarks: names or YAML files, separated by commas.")
     ] = "aime24,aime25,amc23",
-    engine: Annotated[str, typer.Option(help="local, huggingface or vllm.")] = "local",
+    engine: Annotated[str, typer.Option(help="Engine: local, huggingface or vllm.")] = "local",
     k: Annotated[
-        int | None, typer.Option("--k", min=1, help="Samples per problem; default: the benchmark's own.")
+        int | None, typer.Option("--k", min=1, help="Samples per problem. Default: the benchmark's own.")
     ] = None,
-    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy, with one sample.")] = 1.0,
-    max_response_tokens: Annotated[int, typer.Option(min=1)] = 2048,
-    max_prompt_tokens: Annotated[int, typer.Option(min=1)] = 2048,
+    temperature: Annotated[
+        float, typer.Option(min=0, help="Sampling temperature; 0 is greedy decoding with one sample.")
+    ] = 1.0,
+    max_response_tokens: Annotated[int, typer.Option(min=1, help="Length limit of a response.")] = 2048,
+    max_prompt_tokens: Annotated[int, typer.Option(min=1, help="Length limit of a prompt.")] = 2048,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with local copies; default $RPG_DATA, then the hub.")
+        Path | None,
+        typer.Option(help="Folder with local copies of benchmarks. Default: $RPG_DATA, then the hub."),
     ] = None,
     training: Annotated[
-        str | None, typer.Option(help="Training problems (a file): those in a benchmark are named.")
+        str | None, typer.Option(help="File of training problems; reports which of them are in a benchmark.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the results; default: evaluations/ in the home.")
+        Path | None, typer.Option(help="Folder for the results. Default: evaluations/ in the data folder.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
-    revision: Annotated[str | None, typer.Option(help="Commit or branch of a model on the hub.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
+    device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="Precision: float32 or bfloat16.")] = "float32",
+    revision: Annotated[str | None, typer.Option(help="Commit or branch of the model on the hub.")] = None,
     ray: Annotated[
         str | None, typer.Option(help="Evaluate on a Ray cluster: auto, host:port or ray://host:port.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Copies of the model on the cluster.")] = 1,
-    gpus: Annotated[float, typer.Option(min=0, help="GPUs of each copy on the cluster.")] = 0.0,
+    workers: Annotated[int, typer.Option(min=1, help="Number of copies of the model on the cluster.")] = 1,
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs per copy on the cluster.")] = 0.0,
     home: Home = None,
 ) -> int:
-    """Grade a model on benchmarks: mean@k, pass@k, maj@k with errors over problems; every sample is kept.
+    """Grade a model on benchmarks: mean@k, pass@k and maj@k with standard errors. Every sample is kept.
 
-    The same command again does only what is missing.
+    Run the same command again and it does only what is missing.
     """
     from rpg.config.errors import ConfigError
     from rpg.evaluation.by_hand import default_folder

@@ -25,9 +25,13 @@ def default_workers(planned) -> int:
 
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", "-w", min=1, help="Trainings at a time; default: one per core (one on verl)."),
+    typer.Option(
+        "--workers", "-w", min=1, help="Trainings at the same time. Default: one per core (one on verl)."
+    ),
 ]
-Name = Annotated[str | None, typer.Option("--name", help="Run it under another name, beside the file's own.")]
+Name = Annotated[
+    str | None, typer.Option("--name", help="Store the results under this name instead of the file's own.")
+]
 
 
 def execute(planned, home: Path | None, workers: int | None) -> int:

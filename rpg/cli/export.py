@@ -20,11 +20,11 @@ class FileKind(StrEnum):
 
 @app.command(epilog="Example: rpg export results --format csv")
 def export(
-    folder: Annotated[Path, typer.Argument(help="Where the files go; made when it is not there.")],
-    format: Annotated[FileKind, typer.Option(help="One file per table.")] = FileKind.parquet,
+    folder: Annotated[Path, typer.Argument(help="Folder for the files; created if it does not exist.")],
+    format: Annotated[FileKind, typer.Option(help="File format.")] = FileKind.parquet,
     home: Home = None,
 ) -> int:
-    """Write every table and view of the results database to a file of its own, for other tools."""
+    """Write every table and view of the results database to its own file, for other tools."""
     from rpg.store import Layout, atomic_path
     from rpg.store.database import build, connect
     from rpg.store.schema import TABLES, VIEWS

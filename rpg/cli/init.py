@@ -13,9 +13,9 @@ from rpg.cli.app import app, say
 
 @app.command(epilog="Example: rpg init my-lab")
 def init(
-    folder: Annotated[Path, typer.Argument(help="Where to; made when it is not there.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to create.")],
 ) -> int:
-    """Start a laboratory of your own: a task with data, a run and a commented sweep that work as they are."""
+    """Create a folder with a task of your own, a run and a commented sweep, ready to run."""
     from rpg.cli.lab import make_data
     from rpg.config.errors import ConfigError
 

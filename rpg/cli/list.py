@@ -11,10 +11,10 @@ from rpg.cli.app import Preset, app, console
 
 @app.command("list", epilog="Examples: rpg list · rpg list rpg-reinforce-urkl")
 def list_(
-    name: Annotated[str | None, typer.Argument(help="One algorithm, in full.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show all settings of this algorithm.")] = None,
     preset: Preset = "paper",
 ) -> None:
-    """The catalogue of algorithms: formula, objective, citation; every setting of one."""
+    """List the algorithms with formula, objective and citation, or show one with all its settings."""
     from rpg.catalogue.table import algorithm_table, catalogue_table
 
     console.print(algorithm_table(name, preset) if name else catalogue_table(preset))

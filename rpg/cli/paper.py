@@ -12,10 +12,10 @@ from rpg.cli.app import app, console
 @app.command(epilog="Examples: rpg paper · rpg paper lint")
 def paper(
     what: Annotated[
-        str, typer.Argument(help="tables, or lint: values that cannot be, found by rule.")
+        str, typer.Argument(help="tables, or lint: published values that cannot be right.")
     ] = "tables",
 ) -> int:
-    """The published tables of the RPG paper, and a lint of them."""
+    """Show the published tables of the RPG paper, or check them for impossible values."""
     from rpg.config.errors import ConfigError, nearest
     from rpg.paper import lint
     from rpg.paper.show import findings, tables

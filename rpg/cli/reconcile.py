@@ -7,7 +7,7 @@ from rpg.cli.app import Home, app, console, say
 
 @app.command(epilog="Example: rpg reconcile")
 def reconcile(home: Home = None) -> int:
-    """Repair what a crash left behind: orphans, stale leases, flow runs that are `Running` without a process."""
+    """Repair what a crash left behind: orphaned processes, stale leases, flow runs without a process."""
     from flows.reconcile import reconcile
     from rpg.store import Layout
 

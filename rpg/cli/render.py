@@ -16,12 +16,13 @@ def render(
     file: File,
     set_: Set = [],  # noqa: B006 - typer copies it
     run: Annotated[
-        str | None, typer.Option("--run", help="Which run of a sweep: its folder's name, or its start.")
+        str | None,
+        typer.Option("--run", help="Run of the sweep: the name of its folder, or the beginning of it."),
     ] = None,
     home: Home = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """A run on verl: its Hydra overrides, the equivalent shell command and Ray's runtime environment."""
+    """Show how a run would start on verl: Hydra overrides, shell command, Ray's runtime environment."""
     from rpg.backends.verl.overrides import plan
     from rpg.backends.verl.paths import Paths
     from rpg.config.errors import ConfigError

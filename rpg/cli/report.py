@@ -11,14 +11,14 @@ from rpg.cli.app import Home, app, console, require_sweep
 
 @app.command(epilog="Example: rpg report quickstart")
 def report(
-    sweep: Annotated[str, typer.Argument(help="Name of a sweep, e.g. quickstart.")],
+    sweep: Annotated[str, typer.Argument(help="Name of the sweep, e.g. quickstart.")],
     superseded: Annotated[
         bool,
         typer.Option("--superseded", help="Print older runs of this name too, as variants of their own."),
     ] = False,
     home: Home = None,
 ) -> int:
-    """Last and best of every variant with intervals; writes the figure (PNG, SVG), HTML, Markdown and LaTeX."""
+    """Compare the variants of a sweep: last and best with intervals. Writes PNG, SVG, HTML, Markdown and LaTeX."""
     from rpg.report import print_report, write_report
     from rpg.store import Layout
     from rpg.store.database import build

@@ -16,15 +16,15 @@ def serve(
     database: Annotated[
         str | None,
         typer.Option(
-            help="postgresql+asyncpg://user:password@host/name; default: SQLite in the data folder."
+            help="postgresql+asyncpg://user:password@host/name. Default: SQLite in the data folder."
         ),
     ] = None,
     nightly: Annotated[
-        str, typer.Option(help="Cron line of the nightly reproductions; empty: none.")
+        str, typer.Option(help="Cron schedule of the nightly runs; empty for none.")
     ] = "0 2 * * *",
     home: Home = None,
 ) -> int:
-    """Prefect server and UI, deployments, worker and dashboard on loopback, until Ctrl-C."""
+    """Start the Prefect server and UI, a worker and the dashboard, on loopback, until Ctrl-C."""
     from rpg.cli.extras import require
 
     require("prefect", "streamlit")

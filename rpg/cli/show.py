@@ -16,9 +16,9 @@ def show(
     file: File,
     set_: Set = [],  # noqa: B006 - typer copies it
     home: Home = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """The resolved form of a file, the runs it expands to, and what they will cost. Downloads nothing."""
+    """Show what a file means: every value, the runs it expands to, their expected cost. Downloads nothing."""
     import os
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything of the hub's is imported

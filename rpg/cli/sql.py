@@ -14,12 +14,14 @@ from rpg.cli.app import Home, app, console, say
 
 @app.command(epilog='Example: rpg sql "select variant, seed, state from runs" --out runs.csv')
 def sql(
-    query: Annotated[str, typer.Argument(help="SQL for DuckDB; docs/database.md describes the tables.")],
-    out: Annotated[Path | None, typer.Option(help="Write the whole result: .csv, .parquet or .json.")] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Rows to print.")] = 50,
+    query: Annotated[str, typer.Argument(help="DuckDB SQL. docs/database.md describes the tables.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Write the whole result to a file (.csv, .parquet or .json).")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Number of rows to print.")] = 50,
     home: Home = None,
 ) -> int:
-    """Query the results database (read-only); it is brought up to date first."""
+    """Query the results database. It is updated first; queries cannot change it."""
     import duckdb
 
     from rpg.config.errors import ConfigError

@@ -11,11 +11,11 @@ from rpg.cli.app import Home, app, console, require_sweep, say
 
 @app.command(epilog="Example: rpg status quickstart")
 def status(
-    sweep: Annotated[str | None, typer.Argument(help="Sweep; all of them when left out.")] = None,
+    sweep: Annotated[str | None, typer.Argument(help="Name of the sweep; all sweeps if omitted.")] = None,
     home: Home = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Keep showing until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Update until Ctrl-C.")] = False,
 ) -> int:
-    """What every run is doing, from the files."""
+    """Show the state of every run, read from its files."""
     import time
 
     from flows.live import Watch, headline, table

@@ -10,18 +10,20 @@ from rpg.cli.app import Home, Set, SweepFile, app
 from rpg.cli.execution import Name, Workers, execute
 
 
-@app.command(epilog="Example: rpg sweep stress --set training.steps=10")
+@app.command(
+    epilog="Examples: rpg sweep quickstart · rpg sweep stress --set training.steps=10 --axis seed=[0,1]"
+)
 def sweep(
     file: SweepFile,
     set_: Set = [],  # noqa: B006 - typer copies it
     axis: Annotated[
-        list[str], typer.Option("--axis", "-a", help="field=[values], e.g. seed=[0,1,2]. Repeatable.")
+        list[str], typer.Option("--axis", "-a", help="Replace or add an axis, e.g. seed=[0,1,2]. Repeatable.")
     ] = [],  # noqa: B006
     name: Name = None,
     home: Home = None,
     workers: Workers = None,
 ) -> int:
-    """Run a sweep: train, evaluate, aggregate, report. Run it again and it does only what is missing."""
+    """Run a sweep: train, evaluate, report. Run it again and it does only what is missing."""
     from rpg.config.load import parse_assignments, parse_axes
     from rpg.config.sweep import load_sweep
     from rpg.tasks.preparation import data_digest

@@ -13,7 +13,7 @@ def train(
     name: Name = None,
     home: Home = None,
 ) -> int:
-    """Run a single training, evaluated and reported like a sweep of one."""
+    """Train one run. It is evaluated and reported like a sweep of one run."""
     from rpg.config.load import parse_assignments
     from rpg.config.sweep import single_run
     from rpg.tasks.preparation import data_digest

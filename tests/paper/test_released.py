@@ -171,7 +171,7 @@ DROPPED = {
     ),
     "algorithm.use_kl_in_reward": (
         (True, False),
-        "its weight is 0, but in one script: algorithm.kl_ctrl.kl_coef",
+        "its weight is 0, except in one script: algorithm.kl_ctrl.kl_coef",
     ),
 }
 
@@ -190,7 +190,7 @@ DIFFERENT = {
     "algorithm.kl_ctrl.kl_coef": (
         (0.0, 1e-4),
         0.001,  # verl's default; nothing reads it, because use_kl_in_reward stays False
-        "1e-4 in rpg_7b_rkl1e-4_rf: w (log w + 1) at w = 1, so each token costs 1e-4: a punishment of length, no KL",
+        "1e-4 in rpg_7b_rkl1e-4_rf: w (log w + 1) at w = 1, so each token costs 1e-4: a length penalty, no KL",
     ),
     "data.truncation": (
         ("left",),
