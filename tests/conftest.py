@@ -1,15 +1,52 @@
-"""Tests never wait for a training of somebody else on this machine: they have slots of their own."""
+"""What all tests share: an environment that does not depend on who started them, and groups for two workers at a time.
 
+`make test` gives each worker whole groups. Tests of one file are a group, and so are all tests that use one of the
+things that take seconds to make (below): each of them is made once.
+"""
+
+import atexit
 import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
 import tempfile
 
 import pytest
 
-from tests.real_sweep import SMALL, rpg
+# `nohup`, and the `&` of a shell without job control, leave signals ignored, and children inherit that.
+for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(
+            _number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
+        )
+# Nobody's data folder, server or slots but our own; RPG_DATA says where the published data sets are.
+for _name in [name for name in os.environ if name.startswith(("RPG_", "PREFECT_")) and name != "RPG_DATA"]:
+    del os.environ[_name]
+_slots = tempfile.mkdtemp(prefix="rpg-slots-")
+atexit.register(shutil.rmtree, _slots, ignore_errors=True)
+os.environ["RPG_SLOTS_FOLDER"] = _slots
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: the two workers have a core each
 
-os.environ.setdefault(
-    "RPG_SLOTS_FOLDER", os.path.join(tempfile.gettempdir(), f"rpg-slots-test-{os.getuid()}")
-)
+from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
+
+SHARED = ("served", "bench", "cluster", "prefect")
+"""Fixtures of the whole session that take seconds or minutes: each is made by one worker only."""
+FIRST = ("served", "verl", "bench")
+"""The longest groups, so that neither worker has one left when the other has finished."""
+
+
+def _group(item):
+    names = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
+    return names[0] if names else item.location[0]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +79,30 @@ def policy(home):
     from tests.tiny import make_spec
 
     return initial_policy(make_spec(), home)
+
+
+@pytest.fixture(scope="session")
+def prefect(tmp_path_factory):
+    """What a sweep has to be told so that it uses one Prefect server for all tests: each would start its own."""
+    from flows.server import EPHEMERAL, HOST, quiet_environment, wait_healthy
+
+    folder = tmp_path_factory.mktemp("prefect")
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port = probe.getsockname()[1]
+    environment = os.environ | quiet_environment(folder) | EPHEMERAL | {"PYTHONPATH": str(ROOT)}
+    log = folder / "server.log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "flows.server", str(port)],
+            stdout=output,
+            stderr=output,
+            env=environment | {"PREFECT_UI_ENABLED": "0"},
+            cwd=folder,
+        )
+    try:
+        wait_healthy(server, f"http://{HOST}:{port}/api", log)
+        yield {"PREFECT_API_URL": f"http://{HOST}:{port}/api"}
+    finally:
+        server.kill()
+        server.wait()
