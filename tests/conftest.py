@@ -18,9 +18,7 @@ import pytest
 # `nohup`, and the `&` of a shell without job control, leave signals ignored, and children inherit that.
 for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
-        signal.signal(
-            _number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
-        )
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 # Nobody's data folder, server or slots but our own; RPG_DATA says where the published data sets are.
 for _name in [name for name in os.environ if name.startswith(("RPG_", "PREFECT_")) and name != "RPG_DATA"]:
     del os.environ[_name]

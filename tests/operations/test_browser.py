@@ -6,12 +6,11 @@ Needs playwright and a Chromium (Debian: apt-get install chromium); says so when
 import re
 import time
 
-import psutil
 import pytest
 
 from benchmarks.browser import CHROMIUM, FLAGS
 from rpg.store.database import connect
-from tests.operations.serving import alive, until
+from tests.waiting import ended, until
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
@@ -125,13 +124,11 @@ def test_a_bad_value_shows_its_reason(page, served):
 
 
 def test_the_cancel_button_ends_the_processes(page, served):
-    run = served.run_id("sweep", config="own/small", steps=5000, name="button")
-    trainers = until(served.trainers, 120, "a training")
+    run = served.run_id("sweep", config="own/trivial", steps=5000, name="button")
+    trainers = until(served.trainers, "a training")
     page.goto(f"{served.ui}/runs/flow-run/{run}")
     page.get_by_text("Running").first.wait_for()
     page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("button", name="Confirm").click()
-    began = time.monotonic()
-    psutil.wait_procs(trainers, timeout=20)
-    assert not alive(trainers) and time.monotonic() - began < 10
+    ended(trainers)
     page.get_by_text("Cancelled").first.wait_for()

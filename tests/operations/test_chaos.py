@@ -7,7 +7,7 @@ import pytest
 
 from tests.operations.serving import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_a_few_kills_and_torn_files_lose_nothing():

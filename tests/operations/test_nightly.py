@@ -89,7 +89,7 @@ def night(root, tree, **environment):
     return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path):
     (tmp_path / "nights").mkdir()
     (tmp_path / "nights" / "tiny.yaml").write_text(TINY)

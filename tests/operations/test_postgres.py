@@ -16,7 +16,7 @@ from tests.operations.serving import ROOT, Served, free_port
 
 INITDB = shutil.which("initdb") or next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))), None)
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(INITDB is None, reason="no Postgres here (Debian: apt-get install postgresql)"),
 ]
 
