@@ -194,7 +194,7 @@ def test_nothing_shows_while_a_sweep_writes_and_the_database_is_rebuilt(page, ad
 
     def work():
         try:
-            for step in range(100, 100 + rebuilds):
+            for step in range(10 * rebuilds, 11 * rebuilds):
                 run.append_metrics(2, {"step": step, "reward": 1.0, "grad_norm": 1.0})
                 builds.append(build(layout).name)
         except Exception as error:
@@ -212,4 +212,4 @@ def test_nothing_shows_while_a_sweep_writes_and_the_database_is_rebuilt(page, ad
     worker.join()
     assert problems == [] and len(set(builds)) == rebuilds
     page.goto(f"{address}/run?sweep=demo&run=grpo-seed0")
-    page.get_by_text(f"step {99 + rebuilds} of 8").wait_for()
+    page.get_by_text(f"step {11 * rebuilds - 1} of 8").wait_for()

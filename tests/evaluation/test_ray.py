@@ -66,10 +66,8 @@ def test_problems_are_dealt_out_whole(problems):
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "127.0.0.1:port", "ray://127.0.0.1:9"])
 def test_no_cluster_is_said_in_one_line(address):
-    began = time.monotonic()
     with pytest.raises(EngineError, match=f"evaluation.place: no Ray cluster at '{address}' .*ray status"):
         engine(address)
-    assert time.monotonic() - began < 20
 
 
 @slow

@@ -102,9 +102,8 @@ def test_cancel_stops_the_job(home, cluster):
     folder = a_run(home, "cancelled", address)
     process = start_with(folder, home, f"wait:1:{home / 'never'}")
     wait_for(lambda: folder.checkpoint(1).exists())
-    began = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(90) == 143 and time.monotonic() - began < 10
+    assert process.wait(HANG) == 143
     assert job_of(folder, address).status == "STOPPED" and folder.state() == "interrupted"
 
 
