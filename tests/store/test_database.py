@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import duckdb
@@ -440,15 +439,12 @@ def test_a_connection_can_neither_write_nor_reach_other_files(layout, tmp_path):
     assert (tmp_path / "runs.parquet").stat().st_size > 0
 
 
-def test_adding_one_run_is_quick(tmp_path):
-    """The full-size figures come from benchmarks/aggregate.py; this only notices a lost shortcut."""
+def test_adding_one_run_reads_one_run(tmp_path):
+    """How long that takes is measured by benchmarks/aggregate.py."""
     layout = write_sweep(tmp_path, "demo", [f"v{number}" for number in range(40)], (0, 1, 2), SMALL)
     build(layout)
     write_run(layout.run("demo", "late"), "v0", 9, 0.3, SMALL, None)
-    begin = time.perf_counter()
-    result = build(layout)
-    assert result[1:3] == (1, 120)
-    assert time.perf_counter() - begin < 2
+    assert build(layout)[1:3] == (1, 120)
 
 
 def test_the_documentation_holds_the_schema(layout):

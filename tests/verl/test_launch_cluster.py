@@ -17,6 +17,7 @@ from rpg.backends.verl import jobs
 from rpg.backends.verl.launch import Launcher
 from tests.evaluation.ray_head import free_port, ray_head
 from tests.tiny import make_run, make_spec
+from tests.waiting import HANG, until
 
 HERE = Path(__file__).parent
 
@@ -37,7 +38,7 @@ def cluster(tmp_path_factory):
         stack.callback(subprocess.run, ["rm", "-rf", folder])
         stack.enter_context(ray_head(folder, dashboard=port))
         address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + HANG
         while True:
             with contextlib.suppress(urllib.error.URLError, OSError):
                 urllib.request.urlopen(f"{address}/api/version", timeout=2)
@@ -72,26 +73,19 @@ def job_of(folder, address):
     return job
 
 
-def wait_for(condition, seconds=90):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.1)
-
-
 def test_a_job_is_found_again_after_kill_9(home, cluster):
     address, _ = cluster
     folder = a_run(home, "found", address)
     gate = home / "gate"
     process = start_with(folder, home, f"wait:1:{gate}")
-    wait_for(lambda: folder.checkpoint(1).exists())
+    until(lambda: folder.checkpoint(1).exists())
     process.kill()
     process.wait()
     assert job_of(folder, address).status == "RUNNING"
     again = start(folder, home)
-    wait_for(lambda: folder.state() == "running")
+    until(lambda: folder.state() == "running")
     gate.touch()
-    assert again.wait(60) == 0
+    assert again.wait(HANG) == 0
     rows = [(row["step"], row["attempt"]) for row in folder.read_metrics().rows]
     assert rows == [(1, 1), (2, 1), (3, 1)], "one attempt: the job went on"
     assert job_of(folder, address).status == "SUCCEEDED"
@@ -101,7 +95,7 @@ def test_cancel_stops_the_job(home, cluster):
     address, _ = cluster
     folder = a_run(home, "cancelled", address)
     process = start_with(folder, home, f"wait:1:{home / 'never'}")
-    wait_for(lambda: folder.checkpoint(1).exists())
+    until(lambda: folder.checkpoint(1).exists())
     process.send_signal(signal.SIGTERM)
     assert process.wait(HANG) == 143
     assert job_of(folder, address).status == "STOPPED" and folder.state() == "interrupted"
@@ -123,9 +117,9 @@ def test_a_cluster_that_goes_is_said_and_another_goes_on(home, cluster, monkeypa
     set_stand_in(folder, f"wait:2:{home / 'never'}")
     thread = threading.Thread(target=train)
     thread.start()
-    wait_for(lambda: folder.checkpoint(2).exists())
+    until(lambda: folder.checkpoint(2).exists())
     end()
-    thread.join(90)
+    thread.join(HANG)
     assert len(failures) == 1 and f"the Ray cluster at {address} is gone" in failures[0], failures
     with pytest.raises(TrainingFailed, match=f"no Ray cluster answers at {address}"):
         Launcher().train(folder, home, lambda line: None)
