@@ -29,22 +29,24 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: the two workers
 
 from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
 
-SHARED = ("served", "bench", "cluster", "prefect")
-"""Fixtures of the whole session that take seconds or minutes: each is made by one worker only."""
-FIRST = ("served", "verl", "bench")
+SHARED = ("served", "bench", "prefect")
+"""Fixtures of the whole session that take seconds: each is made by one worker only. See also the mark `xdist_group`."""
+FIRST = ("served", "ray", "bench", "prefect", "verl", "tests/dashboard/test_browser.py")
 """The longest groups, so that neither worker has one left when the other has finished."""
 
 
 def _group(item):
-    names = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
-    return names[0] if names else item.location[0]
+    mark = item.get_closest_marker("xdist_group")
+    if mark:
+        return mark.args[0]
+    return next((name for name in SHARED if name in item.fixturenames), item.location[0])
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: (*FIRST, _group(item)).index(_group(item)))
 
 
 @pytest.fixture(scope="session")

@@ -22,9 +22,12 @@ from tests.evaluation.ray_head import ray_head
 from tests.evaluation.runs import register, rows
 
 # Not imported here: whether Ray shows a token is decided before its import.
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="ray is not installed (pip install 'rpg-lab[verl]')"
-)
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("ray") is None, reason="ray is not installed (pip install 'rpg-lab[verl]')"
+    ),
+]
 slow = pytest.mark.slow
 
 
@@ -35,11 +38,11 @@ def others_imported_ray():
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory, others_imported_ray):
+def address(others_imported_ray):
     with contextlib.ExitStack() as stack:
         if others_imported_ray:  # without a token: this cluster asks for none
             stack.enter_context(pytest.MonkeyPatch.context()).setenv("RAY_AUTH_MODE", "disabled")
-        yield stack.enter_context(ray_head(tmp_path_factory.mktemp("ray")))
+        yield stack.enter_context(ray_head())
         if "ray" in sys.modules:
             sys.modules["ray"].shutdown()
 

@@ -15,6 +15,7 @@ NOT_THE_SAME = {"tokens_per_second", "entropy"}
 """entropy: on verl a sample's own log-probabilities estimate it."""
 
 
+@pytest.mark.xdist_group("ray")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.long)])

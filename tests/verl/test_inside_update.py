@@ -20,7 +20,7 @@ from rpg.models.initial import initial_policy
 from rpg.tasks.preparation import prepare_data, read_problems
 from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update, weights
 
-pytestmark = pytest.mark.usefixtures("cpu_verl")
+pytestmark = [pytest.mark.usefixtures("cpu_verl"), pytest.mark.xdist_group("verl")]
 ROOT = str(Path(__file__).resolve().parents[2])
 
 
