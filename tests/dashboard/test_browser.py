@@ -15,6 +15,7 @@ from benchmarks.synthetic import Shape, write_sweep
 from rpg.report.summary import summarise
 from rpg.store import Layout
 from rpg.store.database import build, connect
+from tests.waiting import HANG
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
@@ -57,7 +58,7 @@ def page(browser):
     """A fresh tab that fails the test when a script throws or anything but loopback is asked."""
     context = browser.new_context(viewport={"width": 1366, "height": 900})
     tab = context.new_page()
-    tab.set_default_timeout(60_000)
+    tab.set_default_timeout(1000 * HANG)
     errors, outside = [], []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     tab.on("request", lambda request: outside.append(request.url) if leaves(request.url) else None)

@@ -20,6 +20,7 @@ from rpg.evaluation.worker import Evaluator
 from rpg.store.layout import Layout
 from tests.evaluation.ray_head import ray_head
 from tests.evaluation.runs import register, rows
+from tests.waiting import HANG
 
 # Not imported here: whether Ray shows a token is decided before its import.
 pytestmark = [
@@ -123,7 +124,7 @@ def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, checkpoi
     command = [sys.executable, "-m", "rpg.evaluation", layout.sweep_folder("sweep"), "--drain"]
     partial = there.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + HANG
     while not (partial.exists() and len(partial.read_bytes().splitlines()) > 64):
         assert child.poll() is None and time.monotonic() < deadline
         time.sleep(0.005)
@@ -136,7 +137,7 @@ def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, checkpoi
     while available().get("CPU", 0) < 2:
         assert time.monotonic() < deadline, "the killed process's workers have to leave the cluster"
         time.sleep(0.2)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0, done.stderr
     assert Evaluator(plain, "sweep", lambda line: None).pass_over() == 2
     for step in (0, 1):

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
@@ -101,12 +100,9 @@ class Served:
     def begin(self, deployment, **parameters):
         found = self.api.get(f"/deployments/name/{deployment}/{deployment}").json()
         body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
-        for _ in range(5):
-            answer = self.api.post(f"/deployments/{found['id']}/create_flow_run", json=body)
-            if answer.status_code != 503:  # SQLite was busy; Prefect's own clients try again too
-                break
-            time.sleep(1)
-        return answer
+        address = f"/deployments/{found['id']}/create_flow_run"
+        # 503: SQLite was busy; Prefect's own clients try again too
+        return until(lambda: (a := self.api.post(address, json=body)).status_code != 503 and a, "an answer")
 
     def run_id(self, deployment, **parameters):
         answer = self.begin(deployment, **parameters)

@@ -4,13 +4,12 @@ Needs playwright and a Chromium (Debian: apt-get install chromium); says so when
 """
 
 import re
-import time
 
 import pytest
 
 from benchmarks.browser import CHROMIUM, FLAGS
 from rpg.store.database import connect
-from tests.waiting import ended, until
+from tests.waiting import HANG, ended, until
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
@@ -28,7 +27,7 @@ def page():
     with playwright.sync_playwright() as runner:
         browser = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         tab = browser.new_page(viewport={"width": 1366, "height": 1400})
-        tab.set_default_timeout(60_000)
+        tab.set_default_timeout(1000 * HANG)
         tab.on("request", lambda request: outside.append(request.url) if _leaves(request.url) else None)
         yield tab
         browser.close()
@@ -61,14 +60,15 @@ def choose(page, name, option):
 
 def submit(page):
     """Press the button; the id of the flow run. While SQLite is busy the page shows an error, and one presses again."""
-    for _ in range(5):
+
+    def press():
         with page.expect_response(re.compile("/create_flow_run$")) as answered:
             page.get_by_role("button", name="Submit").click()
-        if answered.value.status < 500:
-            break
-        time.sleep(1)
-    assert answered.value.status == 201, answered.value.text()
-    return answered.value.json()["id"]
+        return answered.value if answered.value.status < 500 else None
+
+    answer = until(press, "an answer")
+    assert answer.status == 201, answer.text()
+    return answer.json()["id"]
 
 
 def test_a_sweep_from_the_form_to_the_numbers_in_the_dashboard(page, served):

@@ -17,7 +17,6 @@ NOT_THE_SAME = {"tokens_per_second", "entropy"}
 
 @pytest.mark.xdist_group("ray")
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_job_is_the_embedded_trainers_run(home, model, tmp_path, resumed):
     """Dynamic sampling that finds all, some and no useful groups, schedule-free AdamW, and a reference that is renewed

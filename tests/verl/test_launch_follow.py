@@ -100,9 +100,9 @@ def test_a_driver_that_dies_says_why_and_is_gone_on_with(home, monkeypatch, how,
 
 
 def test_a_hang_is_ended_and_said(home, monkeypatch):
-    folder = make_run(home, "hangs", spec(3, hang_minutes=0.05))
+    folder = make_run(home, "hangs", spec(3, hang_minutes=0.15))
     monkeypatch.setenv("STAND_IN", "child:1")
-    with pytest.raises(TrainingFailed, match=r"no progress for 0.05 minutes .*all is well") as error:
+    with pytest.raises(TrainingFailed, match=r"no progress for 0.15 minutes .*all is well") as error:
         train(folder, home)
     assert error.value.tail == ["all is well"]
     assert marked(folder) == [], "nothing it started is left"
