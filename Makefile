@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := local,math,orchestration,dashboard,verl,dev
 
 WORKERS ?= 2
-TESTS := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+TESTS := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 .PHONY: help setup quickstart test test-long lint dashboard serve clean
 help:

@@ -1,7 +1,6 @@
 """What all tests share: an environment that does not depend on who started them, and groups for two workers at a time.
 
-`make test` gives each worker whole groups. Tests of one file are a group, and so are all tests that use one of the
-things that take seconds to make (below): each of them is made once.
+`make test` gives each worker whole groups: the tests of a file, or of the files in GROUPS.
 """
 
 import atexit
@@ -29,24 +28,46 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: the two workers
 
 from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
 
-SHARED = ("served", "bench", "prefect")
-"""Fixtures of the whole session that take seconds: each is made by one worker only. See also the mark `xdist_group`."""
-FIRST = ("served", "ray", "bench", "prefect", "verl", "tests/dashboard/test_browser.py")
-"""The longest groups, so that neither worker has one left when the other has finished."""
+GROUPS = {
+    "served": [
+        f"operations/test_{name}" for name in ("browser", "notifications", "reconcile", "schedule", "serve")
+    ],
+    "sweep": ["flows/test_sweep", "dashboard/test_browser", "operations/test_sharing"],
+    "ray": [
+        "evaluation/test_ray",
+        "verl/test_inside_job",
+        "verl/test_launch_cluster",
+        "verl/test_launch_sweep",
+    ],
+    "verl": ["verl/test_inside_driver", "verl/test_inside_update", "paper/test_verl_accepts"],
+}
+"""Files whose tests share what takes seconds to make (one `rpg serve`, one finished sweep, the import of verl) or must
+not run at the same time (clusters of Ray). The longest first, so that no worker has one left when the other is done.
+"""
+_GROUP_OF = {f"tests/{file}.py": group for group, files in GROUPS.items() for file in files}
 
 
-def _group(item):
-    mark = item.get_closest_marker("xdist_group")
-    if mark:
-        return mark.args[0]
-    return next((name for name in SHARED if name in item.fixturenames), item.location[0])
+def _group(nodeid):
+    file = nodeid.partition("::")[0]
+    return _GROUP_OF.get(file, file)
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=lambda item: (*FIRST, _group(item)).index(_group(item)))
+    order = [*GROUPS]
+    items.sort(key=lambda item: order.index(g) if (g := _group(item.nodeid)) in order else len(order))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Whole groups to each worker. Not `--dist loadgroup`: pytest-xdist 3.8 marks nothing under pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return _group(nodeid)
+
+    config.option.loadscopereorder = False  # as sorted above
+    return Groups(config, log)
 
 
 @pytest.fixture(scope="session")

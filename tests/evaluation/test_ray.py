@@ -23,12 +23,9 @@ from tests.evaluation.runs import register, rows
 from tests.waiting import HANG
 
 # Not imported here: whether Ray shows a token is decided before its import.
-pytestmark = [
-    pytest.mark.xdist_group("ray"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("ray") is None, reason="ray is not installed (pip install 'rpg-lab[verl]')"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="ray is not installed (pip install 'rpg-lab[verl]')"
+)
 slow = pytest.mark.slow
 
 

@@ -10,7 +10,6 @@ from rpg.config.sweep import load_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "configs/paper").glob("*.yaml"))
-pytestmark = pytest.mark.xdist_group("verl")
 needs_verl = pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="verl is not installed")
 
 

@@ -22,7 +22,6 @@ from rpg.models import seeds
 from rpg.store.files import StoreError
 from tests.verl.inside import make_spec, verl_config
 
-pytestmark = pytest.mark.xdist_group("verl")
 ACTOR = "actor_rollout_ref.actor"
 
 

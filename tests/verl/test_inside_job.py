@@ -15,7 +15,6 @@ NOT_THE_SAME = {"tokens_per_second", "entropy"}
 """entropy: on verl a sample's own log-probabilities estimate it."""
 
 
-@pytest.mark.xdist_group("ray")
 @pytest.mark.slow
 @pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_job_is_the_embedded_trainers_run(home, model, tmp_path, resumed):

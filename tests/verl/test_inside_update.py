@@ -21,7 +21,7 @@ from rpg.tasks.preparation import prepare_data, read_problems
 from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update, weights
 from tests.waiting import HANG
 
-pytestmark = [pytest.mark.usefixtures("cpu_verl"), pytest.mark.xdist_group("verl")]
+pytestmark = pytest.mark.usefixtures("cpu_verl")
 ROOT = str(Path(__file__).resolve().parents[2])
 
 

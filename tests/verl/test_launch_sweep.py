@@ -16,7 +16,7 @@ from rpg.backends.verl.jobs import MARK
 from rpg.store import Layout
 from rpg.store.pending import pending_evaluations
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.long, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).resolve().parents[2]
 SWEEP = ROOT / "configs/sweeps/verl-ci.yaml"
 STEPS = [1, 2, 3]
