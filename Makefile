@@ -5,10 +5,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := local,math,orchestration,dashboard,verl,dev
 
-.PHONY: help setup quickstart test lint dashboard serve clean
+WORKERS ?= 2
+TESTS := $(BIN)/python -m pytest --numprocesses $(WORKERS)
+
+.PHONY: help setup quickstart test test-long lint dashboard serve clean
 help:
 	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (under 10 minutes)"
-	@echo "make test         set up, then run the tests"
+	@echo "make test         set up, then run the tests (under 8 minutes)"
+	@echo "make test-long    set up, then run the tests that take minutes each"
 	@echo "make dashboard    set up, then open the comparison dashboard on http://127.0.0.1:8501"
 	@echo "make serve        set up, then serve the Prefect UI, its worker and the dashboard on loopback"
 	@echo "make lint         ruff: style, imports, formatting; mypy: types"
@@ -27,7 +31,10 @@ quickstart: $(STAMP)
 	@$(BIN)/rpg sweep quickstart
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest
+	@$(TESTS) -m 'not long'
+
+test-long: $(STAMP)
+	@$(TESTS) -m long
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

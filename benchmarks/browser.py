@@ -15,6 +15,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+START_SECONDS = 240.0
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
@@ -50,7 +51,7 @@ def dashboard(home: Path) -> Iterator[tuple[str, psutil.Process]]:
     command += ["--server.port", str(port), "--server.address", "127.0.0.1", "--server.headless", "true"]
     server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + START_SECONDS
         while not _answers(f"http://127.0.0.1:{port}/_stcore/health"):
             if server.poll() is not None or time.monotonic() > deadline:
                 server.kill()

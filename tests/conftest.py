@@ -1,15 +1,73 @@
-"""Tests never wait for a training of somebody else on this machine: they have slots of their own."""
+"""What all tests share: an environment that does not depend on who started them, and groups for two workers at a time.
 
+`make test` gives each worker whole groups: the tests of a file, or of the files in GROUPS.
+"""
+
+import atexit
 import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
 import tempfile
 
 import pytest
 
-from tests.real_sweep import SMALL, rpg
+# `nohup`, and the `&` of a shell without job control, leave signals ignored, and children inherit that.
+for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+# Nobody's data folder, server or slots but our own; RPG_DATA says where the published data sets are.
+for _name in [name for name in os.environ if name.startswith(("RPG_", "PREFECT_")) and name != "RPG_DATA"]:
+    del os.environ[_name]
+_slots = tempfile.mkdtemp(prefix="rpg-slots-")
+atexit.register(shutil.rmtree, _slots, ignore_errors=True)
+os.environ["RPG_SLOTS_FOLDER"] = _slots
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: the two workers have a core each
 
-os.environ.setdefault(
-    "RPG_SLOTS_FOLDER", os.path.join(tempfile.gettempdir(), f"rpg-slots-test-{os.getuid()}")
-)
+from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
+
+GROUPS = {
+    "served": [
+        f"operations/test_{name}" for name in ("browser", "notifications", "reconcile", "schedule", "serve")
+    ],
+    "sweep": ["flows/test_sweep", "dashboard/test_browser", "operations/test_sharing"],
+    "ray": [
+        "evaluation/test_ray",
+        "verl/test_inside_job",
+        "verl/test_launch_cluster",
+        "verl/test_launch_sweep",
+    ],
+    "verl": ["verl/test_inside_driver", "verl/test_inside_update", "paper/test_verl_accepts"],
+}
+"""Files whose tests share what takes seconds to make (one `rpg serve`, one finished sweep, the import of verl) or must
+not run at the same time (clusters of Ray). The longest first, so that no worker has one left when the other is done.
+"""
+_GROUP_OF = {f"tests/{file}.py": group for group, files in GROUPS.items() for file in files}
+
+
+def _group(nodeid):
+    file = nodeid.partition("::")[0]
+    return _GROUP_OF.get(file, file)
+
+
+def pytest_collection_modifyitems(items):
+    order = [*GROUPS]
+    items.sort(key=lambda item: order.index(g) if (g := _group(item.nodeid)) in order else len(order))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Whole groups to each worker. Not `--dist loadgroup`: pytest-xdist 3.8 marks nothing under pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return _group(nodeid)
+
+    config.option.loadscopereorder = False  # as sorted above
+    return Groups(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +100,30 @@ def policy(home):
     from tests.tiny import make_spec
 
     return initial_policy(make_spec(), home)
+
+
+@pytest.fixture(scope="session")
+def prefect(tmp_path_factory):
+    """What a sweep has to be told so that it uses one Prefect server for all tests: each would start its own."""
+    from flows.server import EPHEMERAL, HOST, quiet_environment, wait_healthy
+
+    folder = tmp_path_factory.mktemp("prefect")
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port = probe.getsockname()[1]
+    environment = os.environ | quiet_environment(folder) | EPHEMERAL | {"PYTHONPATH": str(ROOT)}
+    log = folder / "server.log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "flows.server", str(port)],
+            stdout=output,
+            stderr=output,
+            env=environment | {"PREFECT_UI_ENABLED": "0"},
+            cwd=folder,
+        )
+    try:
+        wait_healthy(server, f"http://{HOST}:{port}/api", log)
+        yield {"PREFECT_API_URL": f"http://{HOST}:{port}/api"}
+    finally:
+        server.kill()
+        server.wait()

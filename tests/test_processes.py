@@ -6,22 +6,19 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import psutil
 import pytest
 
 from flows.processes import Children, Stopped
 from rpg.processes import PARENT, parent_mark
+from tests.waiting import HANG, until
 
 
-def gone(pid, within=5.0):
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.05)
-    return False
+def gone(pid):
+    return until(
+        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, "its end"
+    )
 
 
 @pytest.fixture
@@ -42,11 +39,8 @@ def module(tmp_path, monkeypatch):
     return "stubborn"
 
 
-def pids(path, within=10.0):
-    deadline = time.monotonic() + within
-    while not path.exists():
-        assert time.monotonic() < deadline, "the child never wrote its ids"
-        time.sleep(0.05)
+def pids(path):
+    until(path.exists, "the ids of the child")
     return [int(p) for p in path.read_text().split()]
 
 
@@ -66,7 +60,7 @@ def test_stop_ends_the_whole_group_even_if_it_ignores_sigterm(tmp_path, module, 
     waiter = threading.Thread(target=wait)
     waiter.start()
     children.stop()
-    waiter.join(5)
+    waiter.join(HANG)
     assert outcome == ["stopped"] and all(gone(pid) for pid in family)
     with pytest.raises(Stopped):
         children.start(module, tmp_path / "ids2", log=tmp_path / "log")

@@ -9,6 +9,8 @@ and the step alone, so that an undisturbed sweep and one that was killed can be 
 
 SECONDS = "RPG_TRIVIAL_SECONDS"
 """Environment variable: how long a step takes (default 0)."""
+HOLD = "RPG_TRIVIAL_HOLD"
+"""Environment variable: after which step a training stands still until it is killed (default: none)."""
 
 SWEEP = """\
 name: {name}

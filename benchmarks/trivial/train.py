@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 import zlib
 from pathlib import Path
 
-from benchmarks.trivial import SECONDS
+from benchmarks.trivial import HOLD, SECONDS
 from rpg.processes import die_with_parent
 from rpg.store import RunFolder, locks
 
@@ -35,6 +36,8 @@ def main(folder: RunFolder) -> int:
             if old not in eval_steps and old not in newest:
                 (folder.checkpoint(old) / "model.safetensors").unlink()
                 folder.checkpoint(old).rmdir()
+        if str(step) == os.environ.get(HOLD):
+            signal.pause()
     folder.release()
     return 0
 

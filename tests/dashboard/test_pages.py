@@ -13,6 +13,7 @@ from rpg.metrics import groups
 from rpg.report.summary import summarise
 from rpg.store import Layout, queries
 from rpg.store.database import build, connect
+from tests.waiting import HANG
 
 PAGES = ("overview", "compare", "table", "why", "paper", "run")
 SHAPE = Shape(steps=6, eval_every=3, problems=5, samples=3, benchmarks=("easy", "hard"))
@@ -35,7 +36,7 @@ def demo(layout):
 def show(page, **selection):
     """The page as a fresh session shows it, with a selection in the URL."""
     app = AppTest.from_string(
-        f"from dashboard import common, {page}\ncommon.guarded({page}.page)()", default_timeout=60
+        f"from dashboard import common, {page}\ncommon.guarded({page}.page)()", default_timeout=HANG
     )
     for key, value in selection.items():
         app.query_params[key] = value

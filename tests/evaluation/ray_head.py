@@ -2,12 +2,16 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+
+from tests.waiting import HANG
 
 
 def free_port() -> int:
@@ -21,13 +25,14 @@ def _dashboard(port: int | None) -> list[str]:
 
 
 @contextlib.contextmanager
-def ray_head(folder: Path, cpus: int = 2, dashboard: int | None = None):
+def ray_head(cpus: int = 2, dashboard: int | None = None):
     """Yields `host:port`. All ports are free ones, and only the processes started here are ended.
 
     With a port for its `dashboard` the cluster takes jobs there. Ray's control server listens on every interface,
     whatever it is told: unless RAY_AUTH_MODE says otherwise it asks for a token, which Ray makes.
     """
     port = free_port()
+    folder = Path(tempfile.mkdtemp(prefix="rpg-ray-", dir="/tmp"))  # a socket's path may have 107 characters
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--node-ip-address=127.0.0.1",
         f"--port={port}", f"--num-cpus={cpus}", *_dashboard(dashboard), "--object-store-memory=80000000",
@@ -39,10 +44,10 @@ def ray_head(folder: Path, cpus: int = 2, dashboard: int | None = None):
     with open(folder / "head.log", "wb") as log:
         head = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + HANG
         while True:
             with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                socket.create_connection(("127.0.0.1", port), timeout=5).close()
                 break
             if head.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError((folder / "head.log").read_text()[-2000:])
@@ -52,3 +57,4 @@ def ray_head(folder: Path, cpus: int = 2, dashboard: int | None = None):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(head.pid, signal.SIGKILL)  # its workers end when they miss it
         head.wait()
+        shutil.rmtree(folder, ignore_errors=True)

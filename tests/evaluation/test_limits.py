@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from rpg.evaluation.limits import LimitError, explained, strictest
 from rpg.evaluation.worker import Evaluator
 from rpg.store.layout import Layout
 from tests.evaluation.runs import register, rows
+from tests.waiting import HANG, until
 
 LONG = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 24}
 slow = pytest.mark.slow
@@ -29,7 +31,7 @@ def evaluator(layout, *options, **kwargs):
 
 
 def wait_for_samples(partial, count, child=None):
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + HANG
     while not (partial.exists() and len(partial.read_bytes().splitlines()) > count):
         assert (child is None or child.poll() is None) and time.monotonic() < deadline
         time.sleep(0.002)
@@ -81,7 +83,7 @@ def test_the_process_is_under_its_limits(checkpoints, tmp_path):
     process = psutil.Process(child.pid)
     assert process.nice() == min(19, os.nice(0) + 7)
     assert process.rlimit(psutil.RLIMIT_DATA)[0] == 6 * 2**30
-    said, _ = child.communicate(timeout=300)
+    said, _ = child.communicate(timeout=HANG)
     assert child.returncode == 0, said
     assert len(rows(folder, 1)) == 64 * 24
 
@@ -92,7 +94,7 @@ def test_too_little_memory_is_said_with_its_field(checkpoints, tmp_path):
     layout = Layout.at(tmp_path)
     register(layout, "one", checkpoints, place={"memory_gib": 0.01})
     child = evaluator(layout)
-    said, _ = child.communicate(timeout=300)
+    said, _ = child.communicate(timeout=HANG)
     assert child.returncode == 1 and said.startswith(
         "evaluation.place.memory_gib: 0.01, but the process takes"
     )
@@ -115,7 +117,7 @@ except Exception as error:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
 def test_the_kernel_refuses_memory_beyond_the_limit():
-    done = subprocess.run([sys.executable, "-c", BEYOND], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", BEYOND], capture_output=True, text=True, timeout=HANG)
     assert done.stdout.startswith("evaluation.place.memory_gib: ") and "is not enough" in done.stdout, done
 
 
@@ -145,7 +147,7 @@ def test_a_killed_evaluation_goes_on_where_it_was(checkpoints, tmp_path):
     partial.write_text("\n".join(lines).replace('"reason": "wrong"', '"reason": "wrong, from before"') + "\n")
     marks = sum(row["reason"] == "wrong" for row in graded)
     done = evaluator(layout)
-    said, _ = done.communicate(timeout=300)
+    said, _ = done.communicate(timeout=HANG)
     assert done.returncode == 0, said
     assert Evaluator(whole_layout, "sweep", lambda line: None).pass_over() == 2
     found = rows(folder, 0)
@@ -168,13 +170,10 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
         [victim] = children._running
         victim.kill()
         victim.wait()
-        deadline = time.monotonic() + 300
-        while len(folder.eval_steps("chain-easy")) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: len(folder.eval_steps("chain-easy")) == 2, "the end of both")
     finally:
         over.set()
-        task.join(timeout=60)
+        task.join(HANG)
     assert not task.is_alive() and len(rows(folder, 0)) == 64 * 24
 
 
@@ -184,9 +183,11 @@ def test_two_at_once_the_second_is_told(checkpoints, tmp_path):
     folder = register(layout, "one", checkpoints, **LONG)
     first = evaluator(layout)
     wait_for_samples(folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl"), 0, first)
+    first.send_signal(signal.SIGSTOP)  # it is still there when the second comes
     second = evaluator(layout)
-    said, _ = second.communicate(timeout=60)
-    first.communicate(timeout=300)
+    said, _ = second.communicate(timeout=HANG)
+    first.send_signal(signal.SIGCONT)
+    first.communicate(timeout=HANG)
     assert second.returncode == 75
     assert said.strip() == f"{layout.sweep_folder('sweep')} is already being evaluated by process {first.pid}"
     assert first.returncode == 0

@@ -20,6 +20,7 @@ from rpg.evaluation.worker import Evaluator
 from rpg.store.layout import Layout
 from tests.evaluation.ray_head import ray_head
 from tests.evaluation.runs import register, rows
+from tests.waiting import HANG
 
 # Not imported here: whether Ray shows a token is decided before its import.
 pytestmark = pytest.mark.skipif(
@@ -35,11 +36,11 @@ def others_imported_ray():
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory, others_imported_ray):
+def address(others_imported_ray):
     with contextlib.ExitStack() as stack:
         if others_imported_ray:  # without a token: this cluster asks for none
             stack.enter_context(pytest.MonkeyPatch.context()).setenv("RAY_AUTH_MODE", "disabled")
-        yield stack.enter_context(ray_head(tmp_path_factory.mktemp("ray")))
+        yield stack.enter_context(ray_head())
         if "ray" in sys.modules:
             sys.modules["ray"].shutdown()
 
@@ -66,10 +67,8 @@ def test_problems_are_dealt_out_whole(problems):
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "127.0.0.1:port", "ray://127.0.0.1:9"])
 def test_no_cluster_is_said_in_one_line(address):
-    began = time.monotonic()
     with pytest.raises(EngineError, match=f"evaluation.place: no Ray cluster at '{address}' .*ray status"):
         engine(address)
-    assert time.monotonic() - began < 20
 
 
 @slow
@@ -122,7 +121,7 @@ def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, checkpoi
     command = [sys.executable, "-m", "rpg.evaluation", layout.sweep_folder("sweep"), "--drain"]
     partial = there.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + HANG
     while not (partial.exists() and len(partial.read_bytes().splitlines()) > 64):
         assert child.poll() is None and time.monotonic() < deadline
         time.sleep(0.005)
@@ -135,7 +134,7 @@ def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, checkpoi
     while available().get("CPU", 0) < 2:
         assert time.monotonic() < deadline, "the killed process's workers have to leave the cluster"
         time.sleep(0.2)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0, done.stderr
     assert Evaluator(plain, "sweep", lambda line: None).pass_over() == 2
     for step in (0, 1):

@@ -4,11 +4,12 @@ import pytest
 
 from rpg.config.run import RunSpec
 
+KNOWS_SOME = {"target_accuracy": 0.3, "consolidation_steps": 0, "behaviour_steps": 20}
 SPEC = RunSpec.model_validate(
     {
         "task": {"type": "chain", "tiers": {"easy": 2}, "train_problems": 2000},
         # Heads of 32 dimensions: vLLM's attention on CPUs has no smaller ones.
-        "model": {"heads": 2, "kv_heads": 1, "warm_start": {"behaviour_steps": 60}},
+        "model": {"heads": 2, "kv_heads": 1, "warm_start": KNOWS_SOME},
     }
 )
 

@@ -23,6 +23,7 @@ from rpg.evaluation import __main__ as evaluator
 from rpg.store import Layout
 from rpg.store.pending import pending_evaluations
 from tests.tiny import make_run, make_spec, numbers
+from tests.waiting import HANG, until
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
@@ -63,9 +64,9 @@ class Child:
     def alive(self):
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
-    def wait(self, seconds=60):
+    def wait(self):
         """The exit code, negative for a signal."""
-        wait_for(lambda: not self.alive(), seconds)
+        until(lambda: not self.alive(), "its end")
         if self._theirs is not None:
             self.close_stdin()
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -82,13 +83,6 @@ def run(command, folder, *options, **kwargs):
     """(exit code, output)"""
     child = Child(command, folder, *options, **kwargs)
     return child.wait(), child.output()
-
-
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.02)
 
 
 LONG = {"training": {"steps": 5000}, "evaluation": {"every": 5000}}
@@ -111,7 +105,7 @@ def test_a_run_is_trained_and_evaluated(home):
     broken = second.checkpoint(2) / "model.safetensors"
     broken.write_bytes(broken.read_bytes()[:-1])
     worker = Child("evaluate", sweep)
-    wait_for(lambda: pending_evaluations(first) == [])
+    until(lambda: pending_evaluations(first) == [])
     assert worker.alive()  # its input is still open: more may come
     worker.close_stdin()
     assert worker.wait() == 0, worker.output()
@@ -148,17 +142,17 @@ def test_kill_at_random_moments_and_go_on(home):
     whole, parts = make_run(home, "kill-whole", spec), make_run(home, "kill-parts", spec)
     assert run("train", whole)[0] == 0
     rng, kills = random.Random(4), 0
-    while True:
+    while kills < 3:
         child = Child("train", parts)
-        if kills == 3:
-            break
-        goal = (parts.checkpoint_steps() or [-1])[-1] + rng.randrange(1, 10)
-        wait_for(lambda: (parts.checkpoint_steps() or [-1])[-1] >= min(goal, 39))  # noqa: B023
+        goal = min((parts.checkpoint_steps() or [-1])[-1] + rng.randrange(1, 10), 39)
+        until(lambda: (parts.checkpoint_steps() or [-1])[-1] >= goal)  # noqa: B023
         time.sleep(rng.random() * 0.05)
         child.send(signal.SIGKILL)
-        assert child.wait() == -signal.SIGKILL
+        if child.wait() == 0:  # it came to its end before
+            break
         kills += 1
-    assert child.wait() == 0, child.output()
+    code, out = run("train", parts)
+    assert kills and code == 0, out
     assert numbers(parts) == numbers(whole) and len(numbers(whole)) == 40
     end = "model.safetensors"
     assert (parts.checkpoint(40) / end).read_bytes() == (whole.checkpoint(40) / end).read_bytes()
@@ -168,19 +162,18 @@ def test_kill_at_random_moments_and_go_on(home):
 def test_one_process_per_run_and_signals_end_it(home):
     folder = make_run(home, "busy", make_spec(**LONG))
     child = Child("train", folder)
-    wait_for(lambda: folder.attempts())
+    until(lambda: folder.attempts())
     lease = folder.lease()
     assert lease["pid"] == child.pid and folder.state() == "running"
     code, out = run("train", folder)
     assert code == 75 and f"already running, by pid {child.pid}" in out
-    began = time.monotonic()
     child.send(signal.SIGTERM)
-    assert child.wait(10) == 143 and time.monotonic() - began < 2
+    assert child.wait() == 143
     assert folder.state() == "interrupted" and not folder.failed_path.exists()
     child = Child("train", folder)
-    wait_for(lambda: len(folder.attempts()) == 2)
+    until(lambda: len(folder.attempts()) == 2)
     child.send(signal.SIGINT)
-    assert child.wait(10) == 130
+    assert child.wait() == 130
     assert "going on after step" in child.output()
 
 
@@ -197,14 +190,14 @@ def test_it_dies_with_its_parent_unless_detached(home, command, detached):
         os.write(theirs, str(child.pid).encode())
         time.sleep(1000)
     pid = int(os.read(ours, 20))
-    wait_for(lambda: held(lock))
+    until(lambda: held(lock))
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
     if detached and command == "train":
         time.sleep(0.5)
         assert held(lock)
         os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not held(lock), 10)
+    until(lambda: not held(lock))
 
 
 def held(lock):
@@ -224,7 +217,7 @@ def test_the_command_line(home):
     folder = make_run(home, "command", make_spec(training={"steps": 1}))
     for module, target in (("rpg.backends.local", folder.path), ("rpg.evaluation", folder.path / "..")):
         command = [sys.executable, "-m", module, str(target)] + ["--drain"] * (module == "rpg.evaluation")
-        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=HANG)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
     assert pending_evaluations(folder) == []

@@ -5,13 +5,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import psutil
 
+from benchmarks.trivial import SECONDS, SWEEP
 from rpg.store import Layout
+from tests.waiting import HANG, ended, until
 
 SMALL = """\
 name: small
@@ -27,6 +28,8 @@ axes:
   seed: [0]
 baseline: grpo
 """
+TRIVIAL = SWEEP.format(name="trivial", steps=3, every=3, seeds=[0, 1])
+"""Its trainings and evaluations are made up (site/sitecustomize.py): for tests of who starts and ends whom."""
 ROOT = Path(__file__).parents[2]
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
@@ -37,18 +40,6 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def until(condition, within=60.0, what="it"):
-    deadline = time.monotonic() + within
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} never happened"
-        time.sleep(0.1)
-    return found
-
-
-def alive(processes):
-    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-
-
 class Served:
     """A running `rpg serve` and its API."""
 
@@ -56,16 +47,17 @@ class Served:
         self.home, self.root = root / "data", root
         (self.home / "configs").mkdir(parents=True)
         (self.home / "configs" / "small.yaml").write_text(SMALL)
+        (self.home / "configs" / "trivial.yaml").write_text(TRIVIAL)
         self.port, self.dashboard_port = free_port(), free_port()
         self.layout, self.log = Layout.at(self.home), root / "serve.log"
-        self.environment = {"PYTHONPATH": str(ROOT)} | {
-            k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "RPG_HOME", "PYTHONPATH"))
-        }
+        path = os.pathsep.join([str(ROOT), str(Path(__file__).parent / "site")])
+        others = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "RPG_HOME"))}
+        self.environment = others | {"PYTHONPATH": path, SECONDS: "0.2"}
         self.arguments = ["--home", str(self.home), "--port", str(self.port)]
         self.arguments += ["--dashboard-port", str(self.dashboard_port)]
         self.arguments += ["--database", database] if database else []
         self.ui, self.dashboard = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.dashboard_port}"
-        self.api = httpx.Client(base_url=f"{self.ui}/api", timeout=60)
+        self.api = httpx.Client(base_url=f"{self.ui}/api", timeout=HANG)
         self.start()
 
     def start(self):
@@ -80,13 +72,11 @@ class Served:
             )
         until(
             lambda: b"Ctrl-C stops" in self.log.read_bytes() or self.process.poll() is not None,
-            180,
             "the start",
         )
         assert self.process.poll() is None, self.log.read_text()
         until(
             lambda: self.api.get("/deployments/name/nightly/nightly").status_code == 200,
-            90,
             "the deployments",
         )
 
@@ -104,19 +94,15 @@ class Served:
         if self.process.poll() is None:
             family = self.family()
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(timeout=60)
-            psutil.wait_procs(family, timeout=10)
-            assert not alive(family)
+            self.process.wait(HANG)
+            ended(family)
 
     def begin(self, deployment, **parameters):
         found = self.api.get(f"/deployments/name/{deployment}/{deployment}").json()
         body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
-        for _ in range(5):
-            answer = self.api.post(f"/deployments/{found['id']}/create_flow_run", json=body)
-            if answer.status_code != 503:  # SQLite was busy; Prefect's own clients try again too
-                break
-            time.sleep(1)
-        return answer
+        address = f"/deployments/{found['id']}/create_flow_run"
+        # 503: SQLite was busy; Prefect's own clients try again too
+        return until(lambda: (a := self.api.post(address, json=body)).status_code != 503 and a, "an answer")
 
     def run_id(self, deployment, **parameters):
         answer = self.begin(deployment, **parameters)
@@ -127,18 +113,19 @@ class Served:
         state = self.api.get(f"/flow_runs/{run}").json()["state"]
         return state["type"], state.get("message") or ""
 
-    def finished(self, run, within=180.0):
-        return until(lambda: (s := self.state(run))[0] in FINAL and s, within, f"the end of {run}")
+    def finished(self, run):
+        return until(lambda: (s := self.state(run))[0] in FINAL and s, f"the end of {run}")
 
     def retry(self, run):
         """What the button of that name does."""
         state = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}}
         self.api.post(f"/flow_runs/{run}/set_state", json=state)
-        until(lambda: self.state(run)[0] in ("RUNNING", "PENDING"), 60, "the retry")
+        until(lambda: self.state(run)[0] in ("RUNNING", "PENDING"), "the retry")
 
     def trainers(self):
         me = psutil.Process(self.process.pid)
-        return [p for p in me.children(recursive=True) if "rpg.backends.local" in _words(p)]
+        trainers = {"rpg.backends.local", "benchmarks.trivial.train"}
+        return [p for p in me.children(recursive=True) if trainers & set(_words(p))]
 
 
 def _words(process):

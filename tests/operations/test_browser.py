@@ -4,14 +4,12 @@ Needs playwright and a Chromium (Debian: apt-get install chromium); says so when
 """
 
 import re
-import time
 
-import psutil
 import pytest
 
 from benchmarks.browser import CHROMIUM, FLAGS
 from rpg.store.database import connect
-from tests.operations.serving import alive, until
+from tests.waiting import HANG, ended, until
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
@@ -29,7 +27,7 @@ def page():
     with playwright.sync_playwright() as runner:
         browser = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         tab = browser.new_page(viewport={"width": 1366, "height": 1400})
-        tab.set_default_timeout(60_000)
+        tab.set_default_timeout(1000 * HANG)
         tab.on("request", lambda request: outside.append(request.url) if _leaves(request.url) else None)
         yield tab
         browser.close()
@@ -62,14 +60,15 @@ def choose(page, name, option):
 
 def submit(page):
     """Press the button; the id of the flow run. While SQLite is busy the page shows an error, and one presses again."""
-    for _ in range(5):
+
+    def press():
         with page.expect_response(re.compile("/create_flow_run$")) as answered:
             page.get_by_role("button", name="Submit").click()
-        if answered.value.status < 500:
-            break
-        time.sleep(1)
-    assert answered.value.status == 201, answered.value.text()
-    return answered.value.json()["id"]
+        return answered.value if answered.value.status < 500 else None
+
+    answer = until(press, "an answer")
+    assert answer.status == 201, answer.text()
+    return answer.json()["id"]
 
 
 def test_a_sweep_from_the_form_to_the_numbers_in_the_dashboard(page, served):
@@ -125,13 +124,11 @@ def test_a_bad_value_shows_its_reason(page, served):
 
 
 def test_the_cancel_button_ends_the_processes(page, served):
-    run = served.run_id("sweep", config="own/small", steps=5000, name="button")
-    trainers = until(served.trainers, 120, "a training")
+    run = served.run_id("sweep", config="own/trivial", steps=5000, name="button")
+    trainers = until(served.trainers, "a training")
     page.goto(f"{served.ui}/runs/flow-run/{run}")
     page.get_by_text("Running").first.wait_for()
     page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("button", name="Confirm").click()
-    began = time.monotonic()
-    psutil.wait_procs(trainers, timeout=20)
-    assert not alive(trainers) and time.monotonic() - began < 10
+    ended(trainers)
     page.get_by_text("Cancelled").first.wait_for()

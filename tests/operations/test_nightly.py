@@ -13,6 +13,7 @@ from flows.nightly import forget
 from rpg.report.nightly import ENOUGH, NIGHTS, band, compare, markdown
 from rpg.store import Layout, locks
 from tests.operations.serving import ROOT
+from tests.waiting import HANG
 
 TINY = """\
 name: tiny
@@ -86,10 +87,12 @@ def night(root, tree, **environment):
         "RPG_SLOTS_FOLDER": str(root / "slots"),
         **environment,
     }
-    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, timeout=2 * HANG
+    )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path):
     (tmp_path / "nights").mkdir()
     (tmp_path / "nights" / "tiny.yaml").write_text(TINY)

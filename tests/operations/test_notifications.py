@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from tests.operations.serving import ROOT, until
+from tests.operations.serving import ROOT
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 BLOCK = """
@@ -64,5 +65,5 @@ def test_the_automation_of_the_documentation_calls_when_a_flow_run_fails(served,
     created = subprocess.run(command, **run)
     assert created.returncode == 0, created.stdout + created.stderr
     served.finished(served.run_id("sweep", config="own/small", overrides="training.stepz=3"))
-    told = until(lambda: heard, 60, "the call")
+    told = until(lambda: heard, "the call")
     assert "training.stepz" in told[0] and "sweep" in json.dumps(told[0])

@@ -13,10 +13,11 @@ import sys
 import pytest
 
 from tests.operations.serving import ROOT, Served, free_port
+from tests.waiting import HANG
 
 INITDB = shutil.which("initdb") or next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))), None)
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(INITDB is None, reason="no Postgres here (Debian: apt-get install postgresql)"),
 ]
 
@@ -81,7 +82,7 @@ def test_a_postgres_url_is_honoured_and_prefect_yaml_deploys_the_same(postgres, 
         ):
             command = [sys.executable, "-m", "prefect", *words]
             done = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANG
             )
             assert done.returncode == 0, done.stdout + done.stderr
         pooled = {one["name"]: one for one in served.api.post("/deployments/filter", json={}).json()}

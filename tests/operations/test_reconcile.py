@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from flows import reconcile as module
@@ -13,6 +14,7 @@ from flows.reconcile import reconcile
 from flows.server import quiet_environment
 from rpg.processes import end_orphans, owner_mark
 from rpg.store import Layout
+from tests.waiting import until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -26,10 +28,7 @@ def gone():
 
 
 def ended(process):
-    deadline = time.monotonic() + 5
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return process.poll() is not None
+    return until(lambda: process.poll() is not None, "its end")
 
 
 def test_a_process_whose_owner_is_gone_is_ended_and_no_other(gone):
@@ -40,9 +39,10 @@ def test_a_process_whose_owner_is_gone_is_ended_and_no_other(gone):
     owned = subprocess.Popen(SLEEP, env={**os.environ, **owner_mark()})
     plain = subprocess.Popen(SLEEP, env={k: v for k, v in os.environ.items() if k != "RPG_OWNER"})
     try:
-        time.sleep(0.3)
-        found = end_orphans()
-        assert {orphan.pid, reused.pid} <= set(found) and not {owned.pid, plain.pid} & set(found)
+        for process in (orphan, reused, owned, plain):  # each has the environment it was given
+            until(lambda process=process: SLEEP[-1] in psutil.Process(process.pid).cmdline())
+        assert not {owned.pid, plain.pid} & set(end_orphans())
+        # Not who ended them: every sweep that begins on this machine does the same.
         assert ended(orphan) and ended(reused) and owned.poll() is None and plain.poll() is None
     finally:
         for process in (orphan, reused, owned, plain):

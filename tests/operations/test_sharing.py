@@ -9,31 +9,24 @@ import time
 import psutil
 import pytest
 
-from benchmarks.trivial import SECONDS, SWEEP
-from flows.server import prefect_api
+from benchmarks.trivial import HOLD, SECONDS, SWEEP
 from flows.sharing import Claims, take_over
 from rpg.store import Layout
-from tests.operations.serving import ROOT, until
+from tests.operations.serving import ROOT
+from tests.waiting import HANG, until
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """One Prefect API for the sweeps of this file: each would start its own."""
-    with prefect_api(tmp_path_factory.mktemp("server")) as url:
-        yield url
-
-
 @pytest.fixture
-def start(tmp_path, server):
+def start(tmp_path, prefect):
     begun = []
 
     def begin(name, seeds, steps=4, seconds=0.25, **environment):
         file = tmp_path / f"{name}.yaml"
         file.write_text(SWEEP.format(name=name, steps=steps, every=2, seeds=list(seeds)))
         environment = {
-            **os.environ, "PYTHONPATH": str(ROOT), "PREFECT_API_URL": server, SECONDS: str(seconds),
+            **os.environ, "PYTHONPATH": str(ROOT), **prefect, SECONDS: str(seconds),
             "RPG_SLOTS_FOLDER": str(tmp_path / "slots"), "RPG_SLOTS": "4", **environment,
         }  # fmt: skip
         log = (tmp_path / f"{name}.log").open("ab")
@@ -66,7 +59,7 @@ def numbers(folder):
 def test_common_runs_are_trained_once_and_both_sweeps_have_them(start, tmp_path):
     layout = Layout.at(tmp_path / "data")
     first, second = start("one", range(4)), start("two", range(2, 6))
-    assert first.wait(120) == 0 and second.wait(120) == 0, (tmp_path / "two.log").read_text()
+    assert first.wait(HANG) == 0 and second.wait(HANG) == 0, (tmp_path / "two.log").read_text()
     by_id = {}
     for folder in (*layout.run_folders("one"), *layout.run_folders("two")):
         assert folder.state() == "done"
@@ -85,16 +78,15 @@ def test_common_runs_are_trained_once_and_both_sweeps_have_them(start, tmp_path)
 
 def test_a_killed_sweep_is_taken_over_where_it_was(start, tmp_path):
     layout = Layout.at(tmp_path / "data")
-    first = start("one", [0], steps=12)
-    until(lambda: any(len(f.read_metrics().rows) >= 5 for f in layout.run_folders("one")), 60, "five steps")
+    first = start("one", [0], steps=12, **{HOLD: "5"})
+    until(lambda: any(len(f.read_metrics().rows) >= 5 for f in layout.run_folders("one")), "five steps")
     second = start("two", [0], steps=12)
-    waits = until(
-        lambda: any(f.waiting() for f in layout.run_folders("two")) or second.poll() is not None, 60
-    )
+    runs = layout.run_folders
+    until(lambda: any(f.waiting() for f in runs("two")), "a wait", lambda: second.poll() is not None)
     told = [f.waiting() for f in layout.run_folders("two")]
     first.send_signal(signal.SIGKILL)
     before = [row["step"] for row in layout.run_folders("one")[0].read_metrics().rows]
-    assert waits and second.wait(120) == 0
+    assert second.wait(HANG) == 0
     assert f"waits for the same run of sweep one (process {first.pid})" in told
     metrics = layout.run_folders("two")[0].read_metrics()
     assert [row["step"] for row in metrics.rows] == list(range(1, 13))

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import duckdb
@@ -17,6 +16,7 @@ from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg.store import Layout, StoreError
 from rpg.store.database import KEEP, build, connect, current, open_file
 from rpg.store.schema import TABLES, VIEWS, documentation
+from tests.waiting import HANG
 
 SMALL = Shape(steps=6, eval_every=3, problems=5, samples=3, benchmarks=("easy", "hard"), metrics=4)
 ROOT = Path(__file__).parents[2]
@@ -357,7 +357,7 @@ print("read")
 def test_builders_writers_and_readers_at_once(layout):
     build(layout)
     processes = [python(code, layout.home) for code in (WRITER, BUILDER, BUILDER, READER, READER)]
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    outputs = [process.communicate(timeout=HANG)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 5, outputs
     assert [line.split()[-1] for line in outputs] == ["wrote", "built", "built", "read", "read"]
     assert query(layout, "SELECT max(step) FROM metrics") == [(999,)]
@@ -368,7 +368,7 @@ def test_a_killed_build_leaves_the_previous_version(layout):
     layout.run("demo", "grpo-seed0").append_metrics(2, {"step": 9, "reward": 1.0})
     code = "import os, sys, rpg.store.database as d\nfrom rpg.store import Layout\n"
     code += "d.ingest = lambda *a: os.kill(os.getpid(), 9)\nd.build(Layout.at(sys.argv[1]))"
-    assert python(code, layout.home).wait(timeout=60) == -signal.SIGKILL
+    assert python(code, layout.home).wait(timeout=HANG) == -signal.SIGKILL
     assert list(layout.analytics.glob(".results-*.tmp*"))
     assert current(layout) == before
     assert query(layout, "SELECT max(step) FROM metrics") == [(9,)]
@@ -440,15 +440,12 @@ def test_a_connection_can_neither_write_nor_reach_other_files(layout, tmp_path):
     assert (tmp_path / "runs.parquet").stat().st_size > 0
 
 
-def test_adding_one_run_is_quick(tmp_path):
-    """The full-size figures come from benchmarks/aggregate.py; this only notices a lost shortcut."""
+def test_adding_one_run_reads_one_run(tmp_path):
+    """How long that takes is measured by benchmarks/aggregate.py."""
     layout = write_sweep(tmp_path, "demo", [f"v{number}" for number in range(40)], (0, 1, 2), SMALL)
     build(layout)
     write_run(layout.run("demo", "late"), "v0", 9, 0.3, SMALL, None)
-    begin = time.perf_counter()
-    result = build(layout)
-    assert result[1:3] == (1, 120)
-    assert time.perf_counter() - begin < 2
+    assert build(layout)[1:3] == (1, 120)
 
 
 def test_the_documentation_holds_the_schema(layout):

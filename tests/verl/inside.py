@@ -15,6 +15,7 @@ from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.run import RunSpec
 from rpg.processes import parent_mark
 from tests import tiny
+from tests.waiting import HANG
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = {**tiny.BASE, "training": {"steps": 3, "prompts_per_step": 8, "mini_batch_prompts": 2}}
@@ -119,7 +120,7 @@ def weights(module):
     return torch.cat([full(parameters[name]).detach().flatten() for name in sorted(parameters)])
 
 
-def job(spec, model, data, folder, attempt, resume=None, timeout=400):
+def job(spec, model, data, folder, attempt, resume=None, timeout=3 * HANG):
     """Run one verl job to its end; its lines by step."""
     paths = Paths(
         model=str(model),

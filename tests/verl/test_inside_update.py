@@ -19,6 +19,7 @@ from rpg.errors import UserError
 from rpg.models.initial import initial_policy
 from rpg.tasks.preparation import prepare_data, read_problems
 from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update, weights
+from tests.waiting import HANG
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -183,7 +184,7 @@ def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_pat
         subprocess.Popen(script, env={**environment, "RANK": str(r), "PYTHONPATH": ROOT}, cwd=tmp_path)
         for r in range(2)
     ]
-    assert [process.wait(timeout=200) for process in ranks] == [0, 0]
+    assert [process.wait(timeout=HANG) for process in ranks] == [0, 0]
     two, moved = torch.load(tmp_path / "result.pt", weights_only=True)
     assert two["micro_batches"] > 2 * one.optimizer_steps
     assert two["optimizer_steps"] == one.optimizer_steps

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import psutil
@@ -19,6 +18,7 @@ from rpg.config.run import RunSpec
 from rpg.store import Layout
 from rpg.store.checkpoints import damaged, model_digest
 from tests.tiny import make_run, make_spec
+from tests.waiting import HANG, until
 
 HERE = Path(__file__).parent
 
@@ -100,12 +100,11 @@ def test_a_driver_that_dies_says_why_and_is_gone_on_with(home, monkeypatch, how,
 
 
 def test_a_hang_is_ended_and_said(home, monkeypatch):
-    folder = make_run(home, "hangs", spec(3, hang_minutes=0.05))
+    folder = make_run(home, "hangs", spec(3, hang_minutes=0.15))
     monkeypatch.setenv("STAND_IN", "child:1")
-    began = time.monotonic()
-    with pytest.raises(TrainingFailed, match=r"no progress for 0.05 minutes .*all is well") as error:
+    with pytest.raises(TrainingFailed, match=r"no progress for 0.15 minutes .*all is well") as error:
         train(folder, home)
-    assert time.monotonic() - began < 30 and error.value.tail == ["all is well"]
+    assert error.value.tail == ["all is well"]
     assert marked(folder) == [], "nothing it started is left"
     monkeypatch.delenv("STAND_IN")
     assert "going on after step 1 of 3" in train(folder, home)[0]
@@ -122,21 +121,14 @@ def start(folder, home, what):
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
 
 
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("number,code", [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_an_end_from_outside_ends_everything_and_loses_nothing(home, number, code):
     folder = make_run(home, f"ends-{number}", spec(4))
     process = start(folder, home, "child:2")
-    wait_for(lambda: folder.checkpoint(2).exists())
+    until(lambda: folder.checkpoint(2).exists())
     assert folder.state() == "running" and len(marked(folder)) == 2
     process.send_signal(number)
-    assert process.wait(20) == code
+    assert process.wait(HANG) == code
     if number == signal.SIGTERM:
         assert marked(folder) == [] and folder.state() == "interrupted"
     said = train(folder, home)  # what kill -9 left is ended first
@@ -174,11 +166,11 @@ def test_stop_while_it_runs(home):
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        wait_for(lambda: folder.checkpoint(1).exists())
+        until(lambda: folder.checkpoint(1).exists())
         launcher.stop()
     finally:
         del os.environ["STAND_IN"]
-    thread.join(30)
+    thread.join(HANG)
     assert failures == ["verl's driver was killed by signal 9"] and marked(folder) == []
 
 

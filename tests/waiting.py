@@ -1,0 +1,37 @@
+"""Waiting for what other processes do. The deadline is for a hang: no test depends on how fast the machine is."""
+
+import time
+
+import psutil
+
+HANG = 240.0
+"""Seconds after which something will not happen any more, also on a machine with much else to do."""
+
+
+def until(condition, what="it", unless=lambda: False):
+    """The first true value of `condition()`; not waited for any longer when `unless()` is true."""
+    deadline = time.monotonic() + HANG
+    while not (found := condition()):
+        over = unless()
+        if over and (found := condition()):
+            break
+        assert not over and time.monotonic() < deadline, f"{what} never happened"
+        time.sleep(0.05)
+    return found
+
+
+def alive(processes):
+    """Those of psutil's `processes` that have not ended; one that nobody has waited for has."""
+    found = []
+    for process in processes:
+        try:
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def ended(processes):
+    """Wait until all of them have, without being told to."""
+    until(lambda: not alive(processes), f"the end of {processes}")
