@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rpg.config.identity import frozen_dump
 from rpg.config.run import RunSpec
 from rpg.config.task import ChainTask, MathTask
 from rpg.store.files import (
@@ -51,7 +52,7 @@ def data_digest(spec: RunSpec) -> str:
     Raises:
         DataError: a file cannot be read.
     """
-    fields = spec.task.model_dump(mode="json")
+    fields = frozen_dump(spec.task, f"task.{spec.task.type}")
     if isinstance(spec.task, ChainTask):
         fields["generator"] = GENERATOR_VERSION
     elif isinstance(spec.task, MathTask):
