@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from flows.renewal import identified, renew, upgrade
 from rpg.config.sweep import PlannedRun, Sweep
 from rpg.store import Layout, RunFolder, StoreError
 
@@ -25,6 +26,7 @@ def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
     Raises:
         StoreError: a folder cannot be written, or a run's folder holds the manifest of another run.
     """
+    upgrade(layout, sweep.spec.name, {run.data for run in sweep.runs})
     folders = [layout.run(sweep.spec.name, run.folder) for run in sweep.runs]
     benchmarks = list(dict.fromkeys(name for run in sweep.runs for name in run.spec.benchmarks()))
     previous = _created(layout, sweep.spec.name)
@@ -42,7 +44,7 @@ def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
     )
     for folder, run in zip(folders, sweep.runs, strict=True):
         if folder.manifest_path.exists() and _same_run(folder, run):
-            _renew_place(folder, run)
+            renew(folder, _manifest(sweep, run))
             continue
         folder.write_manifest(_manifest(sweep, run))
     return folders
@@ -68,18 +70,10 @@ def _same_run(folder: RunFolder, run: PlannedRun) -> bool:
     return True
 
 
-def _renew_place(folder: RunFolder, run: PlannedRun) -> None:
-    """Where a run is evaluated is no part of what it is: the newest call decides."""
-    manifest, place = folder.read_manifest(), run.spec.evaluation.place.model_dump(mode="json")
-    if manifest["spec"]["evaluation"].get("place") != place:
-        manifest["spec"]["evaluation"]["place"] = place
-        folder.write_manifest(manifest)
-
-
 def _manifest(sweep: Sweep, run: PlannedRun) -> dict[str, Any]:
     spec = run.spec
     return {
-        "run_id": run.run_id,
+        **identified(spec, run.data),
         "variant": run.variant,
         "algorithm": spec.algorithm.name,
         "display_name": spec.algorithm.display_name,

@@ -1,6 +1,7 @@
 """Runs that several sweeps have in common are computed once.
 
-Two runs are the same when their identities are (rpg.config.load.identity). While a sweep works on a run, from the
+Two runs are the same when their identities are (rpg.config.identity); a longer run goes on where a shorter one ended that
+is the same otherwise. While a sweep works on a run, from the
 start of its training to its last evaluation, it holds the kernel lock of that identity; a sweep that comes to the
 same run meanwhile does its others first, then waits, then takes over the finished files as hard links.
 """
@@ -14,6 +15,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.files import atomic_path, atomic_write_json, readable
@@ -29,6 +31,7 @@ class Claims:
         self._ids: dict[str, str] = {}
         self._said: dict[str, str] = {}
         self._names: dict[str, tuple[int, list[str]]] = {}
+        self._known_roots: dict[str, tuple[int, list[tuple[str, str, int]]]] = {}
 
     def take(self, folder: RunFolder) -> bool:
         """Claim the run's identity; False, and a word in the run's folder, while another sweep works on it."""
@@ -63,17 +66,48 @@ class Claims:
         self._held.clear()
 
     def duplicate(self, folder: RunFolder) -> RunFolder | None:
-        """The furthest folder of the same run in another sweep; None when this one is as far."""
-        run_id = self._run_id(folder)
+        """The furthest folder of the same run elsewhere, else of a shorter one; None when this one is as far."""
+        manifest = folder.read_manifest()
+        ids = [manifest[name] for name in ("run_id", "former_id") if name in manifest]
         best, found = progress(folder), None
         for sweep in self._layout.sweeps():
             for name in self._folder_names(sweep):
                 other = self._layout.run(sweep, name)
-                if name.endswith(f"-{run_id[:8]}") and other != folder and _is(other, run_id):
+                named = any(name.endswith(f"-{one[:8]}") for one in ids)
+                if named and other != folder and _is(other, ids):
                     there = progress(other)
                     if there > best:
                         best, found = there, other
+        return found or self._shorter(folder, manifest, best)
+
+    def _shorter(
+        self, folder: RunFolder, manifest: dict[str, Any], best: tuple[int, int]
+    ) -> RunFolder | None:
+        """The same run with fewer steps, when it is further than this one and nobody works on it."""
+        found = None
+        for sweep in self._layout.sweeps():
+            for name, root, steps in self._roots(sweep):
+                other = self._layout.run(sweep, name)
+                if root != manifest.get("root_id") or steps >= manifest["steps"] or other == folder:
+                    continue
+                there = progress(other)
+                if there > best and other.state() != "running":
+                    best, found = there, other
         return found
+
+    def _roots(self, sweep: str) -> list[tuple[str, str, int]]:
+        """(folder, root, steps) of a sweep's runs, read again when folders have come or gone."""
+        names = self._folder_names(sweep)
+        changed = self._names[sweep][0]
+        if sweep not in self._known_roots or self._known_roots[sweep][0] != changed:
+            roots = []
+            for name in names:
+                with contextlib.suppress(StoreError):
+                    manifest = self._layout.run(sweep, name).read_manifest()
+                    if "root_id" in manifest:
+                        roots.append((name, manifest["root_id"], manifest["steps"]))
+            self._known_roots[sweep] = (changed, roots)
+        return self._known_roots[sweep][1]
 
     def _folder_names(self, sweep: str) -> list[str]:
         """Names in a sweep's folder, listed again when it has changed: with 1,000 runs that is what a look costs."""
@@ -103,10 +137,17 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
     for step in source.checkpoint_steps():
         if not folder.checkpoint(step).exists():
             _link_tree(source.checkpoint(step), folder.checkpoint(step))
-    for benchmark in source.benchmarks():
+    mine, theirs = folder.read_manifest(), source.read_manifest()
+    alike = mine.get("evaluation_id") == theirs.get("evaluation_id", mine.get("evaluation_id"))
+    fewer = theirs.get("samples", 0) < mine.get("samples", 0)
+    if alike:
+        folder.note_removed(source.removed_steps())
+    for benchmark in source.benchmarks() if alike else ():
         for step in source.eval_steps(benchmark):
             target = folder.eval_path(benchmark, step)
-            if not target.exists():
+            if fewer and folder.checkpoint(step).exists():
+                target = folder.fewer_path(benchmark, step)
+            if step in mine["eval_steps"] and not target.exists():
                 with readable("write", target):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     _link(source.eval_path(benchmark, step), target)
@@ -115,9 +156,9 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
     )
 
 
-def _is(folder: RunFolder, run_id: str) -> bool:
+def _is(folder: RunFolder, ids: list[str]) -> bool:
     try:
-        return folder.read_manifest()["run_id"] == run_id
+        return folder.read_manifest()["run_id"] in ids
     except StoreError:
         return False
 

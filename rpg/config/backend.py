@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rpg.config.section import Positive, Section, default_type, kinds_of
+from rpg.config.section import OPERATES, Positive, Section, default_type, kinds_of
 
 
 class BackendSection(Section):
@@ -17,7 +17,7 @@ class BackendSection(Section):
 
     type: str
     device: Literal["cpu", "cuda"] = "cpu"
-    threads: Positive = 1
+    threads: Annotated[Positive, OPERATES] = 1
     """Threads of each process on a CPU."""
 
     needs: ClassVar[tuple[str, ...]] = ()
@@ -38,7 +38,7 @@ class LocalBackend(BackendSection):
 
     type: Literal["local"] = "local"
     device: Literal["cpu", "cuda"] = "cpu"
-    threads: Positive = 1
+    threads: Annotated[Positive, OPERATES] = 1
     """Threads per process. On a CPU, several one-thread runs side by side beat one run with several threads."""
 
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
@@ -54,13 +54,13 @@ class VllmRollout(Section):
     """vLLM, which verl keeps in step with the weights."""
 
     type: Literal["vllm"]
-    tensor_parallel: Positive = 1
+    tensor_parallel: Annotated[Positive, OPERATES] = 1
     """GPUs that share one copy of the rollout model."""
-    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.85
+    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1), OPERATES] = 0.85
     """Of each GPU's memory, what vLLM may take while it generates."""
-    enforce_eager: bool = False
+    enforce_eager: Annotated[bool, OPERATES] = False
     """Do not capture CUDA graphs: starts sooner, decodes slower."""
-    max_batched_tokens: Positive = 8192
+    max_batched_tokens: Annotated[Positive, OPERATES] = 8192
     """Tokens vLLM works on in one step, prompts and responses together."""
 
 
@@ -99,28 +99,28 @@ class VerlBackend(BackendSection):
 
     type: Literal["verl"]
     device: Literal["cpu", "cuda"] = "cpu"
-    threads: Positive = 1
+    threads: Annotated[Positive, OPERATES] = 1
     """Threads of each worker on a CPU."""
-    nodes: Positive = 1
-    gpus_per_node: Positive = 1
+    nodes: Annotated[Positive, OPERATES] = 1
+    gpus_per_node: Annotated[Positive, OPERATES] = 1
     """Workers per node: on a CPU, processes."""
     strategy: Literal["fsdp", "fsdp2"] = "fsdp2"
     """How verl shards the model; on a CPU only fsdp2 works."""
-    sequence_parallel: Positive = 1
+    sequence_parallel: Annotated[Positive, OPERATES] = 1
     """Ulysses: GPUs that share one sequence."""
-    offload: bool = False
+    offload: Annotated[bool, OPERATES] = False
     """Keep parameters and optimizer state in host memory between uses: slower, for models that do not fit."""
-    gradient_checkpointing: bool = True
-    max_tokens_per_gpu: Positive = 16384
+    gradient_checkpointing: Annotated[bool, OPERATES] = True
+    max_tokens_per_gpu: Annotated[Positive, OPERATES] = 16384
     """Dynamic batching: tokens of one forward and backward pass on each GPU; memory only, never the gradient."""
     rollout: RolloutServer = HuggingFaceRollout()
     """What generates the responses."""
-    ray: RayPlace = LocalRay()
+    ray: Annotated[RayPlace, OPERATES] = LocalRay()
     """Where the workers run."""
-    validation_samples: Annotated[int, Field(ge=0)] = 0
+    validation_samples: Annotated[int, Field(ge=0), OPERATES] = 0
     """Samples per problem of verl's own validation, every `evaluation.every` steps; 0: none. It is a quick look while
     training (`validation_accuracy` among the metrics); what is reported are the evaluated checkpoints."""
-    hang_minutes: Annotated[float, Field(gt=0)] = 60.0
+    hang_minutes: Annotated[float, Field(gt=0), OPERATES] = 60.0
     """Without a sign of progress for this long the run is ended and counts as failed."""
 
     fills_machine: ClassVar[bool] = True

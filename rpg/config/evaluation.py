@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rpg.config.section import Positive, Section, default_type, kinds_of
+from rpg.config.section import ADDS, EVALUATES, OPERATES, Positive, Section, default_type, kinds_of
 
 
 class LocalEngineSpec(Section):
     """The trainer's own decoder."""
 
     type: Literal["local"] = "local"
-    rows: Positive = 512
+    rows: Annotated[Positive, OPERATES] = 512
     """Responses decoded at a time."""
 
 
@@ -21,7 +21,7 @@ class HuggingFaceEngineSpec(Section):
     """Hugging Face `generate`."""
 
     type: Literal["huggingface"]
-    rows: Positive = 64
+    rows: Annotated[Positive, OPERATES] = 64
     """Responses decoded at a time."""
 
 
@@ -29,10 +29,10 @@ class VllmEngineSpec(Section):
     """vLLM, with continuous batching."""
 
     type: Literal["vllm"]
-    tensor_parallel: Positive = 1
+    tensor_parallel: Annotated[Positive, OPERATES] = 1
     """GPUs that share the model."""
-    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.85
-    enforce_eager: bool = False
+    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1), OPERATES] = 0.85
+    enforce_eager: Annotated[bool, OPERATES] = False
     """Do not capture CUDA graphs: starts sooner, decodes slower."""
 
 
@@ -79,14 +79,14 @@ Place = Annotated[ThisMachine | OnRay, Field(discriminator="type"), default_type
 class Evaluation(Section):
     """Checkpoints 0, every, 2*every, ... and the last are evaluated on the task's benchmarks as they appear."""
 
-    every: Positive = 10
-    samples_per_problem: Positive = 4
+    every: Annotated[Positive, ADDS] = 10
+    samples_per_problem: Annotated[Positive, ADDS] = 4
     """k of mean@k (the paper: 32)."""
-    temperature: Annotated[float, Field(ge=0)] = 1.0
+    temperature: Annotated[float, Field(ge=0), EVALUATES] = 1.0
     """0 is greedy."""
-    benchmarks: tuple[str, ...] | None = None
+    benchmarks: Annotated[tuple[str, ...] | None, ADDS] = None
     """Names to keep; all of the task's when null."""
-    engine: EngineSpec = LocalEngineSpec()
+    engine: Annotated[EngineSpec, EVALUATES] = LocalEngineSpec()
     """What produces the responses."""
-    place: Place = ThisMachine()
+    place: Annotated[Place, OPERATES] = ThisMachine()
     """Where, and within which limits; may change between two calls of the same sweep."""

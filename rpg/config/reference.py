@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from rpg.catalogue import Algorithm, Clip, Overlong, algorithm
 from rpg.config.errors import models_in
+from rpg.config.fields import kind_of
 from rpg.config.run import RunSpec
+from rpg.config.section import ADDS, EVALUATES, OPERATES, TRAINS
 from rpg.config.sweep import SweepSpec
 
 HEAD = """# Configuration
@@ -23,6 +26,12 @@ Every field of run and sweep files, with its default. This page is written from 
 
 A run file has the sections below at its top level, and may name another run file as its `base`. In a section with
 several kinds, `type` chooses; without it the first kind is meant. An unknown field is an error.
+
+A field that says nothing else *trains*: another value is another run. A field that *operates* (memory, threads, places,
+limits) changes no run: after a change the same command goes on where it was. A field that *adds evaluations* has them
+added to the same run; samples that are drawn already are kept and extended. One that *evaluates* has the checkpoints that
+are still there evaluated anew; the samples before stay aside. These hold for all fields of a section they stand at.
+More `training.steps` go on where the shorter run ended.
 """
 
 _PARAGRAPHS = {
@@ -86,7 +95,15 @@ def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
             shown = "see below"
         else:
             shown = f"`{_yaml(default)}`"
-        yield name, shown, f"{_choices(field.annotation)}{field.description or ''}"
+        yield name, shown, f"{_choices(field.annotation)}{field.description or ''}{_kind(field)}"
+
+
+def _kind(field: FieldInfo) -> str:
+    """What the field is for, where it is no setting that trains."""
+    said = {EVALUATES: "Evaluates", ADDS: "Adds evaluations", OPERATES: "Operates"}.get(
+        kind_of(field, TRAINS)
+    )
+    return f" *{said}.*" if said else ""
 
 
 def _choices(annotation: object) -> str:

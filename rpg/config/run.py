@@ -1,7 +1,7 @@
 """What a run is: pydantic models whose defaults are the vetted settings of the tiny chain task.
 
-Every union is discriminated by `type`; unknown fields are errors. A resolved `RunSpec` holds every value that can
-change a result, so its canonical JSON (plus the digest of its data) is the run's identity.
+Every union is discriminated by `type`; unknown fields are errors. Each field says by a mark in its annotation what it
+is for: those that train make the run's identity, with the digest of its data (rpg.config.section, rpg.config.identity).
 """
 
 from __future__ import annotations

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a field is for; it stands in the field's annotation, and holds for all fields below it that say nothing else."""
+
+    name: str
+
+
+TRAINS = Kind("trains")
+"""Part of the run's identity: another value is another run. A field that says nothing is of this kind."""
+BY_CONTENT = Kind("by content")
+"""A place of data: what lies there is part of the identity (by its digest), its name is not."""
+EVALUATES = Kind("evaluates")
+"""Part of the identity of an evaluation: another value has the checkpoints that are there evaluated anew."""
+ADDS = Kind("adds evaluations")
+"""Adds evaluations to the same run; samples that are drawn already are kept."""
+OPERATES = Kind("operates")
+"""Memory, threads, places, limits: no part of any identity. Changing it goes on with the same run."""
 
 
 class Section(BaseModel):

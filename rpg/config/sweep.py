@@ -53,6 +53,8 @@ class PlannedRun:
     variant: str
     axes: dict[str, Any]
     spec: RunSpec
+    data: str
+    """Digest of its data."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,10 @@ def load_sweep(
         run = resolve(data, f"{path} [{at}]" if at else str(path))
         planned = _plan(run, point, {k: v for k, v in axes.items() if len(v) > 1}, data_digest(run))
         if planned.run_id in by_id:
-            raise ConfigError(f"{path}: axes: {at} resolves to the same run as {by_id[planned.run_id]}")
+            raise ConfigError(
+                f"{path}: axes: {at} resolves to the same run as {by_id[planned.run_id]}: an axis must be a field that "
+                "trains (docs/configuration.md says which do)"
+            )
         by_id[planned.run_id] = at
         runs.append(planned)
     if not runs:
@@ -255,7 +260,7 @@ def _plan(run: RunSpec, point: dict[str, Any], varied: dict[str, list[Any]], dig
     variant = " ".join([head, *rest])
     run_id = identity(run, digest)
     slug = re.sub(r"[^a-z0-9.]+", "-", variant.lower()).strip("-.")[:60].strip("-.")
-    return PlannedRun(f"{slug}-s{run.seed}-{run_id[:8]}", run_id, variant, point, run)
+    return PlannedRun(f"{slug}-s{run.seed}-{run_id[:8]}", run_id, variant, point, run, digest)
 
 
 def _telling(value: Any, values: list[Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rpg.config.section import Positive, Section, default_type, kinds_of
+from rpg.config.section import BY_CONTENT, Positive, Section, default_type, kinds_of
 
 RECIPE_TEMPLATE = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
@@ -124,8 +124,8 @@ class FileTask(TaskSection):
     """
 
     type: Literal["file"]
-    train: Path
-    benchmarks: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], Path]
+    train: Annotated[Path, BY_CONTENT]
+    benchmarks: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], Path], BY_CONTENT]
     """Benchmark name -> file of held-out problems. Problems that are also in `train` are an error."""
     template: str = "{prompt}"
     """How a problem becomes the user's message; `{prompt}` stands for the problem."""
@@ -163,12 +163,12 @@ class MathTask(TaskSection):
     """
 
     type: Literal["math"]
-    train: str
+    train: Annotated[str, BY_CONTENT]
     """A training set that ships (`dapo-math-17k-en`, `math-train`), a JSON-lines or Parquet file, or a YAML file that
     says where problems are (docs/data.md)."""
-    benchmarks: tuple[str, ...] = ("aime24", "aime25", "amc23")
+    benchmarks: Annotated[tuple[str, ...], BY_CONTENT] = ("aime24", "aime25", "amc23")
     """Names of benchmarks that ship, or paths of YAML files of one's own."""
-    data: Path | None = None
+    data: Annotated[Path | None, BY_CONTENT] = None
     """Folder of local copies of benchmarks; without it $RPG_DATA, then the Hugging Face hub."""
     template: str = RECIPE_TEMPLATE
     """How a problem becomes the user's message; `{prompt}` stands for the problem."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rpg.config.section import Fraction, Positive, Section, default_type
+from rpg.config.section import OPERATES, Fraction, Positive, Section, default_type
 
 
 class AdamW(Section):
@@ -38,17 +38,17 @@ class Training(Section):
     """How rollouts become updates. A *step* is one rollout; each makes epochs x (prompts / mini-batch) updates."""
 
     steps: Positive = 40
-    """Rollout steps."""
+    """Rollout steps. A longer run goes on where a shorter one ended that is the same otherwise."""
     prompts_per_step: Positive = 32
     mini_batch_prompts: Positive = 8
     """Prompts per optimizer step; must divide prompts_per_step."""
     epochs: Positive = 1
     """Passes over each rollout."""
-    micro_batch_rows: Positive = 128
+    micro_batch_rows: Annotated[Positive, OPERATES] = 128
     """Responses per forward and backward pass: memory only, never the gradient."""
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     optimizer: Optimizer = AdamW()
-    checkpoint_every: Positive = 1
+    checkpoint_every: Annotated[Positive, OPERATES] = 1
     """A kill loses at most this many steps. Only the newest ones and those to be evaluated are kept."""
 
     @model_validator(mode="after")

@@ -57,6 +57,11 @@ class Partial:
             os.fsync(handle.fileno())
         self.rows.update({(row["problem_id"], row["sample"]): row for row in rows})
 
+    def know(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Samples that lie elsewhere on disk: they need not be drawn again."""
+        for row in rows:
+            self.rows.setdefault((row["problem_id"], row["sample"]), row)
+
     def remove(self) -> None:
         """The evaluation is finished and its samples are elsewhere."""
         self.path.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import ThisMachine
+from rpg.config.identity import evaluation_identity
 from rpg.config.run import RunSpec
 from rpg.config.task import Verifier
 from rpg.errors import UserError
@@ -29,7 +30,7 @@ from rpg.store.current import current_runs
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
 from rpg.store.layout import Layout
 from rpg.store.pending import pending_evaluations
-from rpg.store.run import RunFolder, step_name
+from rpg.store.run import RunFolder, read_samples, step_name
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import data_digest, prepare_data, read_problems
 
@@ -98,20 +99,26 @@ class Evaluator:
         if damage:
             raise StoreError(f"{damage}; run the sweep again to make it anew")
         weights = model_digest(checkpoint)
+        # Neither the number of samples nor what operates the engine: samples drawn so far are good for more of them.
         settings = {
-            "samples_per_problem": spec.evaluation.samples_per_problem,
+            "evaluation": evaluation_identity(spec),
             "seed": spec.seed,
             "sampling": asdict(_sampling(spec)),
-            "engine": _engine_key(spec),
+            "device": spec.backend.device,
+            "bfloat16": bfloat16(spec.model),
         }
-        same = json.dumps([weights, data_digest(spec), benchmark, settings], sort_keys=True)
+        drawn = json.dumps([weights, data_digest(spec), benchmark, settings], sort_keys=True)
+        same = f"{spec.evaluation.samples_per_problem} {drawn}"
         earlier = self._done.get(same)
         if earlier is not None and earlier.exists():
             with atomic_path(target) as temporary:
                 shutil.copyfile(earlier, temporary)
             return True
         parquet = prepare_data(spec, self.layout.home).benchmarks[benchmark]
-        partial = Partial(target.with_suffix(".partial.jsonl"), same)
+        partial = Partial(target.with_suffix(".partial.jsonl"), drawn)
+        fewer = folder.fewer_path(benchmark, step)
+        if fewer.exists():  # of this run, weights and way of drawing: see flows.renewal
+            partial.know(read_samples(fewer).to_pylist())
         rows = evaluate_problems(
             self._engine(spec, checkpoint, weights),
             read_problems(parquet),
@@ -123,6 +130,7 @@ class Evaluator:
         )
         self._done[same] = folder.write_eval(benchmark, step, rows)
         partial.remove()
+        fewer.unlink(missing_ok=True)
         return False
 
     def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:

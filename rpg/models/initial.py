@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from rpg.config.identity import frozen_dump
 from rpg.config.model import PretrainedModel
 from rpg.config.run import RunSpec
 from rpg.models.loading import ModelError, bfloat16, build_tiny, load_pretrained
@@ -26,7 +27,7 @@ def model_digest(spec: RunSpec) -> str:
     """Identity of a run's initial tiny model: what warm start and tokenizer depend on."""
     value = {
         "version": WARM_START_VERSION,
-        "model": spec.model.model_dump(mode="json"),
+        "model": frozen_dump(spec.model, f"model.{spec.model.type}"),
         "data": data_digest(spec),
     }
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -150,6 +150,18 @@ class RunFolder:
         """Steps of the checkpoints that were renamed into place, ascending."""
         return _steps(self.checkpoints, "")
 
+    def removed_steps(self) -> set[int]:
+        """Steps whose checkpoints were removed to keep the disk bounded; no evaluation of them can be owed."""
+        path = self.checkpoints / "removed.json"
+        steps = read_json_object(path).get("steps") if path.exists() else None
+        return {step for step in steps if _is_step(step)} if isinstance(steps, list) else set()
+
+    def note_removed(self, steps: Iterable[int]) -> None:
+        """Write down that checkpoints are about to be removed for good."""
+        known = self.removed_steps()
+        if not known.issuperset(steps := set(steps)):
+            atomic_write_json(self.checkpoints / "removed.json", {"steps": sorted(known | steps)})
+
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         value = {"format": FORMAT, "sweep": self.sweep, "run": self.name, **manifest}
         missing = [field for field in MANIFEST_FIELDS if field not in value]
@@ -232,6 +244,10 @@ class RunFolder:
 
     def eval_path(self, benchmark: str, step: int) -> Path:
         return self.path / "evals" / folder_name(benchmark, "benchmark") / f"{step_name(step)}.parquet"
+
+    def fewer_path(self, benchmark: str, step: int) -> Path:
+        """Samples of an evaluation that shall get more of them; the evaluator goes on from these."""
+        return self.eval_path(benchmark, step).with_suffix(".fewer.parquet")
 
     def benchmarks(self) -> list[str]:
         """Benchmarks with a folder under evals/, sorted."""

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rpg.config.identity import frozen_dump
 from rpg.config.run import RunSpec
 from rpg.store.files import (
     atomic_write_json,
@@ -49,7 +50,7 @@ def data_digest(spec: RunSpec) -> str:
     Raises:
         DataError: a file cannot be read.
     """
-    fields = spec.task.model_dump(mode="json")
+    fields = frozen_dump(spec.task, f"task.{spec.task.type}")
     fields |= kind_of(spec.task).data(spec.task)
     # Order of tiers and benchmarks decides the order of problems, hence no sort_keys.
     text = json.dumps({"schema": SCHEMA_VERSION, "task": fields}, separators=(",", ":"))

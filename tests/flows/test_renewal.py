@@ -1,0 +1,215 @@
+"""What was trained and drawn stays: through other memory, more samples, another interval, more steps, a new version."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from flows.register import register
+from flows.sharing import Claims, take_over
+from rpg.config.identity import former_identity
+from rpg.config.sweep import load_sweep
+from rpg.store import Layout
+from rpg.store.pending import pending_evaluations
+from tests.tiny import BASE
+
+ROW = {"sample": 0, "extracted": None, "correct": True, "reason": "", "tokens": 1, "truncated": False}
+ROW |= dict.fromkeys(("problem_id", "problem", "answer", "response"), "?")
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    file = tmp_path / "demo.yaml"
+    file.write_text(f"name: demo\nrun: {json.dumps(BASE)}\naxes: {{algorithm: [grpo], seed: [0, 1]}}\n")
+    return lambda **changes: load_sweep(file, {"training.steps": 4, **changes}, lambda spec: "data")
+
+
+@pytest.fixture
+def layout(tmp_path):
+    return Layout.at(tmp_path / "home")
+
+
+def finished(layout, sweep):
+    """The sweep's runs, as if trained and evaluated, with checkpoints 0, 2 and 4."""
+    folders = register(sweep, layout)
+    for folder in folders:
+        manifest = folder.read_manifest()
+        for step in range(1, manifest["steps"] + 1):
+            folder.append_metrics(1, {"step": step, "reward": float(step)})
+        for step in manifest["eval_steps"]:
+            (folder.checkpoint(step) / "training").mkdir(parents=True)
+            (folder.checkpoint(step) / "weights").write_text(str(step))
+            for benchmark in manifest["benchmarks"]:
+                folder.write_eval(benchmark, step, [ROW])
+        folder.write_done(seconds=1.0, attempts=1)
+    return folders
+
+
+OPERATING = {
+    "training.micro_batch_rows": 4, "training.checkpoint_every": 2, "backend.threads": 2, "evaluation.engine.rows": 8,
+    "evaluation.place.memory_gib": 4.0, "evaluation.place.threads": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", OPERATING)
+def test_a_field_that_operates_keeps_the_finished_run_and_is_written_down(sweep, layout, field):
+    before = finished(layout, sweep())
+    after = register(sweep(**{field: OPERATING[field]}), layout)
+    assert after == before and all(f.state() == "done" and not pending_evaluations(f) for f in after)
+    spec = after[0].read_manifest()["spec"]
+    for part in field.split("."):
+        spec = spec[part]
+    assert spec == OPERATING[field]
+
+
+def test_more_samples_keep_the_run_and_go_on_from_those_that_are_drawn(sweep, layout):
+    [folder, _] = finished(layout, sweep())
+    [again, _] = register(sweep(**{"evaluation.samples_per_problem": 8}), layout)
+    assert again == folder and folder.state() == "interrupted"
+    assert pending_evaluations(folder) == [(b, s) for s in (0, 2, 4) for b in ("chain-one", "chain-two")]
+    assert folder.fewer_path("chain-one", 2).exists() and not folder.eval_path("chain-one", 2).exists()
+
+
+def test_more_samples_are_not_owed_where_the_weights_are_gone(sweep, layout):
+    [folder, _] = finished(layout, sweep())
+    _remove(folder, 0)
+    register(sweep(**{"evaluation.samples_per_problem": 8}), layout)
+    assert {step for _, step in pending_evaluations(folder)} == {2, 4}
+    assert folder.eval_steps("chain-one") == [0], "what was drawn from them stays"
+
+
+def test_another_interval_adds_what_can_be_had_without_training_again(sweep, layout):
+    [folder, _] = finished(layout, sweep())
+    assert register(sweep(**{"evaluation.every": 1}), layout)[0] == folder
+    assert not pending_evaluations(folder), (
+        "checkpoints 1 and 3 were dropped: they would have to be trained again"
+    )
+    (folder.checkpoint(3)).mkdir()
+    register(sweep(**{"evaluation.every": 1}), layout)
+    assert {step for _, step in pending_evaluations(folder)} == {3}
+
+
+def test_fewer_benchmarks_and_more_of_them_again(sweep, layout):
+    few = {"evaluation.benchmarks": ["chain-one"]}
+    [folder, _] = finished(layout, sweep(**few))
+    assert folder.benchmarks() == ["chain-one"]
+    assert register(sweep(), layout)[0] == folder
+    assert pending_evaluations(folder) == [("chain-two", step) for step in (0, 2, 4)]
+    register(sweep(**few), layout)
+    assert not pending_evaluations(folder)
+
+
+def test_another_temperature_evaluates_anew_and_the_samples_before_come_back(sweep, layout):
+    [folder, _] = finished(layout, sweep())
+    register(sweep(**{"evaluation.temperature": 0.5}), layout)
+    assert len(pending_evaluations(folder)) == 6 and folder.benchmarks() == []
+    register(sweep(), layout)
+    assert not pending_evaluations(folder) and folder.eval_steps("chain-one") == [0, 2, 4]
+
+
+def test_a_longer_run_goes_on_where_the_shorter_one_ended(sweep, layout):
+    [short, _] = finished(layout, sweep())
+    [long, _] = register(sweep(**{"training.steps": 8}), layout)
+    assert long != short
+    source = Claims(layout).duplicate(long)
+    assert source == short
+    take_over(long, source)
+    assert long.checkpoint_steps() == [0, 2, 4] and [r["step"] for r in long.read_metrics().rows] == [
+        1,
+        2,
+        3,
+        4,
+    ]
+    assert {step for _, step in pending_evaluations(long)} == {6, 8}
+    assert short.state() == "done", "the shorter run stays what it was"
+    [shorter, _] = register(sweep(**{"training.steps": 2}), layout)
+    assert Claims(layout).duplicate(shorter) is None, "a run never takes over what lies behind its end"
+
+
+def test_other_settings_that_train_are_no_beginning_of_a_longer_run(sweep, layout):
+    finished(layout, sweep())
+    changes = {"training.steps": 8, "training.optimizer.learning_rate": 0.5}
+    assert Claims(layout).duplicate(register(sweep(**changes), layout)[0]) is None
+
+
+@pytest.fixture
+def of_format_1(sweep, layout):
+    """Run folders as the version before wrote them: another name, another id, no identity record."""
+
+    def make(planned):
+        folders = []
+        for folder, run in zip(finished(layout, planned), planned.runs, strict=True):
+            manifest = folder.read_manifest()
+            old = former_identity(run.spec, run.data)
+            for name in ("root_id", "former_id", "identity", "evaluation_id", "samples"):
+                del manifest[name]
+            manifest["spec"]["training"].pop("keep_checkpoints", None)
+            folder.write_manifest(manifest | {"run_id": old})
+            moved = layout.run("demo", folder.name.removesuffix(run.run_id[:8]) + old[:8])
+            folder.path.rename(moved.path)
+            folders.append(moved)
+        layout.write_sweep(layout.read_sweep("demo") | {"runs": [folder.name for folder in folders]})
+        return folders
+
+    return make
+
+
+def test_run_folders_of_the_version_before_are_found_again(sweep, layout, of_format_1):
+    old = of_format_1(sweep())
+    new = register(sweep(), layout)
+    assert [folder.state() for folder in new] == ["done", "done"]
+    assert not any(folder.path.exists() for folder in old)
+    assert new[0].read_manifest()["run_id"] == sweep().runs[0].run_id
+    assert new[0].read_manifest()["former_id"].startswith(old[0].name[-8:])
+
+
+def test_they_are_found_with_other_memory_and_more_samples_at_the_same_time(sweep, layout, of_format_1):
+    of_format_1(sweep())
+    changes = {"training.micro_batch_rows": 2, "evaluation.samples_per_problem": 8}
+    [folder, _] = register(sweep(**changes), layout)
+    assert folder.checkpoint_steps() == [0, 2, 4] and folder.fewer_path("chain-one", 4).exists()
+
+
+def test_runs_of_the_version_before_with_other_data_stay_what_they_are(sweep, layout, of_format_1, tmp_path):
+    old = of_format_1(sweep())
+    other = load_sweep(tmp_path / "demo.yaml", {"training.steps": 4}, lambda spec: "other data")
+    new = register(other, layout)
+    assert all(folder.path.exists() for folder in old) and {folder.state() for folder in new} == {"pending"}
+
+
+def test_an_upgrade_that_was_killed_between_name_and_manifest_is_done_again(sweep, layout, of_format_1):
+    [old, _] = of_format_1(sweep())
+    planned = sweep().runs[0]
+    old.path.rename(layout.run("demo", planned.folder).path)
+    [folder, _] = register(sweep(), layout)
+    assert folder.state() == "done" and folder.read_manifest()["run_id"] == planned.run_id
+
+
+def _remove(folder, step):
+    folder.note_removed([step])
+    subprocess.run(["rm", "-r", str(folder.checkpoint(step))], check=True)
+
+
+@pytest.mark.slow
+def test_a_sweep_of_more_steps_trains_the_further_ones_only(tmp_path):
+    from benchmarks.trivial import SWEEP
+
+    (tmp_path / "t.yaml").write_text(SWEEP.format(name="t", steps=3, every=2, seeds=[0]))
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.trivial",
+        "sweep",
+        "t.yaml",
+        "--home",
+        str(tmp_path / "data"),
+    ]
+    for more in ([], ["--set", "training.steps=6"]):
+        done = subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+    layout = Layout.at(tmp_path / "data")
+    [name] = layout.read_sweep("t")["runs"]
+    rows = layout.run("t", name).read_metrics().rows
+    assert [(row["step"], row["attempt"]) for row in rows] == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
+    assert layout.run("t", name).eval_steps("chain-easy") == [0, 2, 4, 6]
