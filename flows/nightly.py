@@ -116,7 +116,7 @@ def run_night(
         StoreError: the data folder cannot be written.
     """
     kept = place(layout, folder)
-    lock = locks.take(kept / ".lock")
+    lock = locks.take(kept / ".lock", beat=True)
     if lock is None:
         return None
     with lock:

@@ -41,10 +41,10 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
     layout.home.mkdir(parents=True, exist_ok=True)
     os.environ.update(quiet_environment(layout.home))  # before Prefect is imported
     path = layout.home / SERVE_LOCK
-    lock = locks.take(path, {"api": plan.api, "ui": plan.ui, "dashboard": plan.dashboard})
+    lock = locks.take(path, {"api": plan.api, "ui": plan.ui, "dashboard": plan.dashboard}, beat=True)
     if lock is None:
         first = locks.note(path)
-        say(f"{layout.home} is already served by process {first.get('pid', '?')}:")
+        say(f"{layout.home} is already served by {locks.who(path)}:")
         _tell(say, str(first.get("ui", "?")), str(first.get("dashboard", "?")))
         return 0
     with lock:

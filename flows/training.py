@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,12 +12,17 @@ from flows.context import Context, StageFailed
 from flows.processes import Stopped
 from flows.sharing import take_over
 from flows.slots import Held, need_of
+from rpg.backends.process import BUSY
 from rpg.errors import UserError
 from rpg.store import RunFolder
 from rpg.store.pending import pending_evaluations
 
 SLOT_SECONDS = 0.3
 """A run that waits for a slot looks this often."""
+SAID_SECONDS = 60.0
+"""What it waits for is written again after so long: other hosts believe a note while it is young."""
+LEASE_SECONDS = 2.0
+"""A run that somebody else works on is looked at this often."""
 
 
 def run_trainer(folder: RunFolder, context: Context) -> None:
@@ -36,14 +42,21 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
         folder.stop_waiting()
         return
     backend = manifest["spec"]["backend"]
-    with slot(folder, backend, context) as held:
-        folder.stop_waiting()
-        archive_failure(folder)
-        child = context.children.start(
-            processes.TRAINER.format(backend["type"]), folder.path, log=folder.log_path, threads=backend["threads"],
-            keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
-        )  # fmt: skip
-        code = context.children.wait(child)
+    code = BUSY
+    while code == BUSY:  # another host was quicker: its run is waited for
+        while folder.holder():
+            if context.children.stopping.wait(LEASE_SECONDS):
+                raise Stopped
+        with slot(folder, backend, context) as held:
+            folder.stop_waiting()
+            archive_failure(folder)
+            child = context.children.start(
+                processes.TRAINER.format(backend["type"]), folder.path, log=folder.log_path, threads=backend["threads"],
+                keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
+            )  # fmt: skip
+            code = context.children.wait(child)
+        if code == BUSY and context.children.stopping.wait(LEASE_SECONDS):
+            raise Stopped
     if code == 0:
         return
     failure = folder.read_failed()
@@ -64,6 +77,7 @@ def slot(folder: RunFolder, backend: Mapping[str, Any], context: Context) -> Ite
         yield Held()
         return
     held = gate = why = None
+    said_at = 0.0
     try:
         while held is None:
             # Only who is at the gate may take: a request for several GPUs is not starved by those for one.
@@ -71,8 +85,9 @@ def slot(folder: RunFolder, backend: Mapping[str, Any], context: Context) -> Ite
             held = context.machine.take(need, f"{folder.sweep}/{folder.name}") if gate else None
             if held is None:
                 why, said = context.machine.why(need), why
-                if why != said:
+                if why != said or time.monotonic() - said_at > SAID_SECONDS:
                     folder.wait_for(why)
+                    said_at = time.monotonic()
                 if context.children.stopping.wait(SLOT_SECONDS):
                     raise Stopped
     except UserError as error:
