@@ -12,8 +12,8 @@ from flows.context import Context, StageFailed
 from flows.processes import Stopped
 from flows.sharing import take_over
 from flows.slots import Held, need_of
-from rpg.backends.process import BUSY
 from rpg.errors import UserError
+from rpg.processes import BUSY
 from rpg.store import RunFolder
 from rpg.store.pending import pending_evaluations
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _OWNER = "RPG_OWNED_BY"  # not RPG_OWNER, by which older versions end what they cannot read
+BUSY = 75
+"""Exit code of a process that finds another one at the same work."""
 PARENT = "RPG_PARENT"
 """In the environment of a child until it has called `die_with_parent`: the id of the process that started it."""
 

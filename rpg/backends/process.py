@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rpg.errors import UserError
-from rpg.processes import die_with_parent
+from rpg.processes import BUSY, die_with_parent
 
 if TYPE_CHECKING:  # imported late: until die_with_parent() is called the process can be orphaned
     from rpg.store.run import RunFolder
 
 Say = Callable[[str], None]
 _BEAT_SECONDS = 5.0
-BUSY = 75
 
 
 class TrainingFailed(UserError):
