@@ -187,7 +187,13 @@ def one_night(home: Path, sets: Path) -> dict[str, object]:
     night = run_night(layout, sets, {}, run)
     assert night is not None
     numbers = [str(finding) for finding in night.findings if finding.red]
-    return {"red": night.red, "bits": night.bits, "said": night.said, "numbers": numbers, "failed": night.failed}
+    return {
+        "red": night.red,
+        "bits": night.bits,
+        "said": night.said,
+        "numbers": numbers,
+        "failed": night.failed,
+    }
 
 
 def night_of(source: Path, home: Path, sets: Path) -> dict[str, object]:
@@ -196,7 +202,12 @@ def night_of(source: Path, home: Path, sets: Path) -> dict[str, object]:
     command = [sys.executable, "-m", "benchmarks.nights", "--night", str(home), str(sets)]
     done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)
     if done.returncode:
-        return {"red": True, "bits": False, "said": f"the night crashed: {done.stderr.splitlines()[-1]}", "numbers": []}
+        return {
+            "red": True,
+            "bits": False,
+            "said": f"the night crashed: {done.stderr.splitlines()[-1]}",
+            "numbers": [],
+        }
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -221,7 +232,9 @@ def main() -> int:
         first = night_of(tree(root / "first", None, "the first night"), home, sets)
         assert not first["red"], first
         print(f"first night: {first['said']} ({time.monotonic() - began:.0f} s)", flush=True)
-        print("\n| mistake | seen | by the bits | numbers out of their bands |\n|---|---|---|--:|", flush=True)
+        print(
+            "\n| mistake | seen | by the bits | numbers out of their bands |\n|---|---|---|--:|", flush=True
+        )
         seen = by_numbers = 0
         for number, name in enumerate(names):
             source = tree(root / f"mutation-{number}", name, name)
@@ -229,9 +242,14 @@ def main() -> int:
             shutil.rmtree(source)
             seen += bool(night["red"])
             by_numbers += bool(night["numbers"])
-            found = str(night["said"]).partition("bits changed since ")[2].partition(": ")[2].partition("; ")[0]
+            found = (
+                str(night["said"]).partition("bits changed since ")[2].partition(": ")[2].partition("; ")[0]
+            )
             said = found or str(night["said"])
-            print(f"| {name} | {'yes' if night['red'] else '**no**'} | {said} | {len(night['numbers'])} |", flush=True)
+            print(
+                f"| {name} | {'yes' if night['red'] else '**no**'} | {said} | {len(night['numbers'])} |",
+                flush=True,
+            )
         print(f"\nseen: {seen} of {len(names)}; by the bands alone: {by_numbers}", flush=True)
         load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.load)]
         alarms = 0
@@ -247,7 +265,9 @@ def main() -> int:
             for process in load:
                 process.kill()
                 process.wait()
-        print(f"false alarms: {alarms} of {options.unchanged} nights of unchanged code, {options.load} busy processes beside them")
+        print(
+            f"false alarms: {alarms} of {options.unchanged} nights of unchanged code, {options.load} busy processes beside them"
+        )
     return 0 if seen >= WANTED * len(names) and not alarms else 1
 
 

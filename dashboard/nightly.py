@@ -38,13 +38,19 @@ def page(view: View) -> None:
     if name:
         show_chart(chart(name, nights, judged), key="nightly")
     st.dataframe(
-        pandas.DataFrame([row(finding) for finding in judged]), hide_index=True, height=min(38 + 35 * len(judged), 460)
+        pandas.DataFrame([row(finding) for finding in judged]),
+        hide_index=True,
+        height=min(38 + 35 * len(judged), 460),
     )
 
 
 def found(folder: Path) -> dict[str, Path]:
     """Name of every set that has a night -> its folder."""
-    places = {SHIPPED: folder, **{p.name: p for p in sorted(folder.glob("*")) if p.is_dir()}} if folder.is_dir() else {}
+    places = (
+        {SHIPPED: folder, **{p.name: p for p in sorted(folder.glob("*")) if p.is_dir()}}
+        if folder.is_dir()
+        else {}
+    )
     return {name: place for name, place in places.items() if read_nights(place, "")}
 
 
@@ -106,7 +112,11 @@ def chart(name: str, nights: list[dict[str, Any]], judged: list[Finding]) -> alt
         band = frame[frame["night"].isin(since)].assign(low=low, high=finding.high)
         layers.append(alt.Chart(band).mark_area(opacity=0.15).encode(x="night:N", y="low:Q", y2="high:Q"))
     base = alt.Chart(frame).encode(
-        x=alt.X("night:N", title="night", sort=list(frame["night"])), y=alt.Y("value:Q", title=name, scale={"zero": False})
+        x=alt.X("night:N", title="night", sort=list(frame["night"])),
+        y=alt.Y("value:Q", title=name, scale={"zero": False}),
     )
-    layers += [base.mark_line(), base.mark_point(filled=True, size=60).encode(shape="state:N", tooltip=["night", "value", "state"])]
+    layers += [
+        base.mark_line(),
+        base.mark_point(filled=True, size=60).encode(shape="state:N", tooltip=["night", "value", "state"]),
+    ]
     return alt.layer(*layers)

@@ -150,7 +150,9 @@ def run_night(
             "values": measure(folders),
             "spread": spread(folders),
             "digests": {
-                f"{label} / {one.read_manifest()['variant']} / seed {one.read_manifest()['seed']}": run_digest(one)
+                f"{label} / {one.read_manifest()['variant']} / seed {one.read_manifest()['seed']}": run_digest(
+                    one
+                )
                 for label, members in folders.items()
                 for one in members
                 if one.done_path.exists()
@@ -184,7 +186,9 @@ def accept(layout: Layout, folder: Path, why: str) -> str:
         raise ConfigError(f"{kept}: no night yet; run one with: rpg nightly")
     newest = nights[-1]
     if newest.get("failed"):
-        raise ConfigError(f"night {newest['night']}: {len(newest['failed'])} runs failed; accept a night whose runs are done")
+        raise ConfigError(
+            f"night {newest['night']}: {len(newest['failed'])} runs failed; accept a night whose runs are done"
+        )
     record = {**newest, "accepted": {"why": why.strip(), "user": _user(), "time": time.time()}}
     atomic_write_json(kept / f"{newest['night']}.json", record)
     return str(newest["night"])

@@ -36,7 +36,9 @@ def birth(pid: int) -> str | None:
     With the process id this names a process of this place for good: ids are reused, and the clock on the wall may
     jump. Of other places (`is_here`) it says nothing.
     """
-    name = "self" if pid == os.getpid() else pid  # /proc may show another namespace, where our id is somebody else's
+    name = (
+        "self" if pid == os.getpid() else pid
+    )  # /proc may show another namespace, where our id is somebody else's
     try:
         fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in "ZX" else f"{_boot()}/{fields[19]}"
@@ -71,8 +73,10 @@ def is_here(note: Mapping[str, object]) -> bool:
     A note of an older version, which knows its host only, is taken at its word.
     """
     place = here()
-    return note.get("host") == place["host"] and _proc_is_ours() and all(
-        note.get(part, value) == value for part, value in place.items()
+    return (
+        note.get("host") == place["host"]
+        and _proc_is_ours()
+        and all(note.get(part, value) == value for part, value in place.items())
     )
 
 

@@ -20,7 +20,8 @@ def nightly(
         typer.Argument(metavar="[accept] [FOLDER]", help="Folder of sweep files; default: configs/nightly."),
     ] = None,
     why: Annotated[
-        str | None, typer.Option(help="With accept: why the numbers of the newest night were meant to change.")
+        str | None,
+        typer.Option(help="With accept: why the numbers of the newest night were meant to change."),
     ] = None,
     set_: Set = [],  # noqa: B006 - typer copies it
     home: Home = None,
@@ -52,9 +53,7 @@ def nightly(
         return 0
     if why is not None:
         raise ConfigError("--why goes with accept: rpg nightly accept --why '...'")
-    night = run_night(
-        layout, folder, parse_assignments(set_), lambda one: execute(one, home, workers), keep
-    )
+    night = run_night(layout, folder, parse_assignments(set_), lambda one: execute(one, home, workers), keep)
     if night is None:
         say(f"{ALREADY} in {layout.home}; this one is left out")
         return 0

@@ -40,7 +40,9 @@ def run_digest(folder: RunFolder) -> dict[str, Any]:
         },
         "weights": model_digest(folder.checkpoint(manifest["steps"])),
         "samples": {
-            f"{benchmark} at step {step}": _short(json.dumps(folder.read_eval(benchmark, step).to_pylist()), 16)
+            f"{benchmark} at step {step}": _short(
+                json.dumps(folder.read_eval(benchmark, step).to_pylist()), 16
+            )
             for benchmark in folder.benchmarks()
             for step in folder.eval_steps(benchmark)
         },
@@ -63,7 +65,11 @@ class Change:
     others: int
 
     def __str__(self) -> str:
-        where = f"first at step {self.step}, metric {self.what}" if self.step is not None else f"first: {self.what}"
+        where = (
+            f"first at step {self.step}, metric {self.what}"
+            if self.step is not None
+            else f"first: {self.what}"
+        )
         more = f" and {self.others} more" if self.others else ""
         return f"{self.runs} of {self.of} runs, {where}{more} ({self.first})"
 
@@ -126,7 +132,10 @@ def causes(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
         for name in dict.fromkeys([*theirs, *ours])
         if theirs.get(name) != ours.get(name)
     ]
-    specs = [{name: run["spec"] for name, run in (night.get("digests") or {}).items()} for night in (tonight, before)]
+    specs = [
+        {name: run["spec"] for name, run in (night.get("digests") or {}).items()}
+        for night in (tonight, before)
+    ]
     if any(specs[0][name] != specs[1][name] for name in specs[0] if name in specs[1]):
         found.append("the configuration")
     return found
@@ -156,6 +165,10 @@ def verdict(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> 
     if change is None:
         return f"bits are the same as in night {before['night']}", False
     why = causes(tonight, before)
-    changed = f"changed since: {', '.join(why)}" if why else "code, pins, processor and configuration are the same: not deterministic"
+    changed = (
+        f"changed since: {', '.join(why)}"
+        if why
+        else "code, pins, processor and configuration are the same: not deterministic"
+    )
     since = _commit(before)
     return f"bits changed since {since}: {change}; {changed}", True

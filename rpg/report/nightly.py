@@ -137,13 +137,13 @@ def comparable(nights: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [night for night in nights[newest:] if is_settled(night)]
 
 
-def judge(
-    tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]
-) -> tuple[list[Finding], str, bool]:
+def judge(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> tuple[list[Finding], str, bool]:
     """(numbers against their bands, what is said about the bits, whether those are red)."""
     before = comparable(nights)
     findings = compare(
-        tonight["values"], [night["values"] for night in before], [night.get("spread", {}) for night in before]
+        tonight["values"],
+        [night["values"] for night in before],
+        [night.get("spread", {}) for night in before],
     )
     return findings, *verdict(tonight, nights)
 

@@ -129,7 +129,11 @@ def whereabouts(lease: Mapping[str, Any]) -> str:
     """`on gpu-node-7 since 2026-03-01 14:03`."""
     place = f"on {lease.get('host')}"
     if not is_here(lease) and lease.get("host") == here()["host"]:
-        place = f"in another container {place}" if lease.get("boot") == here()["boot"] else f"{place} (another boot)"
+        place = (
+            f"in another container {place}"
+            if lease.get("boot") == here()["boot"]
+            else f"{place} (another boot)"
+        )
     try:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(lease["started"])))
     except (KeyError, TypeError, ValueError, OverflowError, OSError):

@@ -42,7 +42,9 @@ class Lock:
         if self._beat:
             self._beat.join()
             self._beat = None
-            with contextlib.suppress(OSError):  # nobody on another host has to wait until the heartbeat is old
+            with contextlib.suppress(
+                OSError
+            ):  # nobody on another host has to wait until the heartbeat is old
                 os.ftruncate(self.fd, 0)
         if self.fd >= 0:
             os.close(self.fd)
@@ -104,7 +106,9 @@ def _beats_elsewhere(path: Path, fd: int) -> bool:
 def other_machine(note: Mapping[str, Any]) -> bool:
     """Whether a holder is on a machine whose locks this one's kernel may know nothing of."""
     place = here()
-    return bool(note) and note.get("host", place["host"]) != place["host"] and note.get("boot") != place["boot"]
+    return (
+        bool(note) and note.get("host", place["host"]) != place["host"] and note.get("boot") != place["boot"]
+    )
 
 
 def who(path: Path) -> str:

@@ -111,7 +111,9 @@ def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path):
     red = night(tmp_path, tmp_path / "broken")
     assert red.returncode == 1, red.stdout
     assert "failed: bits changed since commit " in red.stderr, red.stderr
-    assert "1 of 1 runs, first at step 1, metric loss" in red.stderr and "changed since: the code" in red.stderr
+    assert (
+        "1 of 1 runs, first at step 1, metric loss" in red.stderr and "changed since: the code" in red.stderr
+    )
     assert "bits changed" in red.stdout and len(list(place.glob("*.md"))) == 2
     still = night(tmp_path, tmp_path / "broken")
     assert still.returncode == 1, "a change stays red until somebody says that it was meant"
@@ -120,7 +122,9 @@ def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path):
     assert refused.returncode == 2 and "--why: say in a sentence" in refused.stderr, refused.stderr
     accepted = night(tmp_path, ROOT, "accept", "--why", "the sign is a convention")
     assert accepted.returncode == 0, accepted.stderr
-    newest = max((json.loads(path.read_text()) for path in place.glob("*.json")), key=lambda one: one["started"])
+    newest = max(
+        (json.loads(path.read_text()) for path in place.glob("*.json")), key=lambda one: one["started"]
+    )
     assert newest["accepted"]["why"] == "the sign is a convention" and newest["night"] in accepted.stdout
     green = night(tmp_path, tmp_path / "broken")
     assert green.returncode == 0, green.stderr

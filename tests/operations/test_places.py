@@ -100,7 +100,9 @@ def test_a_run_of_another_place_survives_and_is_shown(tmp_path, place, monkeypat
         {"run_id": "0123456789", "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {}, "created": 0, "steps": 3}
     )  # fmt: skip
     command = python(WORKER, folder.path, tmp_path / "go")
-    command = in_container(*command) if place == "container" else on_host("gpu-node-7", tmp_path / "boot", *command)
+    command = (
+        in_container(*command) if place == "container" else on_host("gpu-node-7", tmp_path / "boot", *command)
+    )
     with started(command):
         lease = folder.lease()
         assert lease["pid"] == 1, "and /proc/1 of this test is somebody else"
@@ -126,7 +128,9 @@ def test_a_host_whose_clock_is_wrong_is_not_taken_for_dead(tmp_path):
     folder.lease_path.write_text(json.dumps(lease))
     with pytest.raises(StoreError, match="on gpu-node-7"):
         folder.claim()
-    os.utime(folder.lease_path, (0, time.time() - 3600))  # no heartbeat for an hour by the clock of the storage
+    os.utime(
+        folder.lease_path, (0, time.time() - 3600)
+    )  # no heartbeat for an hour by the clock of the storage
     folder.claim()
     assert folder.lease()["host"] != "gpu-node-7"
 
@@ -158,7 +162,11 @@ def test_of_two_hosts_without_locks_one_keeps_a_run(tmp_path):
         with contextlib.ExitStack() as stack:
             hosts = [
                 stack.enter_context(
-                    started(on_host(name, tmp_path / name, *python(RACE, folder.path)), path, stdin=subprocess.PIPE)
+                    started(
+                        on_host(name, tmp_path / name, *python(RACE, folder.path)),
+                        path,
+                        stdin=subprocess.PIPE,
+                    )
                 )
                 for name in ("one", "two")
             ]

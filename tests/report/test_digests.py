@@ -13,7 +13,13 @@ PINS = {"torch": "2.9.0", "processor": "A"}
 
 def digest(**changes):
     metrics = {"reward": "aaaaaaaabbbbbbbb", "grad_norm": "ccccccccdddddddd"}
-    return {"spec": "s", "steps": [1, 2], "metrics": metrics, "weights": "w", "samples": {"b at step 2": "x"}} | changes
+    return {
+        "spec": "s",
+        "steps": [1, 2],
+        "metrics": metrics,
+        "weights": "w",
+        "samples": {"b at step 2": "x"},
+    } | changes
 
 
 def night(name, digests, code="c0", pins=PINS, **more):
@@ -29,16 +35,24 @@ def test_the_earliest_step_and_its_metric_are_named():
     assert str(change) == "2 of 3 runs, first at step 1, metric grad_norm (b)"
     assert compare_digests(before, dict(before)) is None
     assert "first: weights" in str(compare_digests({"a": digest(weights="v")}, before))
-    assert "samples of b at step 2" in str(compare_digests({"a": digest(samples={"b at step 2": "y"})}, before))
+    assert "samples of b at step 2" in str(
+        compare_digests({"a": digest(samples={"b at step 2": "y"})}, before)
+    )
     shorter = digest(steps=[1], metrics={"reward": "aaaaaaaa", "grad_norm": "cccccccc"})
-    assert "first at step 2" in str(compare_digests({"a": shorter}, before)), "a step that is missing is a change"
+    assert "first at step 2" in str(compare_digests({"a": shorter}, before)), (
+        "a step that is missing is a change"
+    )
 
 
 def test_a_change_is_red_until_it_is_accepted_or_taken_back():
     good, bad = {"a": digest()}, {"a": digest(weights="v")}
     nights = [night("1", good)]
     said, red = verdict(night("2", bad, code="c1"), nights)
-    assert red and said.startswith("bits changed since commit 0123456789 code c0: 1 of 1 runs") and "the code" in said
+    assert (
+        red
+        and said.startswith("bits changed since commit 0123456789 code c0: 1 of 1 runs")
+        and "the code" in said
+    )
     nights.append(night("2", bad, code="c1", bits=True))
     assert verdict(night("3", bad, code="c1"), nights)[1], "not accepted"
     assert not verdict(night("3", good, code="c2"), nights)[1], "taken back"
@@ -55,7 +69,10 @@ def test_other_pins_or_another_processor_change_bits_by_right_and_nothing_else_d
     assert red and "not deterministic" in said
     said, red = verdict(night("2", {"a": digest(weights="v", spec="t")}), [night("1", good)])
     assert red and "the configuration" in said
-    assert environment({"torch": "1", "prefect": "3"}, {"processor": "A", "host": "h"}) == {"torch": "1", "processor": "A"}
+    assert environment({"torch": "1", "prefect": "3"}, {"processor": "A", "host": "h"}) == {
+        "torch": "1",
+        "processor": "A",
+    }
 
 
 def test_a_night_whose_runs_failed_is_no_reference():
@@ -83,10 +100,14 @@ def test_the_digest_of_a_run_sees_numbers_weights_and_samples_and_no_clock(tmp_p
         folder = Layout.at(tmp_path).run("s", name)
         folder.write_manifest({"run_id": name, "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {},
                                "created": 0, "steps": 1, "benchmarks": ["b"]})  # fmt: skip
-        folder.append_metrics(1, {"step": 1, "reward": reward, "seconds_step": seconds, "tokens_per_second": seconds})
+        folder.append_metrics(
+            1, {"step": 1, "reward": reward, "seconds_step": seconds, "tokens_per_second": seconds}
+        )
         end = folder.checkpoint(1)
         end.mkdir(parents=True)
-        (end / "checkpoint.json").write_text(json.dumps({"files": {"model.safetensors": {"sha256": weights}}}))
+        (end / "checkpoint.json").write_text(
+            json.dumps({"files": {"model.safetensors": {"sha256": weights}}})
+        )
         row = {"problem_id": "p", "sample": 0, "problem": "1+1", "answer": "2", "response": "2", "extracted": "2",
                "correct": correct, "reason": "", "tokens": 1, "truncated": False}  # fmt: skip
         folder.write_eval("b", 1, [row])
