@@ -7,7 +7,7 @@ import streamlit as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # Streamlit puts only this file's folder there
 
-from dashboard import common, compare, overview, paper, run, table, why
+from dashboard import common, compare, nightly, overview, paper, run, table, why
 
 PAGES = {
     "overview": ("Overview", overview.page),
@@ -16,6 +16,7 @@ PAGES = {
     "why": ("Why", why.page),
     "paper": ("Paper", paper.page),
     "run": ("Run", run.page),
+    "nightly": ("Nightly runs", nightly.page),
 }
 
 

@@ -19,6 +19,7 @@ from rpg.report import charts, intervals, summary
 from rpg.report.tables import Grid
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import current, open_file
+from rpg.store.health import read_problems
 
 disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
 
@@ -116,6 +117,8 @@ def guarded(page: Callable[[View], None]) -> Callable[[], None]:
 
     @functools.wraps(page)
     def run() -> None:
+        for problem in problems_shown(Layout.at().home):
+            notice(problem)
         found = view()
         if found is not None:
             try:
@@ -126,6 +129,11 @@ def guarded(page: Callable[[View], None]) -> Callable[[], None]:
         _watch(found.version if found else "")
 
     return run
+
+
+def problems_shown(home: Path) -> list[str]:
+    """What `rpg serve` says is wrong with itself."""
+    return [f"rpg serve: {problem}" for problem in read_problems(home)]
 
 
 @st.fragment(run_every=REFRESH)

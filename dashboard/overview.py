@@ -69,6 +69,8 @@ def _live(view: View, sweep: str) -> None:
         notice(f"{row.run}: {row.error}")
     if "running" not in counts:
         table = table.drop(columns=["reward", "left"])
+    if not table["where"].any():
+        table = table.drop(columns="where")
     if "queued" not in counts:
         table = table.drop(columns="waits")
     st.dataframe(
@@ -80,6 +82,7 @@ def _live(view: View, sweep: str) -> None:
             ),
             "accuracy": st.column_config.NumberColumn("mean accuracy, last", format="%.3f"),
             "reward": st.column_config.NumberColumn("reward", format="%.3f"),
+            "where": st.column_config.TextColumn("running", width="medium"),
             "waits": st.column_config.TextColumn("waits for", width="large"),
         },
         height=min(38 + 35 * len(table), 460),
@@ -99,6 +102,7 @@ def _row(view: View, record: dict, accuracy: dict[str, float]) -> dict:
         "reward": None,
         "left": "",
         "waits": "",
+        "where": "",
         "error": record["error"] if isinstance(record["error"], str) else "",
     }
     folder = view.layout.run(record["sweep"], record["run"])
@@ -121,7 +125,9 @@ def _now(folder: RunFolder, row: dict) -> dict:
             now["left"] = _duration(seconds * max(0, steps - last["step"]) - (time.time() - last["time"]))
     if now["state"] == "failed":
         now["error"] = (folder.read_failed() or {}).get("error", "")
-    if now["state"] != "running" and (why := folder.waiting()):
+    if now["state"] == "running":
+        now["where"] = (folder.elsewhere() or "").removeprefix("running ")
+    elif why := folder.waiting():
         now |= {"state": "queued", "waits": why}
     return now
 

@@ -43,7 +43,7 @@ class RunView:
     evals: int
     evals_due: int
     error: str | None
-    """What went wrong, or what a queued run waits for."""
+    """What went wrong, what a queued run waits for, or where else it is running."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -88,6 +88,8 @@ class Watch:
                 error = str(unreadable)
         if state not in ("running", "done") and (why := folder.waiting()):
             state, error = "queued", why
+        if state == "running":
+            error = folder.elsewhere()
         tail = last_metrics(folder)
         last = tail[-1] if tail else {}
         rate = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
+import os
 import re
 import shutil
 import time
@@ -12,12 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flows.register import git_revision
+from flows.register import git_revision, machine, versions
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep import Sweep, load_sweep
-from rpg.report.nightly import NIGHTS, Finding, compare, markdown, measure, read_nights
+from rpg.report.digests import compare_digests, environment, run_digest
+from rpg.report.nightly import NIGHTS, Finding, judge, markdown, measure, read_nights, spread
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
+from rpg.store.files import read_json_object
 from rpg.tasks.preparation import data_digest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,10 +37,12 @@ class Night:
     findings: list[Finding]
     failed: dict[str, str]
     table: Path
+    said: str
+    bits: bool
 
     @property
     def red(self) -> bool:
-        return bool(self.failed) or any(finding.red for finding in self.findings)
+        return self.bits or bool(self.failed) or any(finding.red for finding in self.findings)
 
 
 def place(layout: Layout, folder: Path) -> Path:
@@ -116,7 +122,7 @@ def run_night(
         StoreError: the data folder cannot be written.
     """
     kept = place(layout, folder)
-    lock = locks.take(kept / ".lock")
+    lock = locks.take(kept / ".lock", beat=True)
     if lock is None:
         return None
     with lock:
@@ -134,20 +140,62 @@ def run_night(
             for one in members
             if not one.done_path.exists()
         }
-        values = measure(folders)
         before = read_nights(kept, night)
-        findings = compare(values, [earlier["values"] for earlier in before])
-        atomic_write_json(
-            kept / f"{night}.json",
-            {
-                "night": night,
-                "started": started,
-                "revision": git_revision(),
-                "values": values,
-                "failed": failed,
+        record = {
+            "night": night,
+            "started": started,
+            "revision": git_revision(),
+            "code": code_version(),
+            "environment": environment(versions(), machine()),
+            "values": measure(folders),
+            "spread": spread(folders),
+            "digests": {
+                f"{label} / {one.read_manifest()['variant']} / seed {one.read_manifest()['seed']}": run_digest(
+                    one
+                )
+                for label, members in folders.items()
+                for one in members
+                if one.done_path.exists()
             },
-        )
+            "failed": failed,
+        }
+        findings, said, bits = judge(record, before)
+        path = kept / f"{night}.json"
+        earlier = read_json_object(path) if path.exists() else {}
+        if "accepted" in earlier and not compare_digests(record["digests"], earlier.get("digests", {})):
+            record["accepted"], bits = earlier["accepted"], False
+        atomic_write_json(path, {**record, "bits": bits, "said": said})
         table = kept / f"{night}.md"
-        atomic_write_text(table, markdown(night, findings, failed, len(before)))
+        atomic_write_text(table, markdown(night, findings, failed, len(before), said, bits))
         forget(layout, keep, night)
-        return Night(night, findings, failed, table)
+        return Night(night, findings, failed, table, said, bits)
+
+
+def accept(layout: Layout, folder: Path, why: str) -> str:
+    """Make the newest night of a set what later ones are compared with; returns its name.
+
+    Raises:
+        ConfigError: no reason is given, or there is no night to accept.
+        StoreError: the data folder cannot be written.
+    """
+    kept = place(layout, folder)
+    if not why.strip():
+        raise ConfigError("--why: say in a sentence why the numbers were meant to change")
+    nights = read_nights(kept, "")
+    if not nights:
+        raise ConfigError(f"{kept}: no night yet; run one with: rpg nightly")
+    newest = nights[-1]
+    if newest.get("failed"):
+        raise ConfigError(
+            f"night {newest['night']}: {len(newest['failed'])} runs failed; accept a night whose runs are done"
+        )
+    record = {**newest, "accepted": {"why": why.strip(), "user": _user(), "time": time.time()}}
+    atomic_write_json(kept / f"{newest['night']}.json", record)
+    return str(newest["night"])
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an id without a name
+        return str(os.getuid())

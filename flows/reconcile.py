@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import time
 from collections.abc import Iterator
 from uuid import UUID
 
 from flows.follow import ALIVE, folder_tag
 from flows.server import SERVE_LOCK, quiet_environment
-from rpg.processes import end_orphans
+from rpg.processes import end_orphans, is_here
 from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
+from rpg.store.lease import read_lease
 
 NEVER_STARTED_SECONDS = 600.0
 """A flow run that is Pending or Cancelling for so long, and never had a process, has lost its worker."""
@@ -28,7 +28,7 @@ def reconcile(layout: Layout, api: str | None = None, worker_since: float | None
     `worker_since` is when the only worker of this data folder was started (seconds since 1970), where that is known.
 
     - processes whose owner was killed are ended (rpg.processes.end_orphans);
-    - leases and waiting notes of dead processes are removed from run folders;
+    - leases and waiting notes of dead processes are removed from run folders, those of other hosts and containers never;
     - flow runs that Prefect believes alive and whose process is gone become Crashed, or Cancelled where that was
       asked for, with their task runs; `rpg sweep` or the UI's Retry goes on from there.
     """
@@ -49,11 +49,12 @@ def reconcile(layout: Layout, api: str | None = None, worker_since: float | None
 
 def _tidy(folder: RunFolder) -> Iterator[str]:
     lease = folder.lease()
-    if lease and lease.get("host") == socket.gethostname() and not lease_alive(lease):
+    if lease and is_here(lease) and not lease_alive(lease):
         with contextlib.suppress(StoreError):
             folder.release()
             yield f"{folder.sweep}/{folder.name}: removed the lease of process {lease.get('pid')}, which is gone"
-    if (folder.path / "waiting.json").exists() and folder.waiting() is None:
+    note = read_lease(folder.path / "waiting.json")
+    if note and is_here(note) and not lease_alive(note):
         with contextlib.suppress(StoreError):
             folder.stop_waiting()
             yield f"{folder.sweep}/{folder.name}: waits for nothing any more"
@@ -66,6 +67,8 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
     with get_client(sync_client=True) as client:
         known = layout.home / ALIVE
         for path in sorted(known.iterdir()) if known.is_dir() else []:
+            if locks.other_machine(locks.note(path)):  # whose locks we may not see: it repairs its own
+                continue
             lock = locks.take(path)
             if lock is None:  # its process lives
                 continue

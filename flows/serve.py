@@ -5,6 +5,7 @@ Whoever kills this process ends them all (rpg.processes); whoever kills one of t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -12,10 +13,14 @@ import threading
 import time
 from collections.abc import Callable
 
+from flows.access import client_environment
+from flows.follow import folder_tag
+from flows.health import ServerLog, look, show
 from flows.server import HOST, SERVE_LOCK, START_SECONDS, ServerError, quiet_environment
 from flows.services import Plan, Service, services_of
 from rpg.config.errors import ConfigError
-from rpg.store import Layout, locks
+from rpg.store import Layout, StoreError, locks
+from rpg.store.health import write_problems
 
 Say = Callable[[str], None]
 LOOK_SECONDS = 1.0
@@ -39,12 +44,14 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
         ServerError: a service does not come up; the message names its log.
     """
     layout.home.mkdir(parents=True, exist_ok=True)
-    os.environ.update(quiet_environment(layout.home))  # before Prefect is imported
+    os.environ.update(
+        quiet_environment(layout.home) | client_environment(plan.secret)
+    )  # before Prefect is imported
     path = layout.home / SERVE_LOCK
-    lock = locks.take(path, {"api": plan.api, "ui": plan.ui, "dashboard": plan.dashboard})
+    lock = locks.take(path, {"api": plan.api, "ui": plan.ui, "dashboard": plan.dashboard}, beat=True)
     if lock is None:
         first = locks.note(path)
-        say(f"{layout.home} is already served by process {first.get('pid', '?')}:")
+        say(f"{layout.home} is already served by {locks.who(path)}:")
         _tell(say, str(first.get("ui", "?")), str(first.get("dashboard", "?")))
         return 0
     with lock:
@@ -58,6 +65,7 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
             _repair(layout, plan, services, say)
             if not stop.is_set():
                 _tell(say, plan.ui, plan.dashboard)
+                say(f"  access     {_access(plan)}")
                 told = _tell_worker(services, None, say)
                 say("Ctrl-C stops everything")
                 _watch(layout, plan, services, stop, say, told)
@@ -69,6 +77,15 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
 def _tell(say: Say, ui: str, dashboard: str) -> None:
     say(f"  Prefect    {ui}/deployments")
     say(f"  dashboard  {dashboard}")
+
+
+def _access(plan: Plan) -> str:
+    if plan.secret:
+        return "with the password you gave, or that of serve/auth in the data folder"
+    return (
+        "whoever has an account on this machine can start runs here and read everything; "
+        "rpg serve --auth asks for a password"
+    )
 
 
 def _worker(services: list[Service]) -> Service:
@@ -135,8 +152,9 @@ def _watch(
     say: Say,
     told: list[int] | None,
 ) -> None:
-    """Start again what has ended or does not answer; repair from time to time what crashes left."""
-    asked = repaired = time.monotonic()
+    """Start again what has ended or does not answer; repair what crashes left, and look whether what is due happens."""
+    asked = repaired = began = time.monotonic()
+    log, said = ServerLog(services[0].log), [""]
     while not stop.wait(LOOK_SECONDS):
         now = time.monotonic()
         told = _tell_worker(services, told, say)
@@ -158,6 +176,31 @@ def _watch(
         if now - repaired > RECONCILE_SECONDS:
             repaired = now
             _repair(layout, plan, services, say)
+            said = _examine(layout, plan, log, said, now - began, say)
+
+
+def _examine(
+    layout: Layout, plan: Plan, log: ServerLog, said: list[str], up_for: float, say: Say
+) -> list[str]:
+    """Say what is wrong where that has changed since it was `said`: here, in Prefect's UI, for `rpg status`."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    problems = log.problems(time.time())
+    with temporary_settings({PREFECT_API_URL: plan.api}):
+        try:
+            problems += look(folder_tag(layout.home), up_for)
+        except Exception as error:  # said by the health checks, where it lasts
+            problems.append(f"Prefect's API does not answer: {type(error).__name__}")
+        with contextlib.suppress(StoreError):  # a full disk: the terminal knows
+            write_problems(layout.home, problems)
+        if problems != said:
+            for line in problems:
+                say(f"{time.strftime('%H:%M:%S')} problem: {line}")
+            if said and said != [""] and not problems:
+                say(f"{time.strftime('%H:%M:%S')} what was wrong is over")
+            with contextlib.suppress(Exception):  # the API may be what is wrong
+                show(problems)
+    return problems
 
 
 def _repair(layout: Layout, plan: Plan, services: list[Service], say: Say) -> None:

@@ -113,12 +113,14 @@ def main() -> None:
     die_with_parent()
     import uvicorn
     from prefect.server.api.server import create_app
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    # A page of the web may give its own name our address (DNS rebinding), and would then be of our origin. Around the
-    # app, not in it: Prefect's automations call it from within, by a name of their own.
-    app = TrustedHostMiddleware(create_app(), allowed_hosts=[HOST, "localhost"])
-    uvicorn.run(app, host=HOST, port=int(sys.argv[1]), log_level="error", lifespan="on")
+    from rpg.web import Guard, origins_of
+
+    # Around the app, not in it: Prefect's automations call it from within, by a name of their own. The password is
+    # Prefect's own matter (PREFECT_SERVER_API_AUTH_STRING).
+    port, names = int(sys.argv[1]), (HOST, "localhost")
+    app = Guard(create_app(), names, origins_of(names, port))
+    uvicorn.run(app, host=HOST, port=port, log_level="error", lifespan="on")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import psutil
 
+from flows.access import AUTH, SERVER_AUTH, client_environment
 from flows.server import HOST, quiet_environment
 from rpg.processes import owner_mark, python_module
 from rpg.store import Layout
+from rpg.web import HEALTH
 
 DASHBOARD = "RPG_DASHBOARD_URL"
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +31,8 @@ class Plan:
     dashboard_port: int
     database: str | None
     nightly: str
+    secret: str | None = None
+    """user:password of Prefect and the dashboard; None: whoever reaches loopback may do everything."""
 
     @property
     def ui(self) -> str:
@@ -105,18 +109,9 @@ class Service:
         self.process.wait()
 
 
-def streamlit(address: str, port: int) -> list[str]:
-    """The dashboard as arguments of `python -m`."""
-    options = {
-        "server.address": address, "server.port": port, "server.headless": "true",
-        "browser.gatherUsageStats": "false", "server.fileWatcherType": "none", "client.toolbarMode": "minimal",
-    }  # fmt: skip
-    return [
-        "streamlit",
-        "run",
-        str(ROOT / "dashboard" / "app.py"),
-        *(f"--{k}={v}" for k, v in options.items()),
-    ]
+def dashboard(address: str, port: int) -> list[str]:
+    """The command of the dashboard."""
+    return python_module("dashboard.server", address, port)
 
 
 def services_of(layout: Layout, plan: Plan) -> list[Service]:
@@ -131,6 +126,7 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
         "PREFECT_LOGGING_LEVEL": "INFO",
         "PREFECT_RUNNER_POLL_FREQUENCY": "2",
         DASHBOARD: plan.dashboard,
+        **client_environment(plan.secret),
     }
     server = {
         **common,
@@ -141,13 +137,15 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": plan.ui,
         "PREFECT_LOGGING_LEVEL": "WARNING",
     }
+    if plan.secret:
+        server[SERVER_AUTH] = plan.secret
     if plan.database:
         server["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = plan.database
     return [
         Service("server", python_module("flows.server", plan.port), f"{plan.api}/health", server, logs / "server.log"),
         Service("worker", python_module("flows.worker", plan.nightly), None, common, logs / "worker.log"),
         Service(
-            "dashboard", python_module("flows.guarded", *streamlit(HOST, plan.dashboard_port)),
-            f"{plan.dashboard}/_stcore/health", common, logs / "dashboard.log",
+            "dashboard", dashboard(HOST, plan.dashboard_port), f"{plan.dashboard}{HEALTH}",
+            common | ({AUTH: plan.secret} if plan.secret else {}), logs / "dashboard.log",
         ),
     ]  # fmt: skip

@@ -34,15 +34,19 @@ class Claims:
         self._known_roots: dict[str, tuple[int, list[tuple[str, str, int]]]] = {}
 
     def take(self, folder: RunFolder) -> bool:
-        """Claim the run's identity; False, and a word in the run's folder, while another sweep works on it."""
+        """Claim the run's identity; False while another sweep, which the run's folder then names, or another host
+        works on it.
+        """
         path = self._layout.runs / ".claims" / self._run_id(folder)
         lock = locks.take(path, {"sweep": folder.sweep})
         if lock is None:
-            by = locks.note(path)
-            why = f"waits for the same run of sweep {by.get('sweep', '?')} (process {by.get('pid', '?')})"
+            why = f"waits for the same run of sweep {locks.note(path).get('sweep', '?')} ({locks.who(path)})"
             if self._said.get(folder.name) != why:
                 folder.wait_for(why)
                 self._said[folder.name] = why
+            return False
+        if folder.holder():  # somebody's who has no claim that could be seen from here
+            lock.close()
             return False
         self._held[folder.name] = lock
         return True

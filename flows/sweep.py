@@ -52,12 +52,12 @@ def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
     """One conductor per sweep and data folder; the kernel frees the lock however its holder ends."""
     path = layout.sweep_folder(name) / ".conductor"
     try:
-        lock = locks.take(path)
+        lock = locks.take(path, beat=True)
     except StoreError as error:
         raise StoreError(f"{error}; set RPG_HOME or --home to a writable folder") from None
     if lock is None:
         raise SweepBusy(
-            f"sweep {name!r} is already being run by process {locks.note(path).get('pid', '?')} in {layout.home}; "
+            f"sweep {name!r} is already being run by {locks.who(path)} in {layout.home}; "
             f"follow it with: rpg status {name}, or run this one beside it under another name: --name"
         )
     with lock:

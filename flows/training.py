@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,12 +15,17 @@ from flows.sharing import take_over
 from flows.slots import Held, need_of
 from rpg.config.backend import BACKENDS, Backend, BackendSection
 from rpg.errors import UserError
+from rpg.processes import BUSY
 from rpg.store import RunFolder
 from rpg.store.pending import pending_evaluations
 
 _BACKEND: TypeAdapter[BackendSection] = TypeAdapter(Backend)
 SLOT_SECONDS = 0.3
 """A run that waits for a slot looks this often."""
+SAID_SECONDS = 60.0
+"""What it waits for is written again after so long: other hosts believe a note while it is young."""
+LEASE_SECONDS = 2.0
+"""A run that somebody else works on is looked at this often."""
 
 
 def run_trainer(folder: RunFolder, context: Context) -> None:
@@ -39,14 +45,21 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
         folder.stop_waiting()
         return
     backend = backend_of(folder)
-    with slot(folder, backend, context) as held:
-        folder.stop_waiting()
-        archive_failure(folder)
-        child = context.children.start(
-            processes.TRAINER.format(backend.type), folder.path, log=folder.log_path, threads=backend.threads,
-            keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
-        )  # fmt: skip
-        code = context.children.wait(child)
+    code = BUSY
+    while code == BUSY:  # another host was quicker: its run is waited for
+        while folder.holder():
+            if context.children.stopping.wait(LEASE_SECONDS):
+                raise Stopped
+        with slot(folder, backend, context) as held:
+            folder.stop_waiting()
+            archive_failure(folder)
+            child = context.children.start(
+                processes.TRAINER.format(backend.type), folder.path, log=folder.log_path, threads=backend.threads,
+                keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
+            )  # fmt: skip
+            code = context.children.wait(child)
+        if code == BUSY and context.children.stopping.wait(LEASE_SECONDS):
+            raise Stopped
     if code == 0:
         return
     failure = folder.read_failed()
@@ -79,6 +92,7 @@ def slot(folder: RunFolder, backend: BackendSection, context: Context) -> Iterat
         yield Held()
         return
     held = gate = why = None
+    said_at = 0.0
     try:
         while held is None:
             # Only who is at the gate may take: a request for several GPUs is not starved by those for one.
@@ -86,8 +100,9 @@ def slot(folder: RunFolder, backend: BackendSection, context: Context) -> Iterat
             held = context.machine.take(need, f"{folder.sweep}/{folder.name}") if gate else None
             if held is None:
                 why, said = context.machine.why(need), why
-                if why != said:
+                if why != said or time.monotonic() - said_at > SAID_SECONDS:
                     folder.wait_for(why)
+                    said_at = time.monotonic()
                 if context.children.stopping.wait(SLOT_SECONDS):
                     raise Stopped
     except UserError as error:

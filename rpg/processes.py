@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-_OWNER = "RPG_OWNER"
+_OWNER = "RPG_OWNED_BY"  # not RPG_OWNER, by which older versions end what they cannot read
+BUSY = 75
+"""Exit code of a process that finds another one at the same work."""
 PARENT = "RPG_PARENT"
 """In the environment of a child until it has called `die_with_parent`: the id of the process that started it."""
 
@@ -30,10 +33,14 @@ def python_module(module: str, *arguments: object) -> list[str]:
 def birth(pid: int) -> str | None:
     """When a process began, by the machine's own count since its start; None when it is dead (or without /proc).
 
-    With the process id this names a process for good: ids are reused, and the clock on the wall may jump.
+    With the process id this names a process of this place for good: ids are reused, and the clock on the wall may
+    jump. Of other places (`is_here`) it says nothing.
     """
+    name = (
+        "self" if pid == os.getpid() else pid
+    )  # /proc may show another namespace, where our id is somebody else's
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in "ZX" else f"{_boot()}/{fields[19]}"
     except OSError:
         return None
@@ -41,7 +48,44 @@ def birth(pid: int) -> str | None:
 
 @cache
 def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # not Linux
+        return ""
+
+
+def here() -> dict[str, str]:
+    """Where this process runs, as it is written beside every process id: {"host", "boot", "pid_namespace"}.
+
+    A process id means something only within its PID namespace (a container has one of its own) of one boot of one
+    machine; a container's host name may be that of its machine, and two machines may bear the same name.
+    """
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        namespace = ""
+    return {"host": socket.gethostname(), "boot": _boot(), "pid_namespace": namespace}
+
+
+def is_here(note: Mapping[str, object]) -> bool:
+    """Whether the process ids in this note can be looked up from here.
+
+    A note of an older version, which knows its host only, is taken at its word.
+    """
+    place = here()
+    return (
+        note.get("host") == place["host"]
+        and _proc_is_ours()
+        and all(note.get(part, value) == value for part, value in place.items())
+    )
+
+
+def _proc_is_ours() -> bool:
+    """False in a PID namespace that still sees its parent's /proc: there an id in /proc is not ours to use."""
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return not Path("/proc/1").exists()  # a system without /proc has no PID namespaces either
 
 
 def die_with_parent() -> None:
@@ -73,25 +117,40 @@ def parent_mark() -> dict[str, str]:
 
 def owner_mark() -> dict[str, str]:
     """The same, and a mark on all its descendants that they are ours for as long as this process lives."""
-    return {_OWNER: f"{os.getpid()} {birth(os.getpid())}", **parent_mark()}
+    return {_OWNER: _own_mark(), **parent_mark()}
+
+
+def _own_mark() -> str:
+    return f"{os.getpid()} {birth(os.getpid())} {here()['pid_namespace']}"
 
 
 def end_orphans() -> list[int]:
     """Kill this user's processes whose marked owner is gone; returns their ids.
 
     For grandchildren that outlive a `kill -9` because they do not call `die_with_parent`, such as Ray's. A process
-    without the mark is never touched.
+    without the mark is never touched, nor one whose owner lived in another PID namespace: whether that owner is gone
+    cannot be seen from here, and it ends with its container.
     """
-    return [pid for pid, owner, born in _marked() if birth(owner) != born and _kill(pid)]
+    namespace = here()["pid_namespace"]
+    found = []
+    for pid, mark in _marked():
+        owner, _, rest = mark.partition(" ")
+        born, _, theirs = rest.partition(" ")
+        if owner.isdigit() and theirs == namespace and birth(int(owner)) != born and _kill(pid):
+            found.append(pid)
+    return found
 
 
 def end_descendants() -> list[int]:
     """Kill every process that carries this one's mark, also those that left their process group; returns their ids."""
-    return [pid for pid, owner, _ in _marked() if owner == os.getpid() and _kill(pid)]
+    ours = _own_mark()
+    return [pid for pid, mark in _marked() if mark == ours and _kill(pid)]
 
 
-def _marked() -> Iterator[tuple[int, int, str]]:
-    """(process, owner's id, owner's birth) of this user's processes that carry a mark, but this one."""
+def _marked() -> Iterator[tuple[int, str]]:
+    """(process, mark of its owner) of this user's processes that carry a mark, but this one."""
+    if not _proc_is_ours():
+        return
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             marks = [
@@ -100,11 +159,8 @@ def _marked() -> Iterator[tuple[int, int, str]]:
         except OSError:  # another user's, or gone
             continue
         pid = int(path.parent.name)
-        owner, _, born = (
-            marks[-1].decode(errors="replace").partition("=")[2].partition(" ") if marks else ("", "", "")
-        )
-        if owner.isdigit() and pid != os.getpid():
-            yield pid, int(owner), born
+        if marks and pid != os.getpid():
+            yield pid, marks[-1].decode(errors="replace").partition("=")[2]
 
 
 def _kill(pid: int) -> bool:

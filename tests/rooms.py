@@ -27,6 +27,7 @@ def _room(name: str, what: str, ours: str = "", outside: str = "") -> Room:
 ROOMS = (
     _room("rpg.errors", "the base of all errors that are about what a person did"),
     _room("rpg.processes", "processes of this machine, and children that end with their parent"),
+    _room("rpg.web", "what stands before a port: host names, origins, the password"),
     _room("rpg.stats", "estimates, intervals and paired tests", outside="numpy scipy"),
     _room("rpg.metrics", "what a training step is measured by: every metric once"),
     _room("rpg.catalogue", "what an algorithm is, as data", "rpg.errors", "pydantic rich"),
@@ -85,12 +86,12 @@ ROOMS = (
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
     _room(
         "flows", "Prefect flows and deployments, child processes, slots, sharing, reconciler, live table",
-        "rpg.errors rpg.processes rpg.catalogue rpg.store rpg.config rpg.tasks rpg.report",
+        "rpg.errors rpg.processes rpg.web rpg.catalogue rpg.store rpg.config rpg.tasks rpg.report",
         "prefect pydantic psutil rich starlette uvicorn",
     ),
     _room(
-        "dashboard", "Streamlit pages", "rpg.metrics rpg.store rpg.report rpg.paper",
-        "streamlit altair vl_convert jinja2 duckdb pandas",
+        "dashboard", "Streamlit pages", "rpg.processes rpg.web rpg.metrics rpg.store rpg.report rpg.paper",
+        "streamlit uvicorn altair vl_convert jinja2 duckdb pandas",
     ),
     _room(
         "rpg.cli", "the command, a file each; the only room that calls flows",

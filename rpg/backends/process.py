@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rpg.errors import UserError
-from rpg.processes import die_with_parent
+from rpg.processes import BUSY, die_with_parent
 
 if TYPE_CHECKING:  # imported late: until die_with_parent() is called the process can be orphaned
     from rpg.store.run import RunFolder
 
 Say = Callable[[str], None]
 _BEAT_SECONDS = 5.0
-BUSY = 75
 
 
 class TrainingFailed(UserError):
@@ -76,10 +75,10 @@ def run_training(
         folder.claim()
     except StoreError as error:
         print(error, file=sys.stderr)
-        return BUSY if folder.lease() else _failed(folder, error)
+        return BUSY if folder.holder() else _failed(folder, error)
     _end_on_signals(folder, end)
     stop = threading.Event()
-    beat = threading.Thread(target=_beat, args=(folder, stop), daemon=True, name="heartbeat")
+    beat = threading.Thread(target=_beat, args=(folder, stop, end), daemon=True, name="heartbeat")
     beat.start()
     code = 0
     try:
@@ -114,10 +113,13 @@ def _failed(folder: RunFolder, error: Exception) -> int:
     return 1
 
 
-def _beat(folder: RunFolder, stop: threading.Event) -> None:
+def _beat(folder: RunFolder, stop: threading.Event, end: Callable[[], None]) -> None:
     while not stop.wait(_BEAT_SECONDS):
         try:
-            folder.beat()
+            if not folder.beat():  # file locks do not reach the other host, and both began at once
+                print("another process has taken this run over", file=sys.stderr, flush=True)
+                end()
+                os._exit(BUSY)
         except Exception as error:  # a full disk: training itself will say so
             print(f"warning: no heartbeat: {error}", file=sys.stderr, flush=True)
 
@@ -127,8 +129,8 @@ def _end_on_signals(folder: RunFolder, end: Callable[[], None]) -> None:
 
     def stop(number, _frame):
         end()
-        with contextlib.suppress(OSError):
-            folder.lease_path.unlink()
+        with contextlib.suppress(OSError, UserError):
+            folder.release()
         os._exit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGINT):

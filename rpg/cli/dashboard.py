@@ -25,8 +25,8 @@ def dashboard(
     from rpg.cli.extras import require
 
     require("streamlit")
-    from flows.services import streamlit
-    from rpg.processes import parent_mark, python_module
+    from flows.services import dashboard as command
+    from rpg.processes import parent_mark
     from rpg.store import Layout
     from rpg.store.database import build
 
@@ -41,7 +41,6 @@ def dashboard(
     say(f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)")
     environment = {**os.environ, "RPG_HOME": str(layout.home), **parent_mark()}
     try:
-        command = python_module("flows.guarded", *streamlit(address, port))
-        return subprocess.run(command, env=environment).returncode
+        return subprocess.run(command(address, port), env=environment).returncode
     except KeyboardInterrupt:
         return 0

@@ -22,14 +22,25 @@ def serve(
     nightly: Annotated[
         str, typer.Option(help="Cron schedule of the nightly runs; empty for none.")
     ] = "0 2 * * *",
+    auth: Annotated[
+        bool | None,
+        typer.Option(
+            "--auth/--no-auth",
+            help="Ask for a password, also in the dashboard: user:password from $RPG_AUTH, else a new one that is "
+            "kept in serve/auth of the data folder. Default: when RPG_AUTH is set.",
+            show_default=False,
+        ),
+    ] = None,
     home: Home = None,
 ) -> int:
     """Start the Prefect server and UI, a worker and the dashboard, on loopback, until Ctrl-C."""
     from rpg.cli.extras import require
 
     require("prefect", "streamlit")
+    from flows.access import secret_of
     from flows.serve import serve as run
     from flows.services import Plan
     from rpg.store import Layout
 
-    return run(Layout.at(home), Plan(port, dashboard_port, database, nightly), say)
+    layout = Layout.at(home)
+    return run(layout, Plan(port, dashboard_port, database, nightly, secret_of(layout.home, auth)), say)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, app, console, require_sweep, say
+from rpg.cli.app import Home, app, complain, console, require_sweep, say
 
 
 @app.command(epilog="Example: rpg status quickstart")
@@ -21,8 +21,11 @@ def status(
     from flows.live import Watch, headline, table
     from rpg.store import Layout
     from rpg.store.current import current_runs, superseded
+    from rpg.store.health import read_problems
 
     layout = Layout.at(home)
+    for problem in read_problems(layout.home):
+        complain(f"rpg serve: {problem}")
     known = layout.sweeps()
     if sweep:
         require_sweep(sweep, layout)

@@ -13,9 +13,7 @@ import sys
 from pathlib import Path
 
 from rpg.errors import UserError
-from rpg.processes import die_with_parent
-
-BUSY = 75
+from rpg.processes import BUSY, die_with_parent
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,8 +1,10 @@
 """Is tonight like the nights before? Robust bands around the numbers of small reproductions.
 
 A night is a file `nightly/<date>-<code>.json` in the data folder, `nightly/<set>/<date>-<code>.json` of a set of one's
-own: {"night", "started", "revision", "values", "failed"}, where `values` maps `sweep / variant / metric` to the mean
-over seeds.
+own: {"night", "started", "revision", "code", "environment", "values", "spread", "digests", "failed", "bits", "said"}.
+`values` maps `sweep / variant / metric` to the mean over seeds, `spread` to its standard error from those seeds,
+`digests` every run to rpg.report.digests.run_digest; `bits` is whether they changed, `said` the sentence about that.
+A change that was meant has "accepted": {"why", "user", "time"}, and what comes after is compared with it.
 """
 
 from __future__ import annotations
@@ -15,14 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from rpg.metrics import METRICS, Band
+from rpg.report.digests import is_settled, verdict
 from rpg.store import RunFolder, StoreError
 from rpg.store.files import read_json_object
 
 NIGHTS = 30
 ENOUGH = 3
-"""Nights before a band is drawn."""
+"""Nights before a band is drawn, where the seeds of a single one do not say how far a mean can move."""
 WIDTH = 5.0
 """Half the band in robust standard deviations: 1.4826 times the median absolute deviation."""
+SEEDS_WIDTH = 4.0
+"""Half the band in standard errors of the difference of two means over independent seeds."""
 ALREADY = "the night before is still running"
 
 
@@ -55,6 +60,19 @@ def measure(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, float]:
     `accuracy` is the mean over benchmarks at the last checkpoint; `seconds_step` the median over steps; the others
     are of the last step.
     """
+    return {name: statistics.fmean(values) for name, values in _by_seed(runs).items()}
+
+
+def spread(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, float]:
+    """The same names -> standard error of the mean over seeds, where there are at least two."""
+    return {
+        name: statistics.stdev(values) / math.sqrt(len(values))
+        for name, values in _by_seed(runs).items()
+        if len(values) > 1
+    }
+
+
+def _by_seed(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for sweep, members in runs.items():
         for folder in members:
@@ -67,36 +85,67 @@ def measure(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, float]:
             for name, value in values.items():
                 if value is not None:
                     found.setdefault(f"{sweep} / {manifest['variant']} / {name}", []).append(float(value))
-    return {name: statistics.fmean(values) for name, values in found.items()}
+    return found
 
 
-def compare(tonight: Mapping[str, float], before: Sequence[Mapping[str, float]]) -> list[Finding]:
-    """Tonight's numbers against those of earlier nights (the newest NIGHTS count), the worst first."""
-    names = dict.fromkeys([*tonight, *(name for night in before[-NIGHTS:] for name in night)])
+def compare(
+    tonight: Mapping[str, float],
+    before: Sequence[Mapping[str, float]],
+    spreads: Sequence[Mapping[str, float]] = (),
+) -> list[Finding]:
+    """Tonight's numbers against those of earlier nights (the newest NIGHTS count), the worst first.
+
+    `spreads` are the standard errors over seeds of the same earlier nights.
+    """
+    before, spreads = before[-NIGHTS:], spreads[-NIGHTS:]
+    names = dict.fromkeys([*tonight, *(name for night in before for name in night)])
     findings = []
     for name in names:
-        earlier = [night[name] for night in before[-NIGHTS:] if math.isfinite(night.get(name, math.nan))]
-        findings.append(_finding(name, tonight.get(name), earlier))
+        earlier = [night[name] for night in before if math.isfinite(night.get(name, math.nan))]
+        errors = [night[name] for night in spreads if math.isfinite(night.get(name, math.nan))]
+        if name.rpartition(" / ")[2].startswith("seconds_"):
+            errors = []  # seeds say nothing about how a machine's speed moves from night to night
+        findings.append(_finding(name, tonight.get(name), earlier, errors))
     return sorted(findings, key=lambda f: (not f.red, f.name))
 
 
-def band(metric: str, values: Sequence[float]) -> tuple[float, float]:
-    """(low, high) around the median of earlier nights."""
+def band(metric: str, values: Sequence[float], errors: Sequence[float] = ()) -> tuple[float, float]:
+    """(low, high) around the median of earlier nights: as wide as they scatter, as means over so many seeds may
+    differ by chance (`errors`, standard errors over seeds), and as the metric's own floor.
+    """
     middle = statistics.median(values)
-    spread = 1.4826 * statistics.median(abs(v - middle) for v in values)
+    scatter = 1.4826 * statistics.median(abs(v - middle) for v in values)
+    chance = math.sqrt(2 * statistics.fmean(e * e for e in errors)) if errors else 0.0
     declared = METRICS.get(metric)
     floor = (declared and declared.nightly) or Band(0.25, 0.0)  # a night may hold numbers of older versions
-    half = max(WIDTH * spread, floor.part * abs(middle), floor.least)
+    half = max(WIDTH * scatter, SEEDS_WIDTH * chance, floor.part * abs(middle), floor.least)
     return (-math.inf if floor.only_above else middle - half, middle + half)
 
 
-def _finding(name: str, value: float | None, earlier: Sequence[float]) -> Finding:
-    if len(earlier) < ENOUGH:
+def _finding(name: str, value: float | None, earlier: Sequence[float], errors: Sequence[float]) -> Finding:
+    if not earlier or (len(earlier) < ENOUGH and not errors):
         return Finding(name, value, None, None, None)
-    low, high = band(name.rpartition(" / ")[2], earlier)
+    low, high = band(name.rpartition(" / ")[2], earlier, errors)
     if value is None or not math.isfinite(value):
         return Finding(name, value, low, high, math.inf)
     return Finding(name, value, low, high, value - high if value > high else min(value - low, 0.0))
+
+
+def comparable(nights: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The nights whose bits are settled, from the newest accepted one on: there bands begin anew."""
+    newest = max((i for i, night in enumerate(nights) if night.get("accepted")), default=0)
+    return [night for night in nights[newest:] if is_settled(night)]
+
+
+def judge(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> tuple[list[Finding], str, bool]:
+    """(numbers against their bands, what is said about the bits, whether those are red)."""
+    before = comparable(nights)
+    findings = compare(
+        tonight["values"],
+        [night["values"] for night in before],
+        [night.get("spread", {}) for night in before],
+    )
+    return findings, *verdict(tonight, nights)
 
 
 def read_nights(folder: Path, but: str) -> list[dict[str, Any]]:
@@ -112,11 +161,21 @@ def read_nights(folder: Path, but: str) -> list[dict[str, Any]]:
     return sorted(nights, key=lambda night: night["started"])
 
 
-def markdown(night: str, findings: Sequence[Finding], failed: Mapping[str, str], nights: int) -> str:
+def markdown(
+    night: str,
+    findings: Sequence[Finding],
+    failed: Mapping[str, str],
+    nights: int,
+    said: str = "",
+    bits: bool = False,
+) -> str:
     """The table of a night."""
     red = sum(f.red for f in findings) + len(failed)
-    lines = [f"# Night {night}: {f'{red} out of band' if red else 'as before'}", ""]
+    parts = [*(["bits changed"] if bits else []), *([f"{red} out of band"] if red else [])]
+    lines = [f"# Night {night}: {', '.join(parts) or 'as before'}", ""]
     lines += [f"Compared with {min(nights, NIGHTS)} earlier nights.", ""]
+    if said:
+        lines += [f"- {'**red**: ' if bits else ''}{said}".replace("|", "\\|")]
     lines += [f"- **failed**: {name}: {why}" for name, why in failed.items()]
     lines += ["", "| | sweep / variant / metric | tonight | band | off by |", "|---|---|---|---|---|"]
     for f in findings:

@@ -1,6 +1,8 @@
 """Locks that cannot leak: `flock` on a file, which the kernel frees however its holder ends.
 
-A lock belongs to an open file: a child that inherits the descriptor holds it too, until both are gone.
+A lock belongs to an open file: a child that inherits the descriptor holds it too, until both are gone. Within one
+machine, containers included, that is the whole truth. On shared storage whose locks do not reach the other hosts, a
+lock taken with `beat=True` is seen there by the heartbeat in its note.
 """
 
 from __future__ import annotations
@@ -9,25 +11,54 @@ import contextlib
 import fcntl
 import json
 import os
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rpg.processes import here
 from rpg.store.files import StoreError, reason
+from rpg.store.lease import STALE_SECONDS, storage_now, whereabouts
 
 PRIVATE, EVERYONE = 0o644, 0o666
+BEAT_SECONDS = 5.0
 
 
 class Lock:
     """A lock that is held until `close()` or the end of the process."""
 
-    def __init__(self, path: Path, fd: int) -> None:
-        self.path, self.fd = path, fd
+    def __init__(self, path: Path, fd: int, note: Mapping[str, Any], beat: bool = False) -> None:
+        self.path, self.fd, self._note = path, fd, note
+        self._over = threading.Event()
+        self._beat: threading.Thread | None = None
+        self._write()
+        if beat:
+            self._beat = threading.Thread(target=self._keep, daemon=True, name=f"heartbeat of {path.name}")
+            self._beat.start()
 
     def close(self) -> None:
+        self._over.set()
+        if self._beat:
+            self._beat.join()
+            self._beat = None
+            with contextlib.suppress(
+                OSError
+            ):  # nobody on another host has to wait until the heartbeat is old
+                os.ftruncate(self.fd, 0)
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    def _keep(self) -> None:
+        while not self._over.wait(BEAT_SECONDS):
+            self._write()
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk: the lock counts, the note is for people
+            data = json.dumps({**self._note, "heartbeat": time.time()}).encode()
+            os.pwrite(self.fd, data, 0)
+            os.ftruncate(self.fd, len(data))
 
     def __enter__(self) -> Lock:
         return self
@@ -36,8 +67,12 @@ class Lock:
         self.close()
 
 
-def take(path: Path, note: Mapping[str, Any] | None = None, mode: int = PRIVATE) -> Lock | None:
+def take(
+    path: Path, note: Mapping[str, Any] | None = None, mode: int = PRIVATE, beat: bool = False
+) -> Lock | None:
     """The lock, with a note about its holder in the file; None when somebody else holds it. Never waits.
+
+    With `beat`, also when a note of another machine has a heartbeat that is younger than STALE_SECONDS.
 
     Raises:
         StoreError: the file cannot be made or opened.
@@ -53,10 +88,34 @@ def take(path: Path, note: Mapping[str, Any] | None = None, mode: int = PRIVATE)
         if isinstance(error, BlockingIOError):
             return None
         raise StoreError(f"cannot lock {path}: {reason(error)}") from error
-    with contextlib.suppress(OSError):  # a full disk: the lock counts, the note is for people
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps({"pid": os.getpid(), **(note or {})}).encode(), 0)
-    return Lock(path, fd)
+    if beat and _beats_elsewhere(path, fd):
+        os.close(fd)
+        return None
+    return Lock(path, fd, {"pid": os.getpid(), **here(), "started": time.time(), **(note or {})}, beat)
+
+
+def _beats_elsewhere(path: Path, fd: int) -> bool:
+    if not other_machine(note(path)):
+        return False
+    try:
+        return storage_now(path.parent) - os.fstat(fd).st_mtime < STALE_SECONDS
+    except OSError as error:
+        raise StoreError(f"cannot lock {path}: {reason(error)}") from error
+
+
+def other_machine(note: Mapping[str, Any]) -> bool:
+    """Whether a holder is on a machine whose locks this one's kernel may know nothing of."""
+    place = here()
+    return (
+        bool(note) and note.get("host", place["host"]) != place["host"] and note.get("boot") != place["boot"]
+    )
+
+
+def who(path: Path) -> str:
+    """`process 4711`, with host and time where it is not here; for messages."""
+    said = note(path)
+    by = f"process {said.get('pid', '?')}"
+    return f"{by} {whereabouts(said)}" if said.get("host", here()["host"]) != here()["host"] else by
 
 
 def held(path: Path) -> bool:

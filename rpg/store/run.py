@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rpg.processes import is_here
 from rpg.store import lease as leases
 from rpg.store.files import StoreError, atomic_path, atomic_write_json, read_json_object, readable, write_all
 
@@ -276,16 +277,27 @@ class RunFolder:
     def lease(self) -> dict[str, Any] | None:
         return leases.read_lease(self.lease_path)
 
-    def beat(self) -> None:
-        """Refresh the heartbeat of the lease; call it every few seconds while working."""
-        lease = self.lease()
-        if lease:
-            atomic_write_json(self.lease_path, {**lease, "heartbeat": time.time()})
+    def beat(self) -> bool:
+        """Refresh the heartbeat of the lease, every few seconds while working; False: it is somebody else's now."""
+        return leases.beat(self.lease_path)
 
     def release(self) -> None:
-        """Give the lease back (a clean stop before the end: the state becomes `interrupted`)."""
-        with readable("remove", self.lease_path):
-            self.lease_path.unlink(missing_ok=True)
+        """Give the lease back (a clean stop before the end: the state becomes `interrupted`).
+
+        That of a living process, or of another host, stays.
+        """
+        leases.release(self.lease_path)
+
+    def holder(self) -> dict[str, Any] | None:
+        """The lease of whoever works on this run now, by the clock of the storage; for who is about to begin it."""
+        return leases.holder(self.lease_path)
+
+    def elsewhere(self) -> str | None:
+        """`running on gpu-node-7 since 2026-03-01 14:03` of a run that another host, or another container, works on."""
+        lease = self.lease()
+        if lease is None or is_here(lease) or not leases.lease_alive(lease):
+            return None
+        return f"running {leases.whereabouts(lease)}"
 
     def wait_for(self, why: str) -> None:
         """Say in one line what this run waits for; it counts as long as the process that says it lives."""

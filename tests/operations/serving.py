@@ -43,7 +43,7 @@ def free_port():
 class Served:
     """A running `rpg serve` and its API."""
 
-    def __init__(self, root, database=None):
+    def __init__(self, root, database=None, secret=None):
         self.home, self.root = root / "data", root
         (self.home / "configs").mkdir(parents=True)
         (self.home / "configs" / "small.yaml").write_text(SMALL)
@@ -57,7 +57,10 @@ class Served:
         self.arguments += ["--dashboard-port", str(self.dashboard_port)]
         self.arguments += ["--database", database] if database else []
         self.ui, self.dashboard = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.dashboard_port}"
-        self.api = httpx.Client(base_url=f"{self.ui}/api", timeout=HANG)
+        self.environment |= {"RPG_AUTH": secret} if secret else {}
+        self.api = httpx.Client(
+            base_url=f"{self.ui}/api", timeout=HANG, auth=tuple(secret.split(":")) if secret else None
+        )
         self.start()
 
     def start(self):

@@ -79,8 +79,9 @@ def test_of_old_nights_only_the_numbers_stay(tmp_path):
     assert len(forget(layout, 1, "2026-01-30-0123abcd")) == 56, "tonight stays, whatever its name"
 
 
-def night(root, tree, **environment):
-    command = [sys.executable, "-m", "rpg", "nightly", str(root / "nights"), "--home", str(root / "data")]
+def night(root, tree, *words, **environment):
+    words = [*words[:1], str(root / "nights"), *words[1:]]
+    command = [sys.executable, "-m", "rpg", "nightly", *words, "--home", str(root / "data")]
     environment = {
         **os.environ,
         "PYTHONPATH": str(tree),
@@ -100,29 +101,37 @@ def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path):
     assert first.returncode == 0, first.stdout + first.stderr
     assert "as before" in first.stdout and "none yet" in first.stdout
     place = Layout.at(tmp_path / "data").home / "nightly" / "nights"
-    found = next(iter(place.glob("*.json")))
-    real = json.loads(found.read_text())
-    # Earlier nights with the same code give the same numbers to the bit; three copies stand for three nights.
-    for age in (1, 2, 3):
-        earlier = real | {"night": f"earlier-{age}", "started": real["started"] - 86400 * age}
-        (place / f"earlier-{age}.json").write_text(json.dumps(earlier))
     again = night(tmp_path, ROOT)
     assert again.returncode == 0 and "already done" in again.stdout, "a night that was killed goes on"
 
     for part in ("rpg", "flows"):
         shutil.copytree(ROOT / part, tmp_path / "broken" / part)
-    losses = tmp_path / "broken" / "rpg" / "losses.py"
+    losses = tmp_path / "broken" / "rpg" / "losses" / "policy_loss.py"
     text = losses.read_text()
-    broken = text.replace(
-        "_KnownSlope.apply(log_prob, sums[0], slope)", "_KnownSlope.apply(log_prob, sums[0], -slope)"
-    )
+    broken = text.replace("apply(log_prob, sums[0], slope)", "apply(log_prob, sums[0], -slope)")
     assert broken != text
     losses.write_text(broken)
     red = night(tmp_path, tmp_path / "broken")
     assert red.returncode == 1, red.stdout
-    reasons = [line for line in red.stderr.splitlines() if line.startswith("failed: tiny / ")]
-    assert any(("reward" in line or "accuracy" in line) and "below" in line for line in reasons), red.stderr
-    assert "RED" in red.stdout and len(list(place.glob("*.md"))) == 2
+    assert "failed: bits changed since commit " in red.stderr, red.stderr
+    assert (
+        "1 of 1 runs, first at step 1, metric loss" in red.stderr and "changed since: the code" in red.stderr
+    )
+    assert "bits changed" in red.stdout and len(list(place.glob("*.md"))) == 2
+    still = night(tmp_path, tmp_path / "broken")
+    assert still.returncode == 1, "a change stays red until somebody says that it was meant"
+
+    refused = night(tmp_path, ROOT, "accept")
+    assert refused.returncode == 2 and "--why: say in a sentence" in refused.stderr, refused.stderr
+    accepted = night(tmp_path, ROOT, "accept", "--why", "the sign is a convention")
+    assert accepted.returncode == 0, accepted.stderr
+    newest = max(
+        (json.loads(path.read_text()) for path in place.glob("*.json")), key=lambda one: one["started"]
+    )
+    assert newest["accepted"]["why"] == "the sign is a convention" and newest["night"] in accepted.stdout
+    green = night(tmp_path, tmp_path / "broken")
+    assert green.returncode == 0, green.stderr
+    assert night(tmp_path, ROOT).returncode == 1, "the old code is what has changed now"
     folders = Layout.at(tmp_path / "data").sweeps()
     assert len(folders) == 2, "each night has runs of its own"
 

@@ -39,20 +39,20 @@ def hook():
     server.shutdown()
 
 
-def test_the_automation_of_the_documentation_calls_when_a_flow_run_fails(served, hook, tmp_path):
-    url, heard = hook
+def create(served, url, tmp_path, name, *replaced):
+    """Make an automation of the documentation as it says there."""
     environment = served.environment | {
         "PREFECT_API_URL": f"{served.ui}/api", "PREFECT_HOME": str(tmp_path / "client"), "DO_NOT_TRACK": "1",
     }  # fmt: skip
     run = {"env": environment, "capture_output": True, "text": True, "timeout": 120}
     block = subprocess.run([sys.executable, "-c", BLOCK, url], **run)
     assert block.returncode == 0, block.stderr
-    text = (ROOT / "docs" / "automations" / "night-is-red.yaml").read_text()
+    text = (ROOT / "docs" / "automations" / name).read_text()
     text = text.replace("00000000-0000-0000-0000-000000000000", block.stdout.split()[-1])
-    # A night takes minutes; a sweep with a mistake in its form fails at once.
-    (tmp_path / "automation.yaml").write_text(
-        text.replace("prefect.resource.name: nightly", "prefect.resource.name: sweep")
-    )
+    for there, instead in replaced:
+        assert there in text
+        text = text.replace(there, instead)
+    (tmp_path / "automation.yaml").write_text(text)
     command = [
         sys.executable,
         "-m",
@@ -64,6 +64,24 @@ def test_the_automation_of_the_documentation_calls_when_a_flow_run_fails(served,
     ]
     created = subprocess.run(command, **run)
     assert created.returncode == 0, created.stdout + created.stderr
+
+
+def test_the_automation_of_the_documentation_calls_when_a_flow_run_fails(served, hook, tmp_path):
+    url, heard = hook
+    # A night takes minutes; a sweep with a mistake in its form fails at once.
+    create(
+        served,
+        url,
+        tmp_path,
+        "night-is-red.yaml",
+        ("prefect.resource.name: nightly", "prefect.resource.name: sweep"),
+    )
     served.finished(served.run_id("sweep", config="own/small", overrides="training.stepz=3"))
     told = until(lambda: heard, "the call")
     assert "training.stepz" in told[0] and "sweep" in json.dumps(told[0])
+
+
+def test_the_automation_of_the_documentation_calls_when_there_was_no_night(served, hook, tmp_path):
+    url, heard = hook
+    create(served, url, tmp_path, "no-night.yaml", ("within: 93600", "within: 10"))
+    assert "no nightly run has ended" in until(lambda: heard, 120, "the call")[0]

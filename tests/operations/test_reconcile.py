@@ -32,12 +32,13 @@ def ended(process):
 
 
 def test_a_process_whose_owner_is_gone_is_ended_and_no_other(gone):
+    here = os.readlink("/proc/self/ns/pid")
     orphan = subprocess.Popen(
-        SLEEP, env={**os.environ, "RPG_OWNER": f"{gone} another/1"}, start_new_session=True
+        SLEEP, env={**os.environ, "RPG_OWNED_BY": f"{gone} another/1 {here}"}, start_new_session=True
     )
-    reused = subprocess.Popen(SLEEP, env={**os.environ, "RPG_OWNER": f"{os.getpid()} another/1"})
+    reused = subprocess.Popen(SLEEP, env={**os.environ, "RPG_OWNED_BY": f"{os.getpid()} another/1 {here}"})
     owned = subprocess.Popen(SLEEP, env={**os.environ, **owner_mark()})
-    plain = subprocess.Popen(SLEEP, env={k: v for k, v in os.environ.items() if k != "RPG_OWNER"})
+    plain = subprocess.Popen(SLEEP, env={k: v for k, v in os.environ.items() if k != "RPG_OWNED_BY"})
     try:
         for process in (orphan, reused, owned, plain):  # each has the environment it was given
             until(lambda process=process: SLEEP[-1] in psutil.Process(process.pid).cmdline())

@@ -1,0 +1,165 @@
+"""Who may call what: host names, origins, methods, the password; and that the password is nowhere to be read."""
+
+import asyncio
+import base64
+import os
+import subprocess
+import sys
+
+import httpx
+import psutil
+import pytest
+
+from flows.access import secret_file, secret_of
+from rpg.config.errors import ConfigError
+from rpg.store import StoreError
+from rpg.web import Guard, origins_of
+from tests.operations.serving import Served, until
+
+NAMES = ("127.0.0.1", "localhost")
+SECRET = "anna:correct horse"
+
+
+async def inner(scope, receive, send):
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.accept"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"in"})
+
+
+def ask(guard, method="GET", path="/", **headers):
+    async def one():
+        transport = httpx.ASGITransport(guard)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:4200") as client:
+            return await client.request(method, path, headers=headers)
+
+    return asyncio.run(one())
+
+
+def socket(guard, **headers):
+    """What the guard says to a websocket."""
+    said = []
+
+    async def send(message):
+        said.append(message["type"])
+
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    asyncio.run(guard({"type": "websocket", "path": "/_stcore/stream", "headers": pairs}, None, send))
+    return said
+
+
+def basic(secret):
+    return "Basic " + base64.b64encode(secret.encode()).decode()
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_other_names_and_other_origins_are_refused_on_every_method(method):
+    guard = Guard(inner, NAMES, origins_of(NAMES, 4200))
+    assert ask(guard, method).status_code == 200
+    assert ask(guard, method, host="localhost:9999").status_code == 200, "through a tunnel"
+    for name in ("rebound.example:4200", "127.0.0.1.example", "localhost.example:4200", "", "[::1]:4200"):
+        assert ask(guard, method, host=name).status_code == 400, name
+    assert ask(guard, method, origin="http://localhost:4200").status_code == 200
+    for origin in (
+        "https://evil.example",
+        "null",
+        "http://127.0.0.1:8501",
+        "http://localhost:4200.evil.example",
+    ):
+        assert ask(guard, method, origin=origin).status_code == 403, origin
+
+
+def test_websockets_too():
+    guard = Guard(inner, NAMES, origins_of(NAMES, 8501), SECRET)
+    login = ask(guard, authorization=basic(SECRET)).headers["set-cookie"]
+    cookie = login.partition(";")[0]
+    assert "HttpOnly" in login and "SameSite=Strict" in login and "horse" not in login
+    ours = {"host": "127.0.0.1:8501", "origin": "http://127.0.0.1:8501"}
+    assert socket(guard, **ours, cookie=cookie) == ["websocket.accept"]
+    assert socket(guard, **ours) == ["websocket.close"]
+    assert socket(guard, **ours | {"origin": "https://evil.example"}, cookie=cookie) == ["websocket.close"]
+    assert socket(guard, **ours | {"host": "rebound.example"}, cookie=cookie) == ["websocket.close"]
+
+
+def test_the_password_is_asked_for_and_nothing_else_opens():
+    guard = Guard(inner, NAMES, origins_of(NAMES, 8501), SECRET, ["/health"])
+    refused = ask(guard)
+    assert refused.status_code == 401 and refused.headers["www-authenticate"].startswith("Basic")
+    assert ask(guard, path="/health").status_code == 200
+    assert ask(guard, authorization=basic(SECRET)).text == "in"
+    for wrong in (
+        basic("anna:wrong"),
+        basic(""),
+        "Basic !!!",
+        "Bearer x",
+        basic(SECRET).replace("Basic", "Digest"),
+    ):
+        assert ask(guard, authorization=wrong).status_code == 401, wrong
+    for cookie in ("rpg=", "rpg=0", "other=1", 'rpg="', "rpg=\xff"):
+        assert ask(guard, cookie=cookie.encode("latin-1")).status_code == 401, cookie
+
+
+def test_where_the_password_comes_from(tmp_path):
+    assert secret_of(tmp_path, None, {}) is None and secret_of(tmp_path, False, {"RPG_AUTH": SECRET}) is None
+    assert secret_of(tmp_path, None, {"RPG_AUTH": SECRET}) == SECRET
+    assert secret_of(tmp_path, None, {"PREFECT_SERVER_API_AUTH_STRING": SECRET}) == SECRET
+    for wrong in ("anna", "anna:", ":horse", "anna:ho\nrse"):
+        with pytest.raises(ConfigError, match="RPG_AUTH: expected user:password"):
+            secret_of(tmp_path, True, {"RPG_AUTH": wrong})
+    made = secret_of(tmp_path, True, {})
+    assert made == secret_of(tmp_path, True, {}) and len(made) > 20
+    assert secret_file(tmp_path).stat().st_mode & 0o777 == 0o600
+    secret_file(tmp_path).chmod(0o644)
+    with pytest.raises(StoreError, match="others may read this password"):
+        secret_of(tmp_path, True, {})
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    one = Served(tmp_path_factory.mktemp("locked"), secret=SECRET)
+    try:
+        yield one
+    finally:
+        one.stop()
+
+
+@pytest.mark.slow
+def test_with_auth_a_sweep_runs_and_nobody_else_gets_in(locked):
+    run = locked.run_id("sweep", config="own/small")
+    assert locked.finished(run, 300)[0] == "COMPLETED", "server, worker and flow run know the password"
+    for page in (f"{locked.ui}/api/deployments/filter", f"{locked.dashboard}/"):
+        assert httpx.post(page, json={}, timeout=60).status_code == 401
+    for name in ("rebound.example", f"rebound.example:{locked.dashboard_port}"):
+        assert httpx.get(locked.dashboard, headers={"host": name}, timeout=60).status_code == 400
+    assert (
+        httpx.get(f"{locked.dashboard}/overview", auth=tuple(SECRET.split(":")), timeout=60).status_code
+        == 200
+    )
+    words = [word for process in locked.family() for word in process.cmdline()]
+    assert not any("horse" in word for word in words), "not in the process list"
+    said = locked.log.read_text()
+    assert "horse" not in said and "with the password" in said
+    assert not any(
+        "horse" in path.read_text(errors="replace") for path in (locked.home / "serve").glob("*.log")
+    )
+    assert until(lambda: psutil.Process(locked.process.pid).is_running())
+
+
+@pytest.mark.slow
+def test_without_auth_it_says_what_that_means(served):
+    assert "whoever has an account on this machine can start runs here" in served.log.read_text()
+    pause = "/deployments/name/nightly/nightly"
+    deployment = served.api.get(pause).json()["id"]
+    headers = {"origin": "https://evil.example", "content-type": "text/plain"}
+    assert served.api.post(f"/deployments/{deployment}/pause_deployment", headers=headers).status_code == 403
+    assert httpx.get(served.dashboard, headers={"host": "rebound.example"}, timeout=60).status_code == 400
+
+
+def test_a_password_of_the_wrong_form_is_a_sentence(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "rpg", "serve", "--home", str(tmp_path)],
+        capture_output=True, text=True, env={**os.environ, "RPG_AUTH": "secret"},
+    )  # fmt: skip
+    assert done.returncode == 2 and "RPG_AUTH: expected user:password" in done.stderr
+    assert "Traceback" not in done.stderr

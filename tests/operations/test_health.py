@@ -1,0 +1,100 @@
+"""`rpg serve` sees that its schedules make no runs, that runs are late, and that Prefect's server fails; and says so."""
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from uuid import uuid4
+
+import pytest
+
+from dashboard.common import problems_shown
+from flows.follow import folder_tag
+from flows.health import ServerLog, look, schedule_problems
+from flows.server import quiet_environment
+from rpg.store.health import path_of, read_problems, write_problems
+from tests.operations.serving import until
+from tests.real_sweep import rpg
+
+FAILURE = """\
+02:00:00.123 | ERROR   | prefect.server.services.scheduler - Unexpected error in: schedule_deployments
+Traceback (most recent call last):
+  File "scheduler.py", line 1, in run
+sqlalchemy.exc.InvalidRequestError: Can't evaluate bulk DML statement
+"""
+
+
+def deployment(active=True, paused=False):
+    return SimpleNamespace(
+        id=uuid4(), name="nightly", paused=paused, schedules=[SimpleNamespace(active=active)]
+    )
+
+
+def run_of(one, due):
+    return SimpleNamespace(deployment_id=one.id, name="owl", expected_start_time=due)
+
+
+def test_a_schedule_without_runs_and_runs_that_nobody_begins():
+    now, night = datetime.now(UTC), deployment()
+    ahead = run_of(night, now + timedelta(hours=3))
+    assert "makes no runs" in schedule_problems([night], [], now, 600)[0]
+    assert schedule_problems([night], [], now, 60) == [], "Prefect has a minute to make them"
+    assert schedule_problems([night], [ahead], now, 600) == []
+    assert schedule_problems([deployment(active=False), deployment(paused=True)], [], now, 600) == []
+    late = schedule_problems([night], [ahead, run_of(night, now - timedelta(minutes=20))], now, 600)
+    assert len(late) == 1 and "1 flow run is late; the first, nightly, was due at" in late[0]
+    assert schedule_problems([night], [run_of(night, now - timedelta(minutes=2))], now, 600) == []
+
+
+def test_an_error_that_comes_again_is_told_with_what_was_raised(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_text(FAILURE * 3)
+    log = ServerLog(path)
+    assert log.problems(0.0) == [], "of an earlier start"
+    with path.open("a") as file:
+        file.write("02:00 | WARNING | prefect - slow\n" + FAILURE)
+    assert log.problems(1.0) == [], "once may be an accident"
+    with path.open("a") as file:
+        file.write(FAILURE + "02:01:00 | ERROR   | torn")
+    told = log.problems(61.0)
+    assert (
+        len(told) == 1 and "2 times" in told[0] and "InvalidRequestError: Can't evaluate bulk DML" in told[0]
+    )
+    assert log.problems(2000.0) == [], "it is over"
+    path.write_text("")
+    assert log.problems(2001.0) == []
+
+
+def test_status_and_dashboard_say_it_while_somebody_serves(tmp_path):
+    write_problems(tmp_path / "data", ["the schedule of nightly makes no runs"])
+    said = rpg(tmp_path, "status")
+    assert said.returncode == 0 and "the schedule of nightly makes no runs" in said.stdout + said.stderr
+    assert problems_shown(tmp_path / "data") == ["rpg serve: the schedule of nightly makes no runs"]
+    note = json.loads(path_of(tmp_path / "data").read_text())
+    path_of(tmp_path / "data").write_text(json.dumps(note | {"time": time.time() - 3600}))
+    assert read_problems(tmp_path / "data") == []
+    path_of(tmp_path / "data").write_text("[")
+    assert read_problems(tmp_path / "data") == []
+
+
+@pytest.mark.slow
+def test_a_real_server_is_well_and_a_schedule_whose_runs_are_gone_is_not(served, monkeypatch):
+    for name, value in quiet_environment(served.home).items():
+        monkeypatch.setenv(name, value)
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings({PREFECT_API_URL: f"{served.ui}/api"}):
+        until(lambda: look(folder_tag(served.home), 600) == [], 120, "runs for the schedule")
+        found = served.api.get("/deployments/name/nightly/nightly").json()
+        mine = {
+            "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}},
+            "deployments": {"id": {"any_": [found["id"]]}},
+        }
+
+        def without_runs():
+            for run in served.api.post("/flow_runs/filter", json=mine).json():
+                served.api.delete(f"/flow_runs/{run['id']}")
+            return look(folder_tag(served.home), 600)
+
+        problems = until(without_runs, 60, "a look before the scheduler has made them again")
+        assert "the schedule of nightly makes no runs" in problems[0]

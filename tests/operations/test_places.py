@@ -1,0 +1,212 @@
+"""What other containers and other hosts work on is seen, waited for, and never ended nor removed."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from flows.live import Watch
+from flows.reconcile import reconcile
+from flows.sharing import Claims
+from flows.sweep import SweepBusy, sweep_lock
+from rpg.processes import end_descendants, end_orphans
+from rpg.store import Layout, StoreError, locks
+from tests.operations.serving import ROOT, SMALL, until
+from tests.places import in_container, namespaces, on_host, python, without_flock
+
+pytestmark = namespaces
+
+OWNER = """
+import os, subprocess, sys, time
+from rpg.processes import owner_mark
+child = subprocess.Popen([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"],
+                         env={**os.environ, **owner_mark()})
+child.wait()
+"""
+WORKER = """
+import pathlib, sys, time
+from rpg.store import Layout
+from rpg.store.run import RunFolder
+run, go = RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
+run.claim()
+print("up", flush=True)
+while not go.exists():
+    run.beat()
+    time.sleep(0.2)
+run.release()
+"""
+LOCKED = """
+import sys, time
+from flows.sweep import sweep_lock
+from rpg.store import Layout, locks
+locks.BEAT_SECONDS = 0.2
+with sweep_lock(Layout.at(sys.argv[1]), "small"):
+    print("up", flush=True)
+    time.sleep(600)
+"""
+RACE = """
+import pathlib, sys, time
+from rpg.store import StoreError
+from rpg.store.run import RunFolder
+run = RunFolder(pathlib.Path(sys.argv[1]))
+print("up", flush=True)
+sys.stdin.readline()
+try:
+    run.claim()
+except StoreError:
+    print("refused", flush=True)
+    sys.exit()
+time.sleep(0.5)
+print("kept" if run.beat() else "given up", flush=True)
+"""
+
+
+@contextlib.contextmanager
+def started(command, path=str(ROOT), **options):
+    environment = {**os.environ, "PYTHONPATH": path}
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, **options)
+    try:
+        assert child.stdout.readline() == "up\n"
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_processes_of_another_container_are_nobodys_orphans():
+    with started(in_container(*python(OWNER))) as container:
+        assert end_orphans() == [] and end_descendants() == []
+        assert container.poll() is None
+        seen = subprocess.run(
+            in_container(*python("from rpg.processes import end_orphans; print(end_orphans())")),
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert seen.stdout == "[]\n", seen
+        without_proc = [part for part in in_container(*python(OWNER)) if part != "--mount-proc"]
+        with started(without_proc) as other:  # there /proc shows this test's processes, not its own
+            assert end_orphans() == [] and other.poll() is None and container.poll() is None
+
+
+@pytest.mark.parametrize("place", ["container", "host"])
+def test_a_run_of_another_place_survives_and_is_shown(tmp_path, place, monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    layout = Layout.at(tmp_path / "data")
+    folder = layout.run("s", "r-s0-01234567")
+    folder.write_manifest(
+        {"run_id": "0123456789", "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {}, "created": 0, "steps": 3}
+    )  # fmt: skip
+    command = python(WORKER, folder.path, tmp_path / "go")
+    command = (
+        in_container(*command) if place == "container" else on_host("gpu-node-7", tmp_path / "boot", *command)
+    )
+    with started(command):
+        lease = folder.lease()
+        assert lease["pid"] == 1, "and /proc/1 of this test is somebody else"
+        assert reconcile(layout) == [] and end_orphans() == []
+        folder.release()
+        with pytest.raises(StoreError, match=r"is being worked on by process 1 .* since "):
+            folder.claim()
+        claims = Claims(layout)
+        assert not claims.take(folder)
+        where = "on gpu-node-7 since" if place == "host" else "in another container on"
+        assert Watch([folder]).views()[0].error.startswith(f"running {where}")
+        assert folder.state() == "running" and folder.lease()["birth"] == lease["birth"]
+        (tmp_path / "go").touch()
+        until(lambda: folder.lease() is None, what="the end of the other run")
+        assert claims.take(folder)
+        claims.close()
+
+
+def test_a_host_whose_clock_is_wrong_is_not_taken_for_dead(tmp_path):
+    folder = Layout.at(tmp_path).run("s", "r")
+    folder.claim()
+    lease = folder.lease() | {"host": "gpu-node-7", "boot": "its", "heartbeat": time.time() - 86400}
+    folder.lease_path.write_text(json.dumps(lease))
+    with pytest.raises(StoreError, match="on gpu-node-7"):
+        folder.claim()
+    os.utime(
+        folder.lease_path, (0, time.time() - 3600)
+    )  # no heartbeat for an hour by the clock of the storage
+    folder.claim()
+    assert folder.lease()["host"] != "gpu-node-7"
+
+
+@pytest.mark.parametrize("flock", [True, False])
+def test_one_host_conducts_a_sweep_with_and_without_locks_that_reach_the_other(tmp_path, flock):
+    layout = Layout.at(tmp_path / "data")
+    layout.sweep_folder("small").mkdir(parents=True)
+    path = str(ROOT) if flock else without_flock(tmp_path / "site")
+    with started(on_host("gpu-node-7", tmp_path / "boot", *python(LOCKED, layout.home)), path):
+        with pytest.raises(SweepBusy, match="by process 1 on gpu-node-7 since "), sweep_lock(layout, "small"):
+            pass
+    lock = layout.sweep_folder("small") / ".conductor"
+    until(lambda: not locks.held(lock), what="the end of the other host's process")
+    with pytest.raises(SweepBusy), sweep_lock(layout, "small"):
+        pass  # it was killed, and its heartbeat is young
+    os.utime(lock, (0, time.time() - 3600))
+    with sweep_lock(layout, "small"):
+        assert locks.note(lock)["pid"] == os.getpid()
+    with sweep_lock(layout, "small"):
+        pass
+
+
+def test_of_two_hosts_without_locks_one_keeps_a_run(tmp_path):
+    path = without_flock(tmp_path / "site")
+    for number in range(4):
+        folder = Layout.at(tmp_path).run("s", f"r{number}")
+        folder.path.mkdir(parents=True)
+        with contextlib.ExitStack() as stack:
+            hosts = [
+                stack.enter_context(
+                    started(
+                        on_host(name, tmp_path / name, *python(RACE, folder.path)),
+                        path,
+                        stdin=subprocess.PIPE,
+                    )
+                )
+                for name in ("one", "two")
+            ]
+            for host in hosts:
+                host.stdin.write("\n")
+                host.stdin.flush()
+            said = [host.stdout.readline().strip() for host in hosts]
+        assert said.count("kept") == 1, said
+
+
+@pytest.mark.slow
+def test_a_sweep_waits_for_the_run_of_another_host_and_then_does_it(tmp_path):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    shown = subprocess.run(
+        [sys.executable, "-m", "rpg", "show", "small.yaml", "--json"], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True,
+    )  # fmt: skip
+    layout = Layout.at(tmp_path / "data")
+    folder = layout.run("small", json.loads(shown.stdout)["runs"][0]["run"])
+    folder.path.mkdir(parents=True)
+    log = tmp_path / "sweep.log"
+    worker = python(WORKER, folder.path, tmp_path / "go")
+    with started(on_host("gpu-node-7", tmp_path / "boot", *worker)), log.open("wb") as output:
+        lease = folder.lease()
+        sweep = subprocess.Popen(
+            [sys.executable, "-m", "rpg", "sweep", "small.yaml", "--home", "data", "-w", "1"], cwd=tmp_path,
+            stdout=output, stderr=output, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+        )  # fmt: skip
+        try:
+            other = until(
+                lambda: [r for r in layout.run_folders("small") if r.name != folder.name and r.attempts()],
+                240, "the run that is free",
+            )[0]  # fmt: skip
+            until(lambda: other.state() != "running" or sweep.poll() is not None, 120, "its end")
+            assert sweep.poll() is None, log.read_text()
+            assert "running on gpu-node-7 since" in log.read_text()
+            assert not folder.failed_path.exists() and folder.lease()["birth"] == lease["birth"]
+            (tmp_path / "go").touch()
+            assert sweep.wait(240) == 0, log.read_text()
+        finally:
+            sweep.kill()
+            sweep.wait()
+    assert folder.done_path.exists() and not folder.failed_path.exists()
