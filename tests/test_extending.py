@@ -81,7 +81,7 @@ def run(tree, *command, check=True):
         **os.environ, "PYTHONPATH": str(tree), "RPG_HOME": str(tree / "data"), "COLUMNS": "160", "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     done = subprocess.run(
-        [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, timeout=800
     )
     assert not check or done.returncode == 0, done.stdout + done.stderr
     return done

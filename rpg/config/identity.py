@@ -92,7 +92,19 @@ def _frozen(leaf: Leaf, entry: dict[str, Any], kinds: dict[str, Any]) -> Any:
         own = entry.get(f"{section}.type", entry.get(section))
         if not section or leaf.dotted.endswith(".type") or kinds.get(f"algorithm.{section}", SECTION) == own:
             return entry[inside]
+    if not is_frozen_kind(leaf.place):
+        return REQUIRED
     return {**ADDED, **DEFAULTS}.get(leaf.place, leaf.default)
+
+
+def is_frozen_kind(place: str) -> bool:
+    """Whether the section of a field was there when defaults were frozen, or has a line in ADDED since.
+
+    A kind of section that came later (a task type, a back end) has no runs whose identity is to be kept: all its
+    fields count, whatever their default becomes, and no line is needed. So do all settings of a new algorithm.
+    """
+    section = place.rpartition(".")[0]
+    return not section or any(known.startswith(f"{section}.") for known in (*DEFAULTS, *ADDED))
 
 
 def _is_kind(leaf: Leaf) -> bool:
