@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rpg.cli.app import Home, Preset, app, complain, console, error_console
+
+if TYPE_CHECKING:
+    import altair as alt
 
 
 @app.command(
@@ -50,7 +53,7 @@ def audit(
     return 0
 
 
-def _draw(chart, path: Path) -> None:
+def _draw(chart: alt.TopLevelMixin, path: Path) -> None:
     """Save an Altair chart without network: PNG at twice the size, SVG, or a page that holds its own scripts."""
     if path.suffix == ".html":
         chart.save(path, inline=True)
