@@ -10,7 +10,7 @@ import typer
 from rpg.cli.app import Home, Preset, app, complain, console, error_console
 
 if TYPE_CHECKING:
-    import altair as alt
+    from rpg.auditing import Report
 
 
 @app.command(
@@ -48,13 +48,14 @@ def audit(
         file = f"{name or 'catalogue'}{'-released' if preset == 'released' else ''}.json"
         atomic_write_text(Layout.at(home).audits / file, text)
     if figure is not None:
-        _draw(report.figure(), figure)
+        _draw(report, figure)
         complain(f"wrote {figure}")
     return 0
 
 
-def _draw(chart: alt.TopLevelMixin, path: Path) -> None:
-    """Save an Altair chart without network: PNG at twice the size, SVG, or a page that holds its own scripts."""
+def _draw(report: Report, path: Path) -> None:
+    """Save the figure without a network: PNG at twice the size, SVG, or a page that contains its own scripts."""
+    chart = report.figure()
     if path.suffix == ".html":
         chart.save(path, inline=True)
     else:
