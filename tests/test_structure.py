@@ -147,6 +147,9 @@ def test_the_architecture_page_has_this_table():
 )
 def test_light_modules_load_without_heavy_ones(module):
     heavy = ("torch", "verl", "ray", "prefect", "streamlit", "duckdb")
-    code = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
+    all_of_it = (
+        "rpg.cli.load()" if module == "rpg.cli" else "None"
+    )  # with every command, as `rpg --help` does
+    code = f"import sys, {module}; {all_of_it}; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "[]"

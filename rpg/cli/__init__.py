@@ -73,7 +73,7 @@ def _explain(error: Exception) -> int:
     if hasattr(error, "exit_code"):  # click's own, whether typer uses the installed click or its own copy
         if hasattr(error, "show"):
             error.show()
-        return error.exit_code
+        return int(error.exit_code)
     if isinstance(error, UserError):
         for line in str(error).splitlines():
             complain(f"error: {line}")

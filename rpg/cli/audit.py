@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rpg.cli.app import Home, Preset, app, complain, console, error_console
+
+if TYPE_CHECKING:
+    from rpg.auditing import Report
 
 
 @app.command(
@@ -45,13 +48,14 @@ def audit(
         file = f"{name or 'catalogue'}{'-released' if preset == 'released' else ''}.json"
         atomic_write_text(Layout.at(home).audits / file, text)
     if figure is not None:
-        _draw(report.figure(), figure)
+        _draw(report, figure)
         complain(f"wrote {figure}")
     return 0
 
 
-def _draw(chart, path: Path) -> None:
-    """Save an Altair chart without network: PNG at twice the size, SVG, or a page that holds its own scripts."""
+def _draw(report: Report, path: Path) -> None:
+    """Save the figure without a network: PNG at twice the size, SVG, or a page that contains its own scripts."""
+    chart = report.figure()
     if path.suffix == ".html":
         chart.save(path, inline=True)
     else:

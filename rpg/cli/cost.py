@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.table import Table
 
 from rpg.cli.app import console, say
-from rpg.config.sweep import Sweep
+from rpg.config.sweep import PlannedRun, Sweep
 from rpg.store import Layout
+
+if TYPE_CHECKING:
+    from rpg.planning.estimate import Estimate
 
 
 def print_cost(sweep: Sweep, layout: Layout) -> None:
@@ -38,7 +43,7 @@ def _print_estimates(sweep: Sweep) -> None:
     from rpg.planning.estimate import GB, Assumptions, estimate
 
     usual = Assumptions()
-    groups: dict[tuple, list] = {}
+    groups: dict[tuple[Estimate | None, Estimate | None], list[PlannedRun]] = {}
     for run in sweep.runs:
         low = estimate(run.spec, usual)
         high = estimate(run.spec, Assumptions(response_share=1.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -36,7 +36,7 @@ def data(
             with error_console.status("reading, comparing and writing problems ..."):
                 prepared[digest] = prepare_data(run.spec, Layout.at(home).home).train.parent
     # Data that an older version prepared is as good, but says less about itself.
-    unsaid = {"sources": [], "near_duplicates": [], "notes": []}
+    unsaid: dict[str, Any] = {"sources": [], "near_duplicates": [], "notes": []}
     reports = {
         digest: {"folder": str(folder), **unsaid, **json.loads((folder / "data.json").read_text("utf-8"))}
         for digest, folder in prepared.items()
@@ -49,7 +49,7 @@ def data(
     return 0
 
 
-def _print(digest: str, report: dict) -> None:
+def _print(digest: str, report: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("problems", "from", "rows", "distinct", "left out", "kept", "digest"):
         table.add_column(heading, justify="right" if heading in ("rows", "distinct", "kept") else "left")
@@ -64,7 +64,7 @@ def _print(digest: str, report: dict) -> None:
     folder = Path(report["folder"])
     if (folder / "dropped.jsonl").is_file():
         _print_dropped([json.loads(line) for line in (folder / "dropped.jsonl").open(encoding="utf-8")])
-    within = {}
+    within: dict[str, int] = {}
     for pair in report["near_duplicates"]:
         within[pair["benchmark"]] = within.get(pair["benchmark"], 0) + 1
     for name, count in within.items():
@@ -75,7 +75,7 @@ def _print(digest: str, report: dict) -> None:
     say(f"data {digest}: {folder}")
 
 
-def _print_dropped(dropped: list[dict]) -> None:
+def _print_dropped(dropped: list[dict[str, str]]) -> None:
     for reason in ("leaked", "two answers"):  # those a person should see; the others are what was asked for
         found = [one for one in dropped if one["reason"] == reason]
         for one in found[:_SHOWN]:

@@ -6,11 +6,17 @@ import os
 import signal
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rpg.cli.app import complain, console, say
+
+if TYPE_CHECKING:
+    from flows.live import Progress
+    from flows.sweep import Outcome
+    from rpg.config.sweep import Sweep
+    from rpg.store import Layout
 
 
 def cores() -> int:
@@ -18,7 +24,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def default_workers(planned) -> int:
+def default_workers(planned: Sweep) -> int:
     """One training per core; one at a time when a run fills what it is given, as verl does."""
     return 1 if any(run.spec.backend.fills_machine for run in planned.runs) else cores()
 
@@ -34,8 +40,8 @@ Name = Annotated[
 ]
 
 
-def execute(planned, home: Path | None, workers: int | None) -> int:
-    """Conduct a sweep in the foreground, showing its progress; returns the exit code."""
+def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
+    """Conduct a sweep in the foreground, showing its progress. Returns the exit code."""
     from rpg.cli.extras import require
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
@@ -64,7 +70,7 @@ def execute(planned, home: Path | None, workers: int | None) -> int:
     return _conclude(outcome, layout, planned, again)
 
 
-def _conclude(outcome, layout, planned, again: str) -> int:
+def _conclude(outcome: Outcome, layout: Layout, planned: Sweep, again: str) -> int:
     from rpg.report import print_report
     from rpg.store import StoreError
 
@@ -94,7 +100,7 @@ class _nothing:
 class _terminal:
     """Draws the progress from a thread of its own: a live table on a terminal, lines elsewhere."""
 
-    def __init__(self, progress) -> None:
+    def __init__(self, progress: Progress) -> None:
         self.progress, self._over = progress, threading.Event()
         self._thread = threading.Thread(target=self._draw, name="progress", daemon=True)
 

@@ -27,7 +27,7 @@ def init(
         for name in (*shipped, "train.jsonl", "test.jsonl"):
             if (folder / name).exists():
                 raise ConfigError(
-                    f"{folder / name}: is already there, and is left as it is; name another folder"
+                    f"{folder / name}: is already there and was not changed; choose another folder"
                 )
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The command `rpg nightly`: small reproductions against the last 30 nights."""
+"""The command `rpg nightly`: small sweeps from scratch, compared with earlier nights."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from rpg.cli.execution import Workers, execute
 def nightly(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[accept] [FOLDER]", help="Folder of sweep files; default: configs/nightly."),
+        typer.Argument(
+            metavar="[accept] [FOLDER]", help="Folder of sweep files. Default: the shipped nightly sweeps."
+        ),
     ] = None,
     why: Annotated[
         str | None,
-        typer.Option(help="With accept: why the numbers of the newest night were meant to change."),
+        typer.Option(help="With accept: why the numbers were meant to change."),
     ] = None,
     set_: Set = [],  # noqa: B006 - typer copies it
     home: Home = None,
     workers: Workers = None,
     keep: Annotated[
-        int, typer.Option(min=1, help="Nights whose runs stay on disk; numbers always stay.")
+        int, typer.Option(min=1, help="Number of nights whose runs stay on disk; the numbers always stay.")
     ] = 30,
 ) -> int:
-    """Small reproductions, afresh, against the nights before; exit code 1 when bits or a number have changed.
+    """Run small sweeps from scratch and compare their numbers with earlier nights. Exit code 1 if they have changed.
 
-    `rpg nightly accept --why ...` makes the newest night what later ones are compared with.
+    `rpg nightly accept --why ...` accepts the newest night; later nights are compared with it.
     """
     from flows.nightly import accept, run_night
     from rpg.config.errors import ConfigError
@@ -55,7 +57,7 @@ def nightly(
         raise ConfigError("--why goes with accept: rpg nightly accept --why '...'")
     night = run_night(layout, folder, parse_assignments(set_), lambda one: execute(one, home, workers), keep)
     if night is None:
-        say(f"{ALREADY} in {layout.home}; this one is left out")
+        say(f"{ALREADY} in {layout.home}; this one is skipped")
         return 0
     say(night.table.read_text(encoding="utf-8"))
     for name, reason in night.failed.items():
@@ -66,5 +68,5 @@ def nightly(
         if finding.red:
             complain(f"failed: {finding}")
     if night.red and not night.failed:
-        complain("meant? then: rpg nightly accept --why '...'")
+        complain("if this change is intended: rpg nightly accept --why '...'")
     return 1 if night.red else 0

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rpg.cli.app import File, Home, Set, app, console
+
+if TYPE_CHECKING:
+    from rpg.config.run import RunSpec
+    from rpg.config.sweep import PlannedRun
 
 
 @app.command(epilog="Example: rpg render chain --set backend.type=verl --set algorithm=rpg-reinforce-urkl")
@@ -57,7 +61,7 @@ def render(
     print(json.dumps(launch.runtime_env(), indent=1))
 
 
-def _choose(runs, name: str | None, file: Path):
+def _choose(runs: tuple[PlannedRun, ...], name: str | None, file: Path) -> PlannedRun:
     from rpg.config.errors import ConfigError, nearest
 
     known = [one.folder for one in runs]
@@ -76,7 +80,7 @@ def _choose(runs, name: str | None, file: Path):
     raise ConfigError(f"{file}: {what}. There are: {shown}")
 
 
-def _model(spec, home: Path) -> str | Path:
+def _model(spec: RunSpec, home: Path) -> str | Path:
     """The folder of a tiny model's warm start, made or not; a pretrained model's path or hub id."""
     if spec.model.type == "pretrained":
         local = Path(spec.model.path).expanduser()

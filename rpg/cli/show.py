@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from rpg.cli.app import File, Home, Set, app, complain, console
+
+if TYPE_CHECKING:
+    from rpg.config.run import RunSpec
 
 
 @app.command(epilog="Example: rpg show quickstart --set training.steps=10")
@@ -35,7 +38,7 @@ def show(
 
     absent: dict[str, str] = {}
 
-    def digest(spec) -> str:
+    def digest(spec: RunSpec) -> str:
         task = spec.task.model_dump_json()
         if task in absent:
             return ""

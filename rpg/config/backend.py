@@ -39,29 +39,29 @@ class LocalBackend(BackendSection):
     type: Literal["local"] = "local"
     device: Literal["cpu", "cuda"] = "cpu"
     threads: Annotated[Positive, OPERATES] = 1
-    """Threads per process. On a CPU, several one-thread runs side by side beat one run with several threads."""
+    """Threads per process. On a CPU, several runs with one thread each are faster than one run with several threads."""
 
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
 
 
 class HuggingFaceRollout(Section):
-    """Our own rollout server on transformers: for machines without a GPU."""
+    """Our own rollout server, based on transformers, for machines without a GPU."""
 
     type: Literal["huggingface"] = "huggingface"
 
 
 class VllmRollout(Section):
-    """vLLM, which verl keeps in step with the weights."""
+    """vLLM; verl keeps its weights up to date."""
 
     type: Literal["vllm"]
     tensor_parallel: Annotated[Positive, OPERATES] = 1
     """GPUs that share one copy of the rollout model."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1), OPERATES] = 0.85
-    """Of each GPU's memory, what vLLM may take while it generates."""
+    """Share of each GPU's memory that vLLM may use while it generates."""
     enforce_eager: Annotated[bool, OPERATES] = False
-    """Do not capture CUDA graphs: starts sooner, decodes slower."""
+    """Do not capture CUDA graphs: starts faster, decodes more slowly."""
     max_batched_tokens: Annotated[Positive, OPERATES] = 8192
-    """Tokens vLLM works on in one step, prompts and responses together."""
+    """Tokens that vLLM processes in one step, prompts and responses together."""
 
 
 RolloutServer = Annotated[
@@ -70,21 +70,21 @@ RolloutServer = Annotated[
 
 
 class LocalRay(Section):
-    """A Ray of its own on this machine, that ends with the run."""
+    """A separate Ray on this machine that ends with the run."""
 
     type: Literal["local"] = "local"
 
 
 class RayJob(Section):
-    """A job on a running Ray cluster; a rerun finds the job that is still going and follows it."""
+    """A job on a running Ray cluster; a rerun finds the job if it is still running and follows it."""
 
     type: Literal["job"]
     address: Annotated[str, Field(min_length=1)] = "http://127.0.0.1:8265"
-    """The cluster's dashboard, where jobs are handed in."""
+    """The cluster's dashboard, where jobs are submitted."""
 
 
 class RayAddress(Section):
-    """The driver runs here, the workers on a running Ray cluster."""
+    """The driver runs on this machine, the workers on a running Ray cluster."""
 
     type: Literal["address"]
     address: Annotated[str, Field(min_length=1)]
@@ -109,19 +109,19 @@ class VerlBackend(BackendSection):
     sequence_parallel: Annotated[Positive, OPERATES] = 1
     """Ulysses: GPUs that share one sequence."""
     offload: Annotated[bool, OPERATES] = False
-    """Keep parameters and optimizer state in host memory between uses: slower, for models that do not fit."""
+    """Keep parameters and optimizer state in host memory between uses: slower, but for models that do not fit."""
     gradient_checkpointing: Annotated[bool, OPERATES] = True
     max_tokens_per_gpu: Annotated[Positive, OPERATES] = 16384
-    """Dynamic batching: tokens of one forward and backward pass on each GPU; memory only, never the gradient."""
+    """Dynamic batching: tokens per forward and backward pass on each GPU; affects memory, never the gradient."""
     rollout: RolloutServer = HuggingFaceRollout()
     """What generates the responses."""
     ray: Annotated[RayPlace, OPERATES] = LocalRay()
     """Where the workers run."""
     validation_samples: Annotated[int, Field(ge=0), OPERATES] = 0
-    """Samples per problem of verl's own validation, every `evaluation.every` steps; 0: none. It is a quick look while
-    training (`validation_accuracy` among the metrics); what is reported are the evaluated checkpoints."""
+    """Samples per problem of verl's own validation, every `evaluation.every` steps; 0 for none. It gives a quick
+    look during training (metric `validation_accuracy`); reports use the evaluated checkpoints."""
     hang_minutes: Annotated[float, Field(gt=0), OPERATES] = 60.0
-    """Without a sign of progress for this long the run is ended and counts as failed."""
+    """A run without progress for this long is ended and counts as failed."""
 
     fills_machine: ClassVar[bool] = True
 

@@ -33,7 +33,7 @@ class VllmEngineSpec(Section):
     """GPUs that share the model."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1), OPERATES] = 0.85
     enforce_eager: Annotated[bool, OPERATES] = False
-    """Do not capture CUDA graphs: starts sooner, decodes slower."""
+    """Do not capture CUDA graphs: starts faster, decodes more slowly."""
 
 
 EngineSpec = Annotated[
@@ -45,20 +45,20 @@ ENGINES: dict[str, type[Section]] = kinds_of(EngineSpec)
 
 
 class ThisMachine(Section):
-    """A process of its own on the machine that trains, limited so that it does not slow the trainings down."""
+    """A separate process on the training machine, with limits so that it does not slow down the trainings."""
 
     type: Literal["here"] = "here"
     threads: Positive = 1
     niceness: Annotated[int, Field(ge=0, le=19)] = 5
-    """How far trainings go first where processors are short (0: not at all; 19: evaluation gets what is left)."""
+    """Priority of trainings when processors are scarce (0: none; 19: evaluation gets only what is left)."""
     memory_gib: Annotated[float, Field(gt=0)] | None = None
-    """Memory of the process (Linux; not what lies on a GPU); an evaluation that needs more fails, and says so."""
+    """Memory limit of the process (Linux; GPU memory not included). An evaluation that needs more fails with an error."""
     gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of the GPU's memory for the engines local and huggingface; vllm has `gpu_memory_utilization`."""
+    """Share of GPU memory for the engines local and huggingface; vllm has `gpu_memory_utilization`."""
 
 
 class OnRay(Section):
-    """Workers on a Ray cluster; problems are dealt out to them, grading and files stay with this process."""
+    """Workers on a Ray cluster. They receive the problems; grading and files stay in this process."""
 
     type: Literal["ray"]
     address: Annotated[str, Field(min_length=1)] = "auto"
@@ -66,11 +66,11 @@ class OnRay(Section):
     workers: Positive = 1
     """Copies of the model."""
     cpus: Annotated[float, Field(ge=0)] = 1
-    """Processors that each worker takes, and its threads."""
+    """Processors per worker, and its number of threads."""
     gpus: Annotated[float, Field(ge=0)] = 0
-    """GPUs that each worker takes; below 1 it shares one. With 0 it computes on processors."""
+    """GPUs per worker; below 1 it shares one. With 0 it runs on processors."""
     memory_gib: Annotated[float, Field(gt=0)] | None = None
-    """Memory that each worker takes in Ray's accounts."""
+    """Memory per worker that Ray reserves."""
 
 
 Place = Annotated[ThisMachine | OnRay, Field(discriminator="type"), default_type("here")]
@@ -85,8 +85,8 @@ class Evaluation(Section):
     temperature: Annotated[float, Field(ge=0), EVALUATES] = 1.0
     """0 is greedy."""
     benchmarks: Annotated[tuple[str, ...] | None, ADDS] = None
-    """Names to keep; all of the task's when null."""
+    """Names of benchmarks to use; all of the task's if null."""
     engine: Annotated[EngineSpec, EVALUATES] = LocalEngineSpec()
     """What produces the responses."""
     place: Annotated[Place, OPERATES] = ThisMachine()
-    """Where, and within which limits; may change between two calls of the same sweep."""
+    """Where evaluation runs, and its limits. May change between two calls of the same sweep."""

@@ -10,7 +10,7 @@ from rpg.config.section import Fraction, Positive, Section, default_type
 
 
 class WarmStart(Section):
-    """Supervised start of a model made from its config, so that RL has an ability to sharpen.
+    """Supervised start of a model made from its config, so that RL has an ability to improve.
 
     Stage 1 teaches the ability on clean demonstrations until held-out accuracy is reached; stage 2 teaches a
     behaviour that mostly does not use it (bare answers, noisy scratchpads). The result is cached by digest.
@@ -18,14 +18,14 @@ class WarmStart(Section):
 
     seed: int = 0
     target_accuracy: Fraction = 0.97
-    """Stage 1 goes on until greedy accuracy on problems that are in no benchmark reaches this."""
+    """Stage 1 continues until greedy accuracy on problems outside the benchmarks reaches this."""
     max_steps: Positive = 2400
-    """Stage 1 gives up (an error) after this many steps."""
+    """Stage 1 fails after this many steps."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     batch_size: Positive = 32
     consolidation_steps: Annotated[int, Field(ge=0)] = 250
-    """Further steps of stage 1, the rate falling to a tenth: an ability that was only just reached does not survive
-    stage 2 well, and reinforcement learning then ends 0.1 to 0.2 lower."""
+    """Further steps of stage 1, with the rate falling to a tenth. Without them the ability does not survive stage 2
+    well, and reinforcement learning ends 0.1 to 0.2 lower."""
     behaviour_steps: Annotated[int, Field(ge=0)] = 150
     behaviour_learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     scratchpad_fraction: Fraction = 0.2

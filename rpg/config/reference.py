@@ -20,25 +20,28 @@ from rpg.config.sweep import SweepSpec
 
 HEAD = """# Configuration
 
-Every field of run and sweep files, with its default. This page is written from the models
-(`python -m rpg.config.reference > docs/configuration.md`); a test holds the two together.
-`rpg show FILE` prints a file with all defaults filled in.
+All fields of run and sweep files, with their defaults. This page is generated from the models
+(`python -m rpg.config.reference > docs/configuration.md`), and a test keeps it up to date. `rpg show FILE` prints a file
+with all defaults filled in.
 
-A run file has the sections below at its top level, and may name another run file as its `base`. In a section with
-several kinds, `type` chooses; without it the first kind is meant. An unknown field is an error.
+A run file has the sections below at its top level and may name another run file as its `base`. If a section has several
+types, the field `type` selects one; the first is the default. An unknown field is an error.
 
-A field that says nothing else *trains*: another value is another run. A field that *operates* (memory, threads, places,
-limits) changes no run: after a change the same command goes on where it was. A field that *adds evaluations* has them
-added to the same run; samples that are drawn already are kept and extended. One that *evaluates* has the checkpoints that
-are still there evaluated anew; the samples before stay aside. These hold for all fields of a section they stand at.
-More `training.steps` go on where the shorter run ended.
+What happens if you change a field and run the same command again depends on the field:
+
+- Most fields affect training: a new value gives a new run.
+- A field marked *Operates* (memory, threads, places, limits) does not change the run. It continues where it was.
+- A field marked *Adds evaluations* adds them to the same run. Existing samples are kept and extended.
+- A field marked *Evaluates* has the remaining checkpoints evaluated again. The earlier samples are set aside.
+
+A mark at a section applies to all its fields. If you raise `training.steps`, the run continues where the shorter one ended.
 """
 
 _PARAGRAPHS = {
     "algorithm": (
         "A name from `rpg list`, or a mapping with the `name` and overrides, e.g. "
-        "`{name: rpg-urkl, beta: 0.001, clip: {low: 0.1, high: 0.1}}`. `preset: released` chooses the released code "
-        "where it differs from the paper. The default of each field is the catalogue's entry for that name."
+        "`{name: rpg-urkl, beta: 0.001, clip: {low: 0.1, high: 0.1}}`. `preset: released` selects the settings of the "
+        "released code where they differ from the paper. The default of each field is the catalogue's entry for that name."
     ),
 }
 

@@ -43,7 +43,7 @@ def find(given: Path) -> Path:
     if len(given.parts) == 1 and not given.suffix and not given.exists():
         known = names()
         raise ConfigError(
-            f"{given}: no such file, and nothing that ships has this name{nearest(str(given), known)} "
+            f"{given}: no such file, and no shipped configuration has this name{nearest(str(given), known)} "
             f"Known: {', '.join(known)}"
         )
     return given  # whoever reads it says what is wrong with it

@@ -21,7 +21,7 @@ MAX_RUNS = 10_000
 
 
 class SweepSpec(BaseModel):
-    """The fields of a sweep file. `run` holds run sections written in the sweep itself, over `base`."""
+    """The fields of a sweep file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -29,19 +29,19 @@ class SweepSpec(BaseModel):
     """Folder name of the sweep: lower-case letters, digits, dots, dashes."""
     description: str = ""
     base: str | None = None
-    """A run file, relative to this file, or one that ships, by name (`chain`)."""
+    """A run file, relative to this file, or the name of a shipped one (`chain`)."""
     run: dict[str, Any] = {}
-    """Run sections that go over `base`."""
+    """Run sections that are merged over `base`."""
     axes: dict[str, list[Any]] = {}
-    """Dotted field -> values; the product of all axes is run."""
+    """Dotted field -> values. Every combination of the axes is a run."""
     zip: list[list[str]] = []
-    """Groups of axes that advance together instead of in product; their lists must be equally long."""
+    """Groups of axes that advance together instead of being combined. Their lists must have the same length."""
     exclude: list[dict[str, Any]] = []
-    """Combinations to leave out: a run is dropped when it has all the values of one entry."""
+    """Combinations to leave out: a run is dropped if it has all values of one entry."""
     set: dict[str, Any] = {}
     """Dotted field -> value, for every run."""
     baseline: str | dict[str, Any] | None = None
-    """What the others are compared with: a variant, an algorithm, or an algorithm and values (`grpo beta=1e-4`)."""
+    """What the other variants are compared with: a variant, an algorithm, or an algorithm with values (`grpo beta=1e-4`)."""
 
 
 @dataclass(frozen=True)

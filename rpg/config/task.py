@@ -47,7 +47,7 @@ class TaskSection(Section):
 
 
 class ChainTask(TaskSection):
-    """Left-to-right arithmetic modulo 10 with labelled operands; problems are made by code, nothing is downloaded.
+    """Left-to-right arithmetic modulo 10 with labelled operands; problems are generated, nothing is downloaded.
 
     Prompt ``a3b+7c-5=``, response ``b+70c-55#5``; the reward checks the digit after the last ``#``.
     """
@@ -60,13 +60,13 @@ class ChainTask(TaskSection):
         "medium": 4,
         "hard": 7,
     }
-    """Benchmark name -> number of operations. Each tier is trained on, and held out as the benchmark chain-<tier>."""
+    """Benchmark name -> number of operations. Each tier is used for training and, held out, as benchmark chain-<tier>."""
     train_problems: Positive = 12_000
-    """Distinct training problems, spread evenly over the tiers (fewer where a tier has fewer distinct problems)."""
+    """Distinct training problems, spread evenly over the tiers (fewer if a tier has fewer distinct problems)."""
     benchmark_problems: Positive = 64
     """Held-out problems per tier; none of them is in the training set."""
     data_seed: int = 0
-    """Seed of the problems themselves; `seed` of the run never changes the data."""
+    """Seed of the problems. The run's `seed` never changes the data."""
 
     @model_validator(mode="after")
     def _not_empty(self) -> ChainTask:
@@ -89,25 +89,25 @@ class VerifierSection(Section):
 
 
 class MarkerVerifier(VerifierSection):
-    """The answer is what follows the last `marker` in the response, up to the end of its line."""
+    """The answer is the rest of the line after the last `marker` in the response."""
 
     type: Literal["marker"] = "marker"
     marker: Annotated[str, Field(min_length=1)] = "Answer:"
     match: Literal["exact", "number"] = "exact"
-    """`exact` compares text without surrounding blanks; `number` compares values (1/2 = 0.5 = 0.50)."""
+    """`exact` compares text, ignoring surrounding blanks; `number` compares values (1/2 = 0.5 = 0.50)."""
 
     def written(self, answer: str) -> str:
         return f"{self.marker}{answer}"
 
 
 class MathVerifier(VerifierSection):
-    """The answer is the last `Answer:` line; it is right when it means the same as the gold answer (docs/grading.md)."""
+    """The answer is the last `Answer:` line; it is right if it is equivalent to the reference answer (docs/grading.md)."""
 
     type: Literal["math"] = "math"
     fallback: Literal["none", "boxed"] = "none"
     r"""`boxed`: a response without an `Answer:` line is read for its last `\boxed{...}`. The recipe does not do this."""
     relative_tolerance: Annotated[float, Field(ge=0.0, lt=0.1)] = 0.0
-    """Numbers that differ by no more than this part of the gold number are right (for answers of physics)."""
+    """Numbers within this fraction of the reference number count as right (for answers in physics)."""
 
     def written(self, answer: str) -> str:
         return f"Answer: {answer}"
@@ -157,19 +157,19 @@ class FileTask(TaskSection):
 
 
 class MathTask(TaskSection):
-    """Mathematics by the paper's recipe: a training file, and benchmarks that ship (AIME, AMC, ...) or one's own.
+    """Mathematics by the paper's recipe: a training file, and shipped benchmarks (AIME, AMC, ...) or your own.
 
     Training problems that are also in a benchmark, word for word or nearly so, are left out.
     """
 
     type: Literal["math"]
     train: Annotated[str, BY_CONTENT]
-    """A training set that ships (`dapo-math-17k-en`, `math-train`), a JSON-lines or Parquet file, or a YAML file that
-    says where problems are (docs/data.md)."""
+    """A shipped training set (`dapo-math-17k-en`, `math-train`), a JSON-lines or Parquet file, or a YAML file that
+    says where the problems are (docs/data.md)."""
     benchmarks: Annotated[tuple[str, ...], BY_CONTENT] = ("aime24", "aime25", "amc23")
-    """Names of benchmarks that ship, or paths of YAML files of one's own."""
+    """Names of shipped benchmarks, or paths of your own YAML files."""
     data: Annotated[Path | None, BY_CONTENT] = None
-    """Folder of local copies of benchmarks; without it $RPG_DATA, then the Hugging Face hub."""
+    """Folder with local copies of benchmarks. Default: $RPG_DATA, then the Hugging Face hub."""
     template: str = RECIPE_TEMPLATE
     """How a problem becomes the user's message; `{prompt}` stands for the problem."""
     verifier: MathVerifier = MathVerifier()

@@ -21,7 +21,7 @@ class AdamW(Section):
 
 
 class ScheduleFreeAdamW(Section):
-    """Schedule-free AdamW (Defazio et al., arXiv 2405.15682): the rollout policy is the averaged one."""
+    """Schedule-free AdamW (Defazio et al., arXiv 2405.15682): rollouts use the averaged weights."""
 
     type: Literal["schedule_free"]
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
@@ -38,14 +38,14 @@ class Training(Section):
     """How rollouts become updates. A *step* is one rollout; each makes epochs x (prompts / mini-batch) updates."""
 
     steps: Positive = 40
-    """Rollout steps. A longer run goes on where a shorter one ended that is the same otherwise."""
+    """Rollout steps. A longer run continues from a shorter one that is otherwise the same."""
     prompts_per_step: Positive = 32
     mini_batch_prompts: Positive = 8
     """Prompts per optimizer step; must divide prompts_per_step."""
     epochs: Positive = 1
     """Passes over each rollout."""
     micro_batch_rows: Annotated[Positive, OPERATES] = 128
-    """Responses per forward and backward pass: memory only, never the gradient."""
+    """Responses per forward and backward pass; affects memory, never the gradient."""
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     optimizer: Optimizer = AdamW()
     checkpoint_every: Annotated[Positive, OPERATES] = 1
@@ -74,4 +74,4 @@ class Rollout(Section):
     max_prompt_tokens: Positive = 64
     max_response_tokens: Positive = 42
     max_refills: Annotated[int, Field(ge=0)] = 8
-    """Dynamic sampling: extra rounds of prompts that may be drawn to replace groups all right or all wrong."""
+    """Dynamic sampling: maximum number of extra rounds to replace groups that are all right or all wrong."""

@@ -97,7 +97,7 @@ class Evaluator:
         spec = self._spec(folder)
         damage = damaged(checkpoint)
         if damage:
-            raise StoreError(f"{damage}; run the sweep again to make it anew")
+            raise StoreError(f"{damage}; run the sweep again to rebuild it")
         weights = model_digest(checkpoint)
         # Neither the number of samples nor what operates the engine: samples drawn so far are good for more of them.
         settings = {

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from benchmarks.synthetic import write_sweep
 from rpg.cli import load
-from rpg.config.load import parse_yaml
-from rpg.config.sweep import load_file
+from rpg.config.load import parse_assignments, parse_axes, parse_yaml, read_mapping
+from rpg.config.sweep import load_file, load_sweep, single_run
 from rpg.store import Layout
 from rpg.store.database import build, connect
 from rpg.tasks.benchmarks import Benchmark, read_set
@@ -104,7 +104,15 @@ def test_every_block_says_what_it_is_and_why_it_is_not_run():
 def _parse(words: list[str]) -> None:
     """Raises what the command line would say: an unknown command, option or value, a missing argument."""
     assert words[0] in COMMANDS, f"no command rpg {words[0]}"
-    COMMANDS[words[0]].make_context(f"rpg {words[0]}", words[1:])
+    given = COMMANDS[words[0]].make_context(f"rpg {words[0]}", words[1:]).params
+    if (
+        "set_" in given and (file := given.get("file")) and file.exists()
+    ):  # the fields exist and take these values
+        overrides, axes = parse_assignments(given["set_"]), parse_axes(given.get("axis") or [])
+        if "name" in read_mapping(file):
+            load_sweep(file, overrides, lambda spec: "digest", axes=axes)
+        else:
+            single_run(file, overrides, lambda spec: "digest")
 
 
 def test_commands_that_are_not_run_can_be_typed():
@@ -139,6 +147,8 @@ def test_options_in_the_text_exist(page):
             command = "" if words[1].startswith("-") else words[1]
             assert command in ours, f"`{code}`: no such command"
             assert not set(options) - ours[command], f"`{code}`: unknown option"
+            if "--set" in options and not re.search(r"\b[A-Z]{2,}\b|\.\.\.", code):
+                _parse(shlex.split(code)[1:])
         elif words[0].startswith("--") or "benchmarks" in code:
             for option in options:
                 assert any(option in known for known in ours.values()) or f'"{option}"' in scripts, (

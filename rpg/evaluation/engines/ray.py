@@ -43,8 +43,8 @@ class RayWorker:
         folder = model.startswith(("/", "~", "."))
         if folder and not Path(model).expanduser().is_dir():
             raise EngineError(
-                f"evaluation.place: {model} is not there on the cluster's node {socket.gethostname()}; "
-                "the data folder has to be on storage that all nodes share"
+                f"evaluation.place: {model} does not exist on the cluster node {socket.gethostname()}; "
+                "the data folder must be on storage that all nodes share"
             )
         self.engine.load(model, revision)
 
@@ -145,9 +145,9 @@ class RayEngine:
                 ended += 1
                 if ended > _RESTARTS:
                     raise EngineError(
-                        f"workers on the Ray cluster ended {ended} times, at last so: {_last_line(error)}"
+                        f"workers on the Ray cluster ended {ended} times, the last time with: {_last_line(error)}"
                     ) from error
-                self.say(f"a worker on the Ray cluster ended; another takes its place ({_last_line(error)})")
+                self.say(f"a worker on the Ray cluster ended and is replaced ({_last_line(error)})")
                 share = sorted(left[number])
                 self._ray.kill(self._workers[number])  # one that only cannot be reached would keep its place
                 self._workers[number] = self._start()
