@@ -126,7 +126,8 @@ def real_golds() -> list[Gold]:
     """The distinct gold answers of the five benchmarks; [] where their files are not in $RPG_DATA."""
     if not (DATA / "aime-2024.parquet").is_file():
         return []
-    from rpg.tasks.benchmarks import benchmark, load_benchmark
+    from rpg.tasks.benchmarks import benchmark
+    from rpg.tasks.loading import load_benchmark
 
     found: dict[str, Gold] = {}
     for name in BENCHMARKS:

@@ -24,7 +24,7 @@ QUANTITIES = (
 
 
 def named(g: Gold) -> Iterator[str]:
-    if g.kind in ("number", "expression", "list", "percent"):
+    if g.kind in ("number", "expression", "list", "percent") and "=" not in g.text:
         for name in VARIABLES:
             if g.kind == "expression" and name in g.text:
                 continue
@@ -337,7 +337,8 @@ def decimals(g: Gold) -> Iterator[str]:
             f"{g.value.numerator}/{g.value.denominator}" if g.value.denominator < 10**6 else g.text
         )
         if "e" not in g.text:
-            yield last_line(f"{g.text}0")
+            if "." in g.text:
+                yield last_line(f"{g.text}0")
             yield last_line(g.text.replace("0.", ".", 1) if g.text.startswith("0.") else g.text)
     elif g.fraction:
         exact = _repeating(abs(g.value))
