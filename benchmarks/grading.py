@@ -163,7 +163,8 @@ def others(response: str, gold: str) -> dict[str, bool]:
     except ImportError:
         return found
     found["math_dapo"] = bool(math_dapo.compute_score(response, gold)["acc"])
-    found["math_reward"] = bool(math_reward.compute_score(response, gold))
+    if "boxed" in response:  # it reads nothing else
+        found["math_reward"] = bool(math_reward.compute_score(response, gold))
     return found
 
 
@@ -177,7 +178,7 @@ def disagreements(arguments) -> None:
     table, lines, names = Counter(), [], []
     for case, grade in zip(chosen, grades, strict=True):
         theirs = others(case.response, case.gold)
-        names = list(theirs)
+        names = list(dict.fromkeys([*names, *theirs]))
         key = case.group, case.kind
         table[key, "answers"] += 1
         table[key, "ours"] += grade.correct != case.right

@@ -82,10 +82,10 @@ def _unread(gold: str, answer: str, reason: str) -> Verdict:
     texts = [[t.text for t in tokens] for tokens in (wanted, found)]
     if texts[0] == texts[1]:
         return True, "same text"
-    one_formula = not any(t.kind in ("word", "sep", "stop", "colon", "dots") for t in found)
-    if one_formula and answer.count("boxed") < 2 and algebra.equivalent(normalise(gold), normalise(answer)):
-        return True, "equivalent (math-verify)"
-    return False, reason
+    if any(t.kind in ("word", "sep", "stop", "colon", "dots") for t in found) or answer.count("boxed") > 1:
+        return False, reason
+    right = algebra.equivalent(normalise(gold), normalise(answer))
+    return right, f"{'' if right else 'not '}equivalent (math-verify)"
 
 
 def _plain(text: str) -> list[Token]:

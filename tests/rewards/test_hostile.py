@@ -131,7 +131,7 @@ def test_what_stopped_an_answer_is_said(grader):
             ("Answer: " + "{" * 5000, "7"),
         ]
     )
-    assert tower.reason == "answer line: cannot be compared: a power too large to compute"
+    assert tower.reason.startswith("answer line: cannot be compared: a power too large to compute; read as 9^{9")
     assert total.reason == "answer line: time limit (0.5 s)"
     assert box.reason == "answer line: longer than 2000 characters"
 
@@ -143,7 +143,7 @@ def test_memory_is_limited():
         grade = grader.grade([("Answer: 2^{10^{10}} - 1", gold)])[0]
         assert grader.grade([(r"Answer: \sqrt{16} + k", "4 + k")])[0].correct
     assert not grade.correct
-    assert grade.reason in {"answer line: memory limit", "answer line: not equivalent"}
+    assert grade.reason in {"answer line: memory limit", "answer line: not equivalent (math-verify)"}
 
 
 def test_a_killed_worker_costs_one_answer_and_no_more(grader):
