@@ -2,9 +2,11 @@
 
     python -m benchmarks.grading speed        # 10,000 answers: seconds, and the ratio
     python -m benchmarks.grading agreement    # verdicts on gold answers, their other forms and near misses
+    python -m benchmarks.grading disagreements --list FILE   # other graders on a sample of those
+    python -m benchmarks.grading classes      # 19,000 answers as models write them: mistakes and time by class
 
 Answers are made from the gold answers of the benchmarks whose files lie in $RPG_DATA (or --data): right ones in other
-forms, and near misses (tests/grading/forms.py). The number of processes is that of --workers.
+forms, and near misses (tests/rewards/forms.py). The number of processes is that of --workers.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from rpg.rewards import Grader
 from rpg.rewards.extract import normalise
 from rpg.tasks.benchmarks import benchmark
 from rpg.tasks.loading import load_benchmark
+from tests.rewards.answers import cases as cases_of
+from tests.rewards.answers import real_golds, sample_golds
 from tests.rewards.forms import equivalents, near_misses
 
 NAMES = ("aime24", "aime25", "amc23", "minerva_math", "olympiadbench")
@@ -115,19 +119,111 @@ def agreement(arguments) -> None:
         print(f"{len(lines)} disagreements in {arguments.list}")
 
 
+def classes(arguments) -> None:
+    """Mistakes by class on the answers of tests/rewards/answers, and the processor time of each distinct answer."""
+    golds = real_golds() or sample_golds()
+    chosen = cases_of(golds)
+    before = _processor_seconds()
+    with Grader(workers=arguments.workers) as grader:
+        grades = grader.grade([(case.response, case.gold) for case in chosen])
+    seconds = _processor_seconds() - before
+    counts, missed = Counter(), Counter()
+    lines = []
+    for case, grade in zip(chosen, grades, strict=True):
+        for key in ((case.group, case.kind), (case.group, "all")):
+            counts[key] += 1
+            missed[key] += grade.correct != case.right
+        if grade.correct != case.right:
+            lines.append([*case, grade.extracted, grade.reason])
+    print("| group | class | answers | mistakes | share |\n|---|---|---|---|---|")
+    for (group, kind), count in counts.items():
+        wrong = missed[group, kind]
+        print(f"| {group} | {kind} | {count} | {wrong} | {100 * wrong / count:.2f} % |")
+    print(
+        f"{len(chosen)} distinct answers over {len(golds)} gold answers: {seconds:.1f} s of processor time, "
+        f"{1000 * seconds / len(chosen):.2f} ms each"
+    )
+    if arguments.list:
+        Path(arguments.list).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        print(f"{len(lines)} mistakes in {arguments.list}")
+
+
+def others(response: str, gold: str) -> dict[str, bool]:
+    """Verdicts of math-verify on the whole response (as it is meant to be used), and of verl's two rules where it is
+    installed.
+    """
+    from math_verify import parse, verify
+
+    try:
+        found = {"math-verify": bool(verify(parse(f"${gold.strip('$')}$"), parse(response)))}
+    except Exception:  # of many kinds, on what it cannot read
+        found = {"math-verify": False}
+    try:
+        from verl.utils.reward_score import math_dapo, math_reward
+    except ImportError:
+        return found
+    found["math_dapo"] = bool(math_dapo.compute_score(response, gold)["acc"])
+    if "boxed" in response:  # it reads nothing else
+        found["math_reward"] = bool(math_reward.compute_score(response, gold))
+    return found
+
+
+def disagreements(arguments) -> None:
+    """Where other graders decide otherwise, by class, over a sample of the answers of tests/rewards/answers."""
+    chosen = cases_of(real_golds() or sample_golds())
+    rng = random.Random(arguments.seed)
+    chosen = rng.sample(chosen, min(arguments.compare, len(chosen)))
+    with Grader(workers=arguments.workers) as grader:
+        grades = grader.grade([(case.response, case.gold) for case in chosen])
+    table, lines, names = Counter(), [], []
+    for case, grade in zip(chosen, grades, strict=True):
+        theirs = others(case.response, case.gold)
+        names = list(dict.fromkeys([*names, *theirs]))
+        key = case.group, case.kind
+        table[key, "answers"] += 1
+        table[key, "ours"] += grade.correct != case.right
+        for name, verdict in theirs.items():
+            table[key, name] += verdict != case.right
+        if any(verdict != grade.correct for verdict in theirs.values()):
+            lines.append({**case._asdict(), "ours": grade.correct, "reason": grade.reason, **theirs})
+    print(f"| group | class | answers | {' | '.join(f'{n} wrong' for n in ('ours', *names))} |")
+    print("|---|---|" + "---|" * (2 + len(names)))
+    for group, kind in sorted({key for key, _ in table}):
+        counts = " | ".join(str(table[(group, kind), name]) for name in ("answers", "ours", *names))
+        print(f"| {group} | {kind} | {counts} |")
+    print(f"{len(lines)} answers on which at least one of them disagrees with ours")
+    if arguments.list:
+        kept = sorted(
+            rng.sample(lines, min(arguments.keep, len(lines))), key=lambda one: (one["group"], one["kind"])
+        )
+        Path(arguments.list).write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
+        print(f"{len(kept)} of them, drawn at random, in {arguments.list}")
+
+
+def _processor_seconds() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
 def main() -> None:
     logging.disable(logging.CRITICAL)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["speed", "agreement"])
+    parser.add_argument("what", choices=["speed", "agreement", "classes", "disagreements"])
     parser.add_argument("--data", type=Path, default=os.environ.get("RPG_DATA"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--answers", type=int, default=10_000)
     parser.add_argument("--compare", type=int, default=1_000, help="answers that math-verify is timed on")
     parser.add_argument("--list", help="file for the disagreements, one JSON line each")
+    parser.add_argument(
+        "--keep", type=int, default=240, help="disagreements that --list keeps, drawn at random"
+    )
+    parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    {"speed": speed, "agreement": agreement}[arguments.what](arguments)
+    {"speed": speed, "agreement": agreement, "classes": classes, "disagreements": disagreements}[
+        arguments.what
+    ](arguments)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ from dashboard.common import View, choose, choose_sweep, notice, show_chart
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts
 from rpg.store import StoreError
+from rpg.store.regrades import GRADE_COLUMNS, graded_by, gradings, read_grades
 from rpg.store.run import RunFolder
 
 SHOWN = 20_000  # characters of a text on the page; the file holds the rest
+DRAWN = "rules that were not recorded"
 ROWS = 200  # samples per table
 
 
@@ -130,19 +132,31 @@ def _samples(folder: RunFolder) -> None:
     if not benchmarks:
         st.text("Nothing has been evaluated yet.")
         return
-    first, second, third, fourth = st.columns([2, 1, 1, 3])
+    first, second, third, fourth, fifth = st.columns([2, 1, 2, 1, 2])
     with first:
         benchmark = choose("Benchmark", benchmarks, "benchmark")
     with second:
         steps = [str(step) for step in folder.eval_steps(benchmark)]
         step = choose("Step", steps, "step", steps[-1])
+    path = folder.eval_path(benchmark, int(step))
+    try:
+        drawn, again = graded_by(path) or DRAWN, gradings(path)
+    except StoreError as error:
+        notice(str(error))
+        return
     with third:
-        kinds = ["all", "right", "wrong", "truncated"]
-        kind = choose("Show", kinds, "show", "all")
+        rules = choose("Graded by", list(dict.fromkeys([drawn, *again])), "rules", drawn)
+    other = again.get(rules) if rules != drawn else None
     with fourth:
+        kinds = ["all", "right", "wrong", "truncated", *(["changed"] if other else [])]
+        kind = choose("Show", kinds, "show", "all")
+    with fifth:
         words = st.text_input("Search in problem, response and answer", key="search", bind="query-params")
     try:
-        samples = _read(str(folder.eval_path(benchmark, int(step))), folder, benchmark, int(step))
+        samples = _read(str(path), folder, benchmark, int(step))
+        if other is not None:
+            samples = regraded(samples, read_grades(other))
+            _changes(samples, drawn, rules)
     except StoreError as error:
         notice(str(error))
         return
@@ -183,6 +197,36 @@ def _read(path: str, folder: RunFolder, benchmark: str, step: int) -> pandas.Dat
     return folder.read_eval(benchmark, step).to_pandas()
 
 
+def regraded(samples: pandas.DataFrame, grades: list[dict[str, Any]] | None) -> pandas.DataFrame:
+    """Samples with other grades in place of the first ones, which stay as the column `before`."""
+    found = pandas.DataFrame(grades or [], columns=list(GRADE_COLUMNS))
+    kept = samples.drop(columns=["extracted", "correct", "reason"]).assign(before=samples["correct"])
+    return kept.merge(found, on=["problem_id", "sample"], how="inner")
+
+
+def changes(samples: pandas.DataFrame) -> pandas.DataFrame:
+    """Per problem of which a sample changed its verdict: how many samples were right before and are now."""
+    counts = samples.assign(changed=samples["before"] != samples["correct"]).groupby("problem_id", sort=False)
+    table = counts.agg(
+        samples=("correct", "size"),
+        before=("before", "sum"),
+        now=("correct", "sum"),
+        changed=("changed", "sum"),
+    )
+    return table[table["changed"] > 0].reset_index()
+
+
+def _changes(samples: pandas.DataFrame, drawn: str, rules: str) -> None:
+    table = changes(samples)
+    st.text(
+        f"{len(table)} of {samples['problem_id'].nunique()} problems differ: {samples['before'].sum()} samples right by "
+        f"{drawn}, {samples['correct'].sum()} by {rules}, of {len(samples)}"
+    )
+    if len(table):
+        names = {"problem_id": "problem", "before": f"right by {drawn}", "now": f"right by {rules}"}
+        st.dataframe(table.rename(columns=names), hide_index=True)
+
+
 def matching(samples: pandas.DataFrame, kind: str, words: str) -> pandas.DataFrame:
     """Samples of a kind that contain the words, case ignored, in one of their texts."""
     keep = {
@@ -190,6 +234,9 @@ def matching(samples: pandas.DataFrame, kind: str, words: str) -> pandas.DataFra
         "right": samples["correct"],
         "wrong": ~samples["correct"],
         "truncated": samples["truncated"],
+        "changed": samples["before"] != samples["correct"]
+        if "before" in samples
+        else samples["correct"] & False,
     }[kind]
     if words:
         texts = ("problem_id", "problem", "response", "answer", "extracted")

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 @app.command(
-    epilog="Example: rpg evaluate Qwen/Qwen3-4B --benchmarks aime24,amc23 --engine vllm --device cuda"
+    epilog="Examples: rpg evaluate Qwen/Qwen3-4B --benchmarks aime24,amc23 --engine vllm --device cuda; "
+    "rpg evaluate Qwen/Qwen3-4B --regrade --rules recipe"
 )
 def evaluate(
     checkpoint: Annotated[
@@ -52,11 +53,25 @@ def evaluate(
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Number of copies of the model on the cluster.")] = 1,
     gpus: Annotated[float, typer.Option(min=0, help="GPUs per copy on the cluster.")] = 0.0,
+    regrade: Annotated[
+        bool,
+        typer.Option(
+            "--regrade",
+            help="Draw nothing: grade the stored samples again under other rules, beside the first grades.",
+        ),
+    ] = False,
+    rules: Annotated[
+        str | None,
+        typer.Option(
+            help="With --regrade: default or recipe (verl's math_dapo); without it, the other ones."
+        ),
+    ] = None,
     home: Home = None,
 ) -> int:
     """Grade a model on benchmarks: mean@k, pass@k and maj@k with standard errors. Every sample is kept.
 
-    Run the same command again and it does only what is missing.
+    Run the same command again and it does only what is missing. With --regrade, CHECKPOINT may also be the
+    folder of an evaluation, of a run or of a sweep.
     """
     from rpg.config.errors import ConfigError
     from rpg.evaluation.by_hand import default_folder
@@ -69,6 +84,12 @@ def evaluate(
     ):
         if value not in known:
             raise ConfigError(f"--{option} {value!r}: expected {' or '.join(known)}")
+    if rules is not None and (not regrade or rules not in ("default", "recipe")):
+        raise ConfigError(f"--rules {rules!r}: expected default or recipe, together with --regrade")
+    if regrade:
+        folder = out or default_folder(checkpoint, Layout.at(home).home)
+        _show_regraded(Path(checkpoint) if out is None and _is_stored(Path(checkpoint)) else folder, rules)
+        return 0
     if ray is None and (workers != 1 or gpus):
         raise ConfigError("--workers and --gpus are for a Ray cluster; name it with --ray, e.g. --ray auto")
     results = evaluate_model(
@@ -93,6 +114,35 @@ def evaluate(
     return 0
 
 
+def _is_stored(folder: Path) -> bool:
+    """Whether a folder holds graded samples itself, and is not only a model that was evaluated."""
+    marks = ("evaluation.json", "manifest.json", "sweep.json", "../manifest.json", "../../manifest.json")
+    return folder.is_dir() and any((folder / mark).is_file() for mark in marks)
+
+
+def _show_regraded(folder: Path, rules: str | None) -> None:
+    from rich.table import Table
+
+    from rpg.evaluation.regrade import regrade
+
+    found = regrade(folder, rules, say=complain)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("problem", "samples", "right before", "right now"):
+        table.add_column(heading, justify="left" if heading == "problem" else "right")
+    for one in found:
+        table.add_row(one.what, str(one.samples), str(one.right_before), str(one.right_after), style="bold")
+        for change in one.changes:
+            counts = (change.samples, change.right_before, change.right_after)
+            table.add_row(f"  {change.problem_id}", *map(str, counts))
+    console.print(table)
+    problems = sum(len(one.changes) for one in found)
+    for before, after in dict.fromkeys((one.before, one.after) for one in found):
+        say(f"before: graded by {before}; now: by {after}.", "dim")
+    say(f"{problems} problem{'s' * (problems != 1)} changed.", "dim")
+    for one in found:
+        say(f"grades: {one.grades}", "dim")
+
+
 def _show(results: list[Result]) -> None:
     from rich.table import Table
 
@@ -110,6 +160,8 @@ def _show(results: list[Result]) -> None:
                 )  # fmt: skip
     console.print(table)
     console.print("± is one standard error over problems.", style="dim")
+    rules = dict.fromkeys(result.rules or "rules that were not recorded" for result in results)
+    console.print(f"Graded by {', '.join(rules)} (docs/grading.md).", style="dim")
     lines = [line for result in results for line in (*result.notes, *_checked(result))]
     lines += [f"samples: {result.samples}" for result in results]
     for line in lines:

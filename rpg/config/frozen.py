@@ -550,4 +550,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 
 # Fields that came later, by place.
-ADDED: dict[str, Any] = {}
+ADDED: dict[str, Any] = {
+    "task.file.verifier.math.rules": "default",
+    "task.math.verifier.math.rules": "default",
+}

@@ -104,6 +104,9 @@ class MathVerifier(VerifierSection):
     """The answer is the last `Answer:` line; it is right if it is equivalent to the reference answer (docs/grading.md)."""
 
     type: Literal["math"] = "math"
+    rules: Literal["default", "recipe"] = "default"
+    """`recipe`: verl 0.9.1's `math_dapo`, which compares text, for numbers that are comparable with published ones; the
+    settings below are not used then."""
     fallback: Literal["none", "boxed"] = "none"
     r"""`boxed`: a response without an `Answer:` line is read for its last `\boxed{...}`. The recipe does not do this."""
     relative_tolerance: Annotated[float, Field(ge=0.0, lt=0.1)] = 0.0

@@ -21,9 +21,11 @@ from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.evaluation.summary import Summary, summarise
 from rpg.rewards import grader_for
+from rpg.rewards.rules import rules_name
 from rpg.store.checkpoints import model_digest
 from rpg.store.files import atomic_write_json, only_one, read_json_object
 from rpg.store.layout import home
+from rpg.store.regrades import graded_by
 from rpg.store.run import read_samples, write_samples
 from rpg.tasks.benchmarks import Benchmark, benchmark
 from rpg.tasks.leaks import Checks
@@ -43,6 +45,8 @@ class Result:
     samples: Path
     notes: list[str]
     checks: Checks
+    rules: str | None
+    """Those by which its samples were graded (rpg.rewards.rules); None where they come from before rules had names."""
     without_leaks: Summary | None
     """The same numbers over the problems that are not in the training data; None where none or all are."""
 
@@ -113,7 +117,8 @@ def evaluate(
             identity = {**common, "samples_per_problem": k, **_set_identity(loaded)}
             path = folder / f"{name}.parquet"
             partial_path = folder / f"{name}.partial.jsonl"
-            if record.get(name, {}).get("identity") == identity and path.exists():
+            done = record.get(name, {}).get("identity") == identity and path.exists()
+            if done:
                 rows = read_samples(path).to_pylist()
                 say(f"{name}: done before")
             else:
@@ -127,9 +132,10 @@ def evaluate(
                         partial=Partial(partial_path, json.dumps(identity, sort_keys=True)),
                         progress=_now_and_then(name, say),
                     )
-                write_samples(path, rows)
+                write_samples(path, rows, rules_name(own.verifier))
             result = _result(loaded, rows, path, check(loaded, *known))
-            record[name] = {"identity": identity, "source": loaded.source, **_as_json(result)}
+            again = {"regraded": record[name]["regraded"]} if done and "regraded" in record[name] else {}
+            record[name] = {"identity": identity, "source": loaded.source, **_as_json(result), **again}
             atomic_write_json(folder / RECORD, record)
             partial_path.unlink(missing_ok=True)
             results.append(result)
@@ -194,12 +200,15 @@ def _result(loaded: LoadedBenchmark, rows: list[dict[str, Any]], path: Path, che
     leaked = {leak.problem for leak in checks.leaks}
     clean = [row for row in rows if row["problem_id"] not in leaked]
     without = summarise(clean) if leaked and clean else None
-    return Result(loaded.benchmark.name, summarise(rows), path, loaded.notes, checks, without)
+    return Result(
+        loaded.benchmark.name, summarise(rows), path, loaded.notes, checks, graded_by(path), without
+    )
 
 
 def _as_json(result: Result) -> dict[str, Any]:
     without = result.without_leaks
     return {
+        "rules": result.rules,
         "notes": result.notes,
         "summary": result.summary.as_json(),
         "checks": asdict(result.checks),
@@ -212,7 +221,10 @@ def _set_identity(loaded: LoadedBenchmark) -> dict:
     return {
         "problems": loaded.digest,
         "prompt": own.prompt.model_dump(mode="json"),
-        "verifier": own.verifier.model_dump(mode="json"),
+        # Without the default of a field that is younger than records: these stay what they are.
+        "verifier": {
+            k: v for k, v in own.verifier.model_dump(mode="json").items() if (k, v) != ("rules", "default")
+        },
     }
 
 

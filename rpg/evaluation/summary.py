@@ -83,4 +83,4 @@ def _vote(extracted: str | None) -> str | None:
         return None
     text = normalise(extracted)
     value = number(text)
-    return squeeze(text) if value is None else f"{value.value}{'%' if value.percent else ''}"
+    return squeeze(text) if value is None else str(value.value)

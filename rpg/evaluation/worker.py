@@ -25,6 +25,7 @@ from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.models.device import configure_device
 from rpg.models.loading import bfloat16
 from rpg.rewards import Grading, grader_for
+from rpg.rewards.rules import rules_name
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.current import current_runs
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
@@ -128,7 +129,7 @@ class Evaluator:
             partial=partial,
             progress=self._say_now_and_then(f"{folder.name}: step {step} on {benchmark}"),
         )
-        self._done[same] = folder.write_eval(benchmark, step, rows)
+        self._done[same] = folder.write_eval(benchmark, step, rows, rules_name(verifier_of(spec.task)))
         partial.remove()
         fewer.unlink(missing_ok=True)
         return False

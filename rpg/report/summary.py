@@ -31,6 +31,7 @@ class Summary(NamedTuple):
     labels: dict[str, str]
     table: pandas.DataFrame
     notes: list[str]
+    rules: list[str]  # by which answers were graded
 
 
 COLUMNS = (
@@ -117,7 +118,7 @@ def summarise(
     )
     _correct(table)
     table.insert(1, "label", table["variant"].map(names_of))
-    return Summary(sweep, baseline, benchmarks, variants, names_of, table[list(COLUMNS)], notes)
+    return Summary(sweep, baseline, benchmarks, variants, names_of, table[list(COLUMNS)], notes, queries.rules(db, sweep))
 
 
 def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str]) -> list[str]:

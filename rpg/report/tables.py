@@ -101,6 +101,10 @@ def caption(summary: Summary) -> list[str]:
     if not summary.table.empty:
         seeds, samples = summary.table["seeds"].min(), sorted(set(summary.table["k"]))
         lines.append(f"Accuracy is mean@k with k = {', '.join(map(str, samples))} samples per problem.")
+        if summary.rules:
+            lines.append(f"Answers were graded by the rules {' and '.join(summary.rules)} (docs/grading.md).")
+        if len(summary.rules) > 1:
+            lines.append("Numbers by different rules cannot be compared: rpg evaluate --regrade grades samples again.")
         if seeds == 1:
             lines.append("With one seed an interval speaks about other problems, not about other seeds.")
         elif seeds == 2:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 _ANSWER = re.compile(r"answer[ \t*_]*:[ \t*_]*", re.IGNORECASE)
@@ -11,10 +10,12 @@ _BOX_OR_BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\.|(?P<open>\{)|(?P
 
 
 def answer_line(response: str) -> tuple[str | None, bool]:
-    """What follows the last `Answer:` (any case, bold or not), and whether a line break ends it.
+    r"""The answer that follows the last `Answer:` (any case, bold or not), and whether a line break ends it.
 
     The recipe of the paper (App. H) asks for the answer on a last line of its own; as in its released verifier, an
-    answer on the line below the marker counts too. None where there is no marker.
+    answer on the line below the marker counts too. A formula that begins there (`\[`, `$$`) is read to its end, and
+    with it lines that go on with the answer (a list, `or 6`, `Wait, ...`). Boxes further down belong to what the
+    response finally states; they are put behind the answer. None where there is no marker.
     """
     last = None
     for last in _ANSWER.finditer(response):  # noqa: B007 - the last match is what is wanted
@@ -22,8 +23,57 @@ def answer_line(response: str) -> tuple[str | None, bool]:
     if last is None:
         return None, False
     tail = response[last.end() :].lstrip()
-    line, newline, _ = tail.partition("\n")
-    return line.strip(), bool(newline)
+    if tail.startswith("}") and _IN_TEXT.search(response, max(0, last.start() - 30), last.start()):
+        tail = tail[1:].lstrip(" *_:")
+    end = _line_end(tail, 0)
+    while end < len(tail) and _LEADS_ON.search(tail, max(0, end - 40), end):
+        end = _line_end(tail, end + len(tail[end:]) - len(tail[end:].lstrip()))
+    end = _formula_end(tail, end)
+    while match := _GOES_ON.match(tail, end):
+        end = _formula_end(tail, _line_end(tail, match.end()))
+    answer = tail[:end].strip()
+    later = (
+        []
+        if "boxed" not in tail[end:]
+        else [_content(tail, b) for b in sorted(_boxes(tail)) if b.begin >= end]
+    )
+    boxes = "".join(rf". \boxed{{{content}}}" for content in dict.fromkeys(later[-_LATER_BOXES:]))
+    return answer + boxes, end < len(tail)
+
+
+_IN_TEXT = re.compile(r"\\(?:text|textbf|mathbf|mathrm)\s*\{[^{}]{0,20}$")
+_LATER_BOXES = 8
+_LEADS_ON = re.compile(r":[ \t*_]*$")
+_GOES_ON = re.compile(
+    r"\n[ \t]*(?=[-*+\u2022][ \t]|\(?\d{1,2}[.)][ \t]|(?:or|and|but|wait|no|actually|alternatively|hmm|correction|not)\b)",
+    re.IGNORECASE,
+)
+_FORMULAS = (("\\[", "\\]"), ("$$", "$$"), ("\\(", "\\)"), ("\\begin{", "\\end{"))
+_FORMULA_CHARACTERS = 4_000
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end
+
+
+def _formula_end(text: str, end: int) -> int:
+    """The end of the line on which a formula ends that is open at `end`; `end` itself where none is."""
+    for opening, closing in _FORMULAS:
+        start = text.rfind(opening, 0, end)
+        same = opening == closing
+        is_open = (
+            text.count(opening, 0, end) % 2 == 1
+            if same
+            else start >= 0 and text.find(closing, start, end) < 0
+        )
+        if is_open:
+            close = text.find(closing, end, end + _FORMULA_CHARACTERS)
+            return end if close < 0 else _line_end(text, close)
+    if text[:end].strip() == "$" or text.rfind("boxed{", 0, end) > text.rfind("}", 0, end):
+        close = text.find("$" if text[:end].strip() == "$" else "}", end, end + _FORMULA_CHARACTERS)
+        return end if close < 0 else _line_end(text, close)
+    return end
 
 
 def last_box(text: str) -> str | None:
@@ -162,30 +212,3 @@ _BLANK = re.compile(r"(?<![\d.])\s+|\s+(?![\d.])")
 def squeeze(text: str) -> str:
     """Without white space, except between two digits (`1 2` is not `12`): the form in which texts are compared."""
     return _BLANK.sub("", text)
-
-
-_OPEN, _CLOSE = "([{", ")]}"
-
-
-def split(text: str, *separators: str) -> list[str]:
-    r"""Parts of `text` between separators that stand outside of all brackets (`\{` counts as one)."""
-    return list(_parts(text, separators))
-
-
-def _parts(text: str, separators: tuple[str, ...]) -> Iterator[str]:
-    depth = start = i = 0
-    while i < len(text):
-        c = text[i]
-        if c in _OPEN:
-            depth += 1
-        elif c in _CLOSE:
-            depth = max(depth - 1, 0)
-        elif depth == 0:
-            found = next((s for s in separators if text.startswith(s, i)), None)
-            if found:
-                yield text[start:i].strip()
-                i += len(found)
-                start = i
-                continue
-        i += 1
-    yield text[start:].strip()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from rpg.config.section import registered
 from rpg.config.task import VERIFIERS, MarkerVerifier, MathVerifier, VerifierSection
+from rpg.rewards import recipe
 from rpg.rewards.compare import Verdict, quick
-from rpg.rewards.extract import answer_line, last_box, normalise
+from rpg.rewards.extract import answer_line, last_box
 from rpg.rewards.pool import CPU_SECONDS, MEMORY_BYTES, Pool
 from rpg.rewards.verifiers import Grade
 from rpg.rewards.verifiers import grade as grade_marker
@@ -73,7 +73,7 @@ class Grader:
         pairs: list[tuple[str, str] | None] = []
         for item, (answer, where) in zip(items, found, strict=True):
             usable = answer is not None and where != "answer cut off"
-            pairs.append((_normalised(item.truth), answer) if usable else None)
+            pairs.append((item.truth, " ".join(answer.split())) if usable else None)
         self._decide({pair for pair in pairs if pair is not None and pair not in self._known})
         grades = []
         for (answer, where), pair in zip(found, pairs, strict=True):
@@ -88,22 +88,20 @@ class Grader:
         return grades
 
     def _decide(self, pairs: Iterable[tuple[str, str]]) -> None:
-        hard: dict[tuple[str, str, float], list[tuple[str, str]]] = {}
+        hard: list[tuple[str, str]] = []
         tolerance = self.verifier.relative_tolerance
         for gold, answer in sorted(pairs):
             if len(answer) > max(MAX_ANSWER_CHARACTERS, 4 * len(gold)):
                 self._known[gold, answer] = False, f"longer than {MAX_ANSWER_CHARACTERS} characters"
                 continue
-            bare = normalise(answer)
-            verdict = quick(gold, bare, tolerance)
+            verdict = quick(gold, answer, tolerance)
             if verdict is None:
-                hard.setdefault((gold, bare, tolerance), []).append((gold, answer))
+                hard.append((gold, answer))
             else:
                 self._known[gold, answer] = verdict
         if hard:
-            for pair, verdict in zip(hard, self._pool.compare(list(hard)), strict=True):
-                for known in hard[pair]:
-                    self._known[known] = verdict
+            verdicts = self._pool.compare([(gold, answer, tolerance) for gold, answer in hard])
+            self._known.update(zip(hard, verdicts, strict=True))
 
     def close(self) -> None:
         """End the workers."""
@@ -136,6 +134,27 @@ class MarkerGrader:
         self.close()
 
 
+class RecipeGrader:
+    """The same by the recipe's own rule (rpg.rewards.recipe), which takes no notice of truncation."""
+
+    def __init__(self, verifier: MathVerifier):
+        self.verifier = verifier
+
+    def grade(self, items: Iterable[Item | tuple[str, str]]) -> list[Grade]:
+        """Grades in the order of `items`."""
+        graded = (recipe.grade(item[0], item[1]) for item in items)
+        return [Grade(g.extracted and _printable(g.extracted), g.correct, g.reason) for g in graded]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def __enter__(self) -> RecipeGrader:
+        return self
+
+    def __exit__(self, *_exc) -> None:
+        self.close()
+
+
 class Grading(Protocol):
     """What grades the responses to a verifier; a context manager, or to be closed."""
 
@@ -152,7 +171,9 @@ class Grading(Protocol):
 
 _GRADERS: dict[type[VerifierSection], Callable[[Any, int], Grading]] = {
     MarkerVerifier: lambda verifier, workers: MarkerGrader(verifier),
-    MathVerifier: lambda verifier, workers: Grader(verifier, workers),
+    MathVerifier: lambda verifier, workers: (
+        RecipeGrader(verifier) if verifier.rules == "recipe" else Grader(verifier, workers)
+    ),
 }
 registered("verifier", VERIFIERS.values(), _GRADERS, "rpg/rewards/grader.py")
 
@@ -160,11 +181,6 @@ registered("verifier", VERIFIERS.values(), _GRADERS, "rpg/rewards/grader.py")
 def grader_for(verifier: VerifierSection, workers: int = 1) -> Grading:
     """The grader that a verifier asks for."""
     return _GRADERS[type(verifier)](verifier, workers)
-
-
-@lru_cache(maxsize=50_000)
-def _normalised(truth: str) -> str:
-    return normalise(truth)
 
 
 def _printable(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from rpg.rewards.extract import squeeze
@@ -23,15 +23,22 @@ _FRACTION = re.compile(
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+)(?:\.\d*)?%?")
 
 
+SIGNIFICANT = 6
+"""Digits that a decimal needs to count as the rounding of a number without finite decimals."""
+
+
 @dataclass(frozen=True)
 class Number:
-    """An exact value and how it was written."""
+    """A value and how it was written."""
 
     value: Fraction
-    decimal: bool = False
-    """Written with a decimal point or a power of ten."""
+    """Exact; where it comes from an expression (rpg.rewards.amounts) it may be a number of mpmath."""
+    unit: Fraction = Fraction(0)
+    """Of the last digit, where it was written as a decimal: 0.01 for 3.14 and 1 for 314; 0 for anything else."""
+    digits: int = 0
+    """Significant digits of a decimal."""
     percent: bool = False
-    """A percent sign followed; `value` is the number before it."""
+    """A percent sign followed; it is part of `value`."""
 
 
 def number(text: str) -> Number | None:
@@ -42,7 +49,7 @@ def number(text: str) -> Number | None:
     if len(text) > 200:
         return None
     bare = squeeze(text)
-    if _THOUSANDS.fullmatch(bare):
+    if _THOUSANDS.fullmatch(bare) and not re.search(r",\s", text):
         bare = bare.replace(",", "").replace(" ", "")
     percent = bare.endswith("%")
     bare = bare.removesuffix("%")
@@ -53,22 +60,23 @@ def number(text: str) -> Number | None:
         if abs(exponent) > _MAX_EXPONENT:
             return None
         value = _unsigned(match["mantissa"]) * Fraction(10) ** exponent
-        written = bool(exponent) or "." in match["mantissa"]
+        unit, digits = written(match["mantissa"], exponent)
     elif match := _POWER_OF_TEN.fullmatch(bare):
         exponent = int(match["b"] or match["t"])
         if abs(exponent) > _MAX_EXPONENT:
             return None
-        value, written = Fraction(10) ** exponent, False
+        value, unit, digits = Fraction(10) ** exponent, Fraction(0), 0
     elif match := _FRACTION.fullmatch(bare):
         above = match["n"] or match["n1"] or match["p"]
         below = match["d"] or match["d1"] or match["q"]
         divisor = _unsigned(below)
         if not divisor:
             return None
-        value, written = _unsigned(above) / divisor, False
+        value, unit, digits = _unsigned(above) / divisor, Fraction(0), 0
     else:
         return None
-    return Number(-value if match["sign"] == "-" else value, written, percent)
+    value = -value if match["sign"] == "-" else value
+    return Number(value / 100 if percent else value, unit / 100 if percent else unit, digits, percent)
 
 
 def _unsigned(text: str) -> Fraction:
@@ -77,35 +85,38 @@ def _unsigned(text: str) -> Fraction:
     return sign * Fraction("0" + digits if digits.startswith(".") else digits)
 
 
-ROUNDING = Fraction(5, 10**6)
+def written(text: str, exponent: int = 0) -> tuple[Fraction, int]:
+    """(Unit of the last digit, significant digits) of a decimal such as `0.0120`."""
+    whole, _, decimals = text.lstrip("+-").partition(".")
+    digits = (whole + decimals).lstrip("0")
+    return Fraction(10) ** (exponent - len(decimals)), len(digits)
 
 
 def same(gold: Number, answer: Number, relative_tolerance: float = 0.0) -> bool:
     """Whether two numbers are the same answer.
 
-    Equal values are. Where one of them is no finite decimal (1/3), a decimal that agrees with it to six significant
-    digits is its rounding; two decimals, or a decimal and an integer, are never rounded onto each other.
-    With one percent sign the number before it or its hundredth may be meant: 62.5% is 62.5 and 0.625.
+    Equal values are. Where one of them is no finite decimal (1/3), a decimal of at least six significant digits that
+    is less than a unit of its last digit away is its rounding; two finite decimals are never rounded onto each other.
+    A percent sign is a hundredth; where the gold answer has one, the number before it alone counts, too.
     """
-    if gold.percent != answer.percent:
-        bare = same(
-            Number(gold.value, gold.decimal), Number(answer.value, answer.decimal), relative_tolerance
-        )
-        return bare or same(_hundredth(gold), _hundredth(answer), relative_tolerance)
+    if (
+        gold.percent
+        and not answer.percent
+        and same(replace(gold, value=gold.value * 100, percent=False), answer)
+    ):
+        return True
     if gold.value == answer.value:
         return True
     gap = abs(gold.value - answer.value)
     if relative_tolerance and gap <= Fraction(relative_tolerance) * abs(gold.value):
         return True
-    rounded = (gold.decimal and not _finite(answer.value)) or (answer.decimal and not _finite(gold.value))
-    return rounded and gap < ROUNDING * abs(gold.value)
+    return any(
+        one.digits >= SIGNIFICANT and gap < one.unit and not finite(other.value)
+        for one, other in ((gold, answer), (answer, gold))
+    )
 
 
-def _hundredth(n: Number) -> Number:
-    return Number(n.value / 100, True) if n.percent else Number(n.value, n.decimal)
-
-
-def _finite(value: Fraction) -> bool:
+def finite(value: Fraction) -> bool:
     """Whether the decimal expansion ends."""
     rest = value.denominator
     for prime in (2, 5):

@@ -235,6 +235,9 @@ def _samples(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Row
         for name in folder.benchmarks()
         for step in folder.eval_steps(name)
     ]
+    db.execute(
+        "CREATE OR REPLACE TEMP TABLE graded (sweep VARCHAR, run VARCHAR, benchmark VARCHAR, step BIGINT, rules VARCHAR)"
+    )
     if not files:
         return
     _temporary(db, "files", files, ("filename", "sweep", "run", "benchmark", "step"))
@@ -242,7 +245,13 @@ def _samples(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Row
     sql = f"""INSERT INTO samples BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, {", ".join(columns)}
               FROM read_parquet(?, filename=true, hive_partitioning=false) p JOIN files f USING (filename)"""
 
-    _each_readable(files, lambda part: db.execute(sql, [_patterns(part)]), warnings)
+    readable = _each_readable(files, lambda part: db.execute(sql, [_patterns(part)]), warnings)
+    if readable:
+        db.execute(
+            """INSERT INTO graded SELECT f.sweep, f.run, f.benchmark, f.step, decode(m.value)
+               FROM parquet_kv_metadata(?) m JOIN files f ON f.filename = m.file_name WHERE decode(m.key) = 'rules'""",
+            [_patterns(readable)],
+        )
 
 
 def _evals(db: duckdb.DuckDBPyConnection) -> None:
@@ -266,8 +275,9 @@ def _evals(db: duckdb.DuckDBPyConnection) -> None:
                avg(1 - list_aggregate(list_transform(range(k), lambda i: greatest(n - c - i, 0) / (n - i)),
                                       'product')) AS pass_at_k,
                avg(coalesce(majority, 0)) AS maj_at_k, sum(tokens) / sum(n) AS tokens,
-               sum(truncated) / sum(n) AS truncated
+               sum(truncated) / sum(n) AS truncated, any_value(rules) AS rules
         FROM k LEFT JOIN majority USING (sweep, run, benchmark, step, problem_id)
+        LEFT JOIN graded USING (sweep, run, benchmark, step)
         GROUP BY sweep, run, benchmark, step ORDER BY sweep, run, benchmark, step"""
     )
 

@@ -227,6 +227,17 @@ def scores(db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) 
     )
 
 
+def rules(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:
+    """Names of the rules by which answers of the sweep's current runs were graded, where the files say so."""
+    found = frame(
+        db,
+        """SELECT DISTINCT e.rules FROM evals e JOIN runs r USING (sweep, run)
+           WHERE e.sweep = ? AND e.rules IS NOT NULL AND r.superseded IS NULL ORDER BY 1""",
+        [sweep],
+    )
+    return [str(name) for name in found["rules"]]
+
+
 def problem_scores(
     db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: Sequence[tuple[str, int]]
 ) -> pandas.DataFrame:

@@ -58,8 +58,11 @@ def folder_name(value: str, what: str) -> str:
     return value
 
 
-def write_samples(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write graded samples, whole or not at all; every row has exactly the keys of EVAL_COLUMNS."""
+def write_samples(path: Path, rows: Iterable[Mapping[str, Any]], rules: str | None = None) -> None:
+    """Write graded samples, whole or not at all; every row has exactly the keys of EVAL_COLUMNS.
+
+    `rules` is the name of those by which they were graded (rpg.rewards.rules); the file keeps it as metadata.
+    """
     import pyarrow
     import pyarrow.parquet
 
@@ -75,6 +78,8 @@ def write_samples(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         table = pyarrow.Table.from_pylist([dict(row) for row in rows], schema)
     except (pyarrow.ArrowException, UnicodeError) as error:
         raise StoreError(f"cannot write {path}: {error}") from error
+    if rules is not None:
+        table = table.replace_schema_metadata({"rules": rules})
     with atomic_path(path) as temporary:
         pyarrow.parquet.write_table(table, temporary, compression="zstd")
 
@@ -258,10 +263,12 @@ class RunFolder:
         """Steps whose evaluation is on disk (a file that exists is complete), ascending."""
         return _steps(self.path / "evals" / folder_name(benchmark, "benchmark"), ".parquet")
 
-    def write_eval(self, benchmark: str, step: int, rows: Iterable[Mapping[str, Any]]) -> Path:
-        """Write the graded samples of one checkpoint; every row has exactly the keys of EVAL_COLUMNS."""
+    def write_eval(
+        self, benchmark: str, step: int, rows: Iterable[Mapping[str, Any]], rules: str | None = None
+    ) -> Path:
+        """Write the graded samples of one checkpoint; see write_samples."""
         path = self.eval_path(benchmark, step)
-        write_samples(path, rows)
+        write_samples(path, rows, rules)
         return path
 
     def read_eval(self, benchmark: str, step: int) -> pyarrow.Table:

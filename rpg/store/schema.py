@@ -5,7 +5,7 @@ docs/database.md is checked against this file by a test.
 
 from rpg.metrics import METRICS
 
-VERSION = 2  # raise it when a table changes: databases of another version are rebuilt from the run folders
+VERSION = 3  # raise it when a table changes: databases of another version are rebuilt from the run folders
 
 TABLES: dict[str, dict[str, tuple[str, str]]] = {
     "meta": {
@@ -91,6 +91,7 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "maj_at_k": ("DOUBLE", "share of problems whose most frequent answer is right, ties shared"),
         "tokens": ("DOUBLE", "mean tokens per response"),
         "truncated": ("DOUBLE", "share of responses that hit the length limit"),
+        "rules": ("VARCHAR", "rules by which answers were graded (docs/grading.md); null in old files"),
     },
     "audits": {
         "name": ("VARCHAR", "file name without .json under audits/"),

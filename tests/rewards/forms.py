@@ -1,10 +1,10 @@
 """Other ways to write an answer, and answers that are close to it but wrong. Made from any gold answer."""
 
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 
-from rpg.rewards.compare import _brackets, _elements, _equation, _inside
-from rpg.rewards.extract import normalise, split
+from rpg.rewards.extract import normalise
 from rpg.rewards.numbers import number
 
 READABLE = re.compile(r"(?:(?!\\cup|infty|=|\\le|\\ge|where|\\begin|^\[[^]]*,).)*")
@@ -27,7 +27,7 @@ def equivalents(gold: str) -> dict[str, str]:
     }
     value = number(bare)
     if value is not None:
-        exact = value.value
+        exact = value.value * (100 if value.percent else 1)
         forms["over one"] = f"{exact.numerator}/{exact.denominator}" + ("%" if value.percent else "")
         forms["fraction"] = rf"\frac{{{exact.numerator}}}{{{exact.denominator}}}" + (
             "%" if value.percent else ""
@@ -62,7 +62,7 @@ def near_misses(gold: str) -> dict[str, str]:
     bare = normalise(gold)
     value = number(bare)
     if value is not None:
-        x, mark = value.value, "%" if value.percent else ""
+        x, mark = value.value * (100 if value.percent else 1), "%" if value.percent else ""
         misses = {
             "plus one": f"{_written(x + 1)}{mark}",
             "minus one": f"{_written(x - 1)}{mark}",
@@ -163,3 +163,76 @@ def _decimal(x: Fraction) -> str:
     digits = str(abs((x * 10**places).numerator)).rjust(places + 1, "0")
     text = digits if places == 0 else f"{digits[:-places]}.{digits[-places:]}"
     return ("-" if x < 0 else "") + text
+
+
+# ---------------------------------------------------------------------------------------- the structure of a gold answer
+
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+def split(text: str, *separators: str) -> list[str]:
+    r"""Parts of `text` between separators that stand outside of all brackets (`\{` counts as one)."""
+    return list(_parts(text, separators))
+
+
+def _parts(text: str, separators: tuple[str, ...]) -> Iterator[str]:
+    depth = start = i = 0
+    while i < len(text):
+        c = text[i]
+        if c in _OPEN:
+            depth += 1
+        elif c in _CLOSE:
+            depth = max(depth - 1, 0)
+        elif depth == 0:
+            found = next((s for s in separators if text.startswith(s, i)), None)
+            if found:
+                yield text[start:i].strip()
+                i += len(found)
+                start = i
+                continue
+        i += 1
+    yield text[start:].strip()
+
+
+def _elements(text: str) -> list[str]:
+    r"""`1, 2 and 3`, `\{1,2,3\}` and `1 \pm 2` are lists, whose order does not matter; anything else is a list of one."""
+    text = text.strip()
+    if text.startswith(r"\{") and text.endswith(r"\}"):
+        text = text[2:-2]
+    parts = [part for part in split(text, ",", ";", " and ", " or ") if part]
+    return [choice for part in parts for choice in _signs(part)]
+
+
+def _signs(text: str) -> list[str]:
+    r"""`a \pm b` stands for `a + b` and `a - b`."""
+    text = text.replace("±", r"\pm ")
+    if text.count(r"\pm") != 1:
+        return [text]
+    return [re.sub(r"^\s*\+", "", text.replace(r"\pm", sign)).strip() for sign in "+-"]
+
+
+def _brackets(text: str) -> str | None:
+    """First and last character where they are the brackets around the whole text, as in a tuple or interval."""
+    if len(text) < 2 or text[0] not in "([" or text[-1] not in ")]":
+        return None
+    depth = 0
+    for i, c in enumerate(text):
+        depth += (c in "([{") - (c in ")]}")
+        if depth == 0 and i < len(text) - 1:
+            return None
+    return text[0] + text[-1]
+
+
+def _inside(text: str) -> list[str]:
+    return split(text[1:-1], ",", ";")
+
+
+_NAME = re.compile(r"(?:\\?[A-Za-z]++(?:_\{?\s*\\?\w++\s*\}?)?+'?\s*+){1,6}(?:\([^()=]{1,20}\))?")
+
+
+def _equation(text: str) -> tuple[str, str]:
+    """(left, right) of `name = value` or `f(x) = value`; ("", text) for anything else, also other equations."""
+    parts = split(text, "=", r"\in ")
+    if len(parts) < 2 or len(parts[0]) > 60 or not _NAME.fullmatch(parts[0]):
+        return "", text
+    return parts[0], parts[-1]

@@ -9,8 +9,9 @@ import pytest
 
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader
-from rpg.rewards.compare import _NAME, quick
+from rpg.rewards.compare import quick
 from rpg.rewards.extract import answer_line, last_box, normalise
+from tests.rewards.answers import cases, sample_golds
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
 
@@ -58,6 +59,18 @@ HOSTILE = {
     "word soup": "a" * 1_900 + "=",
     "name soup": "ab " * 600 + "= 3",
     "carets": "^" * 1_500,
+    "words soup": "maybe " * 330,
+    "or soup": "5 or " * 390 + "6",
+    "sentences": "5 is it. " * 220 + "6.",
+    "number words": "twenty " * 280,
+    "hyphens": "forty-" * 330 + "two",
+    "remarks": "5 " + "(or " * 400 + "6" + ")" * 400,
+    "unclosed remarks": "5 (so " * 300,
+    "boxes in boxes": r"\boxed{" * 200 + "6" + "}" * 200,
+    "text in text": r"\text{" * 250 + "6" + "}" * 250,
+    "accents": r"\overline{" * 180 + "6" + "}" * 180,
+    "primes": "f" + "'" * 1_800,
+    "symbols": "+".join(f"x_{{{i}}}" for i in range(250)),
     "empty": "",
     "only dollars": "$$$$",
 }
@@ -88,19 +101,49 @@ def test_hostile_answers_are_wrong_in_bounded_time(grader, name, gold, tmp_path)
     assert grader.grade([(r"Answer: \sqrt{16} + " + str(len(name)), str(4 + len(name)))])[0].correct
 
 
+def test_hostile_answers_among_normal_ones_change_no_verdict(tmp_path):
+    """Also where the worker that graded them had to be ended."""
+    assert len(HOSTILE) >= 56
+    normal = cases(sample_golds())[::12]
+    alone = [(case.response, case.gold) for case in normal]
+    mixed, places = [], []
+    hostile = [
+        (f"Answer: {text.replace('{marker}', str(tmp_path / 'executed'))}", "5") for text in HOSTILE.values()
+    ]
+    hostile.append((f"Answer: {HOSTILE['sum']}", r"\sum_{n=1}^{5} \frac{1}{n}"))
+    for i, item in enumerate(alone):
+        mixed += hostile[i :: len(alone)]
+        places.append(len(mixed))
+        mixed.append(item)
+    with Grader(cpu_seconds=CPU) as one, Grader(cpu_seconds=CPU) as other:
+        expected, grades = one.grade(alone), other.grade(mixed)
+    assert len(grades) == len(alone) + len(hostile)
+    assert [grades[i] for i in places] == expected
+    assert not any(grades[i].correct for i in set(range(len(mixed))) - set(places))
+    assert not (tmp_path / "executed").exists()
+
+
 def test_what_stopped_an_answer_is_said(grader):
-    tower, box = grader.grade([("Answer: 9^{9^{9^{9}}} + 1", "7"), ("Answer: " + "{" * 5000, "7")])
-    assert tower.reason == "answer line: time limit (0.5 s)"
+    tower, total, box = grader.grade(
+        [
+            ("Answer: 9^{9^{9^{9}}} + 1", "7"),
+            (rf"Answer: {HOSTILE['sum']}", r"\sum_{n=1}^{5} \frac{1}{n}"),
+            ("Answer: " + "{" * 5000, "7"),
+        ]
+    )
+    assert tower.reason.startswith("answer line: cannot be compared: a power too large to compute; read as 9^{9")
+    assert total.reason == "answer line: time limit (0.5 s)"
     assert box.reason == "answer line: longer than 2000 characters"
 
 
 def test_memory_is_limited():
     """A worker may not grow beyond its limit: 2^(10^10) alone takes 1.3 GB."""
+    gold = r"\sum_{n=1}^{5} \frac{1}{n}"  # in notation that needs the algebra system
     with Grader(cpu_seconds=60.0, memory_bytes=600 << 20) as grader:
-        grade = grader.grade([("Answer: 2^{10^{10}} - 1", "7")])[0]
+        grade = grader.grade([("Answer: 2^{10^{10}} - 1", gold)])[0]
         assert grader.grade([(r"Answer: \sqrt{16} + k", "4 + k")])[0].correct
     assert not grade.correct
-    assert grade.reason in {"answer line: memory limit", "answer line: not equivalent"}
+    assert grade.reason in {"answer line: memory limit", "answer line: not equivalent (math-verify)"}
 
 
 def test_a_killed_worker_costs_one_answer_and_no_more(grader):
@@ -138,7 +181,7 @@ def test_workers_end_with_their_parent():
 def test_nothing_is_evaluated(grader):
     """sympy's reader of Python text ends in eval: in the worker it makes number literals only."""
     code = (
-        "from rpg.rewards.worker import forbid_evaluation; forbid_evaluation()\n"
+        "from rpg.rewards.algebra import forbid_evaluation; forbid_evaluation()\n"
         "import sympy\n"
         "assert sympy.Number('12') == 12 and sympy.Number('1.5') == sympy.Float('1.5')\n"
         "for text in ['__import__(\"os\").getpid()', 'x+1', '(1).__class__', 'Integer(1)+Integer(2)', 'exp(1)']:\n"
@@ -165,8 +208,8 @@ def test_nothing_is_evaluated(grader):
 def test_the_rules_of_this_process_are_linear_enough(text):
     """What runs outside of the killable workers may not explode on any text of the length it accepts."""
     began = time.process_time()
-    quick("5", normalise(text))
-    _NAME.fullmatch(text)
+    quick("5", text)
+    normalise(text)
     answer_line(text * 400)
     last_box(text * 400)
     assert time.process_time() - began < 1.5

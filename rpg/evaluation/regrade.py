@@ -1,0 +1,176 @@
+"""Stored samples graded again under other rules, without drawing new ones: the grades lie beside the first ones,
+`<samples>.grades-<rules>.parquet`, and nothing is overwritten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from rpg.config.errors import ConfigError
+from rpg.config.task import MathVerifier, Task, Verifier
+from rpg.evaluation.by_hand import RECORD
+from rpg.evaluation.summary import summarise
+from rpg.rewards import Item, grader_for
+from rpg.rewards.rules import rules_name, with_rules
+from rpg.store.files import atomic_write_json, only_one, read_json_object
+from rpg.store.regrades import graded_by, grades_path, read_grades, write_grades
+from rpg.store.run import RunFolder, read_samples
+from rpg.tasks import verifier_of
+
+
+@dataclass(frozen=True)
+class Change:
+    """One problem of which some samples changed their verdict."""
+
+    problem_id: str
+    samples: int
+    right_before: int
+    right_after: int
+
+
+@dataclass(frozen=True)
+class Regraded:
+    """One file of samples under two rules."""
+
+    what: str
+    """The benchmark, with the run and step where there are such."""
+    before: str
+    """The rules by which the samples were graded when they were drawn."""
+    after: str
+    samples: int
+    right_before: int
+    right_after: int
+    changes: list[Change]
+    grades: Path
+
+
+@dataclass(frozen=True)
+class _Stored:
+    what: str
+    path: Path
+    verifier: Verifier
+
+
+def regrade(
+    folder: Path, rules: str | None = None, workers: int = 1, say: Callable[[str], None] = print
+) -> list[Regraded]:
+    """Grade the samples in a folder under `default` or `recipe` rules (None: those that they were not graded by).
+
+    `folder` is that of an evaluation by hand, a run, a sweep, or a checkpoint of a run. What has been graded by the
+    same version of the rules is not graded again.
+
+    Raises:
+        ConfigError: the folder holds no samples, or their answers were checked by a marker.
+        GradingError, StoreError: answers cannot be graded, a file cannot be read or written.
+    """
+    stored = list(_stored(folder))
+    if not stored:
+        raise ConfigError(
+            f"{folder}: no graded samples; expected the folder of an evaluation, a run or a sweep"
+        )
+    return [_one(one, rules, workers, say) for one in stored]
+
+
+def _one(stored: _Stored, rules: str | None, workers: int, say: Callable[[str], None]) -> Regraded:
+    if not isinstance(stored.verifier, MathVerifier):
+        raise ConfigError(
+            f"{stored.path}: answers were compared with a marker's; only answers of type math have two rules"
+        )
+    verifier = with_rules(
+        stored.verifier, rules or ("default" if stored.verifier.rules == "recipe" else "recipe")
+    )
+    name, path = rules_name(verifier), grades_path(stored.path, rules_name(verifier))
+    rows = read_samples(stored.path).to_pylist()
+    origin = hashlib.sha256(stored.path.read_bytes()).hexdigest()
+    grades = read_grades(path, origin) if path.exists() else None
+    if grades is None:
+        with grader_for(verifier, workers) as grader:
+            graded = grader.grade([Item(row["response"], row["answer"], row["truncated"]) for row in rows])
+        grades = [
+            {"problem_id": row["problem_id"], "sample": row["sample"], **asdict(grade)}
+            for row, grade in zip(rows, graded, strict=True)
+        ]
+        write_grades(path, grades, name, origin)
+        say(f"{stored.what}: {len(rows)} samples graded by {name}")
+    else:
+        say(f"{stored.what}: graded by {name} before")
+    changes = changed(rows, grades)
+    found = Regraded(
+        what=stored.what,
+        before=graded_by(stored.path) or "rules that were not recorded",
+        after=name,
+        samples=len(rows),
+        right_before=sum(row["correct"] for row in rows),
+        right_after=sum(row["correct"] for row in grades),
+        changes=changes,
+        grades=path,
+    )
+    _record(stored, found, rows, grades)
+    return found
+
+
+def changed(rows: list[dict[str, Any]], grades: list[dict[str, Any]]) -> list[Change]:
+    """Problems of which a sample changed its verdict, in the order of the samples."""
+    new = {(grade["problem_id"], grade["sample"]): grade["correct"] for grade in grades}
+    counts: dict[str, list[int]] = {}
+    for row in rows:
+        count = counts.setdefault(row["problem_id"], [0, 0, 0, 0])
+        now = new[row["problem_id"], row["sample"]]
+        for i, one in enumerate((1, row["correct"], now, now != row["correct"])):
+            count[i] += int(one)
+    return [Change(problem, *count[:3]) for problem, count in counts.items() if count[3]]
+
+
+def _record(
+    stored: _Stored, found: Regraded, rows: list[dict[str, Any]], grades: list[dict[str, Any]]
+) -> None:
+    """Beside the numbers of an evaluation by hand: the same under the other rules."""
+    folder = stored.path.parent
+    if not (folder / RECORD).is_file():
+        return
+    with only_one(folder / ".lock", f"{folder}: an evaluation is going on here already,"):
+        record = read_json_object(folder / RECORD)
+        own = record[stored.path.stem]
+        merged = [{**row, **grade} for row, grade in zip(rows, grades, strict=True)]
+        own.setdefault("regraded", {})[found.after] = {
+            "summary": summarise(merged).as_json(),
+            "grades": found.grades.name,
+            "changes": [asdict(change) for change in found.changes],
+        }
+        atomic_write_json(folder / RECORD, record)
+
+
+# ----------------------------------------------------------------------------------------------- what is there
+
+
+def _stored(folder: Path) -> Iterator[_Stored]:
+    if (folder / RECORD).is_file():
+        for name, entry in read_json_object(folder / RECORD).items():
+            if (folder / f"{name}.parquet").is_file():
+                verifier = _valid(Verifier, entry["identity"]["verifier"], folder / RECORD)
+                yield _Stored(name, folder / f"{name}.parquet", verifier)
+        return
+    run = next((path for path in (folder, *folder.parents[:2]) if (path / "manifest.json").is_file()), None)
+    runs = [run] if run else sorted(path.parent for path in folder.glob("*/manifest.json"))
+    for path in runs:
+        one = RunFolder(path)
+        manifest = one.read_manifest()
+        verifier = verifier_of(_valid(Task, manifest["spec"]["task"], one.manifest_path))
+        for benchmark in one.benchmarks():
+            for step in one.eval_steps(benchmark):
+                what = f"{one.name}, step {step} on {benchmark}"
+                yield _Stored(what, one.eval_path(benchmark, step), verifier)
+
+
+def _valid(kind: Any, value: Any, where: Path) -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ConfigError(f"{where}: {first['msg']} (got {first['input']!r})") from None
