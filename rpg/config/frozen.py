@@ -550,4 +550,4 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 
 # Fields that came later, by place.
-ADDED: dict[str, Any] = {}
+ADDED: dict[str, Any] = {"training.keep_checkpoints": "best"}
