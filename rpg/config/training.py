@@ -8,7 +8,6 @@ from pydantic import Field, model_validator
 
 from rpg.config.section import OPERATES, Fraction, Positive, Section, default_type
 
-
 Step = Annotated[int, Field(ge=0)]
 
 

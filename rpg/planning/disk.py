@@ -20,9 +20,9 @@ STEP_BYTES = 1_050
 """A line of metrics and one of the log."""
 EVALUATION_BYTES = 2_700
 """Of an evaluation without any sample: the Parquet file's own."""
-SAMPLE_BYTES = 20.0
-TOKEN_BYTES = 1.5
-"""Of a graded sample, compressed: its names and grade, and its text (about four characters a token)."""
+SAMPLE_BYTES = 4.0
+TOKEN_BYTES = {"tiny": 0.3, "pretrained": 1.5}
+"""Of a graded sample, compressed: its names and grade; its text has one character a token in tiny models, four in others."""
 RESPONSE_SHARE = 0.5
 """Mean length of a response, as a part of the longest allowed."""
 
@@ -49,7 +49,7 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
     names = len(spec.benchmarks())
     k = 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
-    sample = SAMPLE_BYTES + TOKEN_BYTES * RESPONSE_SHARE * spec.rollout.max_response_tokens
+    sample = SAMPLE_BYTES + TOKEN_BYTES[spec.model.type] * RESPONSE_SHARE * spec.rollout.max_response_tokens
     rest = evaluated * (names * EVALUATION_BYTES + problems * k * sample) + spec.training.steps * STEP_BYTES
     keep = spec.training.keep_checkpoints
     if isinstance(keep, str):

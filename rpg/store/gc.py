@@ -89,12 +89,16 @@ def remove(layout: Layout, name: str) -> Path:
     path = layout.run(sweep, run).path if run else layout.sweep_folder(sweep)
     if not path.is_dir():
         known = [f"{sweep}/{one}" for one in folders(layout.sweep_folder(sweep))] if run else layout.sweeps()
-        raise StoreError(f"no {'run' if run else 'sweep'} {name!r} in {layout.home}. There are: {', '.join(known)}")
+        raise StoreError(
+            f"no {'run' if run else 'sweep'} {name!r} in {layout.home}. There are: {', '.join(known)}"
+        )
     conductor = layout.sweep_folder(sweep) / ".conductor"
     members = [layout.run(sweep, run)] if run else [layout.run(sweep, one) for one in folders(path)]
     busy = [member.name for member in members if member.state() == "running"]
     if busy or (conductor.exists() and locks.held(conductor)):
-        raise StoreError(f"{name} is being worked on ({', '.join(busy) or 'its sweep is running'}): stop that first")
+        raise StoreError(
+            f"{name} is being worked on ({', '.join(busy) or 'its sweep is running'}): stop that first"
+        )
     target = _free(layout.home / TRASH / f"{time.strftime('%Y-%m-%d')}-{name.replace('/', '-')}")
     with readable("move", path):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -56,7 +56,11 @@ def test_what_stays_after_a_run_is_what_the_rule_says_and_what_show_foretold(cop
     folder = copy(keep)
     checkpoints_of(folder).settle()
     best = _best(folder)
-    expected = {"all": {0, 2, 4, 6, 8}, "last": {8}, "best": {best, 8}}[keep] if isinstance(keep, str) else {*keep, 8}
+    expected = (
+        {"all": {0, 2, 4, 6, 8}, "last": {8}, "best": {best, 8}}[keep]
+        if isinstance(keep, str)
+        else {*keep, 8}
+    )
     assert set(folder.checkpoint_steps()) == expected
     assert [s for s in folder.checkpoint_steps() if (folder.checkpoint(s) / "training").exists()] == [8]
     assert not pending_evaluations(folder), "nothing is owed of what was removed on purpose"
@@ -65,7 +69,9 @@ def test_what_stays_after_a_run_is_what_the_rule_says_and_what_show_foretold(cop
     )
     foretold = disk(spec, 8 * 2)
     lies = size(folder.path) - size(folder.log_path)
-    assert lies == pytest.approx(foretold.if_last if keep == "best" and best == 8 else foretold.after, rel=0.1)
+    assert lies == pytest.approx(
+        foretold.if_last if keep == "best" and best == 8 else foretold.after, rel=0.1
+    )
 
 
 def test_the_best_checkpoint_is_that_of_the_database(copy):
@@ -123,6 +129,8 @@ def test_rm_puts_a_run_into_a_dated_trash_that_gc_empties(copy):
     layout = Layout(folder.path.parents[2])
     gone = remove(layout, "sweep/kept")
     assert not folder.path.exists() and (gone / "manifest.json").exists()
-    assert gone.parent == layout.home / "trash" and gone.name.endswith("-sweep-kept") and gone.name[:2] == "20"
+    assert (
+        gone.parent == layout.home / "trash" and gone.name.endswith("-sweep-kept") and gone.name[:2] == "20"
+    )
     collect(garbage(layout))
     assert not gone.exists() and json.dumps(garbage(layout)) == "[]"
