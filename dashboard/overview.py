@@ -127,7 +127,7 @@ def _now(folder: RunFolder, row: dict) -> dict:
         now["error"] = (folder.read_failed() or {}).get("error", "")
     if now["state"] == "running":
         now["where"] = (folder.elsewhere() or "").removeprefix("running ")
-    elif why := folder.waiting():
+    if now["state"] != "done" and (why := folder.waiting()):
         now |= {"state": "queued", "waits": why}
     return now
 

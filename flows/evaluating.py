@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
@@ -12,6 +13,7 @@ from flows import processes
 from flows.context import StageFailed
 from flows.processes import Children
 from rpg.store import Layout, RunFolder, StoreError
+from rpg.store.checkpoints import checkpoints_of
 from rpg.store.files import read_json_object
 from rpg.store.pending import pending_evaluations
 
@@ -34,6 +36,8 @@ def finish(folders: Sequence[RunFolder]) -> list[RunFolder]:
             continue
         rows = folder.read_metrics().rows
         seconds = sum(row.get("seconds_step", 0.0) for row in rows)
+        with contextlib.suppress(StoreError, OSError):  # `rpg gc` does it another time
+            checkpoints_of(folder).settle()
         folder.write_done(seconds=seconds, attempts=len(folder.attempts()))
         over.append(folder)
     return over

@@ -86,7 +86,7 @@ class Watch:
                 error = (folder.read_failed() or {}).get("error")
             except StoreError as unreadable:
                 error = str(unreadable)
-        if state not in ("running", "done") and (why := folder.waiting()):
+        if state != "done" and (why := folder.waiting()):  # for a slot, another sweep, or space on the disk
             state, error = "queued", why
         if state == "running":
             error = folder.elsewhere()

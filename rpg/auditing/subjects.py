@@ -13,7 +13,7 @@ from rpg.auditing.objectives import named
 from rpg.auditing.worlds import World
 from rpg.catalogue import DIVERGENCES, Algorithm, ObjectiveKL, RewardKL, algorithms, override
 from rpg.losses.advantages import advantages as estimate_advantages
-from rpg.losses.policy_loss import policy_loss
+from rpg.losses.policy_loss import LossOutput, policy_loss
 
 
 def spread(world: World, ref: Tensor | None) -> Tensor:
@@ -51,13 +51,21 @@ def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None 
     return Subject(
         name=name or algo.name,
         source="rpg",
-        loss=partial(policy_loss, bare),
-        clipped=partial(policy_loss, algo) if algo.clip else None,
+        loss=partial(_loss, bare),
+        clipped=partial(_loss, algo) if algo.clip else None,
         beta=algo.beta,
         divergence=divergence,
         per_token=algo.loss_agg_mode != "seq-mean-token-sum",
         advantages=partial(_with_reward_kl, algo) if isinstance(kl, RewardKL) else spread,
     )
+
+
+def _loss(
+    algo: Algorithm, *, old_log_prob: Tensor, ref_log_prob: Tensor | None, **inputs: Tensor
+) -> LossOutput:
+    """`policy_loss` where the audit's reference is the sampling policy, whatever the algorithm's own would be."""
+    reference = old_log_prob if ref_log_prob is None else ref_log_prob
+    return policy_loss(algo, old_log_prob=old_log_prob, ref_log_prob=reference, **inputs)
 
 
 def _with_reward_kl(algo: Algorithm, world: World, ref: Tensor | None) -> Tensor:

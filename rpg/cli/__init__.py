@@ -18,7 +18,7 @@ _COMMANDS = {
     "Run": ("init", "show", "sweep", "train", "data", "evaluate"),
     "Results": ("status", "report", "dashboard", "sql", "export", "aggregate"),
     "Algorithms": ("list", "audit", "paper", "render"),
-    "Operations": ("serve", "nightly", "reconcile", "doctor"),
+    "Operations": ("serve", "nightly", "reconcile", "rm", "gc", "doctor"),
 }
 
 

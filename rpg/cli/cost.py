@@ -25,6 +25,7 @@ def print_cost(sweep: Sweep, layout: Layout) -> None:
         f"{total.rollouts:,} responses of at most {total.response_tokens_at_most:,} tokens in all, "
         f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} checkpoints to evaluate"
     )
+    _print_disk(sweep)
     measured = [(seconds_per_step(r.spec, layout), r.spec.training.steps) for r in sweep.runs]
     if all(m for m, _ in measured):
         minutes = sum(m[0] * steps for m, steps in measured if m) / 60
@@ -37,6 +38,32 @@ def print_cost(sweep: Sweep, layout: Layout) -> None:
         _print_estimates(sweep)
     else:
         console.print("time: unknown until a run of this size has finished in this data folder")
+
+
+def _print_disk(sweep: Sweep) -> None:
+    from rpg.planning.disk import disk
+    from rpg.planning.estimate import Assumptions, problems_of
+
+    found = [disk(run.spec, problems_of(run.spec, Assumptions())) for run in sweep.runs]
+    if not all(found):
+        say("disk: unknown, because the size of the model is not known; give its local folder")
+        return
+    known = [one for one in found if one]
+    after, last, most = sum(d.after for d in known), sum(d.if_last for d in known), sum(d.most for d in known)
+    less = f" ({size_text(last)} where the last checkpoint is the best)" if last < after else ""
+    say(
+        f"about {size_text(after)} on disk afterwards{less}, at most {size_text(most)} if all train at once; "
+        f"training.keep_checkpoints: {sweep.runs[0].spec.training.keep_checkpoints}"
+    )
+
+
+def size_text(size: float) -> str:
+    """`1.6 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
 
 
 def _print_estimates(sweep: Sweep) -> None:

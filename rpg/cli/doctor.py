@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rpg.cli.app import Home, app, say
+import typer
+
+from rpg.cli.app import Home, Set, app, say
+
+if TYPE_CHECKING:
+    from rpg.store import Layout
 
 
-@app.command(epilog="Example: rpg doctor")
-def doctor(home: Home = None) -> int:
-    """Check that everything a sweep needs is here: Python, packages, cores, a writable data folder."""
+@app.command(epilog="Examples: rpg doctor · rpg doctor configs/sweeps/quickstart.yaml")
+def doctor(
+    file: Annotated[
+        Path | None, typer.Argument(help="A sweep or run file, to check what its runs need as well.")
+    ] = None,
+    set_: Set = [],  # noqa: B006 - typer copies it
+    home: Home = None,
+) -> int:
+    """Check that everything a sweep needs is here: Python, packages, cores, a writable data folder; with FILE its data,
+    models, gold answers, GPUs and disk: all that is wrong in one list, before anything starts.
+    """
     import os
     import shutil
     import tempfile
     from importlib.metadata import PackageNotFoundError, version
 
     from rpg.cli.extras import install_command
+    from rpg.config.load import parse_assignments
     from rpg.store import Layout
 
     bad = 0
@@ -56,4 +72,33 @@ def doctor(home: Home = None) -> int:
     line(
         True, f"Prefect server: {url}" if url else "Prefect server: a private one on loopback for each sweep"
     )
+    if file is not None:
+        for text in _of_file(file, parse_assignments(set_), Layout.at(home)):
+            line(False, text)
+        if not bad:
+            line(True, f"{file}: nothing is wrong that can be seen before it starts")
     return 1 if bad else 0
+
+
+def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]:
+    """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, and its problems themselves."""
+    from flows.slots import machine, need_of
+    from rpg.cli.lenient import LenientDigest
+    from rpg.config.sweep import load_file
+    from rpg.planning.preflight import preflight
+    from rpg.tasks import DataError, load_problems
+
+    specs = [run.spec for run in load_file(file, overrides, LenientDigest()).runs]
+    lines = preflight(specs, layout)
+    here = machine()
+    for spec in specs:
+        need = need_of(spec.backend, here) if spec.backend.device == "cuda" else None
+        if need is not None and (need.kind != "gpu" or need.count > len(here.gpus)):
+            wanted = spec.backend.workers_here() or 1
+            lines.append(f"backend: wants {wanted} GPUs, and this machine shows {len(here.gpus)}")
+    for task in {spec.task.model_dump_json(): spec.task for spec in specs}.values():
+        try:
+            lines += load_problems(task).notes
+        except DataError as error:
+            lines.append(str(error))
+    return list(dict.fromkeys(lines))

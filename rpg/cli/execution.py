@@ -43,14 +43,20 @@ Name = Annotated[
 def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
     """Conduct a sweep in the foreground, showing its progress. Returns the exit code."""
     from rpg.cli.extras import require
+    from rpg.cli.lenient import refuse_wrong_paths
+    from rpg.config.shipped import short
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
+    specs = [run.spec for run in planned.runs]
+    refuse_wrong_paths(specs, short(planned.path))
     from flows.live import Progress
     from flows.sweep import conduct, sweep_lock, unfinished
-    from rpg.config.shipped import short
+    from rpg.planning.preflight import preflight
     from rpg.store import Layout
 
     layout = Layout.at(home)
+    for line in preflight(specs, layout):
+        complain(f"! {line}", "yellow")
     name, workers = planned.spec.name, workers or default_workers(planned)
     folders = [layout.run(name, run.folder) for run in planned.runs]
     again = f"rpg {'sweep' if planned.spec.axes else 'train'} {short(planned.path)}"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpg.cli.app import File, Home, Set, app, console
+from rpg.cli.app import File, Home, Set, app, complain, console
+from rpg.cli.lenient import UNKNOWN
 
 if TYPE_CHECKING:
     from rpg.config.run import RunSpec
@@ -27,28 +28,35 @@ def render(
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Show how a run would start on verl: Hydra overrides, shell command, Ray's runtime environment."""
+    import os
+
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything of the hub's is imported
     from rpg.backends.verl.overrides import plan
     from rpg.backends.verl.paths import Paths
+    from rpg.cli.lenient import LenientDigest
     from rpg.config.errors import ConfigError
     from rpg.config.load import parse_assignments, read_mapping
     from rpg.config.sweep import load_sweep, single_run
     from rpg.store import Layout
-    from rpg.tasks.preparation import data_digest, data_files
+    from rpg.tasks.preparation import data_files
 
     load = load_sweep if "name" in read_mapping(file) else single_run
-    sweep = load(file, parse_assignments(set_), data_digest)
+    digest = LenientDigest()
+    sweep = load(file, parse_assignments(set_), digest)
     chosen = _choose(sweep.runs, run, file)
-    spec = chosen.spec
+    spec, known = chosen.spec, digest.known(chosen.spec)
     if spec.backend.type != "verl":
         raise ConfigError(
             f"{file}: backend.type: {spec.backend.type!r}, and only a run on verl is rendered; try: --set backend.type=verl"
         )
     layout = Layout.at(home)
     folder = layout.run(sweep.spec.name, chosen.folder)
-    paths = Paths.of(folder.path, data_files(spec, layout.home), _model(spec, layout.home))
+    paths = Paths.of(
+        folder.path, data_files(spec, layout.home, chosen.data), _model(spec, layout.home, known)
+    )
     launch = plan(spec, paths, project=folder.sweep, experiment=folder.name)
     if as_json:
-        print(json.dumps({"run": chosen.folder, "run_id": chosen.run_id, "overrides": launch.overrides,
+        print(json.dumps({"run": chosen.folder, "run_id": chosen.run_id if known else None, "overrides": launch.overrides,
                           "arguments": launch.arguments(), "environment": launch.environment,
                           "runtime_env": launch.runtime_env(), "command": launch.command()}, indent=1))  # fmt: skip
         return
@@ -59,6 +67,8 @@ def render(
     print(launch.command())
     console.rule("Ray runtime environment", align="left")
     print(json.dumps(launch.runtime_env(), indent=1))
+    for reason in digest.absent.values():
+        complain(f"the data is not here, so this run's identity is not known yet: {reason}", "yellow")
 
 
 def _choose(runs: tuple[PlannedRun, ...], name: str | None, file: Path) -> PlannedRun:
@@ -80,11 +90,13 @@ def _choose(runs: tuple[PlannedRun, ...], name: str | None, file: Path) -> Plann
     raise ConfigError(f"{file}: {what}. There are: {shown}")
 
 
-def _model(spec: RunSpec, home: Path) -> str | Path:
+def _model(spec: RunSpec, home: Path, known: bool) -> str | Path:
     """The folder of a tiny model's warm start, made or not; a pretrained model's path or hub id."""
     if spec.model.type == "pretrained":
         local = Path(spec.model.path).expanduser()
         return local.resolve() if local.exists() else spec.model.path
+    if not known:
+        return home / "cache" / "warm" / UNKNOWN
     from rpg.models.initial import warm_folder
 
     return warm_folder(spec, home)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rpg.cli.app import File, Home, Set, app, complain, console
 
 if TYPE_CHECKING:
-    from rpg.config.run import RunSpec
+    from rpg.config.sweep import PlannedRun
 
 
 @app.command(epilog="Example: rpg show quickstart --set training.steps=10")
@@ -28,32 +28,25 @@ def show(
     import yaml
 
     from rpg.cli.cost import print_cost
-    from rpg.config.errors import ConfigError
+    from rpg.cli.lenient import LenientDigest, refuse_wrong_paths
     from rpg.config.load import parse_assignments
     from rpg.config.sweep import load_file
     from rpg.planning.cost import cost
     from rpg.store import Layout
-    from rpg.tasks import DataError
-    from rpg.tasks.preparation import data_digest
 
-    absent: dict[str, str] = {}
-
-    def digest(spec: RunSpec) -> str:
-        task = spec.task.model_dump_json()
-        if task in absent:
-            return ""
-        try:
-            return data_digest(spec)
-        except DataError as error:  # what a file means can be looked at before its data is here
-            if isinstance(error.__cause__, ConfigError):
-                raise
-            absent[task] = str(error)
-            return ""
-
+    digest = LenientDigest()
     sweep = load_file(file, parse_assignments(set_), digest)
+    refuse_wrong_paths([run.spec for run in sweep.runs], file)
     if as_json:
-        runs = [{"run": r.folder, "run_id": r.run_id, "variant": r.variant, "spec": r.spec.model_dump(mode="json")}
-                for r in sweep.runs]  # fmt: skip
+        runs = [
+            {
+                "run": _folder(r, digest.known(r.spec)),
+                "run_id": r.run_id if digest.known(r.spec) else None,
+                "variant": r.variant,
+                "spec": r.spec.model_dump(mode="json"),
+            }
+            for r in sweep.runs
+        ]
         print(json.dumps({"name": sweep.spec.name, "baseline": sweep.baseline, "runs": runs}, indent=1))
         return
     first = sweep.runs[0].spec
@@ -65,8 +58,19 @@ def show(
         table.add_column(name, justify="right" if name in ("seed", "rollouts", "updates") else "left")
     for r in sweep.runs:
         c = cost(r.spec)
-        table.add_row(r.variant, str(r.spec.seed), f"{c.rollouts:,}", f"{c.optimizer_steps:,}", r.folder)
+        table.add_row(
+            r.variant,
+            str(r.spec.seed),
+            f"{c.rollouts:,}",
+            f"{c.optimizer_steps:,}",
+            _folder(r, digest.known(r.spec)),
+        )
     console.print(table, markup=False)
     print_cost(sweep, Layout.at(home))
-    for reason in dict.fromkeys(absent.values()):
-        complain(f"the data is not here, so folder names are not final: {reason}", "yellow")
+    for reason in dict.fromkeys(digest.absent.values()):
+        complain(f"the data is not here, so identities are not known yet (????????): {reason}", "yellow")
+
+
+def _folder(run: PlannedRun, known: bool) -> str:
+    """A run's folder; the end, which is that of its identity, only where it is known."""
+    return run.folder if known else f"{run.folder[:-8]}????????"

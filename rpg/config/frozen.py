@@ -553,4 +553,5 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 ADDED: dict[str, Any] = {
     "task.file.verifier.math.rules": "default",
     "task.math.verifier.math.rules": "default",
+    "training.keep_checkpoints": "best",
 }

@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from rpg.config.section import OPERATES, Fraction, Positive, Section, default_type
 
+Step = Annotated[int, Field(ge=0)]
+
 
 class AdamW(Section):
     """AdamW with a linear warm-up, then a constant rate (paper App. H: weight decay 0.1, clip 1.0)."""
@@ -49,7 +51,10 @@ class Training(Section):
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     optimizer: Optimizer = AdamW()
     checkpoint_every: Annotated[Positive, OPERATES] = 1
-    """A kill loses at most this many steps. Only the newest ones and those to be evaluated are kept."""
+    """A kill loses at most this many steps. Only the newest ones and those that `keep_checkpoints` names stay."""
+    keep_checkpoints: Annotated[Literal["all", "last", "best"] | tuple[Step, ...], OPERATES] = "best"
+    """Which checkpoints keep their weights once they are evaluated: `best` (the last and the best), `last`, `all`, or a
+    list of steps (and the last). What is not evaluated yet stays in any case."""
 
     @model_validator(mode="after")
     def _divides(self) -> Training:

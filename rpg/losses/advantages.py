@@ -29,10 +29,12 @@ def advantages(
 
     rewards (B,): one per response. group (B,): integers, equal for responses to the same prompt.
     response_mask (B, T): non-zero where a token counts. old_log_prob and ref_log_prob (B, T) are read when
-    `algo.kl` is of type reward (ref_log_prob=None: the reference is `old`, so that KL is zero); values (B,
+    `algo.kl` is of type reward (ref_log_prob=None only where the reference is `old`: that KL is zero); values (B,
     T) by gae only. A group of one response, or of equal rewards, has advantage zero exactly. Raises
     ValueError for wrong shapes, FloatingPointError for rewards that are not finite.
     """
+    if algo.kl.type == "reward":
+        require_reference(algo, ref_log_prob)
     mask = response_mask != 0
     rows = mask.shape[0]
     if mask.ndim != 2:
@@ -63,6 +65,16 @@ def advantages(
             if kind.type == "group_then_batch":
                 result = _whiten(result, mask, scale=True)
         return torch.where(mask, result, 0).to(dtype)
+
+
+def require_reference(algo: Algorithm, ref_log_prob: Tensor | None) -> None:
+    """Raises: ValueError: the algorithm reads a reference policy's log-probabilities, and there are none."""
+    if ref_log_prob is None and algo.needs_reference:
+        raise ValueError(
+            f"ref_log_prob: {algo.name} has its KL to a reference policy of its own (reference: {algo.reference.type}); "
+            "pass the log-probabilities of the sampled tokens under it, or old_log_prob while the two are the same, or "
+            'choose rpg.algorithm(..., reference="old")'
+        )
 
 
 def _reward_kl(algo: Algorithm, mask: Tensor, old: Tensor | None, ref: Tensor | None) -> Tensor | None:

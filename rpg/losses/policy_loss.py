@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rpg.catalogue import Algorithm
+from rpg.losses.advantages import require_reference
 from rpg.losses.aggregation import Counts, token_weights
 from rpg.losses.divergences import bounded_exp, k3
 from rpg.losses.surrogates import Batch, Ratio, token_loss
@@ -49,15 +50,16 @@ def policy_loss(
     """The loss of `algo` on one (micro-)batch.
 
     log_prob, old_log_prob, ref_log_prob (B, T): log-probabilities of the sampled tokens under the trained,
-    the sampling and the reference policy; `ref_log_prob=None` means the reference is `old`. Only `log_prob`
-    receives a gradient. advantages (B, T): rewards minus baseline, without KL; for the ratio levels prefix
+    the sampling and the reference policy; None for an algorithm whose reference is `old`, or that has no KL. Only
+    `log_prob` receives a gradient. advantages (B, T): rewards minus baseline, without KL; for the ratio levels prefix
     and sequence one value per response, spread over its tokens. response_mask (B, T): non-zero where a
     token counts; what stands elsewhere, NaN included, is never read. rollout_weights (B, T) or (B, 1):
     correction for a sampler that differs from `old`, multiplied onto the loss as a constant. counts: sizes
     of the whole mini-batch (default: this batch). optimizer_step: moves clip schedules.
 
     bfloat16 and float16 are computed in float32. Exponents are clamped to [-20, 20]; a log-probability of
-    -inf counts as -1e4. Nothing passed in is modified. Raises ValueError for wrong shapes,
+    -inf counts as -1e4. Nothing passed in is modified. Raises ValueError for wrong shapes and
+    for a `ref_log_prob` that is missing,
     FloatingPointError where an unmasked NaN or infinity makes the loss meaningless.
 
     Metrics are means over unmasked tokens (over responses for the ratio of a whole response): `loss`;
@@ -65,6 +67,8 @@ def policy_loss(
     and `ess`, the effective sample size (sum w)^2 / (n sum w^2); `clip_fraction` of tokens without a
     gradient from the advantage, and its parts `_upper`, `_lower` and `_dual`.
     """
+    if algo.kl.type != "reward":  # that one is read by `advantages`
+        require_reference(algo, ref_log_prob)
     named = {
         "log_prob": log_prob,
         "old_log_prob": old_log_prob,

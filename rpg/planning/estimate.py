@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rpg.config.backend import VerlBackend, VllmRollout
 from rpg.config.evaluation import ThisMachine, VllmEngineSpec
 from rpg.config.run import RunSpec
+from rpg.config.task import ChainTask
 from rpg.planning.shapes import Shape, shape_of
 
 GB = 1e9
@@ -111,7 +112,7 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     speed = gpus * a.machine.flops * a.training_efficiency
     scoring = t.steps * flops * (2 if spec.algorithm.needs_reference else 1) / speed
     update = t.steps * t.epochs * flops * (4 if backend.gradient_checkpointing else 3) / speed
-    each = _problems(spec, a) * spec.evaluation.samples_per_problem  # samples of a checkpoint
+    each = problems_of(spec, a) * spec.evaluation.samples_per_problem  # samples of a checkpoint
     evaluation = len(spec.eval_steps()) * evaluator.seconds(each, 1)
 
     states = 12 * shape.parameters / gpus  # weights and two moments in float32
@@ -187,7 +188,10 @@ class _Server:
         return tokens / self.at_once * self._step(self.at_once) + self.longest * self._step(1)
 
 
-def _problems(spec: RunSpec, a: Assumptions) -> int:
+def problems_of(spec: RunSpec, a: Assumptions) -> int:
+    """Problems of all of a run's benchmarks together."""
+    if isinstance(spec.task, ChainTask):
+        return spec.task.benchmark_problems * len(spec.benchmarks())
     from rpg.tasks.benchmarks import benchmarks
 
     known = {name: one.problems for name, one in benchmarks().items()}

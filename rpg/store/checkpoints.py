@@ -10,14 +10,18 @@ training state is dropped, so its presence says that the state is whole.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from rpg.store.files import StoreError, fsync_folder, fsync_tree, read_json_object
+from rpg.store.pending import pending_evaluations
 from rpg.store.run import RunFolder
 
 FORMAT = 1
@@ -26,11 +30,18 @@ _KEEP = 2
 """So many of the newest checkpoints keep their training state."""
 
 
-class CheckpointFolder:
-    """The checkpoints of one run; `eval_steps` are the steps to be evaluated."""
+Keep = str | Collection[int]
+"""Which evaluated checkpoints keep their weights: `all`, `last`, `best` (the last and the best), or these steps and the
+last."""
+KEEP = "best"
 
-    def __init__(self, folder: RunFolder, eval_steps: Collection[int]):
-        self.folder, self.eval_steps = folder, set(eval_steps)
+
+class CheckpointFolder:
+    """The checkpoints of one run; `eval_steps` are the steps to be evaluated, `keep` says what stays after that."""
+
+    def __init__(self, folder: RunFolder, eval_steps: Collection[int], keep: Keep = KEEP):
+        self.folder, self.eval_steps, self.keep = folder, set(eval_steps), keep
+        self._accuracy: dict[int, float] = {}
 
     def publish(self, build: Path, final: Path) -> None:
         """Rename a checkpoint that was built aside into place; it is on disk afterwards."""
@@ -41,14 +52,80 @@ class CheckpointFolder:
         fsync_folder(final.parent)
 
     def prune(self) -> None:
-        """Keep the checkpoints to be evaluated and the newest ones; training states of the newest ones only."""
-        for step in self.folder.checkpoint_steps()[:-_KEEP]:
-            path = self.folder.checkpoint(step)
-            if step not in self.eval_steps:
-                discard(path)
-            elif (path / "training").exists():
-                (path / "training" / "state.json").unlink(missing_ok=True)
-                shutil.rmtree(path / "training", ignore_errors=True)
+        """Keep what is still to be evaluated, what `keep` says and the newest ones; training states of these only."""
+        self._keep_newest(_KEEP)
+
+    def wait_for_space(self, needed: float, say: Callable[[str], None], seconds: float = 2.0) -> None:
+        """Pause, and say so, while the disk has not so many bytes left: a full disk would end the run instead."""
+        said = False
+        while (free := shutil.disk_usage(self.folder.path).free) < needed:
+            why = (
+                f"waits for disk space: {free / 1e6:,.0f} MB free, {needed / 1e6:,.0f} MB needed in {self.folder.path}; "
+                "free some (rpg gc), and it goes on by itself"
+            )
+            if not said:
+                say(why)
+                with contextlib.suppress(StoreError):
+                    self.folder.wait_for(why)
+            said = True
+            self.prune()  # what was evaluated meanwhile
+            time.sleep(seconds)
+        if said:
+            self.folder.stop_waiting()
+            say("goes on: there is space on the disk again")
+
+    def settle(self) -> None:
+        """The same after a run's end: only the last one keeps its training state, from which more steps could go on."""
+        self._keep_newest(1)
+
+    def superfluous(self, newest: int = 1) -> tuple[list[int], list[int]]:
+        """(steps whose checkpoint nobody needs, steps whose training state nobody needs)."""
+        steps = self.folder.checkpoint_steps()
+        pending = self._pending()
+        stay = self.eval_steps & (pending | self._kept([step for step in steps if step not in pending]))
+        old = steps[:-newest]
+        idle = [s for s in old if s in stay and (self.folder.checkpoint(s) / "training").exists()]
+        return [step for step in old if step not in stay], idle
+
+    def _keep_newest(self, newest: int) -> None:
+        gone, idle = self.superfluous(newest)
+        evaluated = self.eval_steps.intersection(gone)
+        if evaluated:  # before they go: nobody shall believe that they are lost and train them again
+            self.folder.note_removed(evaluated)
+        for step in gone:
+            discard(self.folder.checkpoint(step))
+        for step in idle:
+            training = self.folder.checkpoint(step) / "training"
+            (training / "state.json").unlink(missing_ok=True)
+            shutil.rmtree(training, ignore_errors=True)
+
+    def _pending(self) -> set[int]:
+        try:
+            return {step for _, step in pending_evaluations(self.folder)}
+        except StoreError:  # without a manifest nobody knows what is evaluated
+            return self.eval_steps
+
+    def _kept(self, evaluated: list[int]) -> set[int]:
+        """Those of the evaluated steps that are kept, but for the last, which always is."""
+        if self.keep == "all":
+            return set(evaluated)
+        if not isinstance(self.keep, str):
+            return set(evaluated).intersection(self.keep)
+        scored = {step: self._score(step) for step in evaluated if step in self.eval_steps}
+        return (
+            {min(scored, key=lambda step: (-scored[step], step))} if self.keep == "best" and scored else set()
+        )
+
+    def _score(self, step: int) -> float:
+        """Mean accuracy over the run's benchmarks, like `last_best` in the database; evaluations never change."""
+        if step not in self._accuracy:
+            names = self.folder.read_manifest()["benchmarks"]
+            try:
+                scores = [_accuracy(self.folder, name, step) for name in names]
+            except StoreError:  # what cannot be read may have been the best
+                scores = [math.inf]
+            self._accuracy[step] = sum(scores) / max(1, len(scores))
+        return self._accuracy[step]
 
     def resumable(self, missing: Collection[int], warn: Callable[[str], None]) -> Path | None:
         """The newest whole checkpoint from which everything pending can still be made; None to start over.
@@ -78,6 +155,26 @@ class CheckpointFolder:
             if chosen is None or step > chosen:
                 discard(self.folder.checkpoint(step))
         return None if chosen is None else self.folder.checkpoint(chosen)
+
+
+def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
+    """The checkpoints of a run by the rule in its manifest.
+
+    Raises:
+        StoreError: no readable manifest.
+    """
+    manifest = folder.read_manifest()
+    keep = manifest["spec"].get("training", {}).get("keep_checkpoints", KEEP)
+    return CheckpointFolder(folder, manifest["eval_steps"], keep)
+
+
+def _accuracy(folder: RunFolder, benchmark: str, step: int) -> float:
+    """mean@k: the mean over problems of the share of right samples."""
+    samples = folder.read_eval(benchmark, step).select(["problem_id", "correct"]).to_pylist()
+    right: dict[str, list[bool]] = {}
+    for sample in samples:
+        right.setdefault(sample["problem_id"], []).append(sample["correct"])
+    return sum(sum(found) / len(found) for found in right.values()) / max(1, len(right))
 
 
 def damaged(checkpoint: Path) -> str | None:

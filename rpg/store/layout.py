@@ -24,8 +24,21 @@ __all__ = ["Layout", "Metrics", "RunFolder", "StoreError", "home"]
 
 
 def home(path: str | os.PathLike[str] | None = None) -> Path:
-    """The data folder: the argument, else $RPG_HOME, else ./rpg-data (absolute; not created)."""
-    return Path(path or os.environ.get("RPG_HOME") or "rpg-data").expanduser().absolute()
+    """The data folder: the argument, else $RPG_HOME, else ./rpg-data (absolute; not created).
+
+    Raises:
+        StoreError: nothing could ever lie there.
+    """
+    found = Path(path or os.environ.get("RPG_HOME") or "rpg-data").expanduser().absolute()
+    advice = "choose another data folder with --home or RPG_HOME"
+    if "?" in str(found):
+        raise StoreError(
+            f"{found}: a path with '?' cannot be used (DuckDB takes the rest for options); {advice}"
+        )
+    there = next(part for part in (found, *found.parents) if part.exists())
+    if not there.is_dir():
+        raise StoreError(f"{found}: {there} is a file, not a folder; {advice}")
+    return found
 
 
 @dataclass(frozen=True)

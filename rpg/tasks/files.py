@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.config.task import FileTask
+from rpg.tasks.gold import check_gold
 from rpg.tasks.kind import TaskKind
 from rpg.tasks.own import OwnDemonstrations
 from rpg.tasks.problems import DataError, Problem, Splits, file_digest
@@ -25,10 +26,12 @@ def read(task: FileTask) -> Splits:
             twice in a file, or in a benchmark and in the training file. The message names file, line and field.
     """
     train = _read_file(task, task.train, "train")
+    notes = check_gold(train, task.verifier, str(task.train))
     seen = {problem.text: problem for problem in train}
     benchmarks = {}
     for name, path in task.benchmarks.items():
         benchmarks[name] = _read_file(task, path, name)
+        notes += check_gold(benchmarks[name], task.verifier, str(path))
         for line, problem in enumerate(benchmarks[name], 1):
             if problem.text in seen:
                 same = seen[problem.text].id
@@ -36,7 +39,7 @@ def read(task: FileTask) -> Splits:
                     f"{path}: problem {line}: field prompt: {_short(problem.text)} is also in the training file "
                     f"{task.train} ({same}): a benchmark must be held out"
                 )
-    return Splits(train, benchmarks)
+    return Splits(train, benchmarks, tuple(notes))
 
 
 def _read_file(task: FileTask, path: Path, group: str) -> list[Problem]:

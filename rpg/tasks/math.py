@@ -10,6 +10,7 @@ from pathlib import Path
 from rpg.config.errors import ConfigError
 from rpg.config.task import MathTask
 from rpg.tasks.benchmarks import Prompt, benchmark
+from rpg.tasks.gold import check_gold
 from rpg.tasks.kind import TaskKind
 from rpg.tasks.leaks import leaks, near_duplicates
 from rpg.tasks.loading import LOCAL_DATA, LoadedBenchmark, digest, load_benchmark
@@ -53,7 +54,8 @@ def read(task: MathTask) -> Splits:
         )
         for one in benchmarks
     ]
-    notes = (*train.notes, *(note for one in benchmarks for note in one.notes))
+    gold = check_gold(kept, task.verifier, train.source)
+    notes = (*train.notes, *gold, *(note for one in benchmarks for note in one.notes))
     pairs = tuple((name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems))
     return Splits(kept, held_out, notes, tuple(summaries), tuple(dropped), pairs)
 

@@ -76,13 +76,13 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
     return there
 
 
-def data_files(spec: RunSpec, home: Path) -> PreparedData:
-    """Where the Parquet files of a run's task are, or will be.
+def data_files(spec: RunSpec, home: Path, digest: str | None = None) -> PreparedData:
+    """Where the Parquet files of a run's task are, or will be; `digest` where it is known already.
 
     Raises:
         DataError: a file of the task cannot be read.
     """
-    digest = data_digest(spec)
+    digest = digest or data_digest(spec)
     folder = Path(home) / "cache" / "data" / digest
     return PreparedData(
         digest, folder / "train.parquet", {name: folder / f"{name}.parquet" for name in spec.benchmarks()}

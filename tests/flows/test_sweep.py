@@ -160,8 +160,12 @@ def test_two_at_once_the_second_is_told_who_is_running_it(whole, prefect):
 
 def test_a_run_that_cannot_train_fails_alone(bench, prefect):
     root, _ = bench
+    model = root / "broken-model"
+    model.mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (model / name).write_text("{}")
     settings, _ = SMALL.replace("name: small", "name: partly").split("axes:\n")
-    models = "{type: pretrained, path: /nowhere/model}, {type: tiny, warm_start: null}"
+    models = f"{{type: pretrained, path: {model}}}, {{type: tiny, warm_start: null}}"
     text = f"{settings}axes:\n  model: [{models}]\n  seed: [0]\n"
     (root / "partly.yaml").write_text(text.replace("steps: 6", "steps: 3"))
     done = rpg(root, "sweep", "partly.yaml", **prefect)
@@ -169,14 +173,14 @@ def test_a_run_that_cannot_train_fails_alone(bench, prefect):
     states = {f.name: f.state() for f in layout.run_folders("partly")}
     assert done.returncode == 1, done.stdout + done.stderr
     assert sorted(states.values()) == ["done", "failed"], states
-    assert "/nowhere/model" in done.stderr and "Traceback" not in done.stderr
+    assert str(model) in done.stderr and "Traceback" not in done.stderr
     failed = next(f for f in layout.run_folders("partly") if f.state() == "failed")
     record = json.loads(failed.failed_path.read_text())
-    assert "/nowhere/model" in record["error"] and Path(record["log"]).exists()
+    assert str(model) in record["error"] and Path(record["log"]).exists()
 
 
 @pytest.mark.long
-def test_a_full_disk_fails_the_runs_clearly_and_more_space_lets_them_go_on(bench, tmp_path):
+def test_a_full_disk_pauses_the_sweep_which_says_so_and_goes_on_with_more_space(bench, tmp_path):
     root, _ = bench
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -186,13 +190,15 @@ def test_a_full_disk_fails_the_runs_clearly_and_more_space_lets_them_go_on(bench
         pytest.skip("a small file system can be mounted by root only")
     try:
         cached(root, disk)
-        done = rpg(root, "sweep", "small.yaml", home=disk)
-        assert done.returncode == 1, done.stdout + done.stderr
-        assert "space" in done.stderr and str(disk) in done.stderr and "Traceback" not in done.stderr
-        assert "rpg sweep small.yaml" in done.stderr
+        sweep = start(root, "sweep", "small.yaml", home=disk)
+        log = root / "disk.log"
+        until(lambda: "waits for disk space" in log.read_text() or sweep.poll() is not None)
+        assert sweep.poll() is None, log.read_text()
+        said = log.read_text()
+        assert str(disk) in said and "MB needed" in said and "Traceback" not in said
+        assert {f.state() for f in Layout.at(disk).run_folders("small")} <= {"running", "pending"}
         subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
-        again = rpg(root, "sweep", "small.yaml", home=disk)
-        assert again.returncode == 0, again.stdout + again.stderr
+        assert sweep.wait(HANG) == 0, log.read_text()
         assert numbers(disk) == numbers(root / "data")
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
@@ -206,6 +212,12 @@ def test_a_full_disk_fails_the_runs_clearly_and_more_space_lets_them_go_on(bench
         (["sweep", "small.yaml", "--set", "algorithm=gropo"], ["gropo", "did you mean 'grpo'"]),
         (["sweep", "small.yaml", "--home", "/proc/none"], ["/proc/none", "--home"]),
         (["train", "small.yaml"], ["axes"]),
+        (
+            ["sweep", "small.yaml", "--set", "model={type: pretrained, path: /nowhere/model}"],
+            ["model.path", "/nowhere/model", "no such folder"],
+        ),
+        (["status", "--home", "small.yaml/x"], ["small.yaml is a file, not a folder", "--home"]),
+        (["sweep", "small.yaml", "--home", "what?"], ["what?", "'?' cannot be used", "--home"]),
         (["report", "smal"], ["smal", "did you mean 'small'"]),
         (["status", "smal"], ["smal", "did you mean 'small'"]),
     ],

@@ -8,6 +8,8 @@ def advantages(name, rewards, group, mask=None, **kwargs):
     algo = name if isinstance(name, rpg.Algorithm) else rpg.algorithm(name)
     rewards = torch.tensor(rewards, dtype=torch.float64)
     mask = torch.ones(len(rewards), 3) if mask is None else torch.tensor(mask)
+    if algo.needs_reference and not kwargs:  # where nothing is said, the policy has not moved: no KL
+        kwargs = dict.fromkeys(("old_log_prob", "ref_log_prob"), torch.zeros(mask.shape))
     return rpg.advantages(algo, rewards=rewards, group=torch.tensor(group), response_mask=mask, **kwargs)
 
 
@@ -108,6 +110,8 @@ def test_empty_responses_and_empty_batch():
             rewards=torch.zeros(0),
             group=torch.zeros(0, dtype=torch.long),
             response_mask=torch.zeros(0, 4),
+            old_log_prob=torch.zeros(0, 4),
+            ref_log_prob=torch.zeros(0, 4),
         )
         assert empty.shape == (0, 4)
 
@@ -119,3 +123,16 @@ def test_clear_errors():
         advantages("grpo", [1.0, float("nan")], [0, 0])
     with pytest.raises(ValueError, match="old_log_prob"):
         advantages("reinforce-pp", [1.0], [0], ref_log_prob=torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize("name", ["rloo", "reinforce-pp"])
+def test_a_reference_of_its_own_cannot_be_forgotten(name):
+    """It would leave the KL out of the reward without a word."""
+    algo, one = rpg.algorithm(name), torch.ones(2, 3)
+    assert algo.kl.type == "reward" and algo.needs_reference
+    with pytest.raises(ValueError, match=f"ref_log_prob: {name} has its KL to a reference policy of its own"):
+        rpg.advantages(algo, rewards=one[:, 0], group=torch.zeros(2, dtype=torch.long), response_mask=one)
+    rpg.advantages(
+        rpg.algorithm(name, reference="old"), rewards=one[:, 0], group=torch.zeros(2, dtype=torch.long),
+        response_mask=one,
+    )  # fmt: skip

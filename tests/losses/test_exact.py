@@ -149,6 +149,8 @@ def test_live_wire(preset, third):
         if algo.kl.type not in ("objective", "loss"):
             continue  # a KL in the reward is checked with the advantages
         loud = algo.model_copy(update={"beta": 0.5})
+        if not third and loud.needs_reference:
+            data = data | {"ref_log_prob": data["old_log_prob"]}
         with_kl = rpg.policy_loss(loud, **data).loss
         without = rpg.policy_loss(rpg.algorithm(algo.name, preset, kl="none"), **data).loss
         change = oracle.gradient(with_kl, data["log_prob"]) - oracle.gradient(without, data["log_prob"])
@@ -157,3 +159,14 @@ def test_live_wire(preset, third):
         assert share > 0.5, f"{algo.name} ({preset}): its KL moves {share:.0%} of the tokens"
         checked += 1
     assert checked >= (11 if preset == "paper" else 8)
+
+
+def test_a_reference_of_its_own_cannot_be_forgotten():
+    """GRPO's reference is fixed; without its log-probabilities the KL would silently be that to `old`."""
+    data = batch(third=True)
+    forgotten = {**data, "ref_log_prob": None}
+    with pytest.raises(ValueError, match=r"ref_log_prob: grpo .* \(reference: fixed\)"):
+        rpg.policy_loss(rpg.algorithm("grpo"), **forgotten)
+    assert rpg.policy_loss(rpg.algorithm("grpo"), **data).loss.isfinite()
+    assert rpg.policy_loss(rpg.algorithm("grpo", reference="old"), **forgotten).loss.isfinite()
+    assert rpg.policy_loss(rpg.algorithm("grpo", kl="none"), **forgotten).loss.isfinite()

@@ -31,9 +31,10 @@ def cases(draw):
         "advantages": torch.randn(rows, 1, generator=g, dtype=torch.float64).repeat(1, tokens),
         "response_mask": torch.rand(rows, tokens, generator=g) < 0.7,
     }
-    if draw(st.booleans()):
+    algo = rpg.algorithm(name, **overrides)
+    if draw(st.booleans()) or algo.needs_reference:
         data["ref_log_prob"] = near(old)
-    return rpg.algorithm(name, **overrides), data
+    return algo, data
 
 
 def run(algo, data, **kwargs):

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rpg.models.policy import Policy
-from rpg.store.checkpoints import FORMAT, CheckpointFolder, digest, digests, link
+from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digest, digests, link
 from rpg.store.files import StoreError, read_json_object, readable
 from rpg.store.run import RunFolder
 
@@ -27,8 +27,8 @@ _MODEL = "model.safetensors"
 class Checkpoints(CheckpointFolder):
     """Writes the checkpoints of one run and keeps only what is needed."""
 
-    def __init__(self, folder: RunFolder, eval_steps: Collection[int]):
-        super().__init__(folder, eval_steps)
+    def __init__(self, folder: RunFolder, eval_steps: Collection[int], keep: Keep = KEEP):
+        super().__init__(folder, eval_steps, keep)
         self._last: Path | None = None
         self._digests: dict[str, dict[str, Any]] = {}
         self._keys: list[str] | None = None

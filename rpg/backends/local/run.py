@@ -39,6 +39,7 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
         # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
         folder.append_metrics(attempt, metrics)
         if step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps:
+            checkpoints.wait_for_space(_room(trainer), say)
             _save(checkpoints, step, trainer)
         say(_line(step, steps, metrics))
     say(f"trained: {steps} of {steps} steps")
@@ -56,7 +57,7 @@ def _begin(
     """(trainer, checkpoints, steps that are done)."""
     prepared = prepare_data(spec, home)
     roller = Roller(spec, read_problems(prepared.train))
-    checkpoints = Checkpoints(folder, spec.eval_steps())
+    checkpoints = Checkpoints(folder, spec.eval_steps(), spec.training.keep_checkpoints)
     resume = checkpoints.resumable({step for _, step in pending_evaluations(folder)}, say)
     if resume is None:
         policy = initial_policy(spec, home, say)
@@ -81,6 +82,12 @@ def _begin(
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
     say(f"going on after step {state['step']} of {spec.training.steps}")
     return trainer, checkpoints, state["step"]
+
+
+def _room(trainer: Trainer) -> float:
+    """Bytes that have to be free for a checkpoint: twice its size, since others write too."""
+    weights = sum(value.nbytes for value in trainer.policy.model.state_dict().values())
+    return 2.0 * (weights + sum(value.nbytes for value in trainer.optimizer.tensors().values())) + 1e6
 
 
 def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:

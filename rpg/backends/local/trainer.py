@@ -113,6 +113,8 @@ class Trainer:
         if not self.policy.exact_samples:
             old = score(self.policy, batch, temperature, rows)
         reference = self.reference.log_probs(batch, temperature, rows)
+        if reference is None and spec.algorithm.needs_reference:
+            reference = old  # it has just been renewed: the sampling policy is the reference
         advantages = advantages_of(
             spec.algorithm,
             rewards=graded.rewards,

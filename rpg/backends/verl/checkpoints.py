@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from rpg.backends.verl.state import State
-from rpg.store.checkpoints import FORMAT, CheckpointFolder, digests, link
+from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digests, link
 from rpg.store.files import StoreError, fsync_tree, readable
+from rpg.store.run import RunFolder
 
 _UNUSED = (".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx")
 """Other forms of the same weights, which a model from the hub may bring."""
@@ -22,8 +24,8 @@ _UNUSED = (".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx")
 class VerlCheckpoints(CheckpointFolder):
     """Moves verl's checkpoints from `state`, the folder it saves to, into the run's."""
 
-    def __init__(self, folder, eval_steps, state: Path):
-        super().__init__(folder, eval_steps)
+    def __init__(self, folder: RunFolder, eval_steps: Collection[int], state: Path, keep: Keep = KEEP):
+        super().__init__(folder, eval_steps, keep)
         self.state = state
 
     def whole(self) -> list[tuple[int, Path]]:

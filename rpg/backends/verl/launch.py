@@ -119,7 +119,9 @@ class _Run:
     def __init__(self, folder: RunFolder, spec: RunSpec, say: Say):
         self.folder, self.spec, self.say = folder, spec, say
         self.state = folder.path / STATE
-        self.checkpoints = VerlCheckpoints(folder, spec.eval_steps(), self.state)
+        self.checkpoints = VerlCheckpoints(
+            folder, spec.eval_steps(), self.state, spec.training.keep_checkpoints
+        )
 
     def earlier(self) -> Attempt | None:
         """The attempt that was under way when the launcher was last here."""

@@ -37,13 +37,18 @@ class ActorLoss:
         optional = [name for name in _OPTIONAL if name in data.keys()]
         fields = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
         tokens, sequences = tu.get(data, "mini_batch_tokens"), tu.get(data, "mini_batch_sequences")
+        reference = fields.get("ref_log_prob", None)
+        if reference is None and self.algorithm.needs_reference:
+            reference = fields[
+                "old_log_probs"
+            ]  # it has just been renewed: the sampling policy is the reference
         out = policy_loss(
             self.algorithm,
             log_prob=log_prob,
             old_log_prob=fields["old_log_probs"],
             advantages=fields["advantages"],
             response_mask=fields["response_mask"],
-            ref_log_prob=fields.get("ref_log_prob", None),
+            ref_log_prob=reference,
             rollout_weights=fields.get("rollout_is_weights", None),
             counts=Counts(tokens, sequences, self.horizon),
             optimizer_step=tu.get(data, "optimizer_step"),

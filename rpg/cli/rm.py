@@ -1,0 +1,26 @@
+"""The command `rpg rm`: put runs and sweeps into the trash."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rpg.cli.app import Home, app, say
+
+
+@app.command(epilog="Examples: rpg rm quickstart · rpg rm quickstart/grpo-s0-1a2b3c4d")
+def rm(
+    names: Annotated[list[str], typer.Argument(metavar="SWEEP|SWEEP/RUN...", help="What to remove.")],
+    home: Home = None,
+) -> int:
+    """Put runs or whole sweeps into the trash of the data folder; `rpg gc` empties it."""
+    from rpg.store import Layout
+    from rpg.store.database import build
+    from rpg.store.gc import remove
+
+    layout = Layout.at(home)
+    for name in names:
+        say(f"{name} -> {remove(layout, name)}")
+    build(layout)
+    return 0

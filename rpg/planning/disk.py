@@ -1,0 +1,81 @@
+"""What runs will leave on disk, by arithmetic: what is kept (rpg.store.checkpoints), and the most while they train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rpg.config.model import TinyModel
+from rpg.config.run import RunSpec
+from rpg.planning.shapes import Shape, shape_of
+
+FLOAT = 4
+"""Bytes of a weight: both back ends keep weights and moments in float32, whatever they compute in."""
+MOMENTS = 2
+"""Numbers per weight that either optimizer keeps: two moments, or one and the schedule-free iterate."""
+TINY_VOCABULARY = 24
+"""About that many characters a tiny model of the chain task knows."""
+FILES_BYTES = 12_000
+"""Of a checkpoint: config, tokenizer, headers and digests, of which all but the first have mostly links."""
+STEP_BYTES = 1_050
+"""A line of metrics and one of the log."""
+EVALUATION_BYTES = 2_700
+"""Of an evaluation without any sample: the Parquet file's own."""
+SAMPLE_BYTES = 4.0
+TOKEN_BYTES = {"tiny": 0.3, "pretrained": 1.5}
+"""Of a graded sample, compressed: its names and grade; its text has one character a token in tiny models, four in others."""
+RESPONSE_SHARE = 0.5
+"""Mean length of a response, as a part of the longest allowed."""
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Bytes of one run. `after`: what lies there when it is done; `if_last`: the same if its last checkpoint is its
+    best; `most`: while it trains."""
+
+    after: float
+    if_last: float
+    most: float
+
+
+def disk(spec: RunSpec, problems: int) -> Disk | None:
+    """What a run takes whose benchmarks have so many problems in all; None where the model's size is not known."""
+    parameters = parameters_of(spec)
+    if parameters is None:
+        return None
+    weights = FLOAT * parameters + FILES_BYTES
+    training = FLOAT * parameters * (MOMENTS + _reference(spec))
+    if spec.backend.type == "verl":  # verl's own state holds the weights once more
+        training = FLOAT * parameters * (1 + MOMENTS)
+    steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
+    names = len(spec.benchmarks())
+    k = 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
+    sample = SAMPLE_BYTES + TOKEN_BYTES[spec.model.type] * RESPONSE_SHARE * spec.rollout.max_response_tokens
+    rest = evaluated * (names * EVALUATION_BYTES + problems * k * sample) + spec.training.steps * STEP_BYTES
+    keep = spec.training.keep_checkpoints
+    if isinstance(keep, str):
+        kept = {"all": evaluated, "last": 1, "best": 2}[keep]
+    else:
+        kept = len({*keep, steps[-1]} & set(steps))
+    after = kept * weights + training + rest
+    alone = after - weights if keep == "best" and evaluated > 1 else after
+    # The two newest can be gone on from; one is being written, and one waits for its evaluation.
+    most = max(after, (kept + 3) * weights + 3 * training + rest)
+    return Disk(after, alone, most)
+
+
+def parameters_of(spec: RunSpec) -> int | None:
+    """Weights of a run's model; None where they are not known without asking the hub."""
+    model = spec.model
+    if isinstance(model, TinyModel):
+        width = model.hidden_size // model.heads
+        return Shape(
+            model.layers, model.hidden_size, model.heads, model.kv_heads, width, model.intermediate_size,
+            TINY_VOCABULARY, tied=True, qk_norm=True,
+        ).parameters  # fmt: skip
+    shape = shape_of(model)
+    return shape.parameters if shape else None
+
+
+def _reference(spec: RunSpec) -> int:
+    """1 where a checkpoint holds the weights of a reference of its own; that of the initial model is in the cache."""
+    return int(spec.algorithm.needs_reference and spec.algorithm.reference.type in ("every_k", "kl_above"))

@@ -1,0 +1,123 @@
+"""What is wrong with the runs of a file, found before anything starts: one list of all of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rpg.config.load import is_name
+from rpg.config.model import PretrainedModel
+from rpg.config.run import RunSpec
+from rpg.config.task import ChainTask, FileTask, MathTask
+from rpg.planning.disk import disk
+from rpg.planning.estimate import Assumptions, problems_of
+from rpg.store.layout import Layout
+
+_HUB = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def wrong_paths(specs: Sequence[RunSpec]) -> list[str]:
+    """Files and models on this machine that are named and are not there, or hold nothing."""
+    found = (line for spec in specs for line in (*_files(spec), *_model(spec)))
+    return list(dict.fromkeys(found))
+
+
+def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
+    """All that can be known to be wrong without reading data, loading a model or asking a network."""
+    return list(
+        dict.fromkeys([*wrong_paths(specs), *_lengths(specs), *_packages(specs), *_folder(specs, layout)])
+    )
+
+
+def _files(spec: RunSpec) -> list[str]:
+    if isinstance(spec.task, FileTask):
+        named = {"task.train": spec.task.train}
+        named |= {f"task.benchmarks.{name}": path for name, path in spec.task.benchmarks.items()}
+    elif isinstance(spec.task, MathTask) and not is_name(spec.task.train):
+        named = {"task.train": Path(spec.task.train)}
+    else:
+        return []
+    lines = []
+    for field, path in named.items():
+        if not path.exists():
+            lines.append(f"{field}: {path}: no such file")
+        elif not path.is_file():
+            lines.append(f"{field}: {path}: is a folder; expected a file of problems")
+        elif not path.stat().st_size:
+            lines.append(f"{field}: {path}: the file is empty")
+    return lines
+
+
+def _model(spec: RunSpec) -> list[str]:
+    if not isinstance(spec.model, PretrainedModel):
+        return []
+    if spec.backend.type == "verl" and spec.backend.ray.type == "job":
+        return []  # it is the cluster's file system that counts
+    path = Path(spec.model.path).expanduser()
+    if path.is_dir():
+        missing = [] if (path / "config.json").is_file() else ["config.json"]
+        missing += [] if any(path.glob("*.safetensors")) else ["*.safetensors"]
+        missing += [] if any(path.glob("tokenizer*")) else ["a tokenizer"]
+        return (
+            [f"model.path: {path} is no Hugging Face model: it lacks {', '.join(missing)}"] if missing else []
+        )
+    if path.exists():
+        return [f"model.path: {path} is a file; expected the folder of a Hugging Face model"]
+    if _HUB.fullmatch(spec.model.path) and not spec.model.path.startswith("."):
+        return []  # may be on the hub, which is not asked here
+    return [f"model.path: {path}: no such folder; expected one, or an id of the hub such as Qwen/Qwen3-0.6B"]
+
+
+def _lengths(specs: Sequence[RunSpec]) -> list[str]:
+    """Of the chain task, whose longest answer is known: a limit that cuts off every right response."""
+    lines = []
+    for spec in specs:
+        if isinstance(spec.task, ChainTask):
+            operations = max(spec.task.tiers.values())
+            need = 4 * operations + 3  # a step is `b+70`, the end `#5` and the end of the sequence
+            if spec.rollout.max_response_tokens < need:
+                lines.append(
+                    f"rollout.max_response_tokens: {spec.rollout.max_response_tokens} cuts off every response to the "
+                    f"longest problems of task.tiers ({operations} operations, about {need} tokens)"
+                )
+    return lines
+
+
+def _packages(specs: Sequence[RunSpec]) -> list[str]:
+    wanted: dict[str, str] = {}
+    for spec in specs:
+        if spec.backend.type == "verl" and spec.backend.ray.type != "job":
+            wanted |= {"ray": "backend.type: verl", "verl": "backend.type: verl"}
+        if spec.backend.type == "local":
+            wanted["transformers"] = "backend.type: local"
+        if spec.evaluation.engine.type == "vllm" and spec.evaluation.place.type == "here":
+            wanted["vllm"] = "evaluation.engine.type: vllm"
+    return [
+        f"{field} needs the package {name}, which is not installed"
+        for name, field in wanted.items()
+        if importlib.util.find_spec(name) is None
+    ]
+
+
+def _folder(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
+    there = next(path for path in (layout.home, *layout.home.parents) if path.exists())
+    if not os.access(there, os.W_OK):
+        return [f"{layout.home}: cannot be written; set RPG_HOME or --home to a writable folder"]
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        return [f"{layout.home}: {error.strerror}; set RPG_HOME or --home to a writable folder"]
+    needs = [disk(spec, problems_of(spec, Assumptions())) for spec in specs]
+    need, free = sum(one.after for one in needs if one), shutil.disk_usage(there).free
+    if need > free:
+        return [
+            f"{layout.home}: {free / 1e9:.1f} GB are free, and the runs will leave about {need / 1e9:.1f} GB: free some "
+            "(rpg gc), or keep fewer checkpoints (training.keep_checkpoints: last)"
+        ]
+    return []

@@ -1,0 +1,134 @@
+"""What can be removed from a data folder, and how it is: weights nobody needs, leftovers, and the trash.
+
+`remove` puts a run or a sweep into `<home>/trash/<date>-<name>/`, so that a mistake can be undone until the next `rpg
+gc`, which empties it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rpg.store import locks
+from rpg.store.checkpoints import checkpoints_of, discard
+from rpg.store.files import StoreError, readable
+from rpg.store.layout import Layout
+from rpg.store.run import RunFolder, folders
+
+TRASH = "trash"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that `rpg gc` would remove; `size` are the bytes that become free."""
+
+    path: Path
+    why: str
+    size: int
+
+
+def garbage(layout: Layout) -> list[Item]:
+    """What nobody needs any more. Runs that are being worked on are left alone."""
+    found = [_item(path, "trash") for path in _entries(layout.home / TRASH)]
+    for sweep in layout.sweeps():
+        for name in folders(layout.sweep_folder(sweep)):
+            folder = layout.run(sweep, name)
+            if folder.manifest_path.exists() and folder.state() != "running":
+                found += _of_run(folder)
+    return [item for item in found if item.size]
+
+
+def collect(items: list[Item]) -> None:
+    """Remove them; what another process has removed meanwhile is no error."""
+    for item in items:
+        with readable("remove", item.path):
+            if item.path.name.startswith("step-") and item.path.parent.name == "checkpoints":
+                folder = RunFolder(item.path.parents[1])
+                step = int(item.path.name.partition("-")[2].partition(".")[0])
+                if item.path == folder.checkpoint(step):
+                    folder.note_removed([step])
+                if item.path.exists():
+                    discard(item.path)
+            elif item.path.name == "training":
+                (item.path / "state.json").unlink(missing_ok=True)
+                shutil.rmtree(item.path, ignore_errors=True)
+            elif item.path.is_dir():
+                shutil.rmtree(item.path, ignore_errors=True)
+            else:
+                item.path.unlink(missing_ok=True)
+
+
+def _of_run(folder: RunFolder) -> Iterator[Item]:
+    for path in _entries(folder.checkpoints):
+        if path.name.endswith(".tmp") and path.name.startswith(".step-"):
+            yield _item(path, "half written")
+        elif ".corrupt" in path.name:
+            yield _item(path, "damaged checkpoint")
+    try:
+        if folder.state() == "done":
+            gone, idle = checkpoints_of(folder).superfluous()
+            for step in gone:
+                yield _item(folder.checkpoint(step), "evaluated, and not kept by keep_checkpoints")
+            for step in idle:
+                yield _item(folder.checkpoint(step) / "training", "training state of an older checkpoint")
+    except (StoreError, KeyError):
+        return
+
+
+def remove(layout: Layout, name: str) -> Path:
+    """Put a sweep (`quickstart`) or a run (`quickstart/grpo-s0-12345678`) into the trash; returns where it lies.
+
+    Raises:
+        StoreError: it does not exist, or is being worked on.
+    """
+    sweep, _, run = name.strip("/").partition("/")
+    path = layout.run(sweep, run).path if run else layout.sweep_folder(sweep)
+    if not path.is_dir():
+        known = [f"{sweep}/{one}" for one in folders(layout.sweep_folder(sweep))] if run else layout.sweeps()
+        raise StoreError(
+            f"no {'run' if run else 'sweep'} {name!r} in {layout.home}. There are: {', '.join(known)}"
+        )
+    conductor = layout.sweep_folder(sweep) / ".conductor"
+    members = [layout.run(sweep, run)] if run else [layout.run(sweep, one) for one in folders(path)]
+    busy = [member.name for member in members if member.state() == "running"]
+    if busy or (conductor.exists() and locks.held(conductor)):
+        raise StoreError(
+            f"{name} is being worked on ({', '.join(busy) or 'its sweep is running'}): stop that first"
+        )
+    target = _free(layout.home / TRASH / f"{time.strftime('%Y-%m-%d')}-{name.replace('/', '-')}")
+    with readable("move", path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+        if not run and layout.reports(sweep).is_dir():
+            layout.reports(sweep).rename(_free(target.with_name(f"{target.name}-report")))
+    return target
+
+
+def size(path: Path) -> int:
+    """Bytes on disk below `path`, a file with several names counted once; 0 for what is not there."""
+    seen: dict[tuple[int, int], int] = {}
+    for root, _, names in os.walk(path) if path.is_dir() else [(str(path.parent), [], [path.name])]:
+        for name in names:
+            try:
+                stat = os.lstat(os.path.join(root, name))
+            except OSError:
+                continue
+            seen[stat.st_dev, stat.st_ino] = stat.st_size
+    return sum(seen.values())
+
+
+def _item(path: Path, why: str) -> Item:
+    return Item(path, why, size(path))
+
+
+def _entries(path: Path) -> list[Path]:
+    return sorted(path.iterdir()) if path.is_dir() else []
+
+
+def _free(path: Path) -> Path:
+    tries = (path if number == 0 else path.with_name(f"{path.name}-{number}") for number in range(10_000))
+    return next(one for one in tries if not one.exists())

@@ -1,0 +1,136 @@
+"""The disk is bounded: evaluated checkpoints go by rule, and `rpg show` has foretold what lies there afterwards."""
+
+import json
+import shutil
+
+import pytest
+
+from rpg.backends.local.run import train
+from rpg.evaluation.worker import Evaluator
+from rpg.planning.disk import disk
+from rpg.store import Layout
+from rpg.store.checkpoints import CheckpointFolder, checkpoints_of
+from rpg.store.current import current_runs
+from rpg.store.gc import collect, garbage, remove, size
+from rpg.store.pending import pending_evaluations
+from rpg.store.run import RunFolder
+from tests.tiny import make_run, make_spec, numbers
+
+SPEC = make_spec(training={"steps": 8, "keep_checkpoints": "all"}, evaluation={"every": 2}, algorithm="dapo")
+quiet = lambda line: None  # noqa: E731
+
+
+@pytest.fixture(scope="module")
+def trained(home, tmp_path_factory):
+    """A run that is trained and evaluated, with all of its checkpoints."""
+    folder = make_run(home, "kept", SPEC)
+    train(folder, home, quiet)
+    Evaluator(Layout(home), "sweep", quiet).pass_over()
+    assert folder in current_runs(Layout(home), "sweep") and not pending_evaluations(folder)
+    assert folder.checkpoint_steps() == [0, 2, 4, 6, 7, 8]
+    return folder
+
+
+@pytest.fixture
+def copy(trained, tmp_path):
+    """The same run in a folder of its own, with another rule."""
+
+    def make(keep):
+        folder = RunFolder(tmp_path / "runs" / "sweep" / "kept")
+        shutil.copytree(trained.path, folder.path, symlinks=True)
+        manifest = folder.read_manifest()
+        manifest["spec"]["training"]["keep_checkpoints"] = keep
+        folder.write_manifest(manifest)
+        return folder
+
+    return make
+
+
+def _best(folder):
+    rule = CheckpointFolder(folder, folder.read_manifest()["eval_steps"])
+    return min((0, 2, 4, 6, 8), key=lambda step: (-rule._score(step), step))
+
+
+@pytest.mark.parametrize("keep", ["all", "last", "best", [4], [0, 6]])
+def test_what_stays_after_a_run_is_what_the_rule_says_and_what_show_foretold(copy, keep):
+    folder = copy(keep)
+    checkpoints_of(folder).settle()
+    best = _best(folder)
+    expected = (
+        {"all": {0, 2, 4, 6, 8}, "last": {8}, "best": {best, 8}}[keep]
+        if isinstance(keep, str)
+        else {*keep, 8}
+    )
+    assert set(folder.checkpoint_steps()) == expected
+    assert [s for s in folder.checkpoint_steps() if (folder.checkpoint(s) / "training").exists()] == [8]
+    assert not pending_evaluations(folder), "nothing is owed of what was removed on purpose"
+    spec = make_spec(
+        training={"steps": 8, "keep_checkpoints": keep}, evaluation={"every": 2}, algorithm="dapo"
+    )
+    foretold = disk(spec, 8 * 2)
+    lies = size(folder.path) - size(folder.log_path)
+    assert lies == pytest.approx(
+        foretold.if_last if keep == "best" and best == 8 else foretold.after, rel=0.1
+    )
+
+
+def test_the_best_checkpoint_is_that_of_the_database(copy):
+    folder = copy("best")
+    accuracy = {
+        step: sum(
+            folder.read_eval(name, step).to_pandas().groupby("problem_id")["correct"].mean().mean()
+            for name in ("chain-one", "chain-two")
+        )
+        for step in (0, 2, 4, 6, 8)
+    }
+    best = max(accuracy.values())
+    assert _best(folder) == min(step for step, value in accuracy.items() if value == pytest.approx(best))
+
+
+def test_what_is_not_evaluated_yet_stays_under_every_rule(copy):
+    folder = copy("last")
+    folder.eval_path("chain-one", 4).unlink()
+    checkpoints_of(folder).prune()
+    assert folder.checkpoint_steps() == [4, 7, 8] and {step for _, step in pending_evaluations(folder)} == {4}
+
+
+def test_removed_checkpoints_are_not_trained_again(copy, home):
+    folder = copy("last")
+    checkpoints_of(folder).settle()
+    before = numbers(folder)
+    shutil.copytree(home / "cache", folder.path.parents[2] / "cache", symlinks=True)
+    train(folder, folder.path.parents[2], quiet)
+    assert numbers(folder) == before and folder.attempts() == [1]
+
+
+def test_gc_says_what_would_go_and_does_it(copy):
+    folder = copy("best")
+    folder.write_done(seconds=1.0, attempts=1)
+    (folder.checkpoints / "step-000003.corrupt").mkdir()
+    (folder.checkpoints / "step-000003.corrupt" / "x").write_text("x" * 100)
+    layout = Layout(folder.path.parents[2])
+    items = garbage(layout)
+    before = size(layout.home)
+    collect(items)
+    freed = before - size(layout.home)
+    assert {*folder.checkpoint_steps()} == {_best(folder), 8} and not garbage(layout)
+    assert freed == pytest.approx(sum(item.size for item in items), rel=0.05)
+
+
+def test_gc_leaves_a_run_alone_that_is_being_worked_on(copy):
+    folder = copy("best")
+    folder.write_done(seconds=1.0, attempts=1)
+    folder.done_path.unlink()
+    assert garbage(Layout(folder.path.parents[2])) == [], "it may be trained further"
+
+
+def test_rm_puts_a_run_into_a_dated_trash_that_gc_empties(copy):
+    folder = copy("all")
+    layout = Layout(folder.path.parents[2])
+    gone = remove(layout, "sweep/kept")
+    assert not folder.path.exists() and (gone / "manifest.json").exists()
+    assert (
+        gone.parent == layout.home / "trash" and gone.name.endswith("-sweep-kept") and gone.name[:2] == "20"
+    )
+    collect(garbage(layout))
+    assert not gone.exists() and json.dumps(garbage(layout)) == "[]"

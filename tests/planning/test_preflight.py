@@ -1,0 +1,127 @@
+"""What is wrong is found before anything starts, all of it in one list."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rpg.config.load import resolve
+from rpg.planning.preflight import preflight, wrong_paths
+from rpg.store import Layout, StoreError, home
+
+ROOT = Path(__file__).parents[2]
+
+
+def rpg(folder, *args):
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "RPG_HOME": str(folder / "data"), "COLUMNS": "200", "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(folder / "no-cache"),
+    }  # fmt: skip
+    environment.pop("RPG_DATA", None)
+    command = [sys.executable, "-m", "rpg", *args]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_files_that_are_missing_empty_or_folders_are_named_with_their_field(tmp_path):
+    (tmp_path / "empty.jsonl").touch()
+    files = {
+        "train": str(tmp_path / "none.jsonl"),
+        "benchmarks": {"a": str(tmp_path / "empty.jsonl"), "b": str(tmp_path)},
+    }
+    lines = wrong_paths([resolve({"task": {"type": "file", **files}}, "x")])
+    assert [line.split(":")[0] for line in lines] == ["task.train", "task.benchmarks.a", "task.benchmarks.b"]
+    assert "no such file" in lines[0] and "the file is empty" in lines[1] and "is a folder" in lines[2]
+
+
+@pytest.mark.parametrize(
+    "path,found", [("/nowhere/model", True), ("./model", True), ("Qwen/Qwen3-0.6B", False)]
+)
+def test_a_model_that_cannot_be_is_found_and_one_that_may_be_on_the_hub_is_not(path, found):
+    spec = resolve({"model": {"type": "pretrained", "path": path}}, "x")
+    assert any("model.path" in line for line in wrong_paths([spec])) is found
+
+
+def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    [line] = wrong_paths([resolve({"model": {"type": "pretrained", "path": str(tmp_path)}}, "x")])
+    assert "lacks *.safetensors, a tokenizer" in line
+
+
+def test_the_list_holds_everything_at_once(tmp_path):
+    spec = resolve(
+        {
+            "model": {"type": "pretrained", "path": "/nowhere/model"},
+            "rollout": {"max_response_tokens": 20},
+            "evaluation": {"engine": {"type": "vllm"}},
+        },
+        "x",
+    )
+    lines = preflight([spec, spec], Layout(tmp_path))
+    assert [line.partition(":")[0] for line in lines] == [
+        "model.path", "rollout.max_response_tokens", "evaluation.engine.type",
+    ]  # fmt: skip
+    assert "about 31 tokens" in lines[1] and "vllm, which is not installed" in lines[2]
+
+
+def test_too_little_disk_is_foretold(tmp_path):
+    huge = {
+        "hidden_size": 262_144,
+        "layers": 900,
+        "heads": 4096,
+        "kv_heads": 4096,
+        "intermediate_size": 1_048_576,
+    }
+    [line] = preflight([resolve({"model": {"type": "tiny", **huge}}, "x")], Layout(tmp_path))
+    assert "GB are free" in line and "keep_checkpoints: last" in line
+
+
+def test_a_data_folder_that_can_never_be_is_refused(tmp_path):
+    (tmp_path / "afile").touch()
+    with pytest.raises(StoreError, match="afile is a file, not a folder"):
+        home(tmp_path / "afile" / "x")
+    with pytest.raises(StoreError, match="'\\?' cannot be used"):
+        home(tmp_path / "what?")
+    assert home(tmp_path / "later" / "x") == tmp_path / "later" / "x"
+
+
+def test_show_refuses_files_that_are_missing_and_a_wrong_model(tmp_path):
+    (tmp_path / "run.yaml").write_text(
+        "task: {type: file, train: none.jsonl, benchmarks: {a: none2.jsonl}}\n"
+    )
+    done = rpg(tmp_path, "show", "run.yaml")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "task.train" in done.stderr and "none.jsonl: no such file" in done.stderr
+    (tmp_path / "run.yaml").write_text("model: {type: pretrained, path: /nowhere/model}\n")
+    done = rpg(tmp_path, "show", "run.yaml")
+    assert done.returncode == 2 and "/nowhere/model: no such folder" in done.stderr
+
+
+@pytest.mark.slow
+def test_show_and_render_need_neither_network_nor_data(tmp_path):
+    shown = rpg(tmp_path, "show", str(ROOT / "configs/paper/table3.yaml"))
+    assert shown.returncode == 0, shown.stderr
+    assert "????????" in shown.stdout and "identities are not known yet" in shown.stderr
+    as_json = rpg(tmp_path, "show", str(ROOT / "configs/paper/table3.yaml"), "--json")
+    assert all(run["run_id"] is None for run in json.loads(as_json.stdout)["runs"])
+    one = json.loads(as_json.stdout)["runs"][0]["run"].removesuffix("????????")
+    rendered = rpg(tmp_path, "render", str(ROOT / "configs/paper/table3.yaml"), "--run", one)
+    assert rendered.returncode == 0, rendered.stderr
+    assert "not-known-yet" in rendered.stdout and "identity is not known yet" in rendered.stderr
+
+
+@pytest.mark.slow
+def test_doctor_of_a_file_lists_all_that_is_wrong(tmp_path):
+    for name, answer in (("train", "because #### 2"), ("test", "2")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"prompt": name, "answer": answer}) + "\n")
+    (tmp_path / "run.yaml").write_text(
+        "task: {type: file, train: train.jsonl, benchmarks: {a: test.jsonl}}\n"
+        "model: {type: pretrained, path: /nowhere/model}\n"
+    )
+    done = rpg(tmp_path, "doctor", "run.yaml")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert (
+        "NO  model.path: /nowhere/model" in done.stdout and "what follows #### is the answer" in done.stdout
+    )
