@@ -72,7 +72,11 @@ def parse_yaml(text: str, where: str) -> Any:
         ) from None
     except RecursionError:
         raise ConfigError(f"{where}: nested too deeply") from None
-    except (ValueError, TypeError, KeyError) as error:  # an explicit tag on what it does not fit, such as !!int x
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+    ) as error:  # an explicit tag on what it does not fit, such as !!int x
         raise ConfigError(f"{where}: not valid YAML: {str(error)[:200] or type(error).__name__}") from None
 
 

@@ -40,7 +40,23 @@ RAW = [
     "{[a, b]: 1}", "{? {a: 1} : 2}", "{1: 2}", "{a: 1, a: 2}", "[" * 60 + "]" * 60, '"\\ud800"', '"\\0"', "|\n  text",
     "9" * 400, "9" * 5000, "-" + "9" * 60, "1.5e308", "!!str 3", "!!null x", "!!bool maybe", "!!int x", "!!float x", "@x", "`x",
 ]  # fmt: skip
-WORDS = st.sampled_from(["grpo", "rpg-urkl", "local", "verl", "type", "name", "", " ", "../../etc/passwd", "a" * 5000, "none", "\u202e", "☃"])
+WORDS = st.sampled_from(
+    [
+        "grpo",
+        "rpg-urkl",
+        "local",
+        "verl",
+        "type",
+        "name",
+        "",
+        " ",
+        "../../etc/passwd",
+        "a" * 5000,
+        "none",
+        "\u202e",
+        "☃",
+    ]
+)
 PLAIN = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(-2, 3), st.sampled_from([10**9, 10**18, 2**63, 2**64, 10**30, -1]),
     st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=12).filter(lambda s: s.isprintable()), WORDS,
@@ -139,5 +155,7 @@ def check(tmp_path_factory, text):
 ])  # fmt: skip
 def test_the_command_ends_with_2_and_a_sentence(tmp_path, text, said):
     (tmp_path / "x.yaml").write_text(text)
-    done = subprocess.run([sys.executable, "-m", "rpg", "show", "x.yaml"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "rpg", "show", "x.yaml"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr, done.stderr

@@ -65,6 +65,21 @@ def test_a_page_of_the_web_cannot_call_it(served):
     assert "access-control-allow-origin" not in served.api.options(path, headers=ask).headers
 
 
+def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again(served):
+    path = "/deployments/name/nightly/nightly"
+    found = served.api.get(path).json()
+    edit = {"schedule": {"cron": "15 3 * * *", "timezone": "UTC"}, "active": False}
+    schedule = f"/deployments/{found['id']}/schedules/{found['schedules'][0]['id']}"
+    assert served.api.patch(schedule, json=edit).status_code == 204
+    served.api.patch(f"/deployments/{found['id']}", json={"parameters": {"workers": 1}})
+    edited, worker = served.api.get(path).json(), served.part("worker")
+    worker.kill()
+    until(lambda: served.api.get(path).json()["updated"] != edited["updated"], 120, "the worker's next start")
+    now = served.api.get(path).json()
+    assert [(one["schedule"]["cron"], one["active"]) for one in now["schedules"]] == [("15 3 * * *", False)]
+    assert now["parameters"] == {"workers": 1}
+
+
 def test_started_twice_the_second_says_where_the_first_is(served):
     second = subprocess.run(
         served.command(), capture_output=True, text=True, env=served.environment, timeout=HANG
