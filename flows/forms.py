@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rpg.config import shipped
 from flows import limits
+from rpg.config import shipped
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping
 from rpg.config.sweep import Sweep, load_sweep

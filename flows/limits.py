@@ -14,7 +14,6 @@ from rpg.config.model import TinyModel
 from rpg.config.run import RunSpec
 from rpg.config.section import Section
 from rpg.config.sweep import Sweep
-from rpg.planning.shapes import Shape
 
 FILE = "limits.yaml"
 _CHARACTERS = 200
@@ -76,17 +75,11 @@ def _sizes(spec: RunSpec) -> Iterator[tuple[str, int, str]]:
     yield "rollout.max_response_tokens", rollout.max_response_tokens, "tokens"
     yield "evaluation.samples_per_problem", spec.evaluation.samples_per_problem, "samples_per_problem"
     if isinstance(model, TinyModel):
-        head = model.hidden_size // model.heads
-        shape = Shape(
-            model.layers,
-            model.hidden_size,
-            model.heads,
-            model.kv_heads,
-            head,
-            model.intermediate_size,
-            _CHARACTERS,
-        )
-        yield "model: parameters", shape.parameters, "model_parameters"
+        # A block: queries and output, keys and values, and the three matrices of the gated feed-forward part.
+        attention = 2 * model.hidden_size**2 * (1 + model.kv_heads / model.heads)
+        block = attention + 3 * model.hidden_size * model.intermediate_size
+        size = round(model.layers * block + 2 * _CHARACTERS * model.hidden_size)
+        yield "model: parameters", size, "model_parameters"
         yield "model.max_positions", model.max_positions, "tokens"
     nodes = getattr(spec.backend, "nodes", 1) * getattr(spec.backend, "gpus_per_node", 1)
     yield "backend.nodes x backend.gpus_per_node", nodes, "workers"

@@ -10,6 +10,7 @@ import threading
 import psutil
 import pytest
 
+from flows.reconcile import reconcile
 from flows.serve import START_TRIES, _start
 from flows.server import ServerError
 from flows.services import Service
@@ -154,6 +155,18 @@ def test_cancelled_from_the_api_the_whole_tree_ends(served):
     assert answer.status_code in (200, 201)
     ended(tree)
     assert served.finished(run)[0] == "CANCELLED"
+    inner = {"flow_runs": {"name": {"any_": ["cancelled"]}}, "flows": {"name": {"any_": ["stages"]}}}
+    until(
+        lambda: (
+            {one["state_type"] for one in served.api.post("/flow_runs/filter", json=inner).json()}
+            == {"CANCELLED"}
+        ),
+        "the sweep's own flow run is Cancelled, not Crashed",
+    )
+    reconcile(served.layout, f"{served.ui}/api")
+    ours = {"flow_runs": {"id": {"any_": [run]}}}
+    states = {one["state_type"] for one in served.api.post("/task_runs/filter", json=ours).json()}
+    assert "CRASHED" not in states, "nor are its tasks"
     assert worker.is_running() and served.part("worker") == worker, "other flow runs go on"
 
 
