@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rpg.processes import die_with_parent, parent_mark
 
 if TYPE_CHECKING:
+    from prefect.client.schemas.actions import DeploymentScheduleCreate
     from prefect.client.schemas.responses import DeploymentResponse
 
 AT_ONCE = 8
@@ -43,6 +44,7 @@ def main(cron: str) -> None:
         one.to_deployment(
             one.name,
             cron=cron if cron and one.name == "nightly" and fresh else None,
+            schedules=_schedules(there.get(one.name)) if not (one.name == "nightly" and fresh) else None,
             parameters=there[one.name].parameters if one.name in there else None,
             paused=there[one.name].paused if one.name in there else None,
             tags=tags,
@@ -50,8 +52,6 @@ def main(cron: str) -> None:
         )
         for one in DEPLOYED
     ]
-    if fresh and not cron and "nightly" in there:
-        _unschedule(there["nightly"])
     with contextlib.suppress(StoreError):  # a full disk: then an edit is lost at the next start, no more
         atomic_write_json(given, {"cron": cron})
     os.environ |= parent_mark()  # for the processes of flow runs, which Prefect starts
@@ -83,12 +83,16 @@ def _last(path: Path) -> object:
         return None
 
 
-def _unschedule(deployment: DeploymentResponse) -> None:
-    from prefect.client.orchestration import get_client
+def _schedules(there: DeploymentResponse | None) -> list[DeploymentScheduleCreate] | None:
+    """The schedules as they are: a deployment that is created again without any would lose them."""
+    from prefect.client.schemas.actions import DeploymentScheduleCreate
 
-    with get_client(sync_client=True) as client:
-        for schedule in deployment.schedules:
-            client.delete_deployment_schedule(deployment.id, schedule.id)
+    if there is None or not there.schedules:
+        return None
+    kept = ("schedule", "active", "max_scheduled_runs", "parameters", "slug")
+    return [
+        DeploymentScheduleCreate(**{name: getattr(one, name) for name in kept}) for one in there.schedules
+    ]
 
 
 def _stand_aside(folder: Path) -> None:

@@ -118,7 +118,9 @@ def summarise(
     )
     _correct(table)
     table.insert(1, "label", table["variant"].map(names_of))
-    return Summary(sweep, baseline, benchmarks, variants, names_of, table[list(COLUMNS)], notes, queries.rules(db, sweep))
+    return Summary(
+        sweep, baseline, benchmarks, variants, names_of, table[list(COLUMNS)], notes, queries.rules(db, sweep)
+    )
 
 
 def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str]) -> list[str]:

@@ -104,7 +104,9 @@ def caption(summary: Summary) -> list[str]:
         if summary.rules:
             lines.append(f"Answers were graded by the rules {' and '.join(summary.rules)} (docs/grading.md).")
         if len(summary.rules) > 1:
-            lines.append("Numbers by different rules cannot be compared: rpg evaluate --regrade grades samples again.")
+            lines.append(
+                "Numbers by different rules cannot be compared: rpg evaluate --regrade grades samples again."
+            )
         if seeds == 1:
             lines.append("With one seed an interval speaks about other problems, not about other seeds.")
         elif seeds == 2:

@@ -26,7 +26,9 @@ def grades_path(samples: Path, rules: str) -> Path:
 def gradings(samples: Path) -> dict[str, Path]:
     """Rules by which these samples were graded again, and the files with the grades."""
     found = samples.parent.glob(f"{samples.stem}{_MARK}*.parquet")
-    return {path.name.removeprefix(samples.stem + _MARK).removesuffix(".parquet"): path for path in sorted(found)}
+    return {
+        path.name.removeprefix(samples.stem + _MARK).removesuffix(".parquet"): path for path in sorted(found)
+    }
 
 
 def graded_by(path: Path) -> str | None:
@@ -55,7 +57,9 @@ def read_grades(path: Path, samples: str | None = None) -> list[dict[str, Any]] 
         return None
     try:
         with readable("read", path), open(path, "rb") as handle:
-            rows: list[dict[str, Any]] = pyarrow.parquet.read_table(handle).select(list(GRADE_COLUMNS)).to_pylist()
+            rows: list[dict[str, Any]] = (
+                pyarrow.parquet.read_table(handle).select(list(GRADE_COLUMNS)).to_pylist()
+            )
         return rows
     except (pyarrow.ArrowException, KeyError) as error:
         raise StoreError(f"cannot read {path}: {error}") from error

@@ -131,7 +131,9 @@ def test_what_stopped_an_answer_is_said(grader):
             ("Answer: " + "{" * 5000, "7"),
         ]
     )
-    assert tower.reason.startswith("answer line: cannot be compared: a power too large to compute; read as 9^{9")
+    assert tower.reason.startswith(
+        "answer line: cannot be compared: a power too large to compute; read as 9^{9"
+    )
     assert total.reason == "answer line: time limit (0.5 s)"
     assert box.reason == "answer line: longer than 2000 characters"
 
