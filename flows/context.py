@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from flows.processes import Children
 from flows.sharing import Claims
@@ -26,6 +27,8 @@ class Context:
     progress: Progress | None
     machine: Machine
     claims: Claims
+    flow_run: UUID | None = None
+    """The flow run of the sweep, once it has begun."""
 
     def say(self, phase: str) -> None:
         if self.progress:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flows import limits
 from rpg.config import shipped
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping
@@ -84,7 +85,9 @@ def nightly(where: Roots, sweeps: str, workers: int = 0) -> tuple[Path, list[str
     folder = where.check(known[sweeps], "sweeps")
     for path in sorted(folder.glob("*.yaml")):
         _check_bases(where.check(path, "sweeps"), where)
-        _check_paths(load_sweep(path, {}, lambda _: ""), where)
+        planned = load_sweep(path, {}, lambda _: "")
+        _check_paths(planned, where)
+        limits.check(planned, limits.limits_of(where.home), where.home)
     arguments = ["nightly", str(folder), "--home", str(where.home)]
     return folder, [*arguments, *([f"--workers={int(workers)}"] if workers else [])]
 
@@ -125,6 +128,7 @@ def sweep(
     # No digest of the data: that would read files before their paths are checked.
     planned = load_sweep(path, parse_assignments(lines), lambda _: "", axes=axes, name=name or None)
     _check_paths(planned, where)
+    limits.check(planned, limits.limits_of(where.home), where.home)
     arguments = ["sweep", str(path), "--home", str(where.home), *(f"--set={line}" for line in lines)]
     arguments += [f"--axis={field}={json.dumps(values)}" for field, values in axes.items()]
     arguments += [f"--name={name}"] if name else []

@@ -82,6 +82,7 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
                         yield _close(client, run, "its process is gone")
                 path.unlink(missing_ok=True)
         yield from _without_process(client, layout, worker_since)
+        _tasks_of_cancelled(client, layout)
 
 
 def _without_process(client, layout: Layout, worker_since: float | None) -> Iterator[str]:
@@ -110,18 +111,49 @@ def _without_process(client, layout: Layout, worker_since: float | None) -> Iter
             yield _close(client, run, "its worker was lost before it began")
 
 
+def _tasks_of_cancelled(client, layout: Layout) -> None:
+    """The tasks of a flow run that was cancelled were cancelled: Prefect calls them Crashed, which is noise for every
+    automation.
+    """
+    from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+    from prefect.states import Cancelled
+
+    ours = {"tags": {"all_": [folder_tag(layout.home)]}, "state": {"type": {"any_": ["CANCELLED"]}}}
+    for task in client.read_task_runs(
+        flow_run_filter=FlowRunFilter.model_validate(ours),
+        task_run_filter=TaskRunFilter.model_validate({"state": {"type": {"any_": ["CRASHED"]}}}),
+    ):
+        client.set_task_run_state(task.id, Cancelled(message="its flow run was cancelled"), force=True)
+
+
 def _close(client, run, why: str) -> str:
     """Give a flow run and its unfinished task runs the state that is true."""
-    from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
     from prefect.states import Cancelled, Crashed
 
     new = Cancelled if run.state.is_cancelling() else Crashed
+    _set_states(client, run.id, new, why, ["RUNNING", "PENDING", "CANCELLING"])
+    return f"flow run {run.name}: {new.__name__}, {why}"
+
+
+def cancelled(flow_run: UUID, why: str) -> None:
+    """Say that a flow run was stopped on purpose: Prefect takes every interrupt for a crash, of its tasks too.
+
+    Of the API in the settings.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.states import Cancelled
+
+    with get_client(sync_client=True) as client:
+        _set_states(client, flow_run, Cancelled, why, ["RUNNING", "PENDING", "CANCELLING", "CRASHED"])
+
+
+def _set_states(client, flow_run: UUID, new, why: str, states: list[str]) -> None:
+    from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+
     message = f"{why}; nothing finished is lost: retry, or run the same sweep again"
-    unfinished = {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}}
     for task in client.read_task_runs(
-        flow_run_filter=FlowRunFilter.model_validate({"id": {"any_": [str(run.id)]}}),
-        task_run_filter=TaskRunFilter.model_validate(unfinished),
+        flow_run_filter=FlowRunFilter.model_validate({"id": {"any_": [str(flow_run)]}}),
+        task_run_filter=TaskRunFilter.model_validate({"state": {"type": {"any_": states}}}),
     ):
         client.set_task_run_state(task.id, new(message=why), force=True)
-    client.set_flow_run_state(run.id, new(message=message), force=True)
-    return f"flow run {run.name}: {new.__name__}, {why}"
+    client.set_flow_run_state(flow_run, new(message=message), force=True)

@@ -12,13 +12,12 @@ import contextlib
 import errno
 import os
 import shutil
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from rpg.store import Layout, RunFolder, StoreError, locks
-from rpg.store.files import atomic_path, atomic_write_json, readable
+from rpg.store.files import atomic_path, atomic_write_json, folder_aside, readable
 from rpg.store.run import folders
 
 
@@ -170,15 +169,13 @@ def _is(folder: RunFolder, ids: list[str]) -> bool:
 def _link_tree(source: Path, target: Path) -> None:
     """A folder of links, made aside and renamed into place; nothing when the source is pruned meanwhile."""
     with readable("write", target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(".tmp", f".{target.name}.", target.parent))
+        aside = folder_aside(target)
         try:
             for at, _, names in os.walk(source):
                 inside = aside / Path(at).relative_to(source)
                 inside.mkdir(exist_ok=True)
                 for name in names:
                     _link(Path(at) / name, inside / name)
-            aside.chmod(0o755)
             aside.rename(target)
         except FileNotFoundError:
             shutil.rmtree(aside, ignore_errors=True)

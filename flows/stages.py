@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, wait
 from pathlib import Path
+from uuid import UUID
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
@@ -90,6 +91,7 @@ def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: Co
     """Train and evaluate `runs` of a registered sweep, `workers` trainings at a time; failures stay their own."""
     # For the dashboard's link; a private server has no page to link to.
     Layout.at(home).write_flow_run(sweep, url_for("flow-run", obj_id=flow_run.id))
+    context.flow_run = UUID(str(flow_run.id))
     try:
         with alive(Path(home), str(flow_run.id)):
             _sweep(sweep, runs, home, workers, context)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flows.context import Context
 from flows.processes import Children
+from flows.reconcile import cancelled
 from flows.register import register
 from flows.sharing import Claims
 from flows.slots import machine
@@ -88,11 +89,23 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
                 from flows.follow import folder_tag
                 from flows.stages import sweep_flow
 
-                with tags(folder_tag(layout.home)):
-                    sweep_flow.with_options(flow_run_name=sweep.spec.name)(
-                        sweep.spec.name, [folder.name for folder in due], str(layout.home), workers,
-                        Context(children, progress, machine(), claims),
-                    )  # fmt: skip
+                context = Context(children, progress, machine(), claims)
+                try:
+                    with tags(folder_tag(layout.home)):
+                        sweep_flow.with_options(flow_run_name=sweep.spec.name)(
+                            sweep.spec.name,
+                            [folder.name for folder in due],
+                            str(layout.home),
+                            workers,
+                            context,
+                        )
+                except KeyboardInterrupt:
+                    if context.flow_run:
+                        with suppress(
+                            Exception
+                        ):  # the API may be what is being stopped; `rpg reconcile` says less
+                            cancelled(context.flow_run, "stopped on purpose")
+                    raise
         except Exception as error:
             outcome.error = _in_a_line(error)
             if outcome.error is None:

@@ -11,8 +11,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rpg.processes import die_with_parent, parent_mark
+
+if TYPE_CHECKING:
+    from prefect.client.schemas.actions import DeploymentScheduleCreate
+    from prefect.client.schemas.responses import DeploymentResponse
 
 AT_ONCE = 8
 """Flow runs at a time. How many trainings go on at a time is a matter of slots (flows.slots)."""
@@ -28,22 +33,66 @@ def main(cron: str) -> None:
 
     from flows.deployed import DEPLOYED
     from flows.follow import folder_tag
-    from rpg.store import home
+    from rpg.store import StoreError, atomic_write_json, home
 
     threading.Thread(target=_refresh, daemon=True, name="forms").start()
     tags = [TAG, folder_tag(home())]
+    there = _there([f"{one.name}/{one.name}" for one in DEPLOYED])
+    given = home() / "serve" / "nightly-schedule.json"
+    fresh = not there.get("nightly") or _last(given) != cron
     made = [
         one.to_deployment(
             one.name,
-            cron=cron if cron and one.name == "nightly" else None,
+            cron=cron if cron and one.name == "nightly" and fresh else None,
+            schedules=_schedules(there.get(one.name)) if not (one.name == "nightly" and fresh) else None,
+            parameters=there[one.name].parameters if one.name in there else None,
+            paused=there[one.name].paused if one.name in there else None,
             tags=tags,
             entrypoint_type=EntrypointType.MODULE_PATH,  # by its path Prefect would look in the current folder, too
         )
         for one in DEPLOYED
     ]
+    with contextlib.suppress(StoreError):  # a full disk: then an edit is lost at the next start, no more
+        atomic_write_json(given, {"cron": cron})
     os.environ |= parent_mark()  # for the processes of flow runs, which Prefect starts
     _stand_aside(home() / "serve" / "worker")
     serve(*made, limit=AT_ONCE, pause_on_shutdown=False, print_starting_message=False)
+
+
+def _there(names: list[str]) -> dict[str, DeploymentResponse]:
+    """The deployments that exist, with what people have changed of them in the UI: schedules, parameters, pauses."""
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+
+    found = {}
+    with get_client(sync_client=True) as client:
+        for name in names:
+            with contextlib.suppress(ObjectNotFound):
+                found[name.partition("/")[2]] = client.read_deployment_by_name(name)
+    return found
+
+
+def _last(path: Path) -> object:
+    """The cron line that `rpg serve` was last given: only another one goes over what was edited in the UI."""
+    from rpg.store import StoreError
+    from rpg.store.files import read_json_object
+
+    try:
+        return read_json_object(path).get("cron")
+    except StoreError:
+        return None
+
+
+def _schedules(there: DeploymentResponse | None) -> list[DeploymentScheduleCreate] | None:
+    """The schedules as they are: a deployment that is created again without any would lose them."""
+    from prefect.client.schemas.actions import DeploymentScheduleCreate
+
+    if there is None or not there.schedules:
+        return None
+    kept = ("schedule", "active", "max_scheduled_runs", "parameters", "slug")
+    return [
+        DeploymentScheduleCreate(**{name: getattr(one, name) for name in kept}) for one in there.schedules
+    ]
 
 
 def _stand_aside(folder: Path) -> None:

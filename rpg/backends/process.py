@@ -61,7 +61,7 @@ def run_training(
     folder = RunFolder(options.run.resolve())
     home = (options.home or folder.path.parents[2]).absolute()
     try:
-        lock = os.open(folder.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(folder.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         print(f"{folder.path}: {error.strerror}; expected a run's folder", file=sys.stderr)
         return 2

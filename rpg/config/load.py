@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rpg.config.task import TASKS
 
 MAX_BYTES = 1_000_000
 """A configuration larger than this is a mistake (YAML aliases can also expand without bound)."""
+MAX_DEPTH = 50
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -40,8 +42,9 @@ def _no_duplicates(loader: _StrictLoader, node: yaml.MappingNode) -> dict[str, A
 
 
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_duplicates)
+_NOT_GUESSED = ("tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")  # a date is the text it looks like
 _StrictLoader.yaml_implicit_resolvers = {
-    key: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:float"]
+    key: [pair for pair in pairs if pair[0] not in _NOT_GUESSED]
     for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _StrictLoader.add_implicit_resolver(
@@ -58,7 +61,9 @@ def parse_yaml(text: str, where: str) -> Any:
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
             raise ConfigError(f"{where}: YAML aliases (*name) are not accepted; write the values out")
-        return _StrictLoader(text).get_single_data()
+        data = _StrictLoader(text).get_single_data()
+        _check_values(data, where)
+        return data
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -67,6 +72,40 @@ def parse_yaml(text: str, where: str) -> Any:
         ) from None
     except RecursionError:
         raise ConfigError(f"{where}: nested too deeply") from None
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+    ) as error:  # an explicit tag on what it does not fit, such as !!int x
+        raise ConfigError(f"{where}: not valid YAML: {str(error)[:200] or type(error).__name__}") from None
+
+
+def _check_values(value: Any, where: str, at: str = "", depth: int = 0) -> None:
+    """Only what JSON can say, and numbers a computer can hold; anything else would fail far from its cause."""
+    field = f"{where}: {at}" if at else where
+    if depth > MAX_DEPTH:
+        raise ConfigError(f"{field[:200]}: nested too deeply")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_values(key, where, f"{at}.{key[:40]!a}".strip(".'"), depth + 1)
+            _check_values(inner, where, f"{at}.{key[:40]}".strip("."), depth + 1)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _check_values(inner, where, f"{at}[{index}]", depth + 1)
+    elif isinstance(value, str):
+        if any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in value):
+            raise ConfigError(f"{field}: text with a character that no file may hold: {value[:40]!a}")
+    elif isinstance(value, bool) or value is None:
+        pass
+    elif isinstance(value, int):
+        if abs(value) >= 2**63:
+            raise ConfigError(f"{field}: a number of {value.bit_length()} bits; accepted: up to 63")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ConfigError(f"{field}: {value}; accepted: finite numbers")
+    else:
+        kind = {"bytes": "binary data", "set": "a set"}.get(type(value).__name__, f"a {type(value).__name__}")
+        raise ConfigError(f"{field}: {kind} is not accepted; write text, a number, a list or a mapping")
 
 
 def read_mapping(path: Path, named_by: Path | None = None) -> dict[str, Any]:

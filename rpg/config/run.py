@@ -26,6 +26,8 @@ def _algorithm(value: Any) -> Any:
     if isinstance(value, dict):
         if "name" not in value:
             raise ValueError("an algorithm needs a name, e.g. {name: grpo}")
+        if not isinstance(value["name"], str):
+            raise ValueError(f"algorithm.name: expected a name such as grpo, got {str(value['name'])[:80]}")
         return algorithm(**value)
     return value
 

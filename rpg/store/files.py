@@ -9,7 +9,7 @@ import errno
 import fcntl
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,19 +65,31 @@ def atomic_path(path: Path) -> Iterator[Path]:
     path = Path(path)
     with readable("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        os.close(fd)
-        temporary = Path(name)
+        temporary = aside(path)
+        # Mode 0666 less the umask, or what the folder's default ACL says: tempfile would make it the owner's alone.
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
         try:
             yield temporary
             with open(temporary, "rb") as handle:
                 os.fsync(handle.fileno())
-            temporary.chmod(0o644)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
         fsync_folder(path.parent)
+
+
+def aside(path: Path) -> Path:
+    """A name beside `path` that nobody has and no pattern matches."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+
+
+def folder_aside(path: Path) -> Path:
+    """A new folder beside `path`, as open as umask, setgid and ACL of the place make it; for who renames it there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    build = aside(path)
+    build.mkdir()
+    return build
 
 
 def fsync_folder(folder: Path) -> None:
@@ -134,7 +146,7 @@ def only_one(path: Path, what: str) -> Iterator[None]:
     """
     with readable("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

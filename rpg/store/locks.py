@@ -21,7 +21,8 @@ from rpg.processes import here
 from rpg.store.files import StoreError, reason
 from rpg.store.lease import STALE_SECONDS, storage_now, whereabouts
 
-PRIVATE, EVERYONE = 0o644, 0o666
+PRIVATE, EVERYONE = None, 0o666
+"""As open as umask and folder make it; for every user of the machine."""
 BEAT_SECONDS = 5.0
 
 
@@ -68,7 +69,7 @@ class Lock:
 
 
 def take(
-    path: Path, note: Mapping[str, Any] | None = None, mode: int = PRIVATE, beat: bool = False
+    path: Path, note: Mapping[str, Any] | None = None, mode: int | None = PRIVATE, beat: bool = False
 ) -> Lock | None:
     """The lock, with a note about its holder in the file; None when somebody else holds it. Never waits.
 
@@ -142,7 +143,7 @@ def note(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _open(path: Path, mode: int) -> int:
+def _open(path: Path, mode: int | None) -> int:
     """Open for writing, creating it if need be; a symbolic link is refused.
 
     Without O_CREAT first: in a folder that everyone may write to, Linux forbids O_CREAT on a file of another user.
@@ -152,8 +153,9 @@ def _open(path: Path, mode: int) -> int:
         return os.open(path, flags)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode)
+        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:  # made by another process in between
         return os.open(path, flags)
-    os.fchmod(fd, mode)
+    if mode is not None:
+        os.fchmod(fd, mode)
     return fd

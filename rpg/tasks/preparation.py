@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from rpg.config.run import RunSpec
 from rpg.store.files import (
     atomic_write_json,
     atomic_write_text,
+    folder_aside,
     fsync_folder,
     fsync_tree,
     read_json_object,
@@ -113,7 +113,7 @@ def once(folder: Path) -> Iterator[Path | None]:
         return
     with readable("write", folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder.parent / f".{folder.name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(folder.parent / f".{folder.name}.lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if folder.is_dir():
@@ -124,11 +124,10 @@ def once(folder: Path) -> Iterator[Path | None]:
         ):  # of a process that was killed: we hold the lock
             shutil.rmtree(stale, ignore_errors=True)
         with readable("write", folder):
-            build = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
+            build = folder_aside(folder)
             try:
                 yield build
                 fsync_tree(build)
-                build.chmod(0o755)
                 build.replace(folder)
             finally:
                 shutil.rmtree(build, ignore_errors=True)

@@ -11,12 +11,12 @@ from streamlit.testing.v1 import AppTest
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg.metrics import groups
 from rpg.report.summary import summarise
-from rpg.store import Layout, queries
+from rpg.store import Layout, atomic_write_json, queries
 from rpg.store.database import build, connect
 from rpg.store.regrades import grades_path, write_grades
 from tests.waiting import HANG
 
-PAGES = ("overview", "compare", "table", "why", "paper", "run")
+PAGES = ("overview", "compare", "table", "why", "paper", "run", "nightly")
 SHAPE = Shape(steps=6, eval_every=3, problems=5, samples=3, benchmarks=("easy", "hard"))
 HOSTILE = "<img src=x onerror=window.pwned=1> **[a](http://evil)** $x$ :red[b] '); DROP TABLE runs;--🙂"
 
@@ -262,3 +262,35 @@ def test_why_draws_the_audit(demo):
     assert any("enumerated exactly" in text for text in texts(app))
     app = show("why", sweep="demo", group=AUDIT, audit="strange")
     assert any("none of the chosen variants" in text for text in texts(app))
+
+
+def a_night(layout, day, reward, **more):
+    digest = {
+        "spec": "s",
+        "steps": [1],
+        "metrics": {"reward": f"{reward:08.4f}"},
+        "weights": "w",
+        "samples": {},
+    }
+    record = {
+        "night": f"2026-01-{day:02d}-0123abcd", "started": 1.7e9 + 86400 * day, "revision": "f" * 40, "code": "c", "environment": {},
+        "values": {"chain / grpo / reward": reward}, "spread": {"chain / grpo / reward": 0.01},
+        "digests": {"chain / grpo / seed 0": digest}, "failed": {}, "bits": False, "said": "bits are the same",
+    }  # fmt: skip
+    atomic_write_json(layout.home / "nightly" / f"{day}.json", record | more)
+
+
+def test_nightly_runs_show_what_changed_who_accepted_it_and_the_bands(demo):
+    assert any("rpg nightly" in text for text in texts(show("nightly")))
+    for day in (1, 2):
+        a_night(demo, day, 0.5)
+    app = show("nightly")
+    assert "Newest night 2026-01-02-0123abcd: as before" in texts(app)
+    a_night(demo, 3, 0.9, bits=True, said=f"bits changed since commit ffff: {HOSTILE}")
+    app = show("nightly")
+    assert any("bits changed, 1 of 1 numbers out of their bands" in text for text in texts(app))
+    assert any(HOSTILE in text for text in texts(app)) and "<img" not in markup(app)
+    a_night(demo, 3, 0.9, bits=True, accepted={"why": "meant", "user": "anna", "time": 1.7e9})
+    nights = show("nightly").dataframe[0].value
+    assert list(nights["state"]) == ["accepted", "as before", "as before"]
+    assert nights["accepted because"][0] == "meant" and nights["by"][0] == "anna"

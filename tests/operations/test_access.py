@@ -7,14 +7,13 @@ import subprocess
 import sys
 
 import httpx
-import psutil
 import pytest
 
 from flows.access import secret_file, secret_of
 from rpg.config.errors import ConfigError
 from rpg.store import StoreError
 from rpg.web import Guard, origins_of
-from tests.operations.serving import Served, until
+from tests.operations.serving import Served
 
 NAMES = ("127.0.0.1", "localhost")
 SECRET = "anna:correct horse"
@@ -127,7 +126,7 @@ def locked(tmp_path_factory):
 @pytest.mark.slow
 def test_with_auth_a_sweep_runs_and_nobody_else_gets_in(locked):
     run = locked.run_id("sweep", config="own/small")
-    assert locked.finished(run, 300)[0] == "COMPLETED", "server, worker and flow run know the password"
+    assert locked.finished(run)[0] == "COMPLETED", "server, worker and flow run know the password"
     for page in (f"{locked.ui}/api/deployments/filter", f"{locked.dashboard}/"):
         assert httpx.post(page, json={}, timeout=60).status_code == 401
     for name in ("rebound.example", f"rebound.example:{locked.dashboard_port}"):
@@ -143,7 +142,6 @@ def test_with_auth_a_sweep_runs_and_nobody_else_gets_in(locked):
     assert not any(
         "horse" in path.read_text(errors="replace") for path in (locked.home / "serve").glob("*.log")
     )
-    assert until(lambda: psutil.Process(locked.process.pid).is_running())
 
 
 @pytest.mark.slow

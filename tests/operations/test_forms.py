@@ -162,3 +162,38 @@ def test_an_evaluation_is_of_a_known_checkpoint_on_known_benchmarks(where, tmp_p
             forms.evaluate(where, bad, ["aime24"], **kind)
     with pytest.raises(ConfigError, match="did you mean 'aime2"):
         forms.evaluate(where, "Qwen/Qwen3-0.6B", ["aime42"], **kind)
+
+
+@pytest.mark.parametrize(
+    "override,field",
+    [
+        ("model.hidden_size=100000000", "model: parameters"),
+        ("model.layers=100000000", "model: parameters"),
+        ("rollout.group_size=1000000000", "prompts_per_step x rollout.group_size"),
+        (
+            "model.max_positions=2000000000\nrollout.max_response_tokens=1000000000",
+            "rollout.max_response_tokens",
+        ),
+        ("evaluation.samples_per_problem=1000000000", "evaluation.samples_per_problem"),
+        ("training.steps=1000000000000", "training.steps"),
+        ("evaluation.place={type: ray, address: 'ray://10.0.0.1:10001'}", "evaluation.place.address"),
+        ("evaluation.place={type: ray, workers: 1000000}", "evaluation.place.workers"),
+    ],
+)
+def test_a_form_cannot_ask_for_more_than_the_server_allows(where, override, field):
+    with pytest.raises(ConfigError) as refused:
+        forms.sweep(where, "quickstart", overrides=override)
+    assert field in str(refused.value) and "limits.yaml" in str(refused.value), refused.value
+
+
+def test_the_limits_are_the_servers_and_what_ships_is_within_them(where):
+    for name in forms.configs(where):
+        forms.sweep(where, name)
+    (where.home / "limits.yaml").write_text("addresses: ['ray://10.0.0.1:10001']\nsteps: 50\n")
+    overrides = "evaluation.place={type: ray, address: 'ray://10.0.0.1:10001'}\ntraining.steps=10\nevaluation.every=10"
+    assert forms.sweep(where, "quickstart", overrides=overrides)
+    with pytest.raises(ConfigError, match="steps 50"):
+        forms.sweep(where, "quickstart", overrides="training.steps=60")
+    (where.home / "limits.yaml").write_text("stepz: 50\n")
+    with pytest.raises(ConfigError, match=r"limits\.yaml: stepz: unknown field"):
+        forms.sweep(where, "quickstart")

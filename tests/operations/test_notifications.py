@@ -84,4 +84,4 @@ def test_the_automation_of_the_documentation_calls_when_a_flow_run_fails(served,
 def test_the_automation_of_the_documentation_calls_when_there_was_no_night(served, hook, tmp_path):
     url, heard = hook
     create(served, url, tmp_path, "no-night.yaml", ("within: 93600", "within: 10"))
-    assert "no nightly run has ended" in until(lambda: heard, 120, "the call")[0]
+    assert "no nightly run has ended" in until(lambda: heard, "the call")[0]

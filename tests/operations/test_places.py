@@ -198,9 +198,9 @@ def test_a_sweep_waits_for_the_run_of_another_host_and_then_does_it(tmp_path):
         try:
             other = until(
                 lambda: [r for r in layout.run_folders("small") if r.name != folder.name and r.attempts()],
-                240, "the run that is free",
+                "the run that is free", lambda: sweep.poll() is not None,
             )[0]  # fmt: skip
-            until(lambda: other.state() != "running" or sweep.poll() is not None, 120, "its end")
+            until(lambda: other.state() != "running" or sweep.poll() is not None, "its end")
             assert sweep.poll() is None, log.read_text()
             assert "running on gpu-node-7 since" in log.read_text()
             assert not folder.failed_path.exists() and folder.lease()["birth"] == lease["birth"]

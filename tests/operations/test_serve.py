@@ -10,6 +10,7 @@ import threading
 import psutil
 import pytest
 
+from flows.reconcile import reconcile
 from flows.serve import START_TRIES, _start
 from flows.server import ServerError
 from flows.services import Service
@@ -63,6 +64,25 @@ def test_a_page_of_the_web_cannot_call_it(served):
     assert renamed.status_code == 400
     ask = {"origin": "https://rebound.example", "access-control-request-method": "POST"}
     assert "access-control-allow-origin" not in served.api.options(path, headers=ask).headers
+
+
+def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again(served):
+    path = "/deployments/name/nightly/nightly"
+    found = served.api.get(path).json()
+    edit = {"schedule": {"cron": "15 3 * * *", "timezone": "UTC"}, "active": False}
+    schedule = f"/deployments/{found['id']}/schedules/{found['schedules'][0]['id']}"
+    assert served.api.patch(schedule, json=edit).status_code == 204
+    served.api.patch(f"/deployments/{found['id']}", json={"parameters": {"workers": 1}})
+    edited, worker = served.api.get(path).json(), served.part("worker")
+    worker.kill()
+    until(lambda: served.api.get(path).json()["updated"] != edited["updated"], "the worker's next start")
+    now = served.api.get(path).json()
+    assert [(one["schedule"]["cron"], one["active"]) for one in now["schedules"]] == [("15 3 * * *", False)]
+    assert now["parameters"] == {"workers": 1}
+    back = {"schedule": found["schedules"][0]["schedule"], "active": True}
+    assert served.api.patch(schedule, json=back).status_code == 204
+    served.api.patch(f"/deployments/{found['id']}", json={"parameters": {}})
+    until(lambda: served.part("worker").net_connections("inet"), "the worker's own port")
 
 
 def test_started_twice_the_second_says_where_the_first_is(served):
@@ -135,6 +155,18 @@ def test_cancelled_from_the_api_the_whole_tree_ends(served):
     assert answer.status_code in (200, 201)
     ended(tree)
     assert served.finished(run)[0] == "CANCELLED"
+    inner = {"flow_runs": {"name": {"any_": ["cancelled"]}}, "flows": {"name": {"any_": ["stages"]}}}
+    until(
+        lambda: (
+            {one["state_type"] for one in served.api.post("/flow_runs/filter", json=inner).json()}
+            == {"CANCELLED"}
+        ),
+        "the sweep's own flow run is Cancelled, not Crashed",
+    )
+    reconcile(served.layout, f"{served.ui}/api")
+    ours = {"flow_runs": {"id": {"any_": [run]}}}
+    states = {one["state_type"] for one in served.api.post("/task_runs/filter", json=ours).json()}
+    assert "CRASHED" not in states, "nor are its tasks"
     assert worker.is_running() and served.part("worker") == worker, "other flow runs go on"
 
 

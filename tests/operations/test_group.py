@@ -1,0 +1,121 @@
+"""A group works in one folder: two real users, one setgid folder, umask 002; and umask 077 keeps files to their owner."""
+
+import grp
+import os
+import traceback
+
+import pyarrow.parquet  # noqa: F401 - before the user changes: another one may not be able to read this environment
+import pytest
+
+from flows.sharing import Claims, take_over
+from flows.sweep import sweep_lock
+from rpg.store import Layout, atomic_write_json, locks
+from rpg.store.files import only_one
+from rpg.tasks.preparation import once
+
+ANNA, BORIS, GROUP = 60001, 60002, 60100
+ROW = {"problem_id": "p", "sample": 0, "problem": "1+1", "answer": "2", "response": "2", "extracted": "2",
+       "correct": True, "reason": "", "tokens": 1, "truncated": False}  # fmt: skip
+root_only = pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
+
+
+def as_user(user, umask, work, *arguments):
+    """Run `work` in a process of that user; its traceback, or ''."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        said = ""
+        try:
+            os.setgroups([GROUP])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            os.umask(umask)
+            work(*arguments)
+        except BaseException:
+            said = traceback.format_exc()
+        os.write(write, said.encode()[-4000:])
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def work(home, sweep, attempt):
+    """What a sweep does to a data folder, from lock to evaluation."""
+    layout = Layout(home)
+    folder = layout.run(sweep, "r-s0-01234567")
+    with sweep_lock(layout, sweep), only_one(layout.sweep_folder(sweep) / ".evaluator", "x"):
+        folder.write_manifest({"run_id": "0123456789", "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {},
+                               "created": 0, "steps": 1, "eval_steps": [1], "benchmarks": ["b"]})  # fmt: skip
+        claims = Claims(layout)
+        assert claims.take(folder)
+        folder.claim()
+        folder.append_metrics(1, {"step": attempt})  # the same file, whoever began it
+        folder.beat()
+        folder.wait_for("x")
+        folder.stop_waiting()
+        folder.checkpoint(attempt).mkdir(parents=True)
+        atomic_write_json(folder.checkpoint(attempt) / "checkpoint.json", {})
+        folder.write_eval("b", attempt, [ROW])
+        folder.write_failed("on purpose")
+        folder.claim()
+        folder.write_done(seconds=1, attempts=1)
+        claims.close()
+    with once(home / "cache" / f"{sweep}-{attempt}") as build:
+        (build / "file").write_text("x")
+    lock = locks.take(home / "serve.lock", beat=True)
+    lock.close()
+
+
+def share(home):
+    """Take a run over that somebody else of the group has computed."""
+    source, folder = (Layout(home).run(sweep, "r-s0-01234567") for sweep in ("both", "other"))
+    folder.write_manifest({**source.read_manifest(), "sweep": "other"})
+    take_over(folder, source)
+
+
+@pytest.fixture
+def shared(tmp_path):
+    for folder in (tmp_path, *list(tmp_path.parents)[:-2]):
+        if os.stat(folder).st_mode & 0o011 != 0o011:
+            folder.chmod(0o755)
+    home = tmp_path / "data"
+    home.mkdir()
+    os.chown(home, ANNA, GROUP)
+    home.chmod(0o2775)
+    return home
+
+
+@root_only
+def test_two_users_of_a_group_work_in_one_folder(shared):
+    assert GROUP not in {g.gr_gid for g in grp.getgrall()}
+    assert as_user(ANNA, 0o002, work, shared, "both", 1) == ""
+    assert as_user(BORIS, 0o002, work, shared, "both", 2) == ""
+    assert as_user(ANNA, 0o002, work, shared, "both", 3) == ""
+    assert as_user(BORIS, 0o002, share, shared) == ""
+    paths = list(shared.rglob("*"))
+    assert {p.stat().st_uid for p in paths} == {ANNA, BORIS} and {p.stat().st_gid for p in paths} == {GROUP}
+    closed = [p for p in paths if p.stat().st_mode & 0o060 != 0o060]
+    assert not closed, "the group reads and writes all of it"
+    assert not [p for p in paths if p.is_dir() and not p.stat().st_mode & 0o2000], "and of what comes into it"
+    stranger = as_user(60003, 0o002, lambda: os.setgroups([]))
+    assert "PermissionError" in stranger
+
+
+@root_only
+def test_umask_077_keeps_files_to_their_owner(shared):
+    assert as_user(ANNA, 0o077, work, shared, "mine", 1) == ""
+    assert not [p for p in shared.rglob("*") if p.stat().st_mode & 0o077]
+    refused = as_user(BORIS, 0o002, work, shared, "mine", 2)
+    assert "StoreError" in refused and "permission denied" in refused
+
+
+def test_umask_022_is_what_it_was(tmp_path):
+    before = os.umask(0o022)
+    try:
+        atomic_write_json(tmp_path / "x.json", {})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x.json").stat().st_mode & 0o777 == 0o644
