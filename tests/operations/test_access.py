@@ -14,7 +14,8 @@ from flows.access import secret_file, secret_of
 from rpg.config.errors import ConfigError
 from rpg.store import StoreError
 from rpg.web import Guard, origins_of
-from tests.operations.serving import Served, until
+from tests.operations.serving import Served
+from tests.waiting import until
 
 NAMES = ("127.0.0.1", "localhost")
 SECRET = "anna:correct horse"
@@ -126,8 +127,8 @@ def locked(tmp_path_factory):
 
 @pytest.mark.slow
 def test_with_auth_a_sweep_runs_and_nobody_else_gets_in(locked):
-    run = locked.run_id("sweep", config="own/small")
-    assert locked.finished(run, 300)[0] == "COMPLETED", "server, worker and flow run know the password"
+    run = locked.run_id("sweep", config="own/trivial")
+    assert locked.finished(run)[0] == "COMPLETED", "server, worker and flow run know the password"
     for page in (f"{locked.ui}/api/deployments/filter", f"{locked.dashboard}/"):
         assert httpx.post(page, json={}, timeout=60).status_code == 401
     for name in ("rebound.example", f"rebound.example:{locked.dashboard_port}"):

@@ -13,7 +13,7 @@ from flows.follow import folder_tag
 from flows.health import ServerLog, look, schedule_problems
 from flows.server import quiet_environment
 from rpg.store.health import path_of, read_problems, write_problems
-from tests.operations.serving import until
+from tests.waiting import until
 from tests.real_sweep import rpg
 
 FAILURE = """\
@@ -84,7 +84,7 @@ def test_a_real_server_is_well_and_a_schedule_whose_runs_are_gone_is_not(served,
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     with temporary_settings({PREFECT_API_URL: f"{served.ui}/api"}):
-        until(lambda: look(folder_tag(served.home), 600) == [], 120, "runs for the schedule")
+        until(lambda: look(folder_tag(served.home), 600) == [], "runs for the schedule")
         found = served.api.get("/deployments/name/nightly/nightly").json()
         mine = {
             "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}},
@@ -96,5 +96,5 @@ def test_a_real_server_is_well_and_a_schedule_whose_runs_are_gone_is_not(served,
                 served.api.delete(f"/flow_runs/{run['id']}")
             return look(folder_tag(served.home), 600)
 
-        problems = until(without_runs, 60, "a look before the scheduler has made them again")
+        problems = until(without_runs, "a look before the scheduler has made them again")
         assert "the schedule of nightly makes no runs" in problems[0]

@@ -15,8 +15,9 @@ from flows.sharing import Claims
 from flows.sweep import SweepBusy, sweep_lock
 from rpg.processes import end_descendants, end_orphans
 from rpg.store import Layout, StoreError, locks
-from tests.operations.serving import ROOT, SMALL, until
+from tests.operations.serving import ROOT, SMALL
 from tests.places import in_container, namespaces, on_host, python, without_flock
+from tests.waiting import until
 
 pytestmark = namespaces
 
@@ -200,7 +201,7 @@ def test_a_sweep_waits_for_the_run_of_another_host_and_then_does_it(tmp_path):
                 lambda: [r for r in layout.run_folders("small") if r.name != folder.name and r.attempts()],
                 240, "the run that is free",
             )[0]  # fmt: skip
-            until(lambda: other.state() != "running" or sweep.poll() is not None, 120, "its end")
+            until(lambda: other.state() != "running" or sweep.poll() is not None, "its end")
             assert sweep.poll() is None, log.read_text()
             assert "running on gpu-node-7 since" in log.read_text()
             assert not folder.failed_path.exists() and folder.lease()["birth"] == lease["birth"]

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.operations.serving import Served, free_port, until
+from tests.operations.serving import Served, free_port
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rpg", "flows", "dashboard")
@@ -160,7 +161,7 @@ def test_the_dashboard_shows_it(bin_, lab):
         command, cwd=lab, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        until(lambda: server.poll() is not None or _answers(f"http://127.0.0.1:{port}/_stcore/health"), 90)
+        until(lambda: server.poll() is not None or _answers(f"http://127.0.0.1:{port}/_stcore/health"))
         assert server.poll() is None
     finally:
         server.terminate()
