@@ -125,7 +125,7 @@ def locked(tmp_path_factory):
         one.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_auth_a_sweep_runs_and_nobody_else_gets_in(locked):
     run = locked.run_id("sweep", config="own/trivial")
     assert locked.finished(run)[0] == "COMPLETED", "server, worker and flow run know the password"

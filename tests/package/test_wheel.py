@@ -142,6 +142,7 @@ def test_shipped_configurations_are_known_by_name_anywhere(bin_, tmp_path):
     assert "grpo-s1-" in rpg(bin_, tmp_path, "show", "mine.yaml").stdout
 
 
+@pytest.mark.long
 def test_a_new_lab_trains_as_it_is(bin_, lab):
     """Its own task, data and warm start; fewer steps and runs than the file has, to be quick."""
     done = rpg(
@@ -188,6 +189,7 @@ def _answers(url):
         return False
 
 
+@pytest.mark.long
 def test_rpg_serve_runs_what_is_started_from_its_forms(bin_, tmp_path):
     class Installed(Served):
         def command(self):
