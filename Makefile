@@ -31,10 +31,10 @@ quickstart: $(STAMP)
 	@$(BIN)/rpg sweep quickstart
 
 test: $(STAMP)
-	@$(TESTS) -m 'not long'
+	@$(TESTS) -m 'not long' $(ARGS)
 
 test-long: $(STAMP)
-	@$(TESTS) -m long
+	@$(TESTS) -m long $(ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -30,7 +30,8 @@ from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
 
 GROUPS = {
     "served": [
-        f"operations/test_{name}" for name in ("browser", "notifications", "reconcile", "schedule", "serve")
+        f"operations/test_{name}"
+        for name in ("browser", "notifications", "reconcile", "schedule", "serve", "health", "access")
     ],
     "sweep": ["flows/test_sweep", "dashboard/test_browser", "operations/test_sharing"],
     "ray": [

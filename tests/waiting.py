@@ -4,7 +4,7 @@ import time
 
 import psutil
 
-HANG = 240.0
+HANG = 480.0
 """Seconds after which something will not happen any more, also on a machine with much else to do."""
 
 

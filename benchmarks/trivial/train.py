@@ -29,7 +29,9 @@ def main(folder: RunFolder) -> int:
     for step in range((done[-1] if done else 0) + 1, manifest["steps"] + 1):
         time.sleep(seconds)
         reward = zlib.crc32(f"{manifest['run_id']} {step}".encode()) / 2**32
-        folder.append_metrics(attempt, {"step": step, "optimizer_step": step, "reward": reward})
+        folder.append_metrics(
+            attempt, {"step": step, "optimizer_step": step, "reward": reward, "grad_norm": 1.0}
+        )
         _checkpoint(folder, step)
         newest = folder.checkpoint_steps()[-2:]
         for old in folder.checkpoint_steps():

@@ -15,7 +15,7 @@ from benchmarks.synthetic import Shape, write_sweep
 from rpg.report.summary import summarise
 from rpg.store import Layout
 from rpg.store.database import build, connect
-from tests.waiting import HANG
+from tests.waiting import HANG, until
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
@@ -145,14 +145,18 @@ def test_a_chart_can_be_saved(page, address):
     page.goto(f"{address}/compare?sweeps=demo&panels=mean")
     settled(page)
     page.locator("[data-testid=stVegaLiteChart]").first.wait_for()
-    files = {}
-    for name in ("Figure as PNG", "Figure as SVG", "Data as CSV"):
-        with page.expect_download() as download:
-            page.get_by_role("button", name=name).click()
-        files[name] = Path(download.value.path()).read_bytes()
+    names = ("Figure as PNG", "Figure as SVG", "Data as CSV")
+    files = {name: until(lambda name=name: saved(page, name), name) for name in names}
     assert files["Figure as PNG"].startswith(b"\x89PNG") and files["Figure as SVG"].startswith(b"<svg")
     text = files["Data as CSV"].decode()
     assert text.startswith("name,sweep,variant,step,x,mean") and text.count("\n") == 1 + 3 * 3
+
+
+def saved(tab, name):
+    """What a button saves; None when Streamlit forgot the file, as it does after seconds, before it was fetched."""
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name=name).click()
+    return None if download.value.failure() else Path(download.value.path()).read_bytes()
 
 
 def test_a_sample_is_found(page, address):

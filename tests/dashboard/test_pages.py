@@ -273,7 +273,8 @@ def a_night(layout, day, reward, **more):
         "samples": {},
     }
     record = {
-        "night": f"2026-01-{day:02d}-0123abcd", "started": 1.7e9 + 86400 * day, "revision": "f" * 40, "code": "c", "environment": {},
+        "night": f"2026-01-{day:02d}-0123abcd", "started": 1.7e9 + 86400 * day,
+        "revision": "f" * 40, "code": "c", "environment": {},
         "values": {"chain / grpo / reward": reward}, "spread": {"chain / grpo / reward": 0.01},
         "digests": {"chain / grpo / seed 0": digest}, "failed": {}, "bits": False, "said": "bits are the same",
     }  # fmt: skip

@@ -97,19 +97,19 @@ def test_a_second_call_does_nothing_and_says_so(bench):
 
 
 @pytest.mark.parametrize("lines", [pytest.param(2, marks=pytest.mark.long), 9])
-def test_kill_nine_of_everything_then_the_same_command_gives_the_same_numbers(bench, lines):
+def test_kill_nine_of_everything_then_the_same_command_gives_the_same_numbers(bench, prefect, lines):
     """Bit for bit: in the first run, and when one is done and the next has begun."""
     root, _ = bench
     home = cached(root, root / f"killed-{lines}")
     sweep = start(root, "sweep", "small.yaml", "--workers", "1", home=home)
     until(lambda: steps_done(home) >= lines, f"{lines} steps")
     kill_everything(sweep)
-    again = rpg(root, "sweep", "small.yaml", "--home", str(home))
+    again = rpg(root, "sweep", "small.yaml", "--home", str(home), **prefect)
     assert again.returncode == 0, again.stdout + again.stderr
     assert numbers(home) == numbers(root / "data")
 
 
-@pytest.mark.parametrize("lines", [0, 2, 9])
+@pytest.mark.parametrize("lines", [0, 2, pytest.param(9, marks=pytest.mark.long)])
 def test_whenever_it_is_killed_the_same_command_goes_on(whole, prefect, lines):
     home = whole / f"killed-{lines}"
     how = {"module": TRIVIAL, "home": home, **prefect}

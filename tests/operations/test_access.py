@@ -123,9 +123,9 @@ def locked(tmp_path_factory):
         one.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_auth_a_sweep_runs_and_nobody_else_gets_in(locked):
-    run = locked.run_id("sweep", config="own/small")
+    run = locked.run_id("sweep", config="own/trivial")
     assert locked.finished(run)[0] == "COMPLETED", "server, worker and flow run know the password"
     for page in (f"{locked.ui}/api/deployments/filter", f"{locked.dashboard}/"):
         assert httpx.post(page, json={}, timeout=60).status_code == 401

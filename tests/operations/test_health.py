@@ -13,8 +13,8 @@ from flows.follow import folder_tag
 from flows.health import ServerLog, look, schedule_problems
 from flows.server import quiet_environment
 from rpg.store.health import path_of, read_problems, write_problems
-from tests.operations.serving import until
 from tests.real_sweep import rpg
+from tests.waiting import until
 
 FAILURE = """\
 02:00:00.123 | ERROR   | prefect.server.services.scheduler - Unexpected error in: schedule_deployments

@@ -15,8 +15,9 @@ from flows.sharing import Claims
 from flows.sweep import SweepBusy, sweep_lock
 from rpg.processes import end_descendants, end_orphans
 from rpg.store import Layout, StoreError, locks
-from tests.operations.serving import ROOT, SMALL, until
+from tests.operations.serving import ROOT, SMALL
 from tests.places import in_container, namespaces, on_host, python, without_flock
+from tests.waiting import HANG, until
 
 pytestmark = namespaces
 
@@ -192,7 +193,7 @@ def test_a_sweep_waits_for_the_run_of_another_host_and_then_does_it(tmp_path):
     with started(on_host("gpu-node-7", tmp_path / "boot", *worker)), log.open("wb") as output:
         lease = folder.lease()
         sweep = subprocess.Popen(
-            [sys.executable, "-m", "rpg", "sweep", "small.yaml", "--home", "data", "-w", "1"], cwd=tmp_path,
+            [sys.executable, "-m", "benchmarks.trivial", "sweep", "small.yaml", "--home", "data", "-w", "1"], cwd=tmp_path,
             stdout=output, stderr=output, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
         )  # fmt: skip
         try:
@@ -205,7 +206,7 @@ def test_a_sweep_waits_for_the_run_of_another_host_and_then_does_it(tmp_path):
             assert "running on gpu-node-7 since" in log.read_text()
             assert not folder.failed_path.exists() and folder.lease()["birth"] == lease["birth"]
             (tmp_path / "go").touch()
-            assert sweep.wait(240) == 0, log.read_text()
+            assert sweep.wait(HANG) == 0, log.read_text()
         finally:
             sweep.kill()
             sweep.wait()

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from tests.operations.serving import FINAL, SMALL, until
+from tests.operations.serving import FINAL, SMALL
+from tests.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_a_schedule_of_every_minute_makes_a_flow_run_that_starts_and_ends(served):

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.operations.serving import Served, free_port, until
+from tests.operations.serving import Served, free_port
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rpg", "flows", "dashboard")
@@ -141,6 +142,7 @@ def test_shipped_configurations_are_known_by_name_anywhere(bin_, tmp_path):
     assert "grpo-s1-" in rpg(bin_, tmp_path, "show", "mine.yaml").stdout
 
 
+@pytest.mark.long
 def test_a_new_lab_trains_as_it_is(bin_, lab):
     """Its own task, data and warm start; fewer steps and runs than the file has, to be quick."""
     done = rpg(
@@ -160,7 +162,7 @@ def test_the_dashboard_shows_it(bin_, lab):
         command, cwd=lab, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        until(lambda: server.poll() is not None or _answers(f"http://127.0.0.1:{port}/_stcore/health"), 90)
+        until(lambda: server.poll() is not None or _answers(f"http://127.0.0.1:{port}/_stcore/health"))
         assert server.poll() is None
     finally:
         server.terminate()
@@ -187,6 +189,7 @@ def _answers(url):
         return False
 
 
+@pytest.mark.long
 def test_rpg_serve_runs_what_is_started_from_its_forms(bin_, tmp_path):
     class Installed(Served):
         def command(self):

@@ -20,7 +20,7 @@ from tests.waiting import HANG, until
 
 HERE = Path(__file__).parent
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
-"""On PYTHONPATH of a served folder: the sweeps of trivial.yaml are made up, as with benchmarks.trivial."""
+"""On PYTHONPATH of a served folder: the sweeps of trivial.yaml and of nights/ are made up, as with benchmarks.trivial."""
 
 import sys
 
-if "flows.command" in sys.orig_argv and any(word.endswith("/trivial.yaml") for word in sys.orig_argv):
+if any(word.endswith(("/trivial.yaml", "/nights")) for word in sys.orig_argv):
     from benchmarks.trivial.__main__ import install
 
     install()
