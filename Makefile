@@ -20,11 +20,11 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt tools/install.py
+$(STAMP): pyproject.toml constraints.txt .ci/install.py
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"Python 3.11, 3.12 or 3.13 is needed; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=/path/to/python3.11")'
 	@echo "Setting up $(VENV) with $$($(PYTHON) --version): about a minute, once."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python tools/install.py -e '.[$(EXTRAS)]'
+	@$(BIN)/python .ci/install.py -e '.[$(EXTRAS)]'
 	@touch $(STAMP)
 
 quickstart: $(STAMP)

@@ -170,7 +170,7 @@ def test_links_lead_somewhere(page):
             assert not anchor or anchor in anchors(there), f"{link}: no such heading"
 
 
-_FOLDERS = ("rpg", "flows", "dashboard", "benchmarks", "configs", "docs", "tests", "tools")
+_FOLDERS = ("rpg", "flows", "dashboard", "benchmarks", "configs", "docs", "tests", ".ci")
 
 
 @page
@@ -183,5 +183,5 @@ def test_files_and_modules_in_the_text_exist(page):
             assert not test or f"def {test}(" in (ROOT / path).read_text(), f"`{code}`: no such test"
         for module in re.findall(r"python -m ((?:rpg|flows|benchmarks)[\w.]*)", code):
             assert find_spec(module), f"`{code}`: no such module"
-        for script in re.findall(r"(?:python|pytest) ((?:benchmarks|tests|tools)/[\w./]+)", code):
+        for script in re.findall(r"(?:python|pytest) ((?:benchmarks|tests|\.ci)/[\w./]+)", code):
             assert (ROOT / script).exists(), f"`{code}`: no such file"

@@ -1,5 +1,6 @@
-"""`tools/install.py`: uv is told what pip is told on this machine, and pip does the job where there is no uv."""
+"""`.ci/install.py`: uv is told what pip is told on this machine, and pip does the job where there is no uv."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tools import install
-
-INSTALL = Path(install.__file__)
+INSTALL = Path(__file__).resolve().parents[2] / ".ci" / "install.py"
+_spec = importlib.util.spec_from_file_location("install", INSTALL)
+install = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(install)
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 

@@ -1,4 +1,4 @@
-"""`python tools/install.py REQUIREMENT...`: install into the environment of this Python, with uv where it can be had.
+"""`python .ci/install.py REQUIREMENT...`: install into the environment of this Python, with uv where it can be had.
 
 uv installs the same releases as pip from the same constraints in a fraction of the time, but it does not read pip's
 configuration. What pip is told on this machine (package indexes, folders with wheels, constraints, certificates) is
