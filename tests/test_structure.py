@@ -153,3 +153,39 @@ def test_light_modules_load_without_heavy_ones(module):
     code = f"import sys, {module}; {all_of_it}; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "[]"
+
+
+def test_every_name_that_is_imported_exists():
+    """`from rpg.x import y`, in whatever function it hides: y stands at the top of rpg/x.py. Nothing is imported for it."""
+    known = modules((*OURS, "benchmarks"))
+
+    def names(tree: ast.AST) -> set[str]:
+        found = set()
+        for node in ast.iter_child_nodes(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.With):
+                found |= {
+                    n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+                }
+            elif isinstance(node, ast.If | ast.Try):
+                found |= names(node)
+        return found
+
+    trees = {name: ast.parse(path.read_text()) for name, path in known.items()}
+    tops = {name: names(tree) for name, tree in trees.items()}
+    missing = []
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if (
+                not isinstance(node, ast.ImportFrom)
+                or node.module not in known
+                or "__getattr__" in tops[node.module]
+            ):
+                continue
+            for alias in node.names:
+                if alias.name not in tops[node.module] and f"{node.module}.{alias.name}" not in known:
+                    missing.append(f"{name}: from {node.module} import {alias.name}")
+    assert not missing
