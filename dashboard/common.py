@@ -18,7 +18,7 @@ from altair.utils.schemapi import disable_debug_mode
 from rpg.report import charts, intervals, summary
 from rpg.report.tables import Grid
 from rpg.store import Layout, StoreError, queries
-from rpg.store.database import current, open_file
+from rpg.store.database import open_file, usable
 from rpg.store.health import read_problems
 
 disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
@@ -97,10 +97,10 @@ def view() -> View | None:
     """The newest version, or None (said on the page) before there is any."""
     layout = Layout.at()
     for _ in range(2):  # between reading CURRENT and opening the file a builder may have pruned it
-        path = current(layout)
-        if path is None:
-            break
         try:
+            path = usable(layout)
+            if path is None:
+                break
             _connection(str(path))
             return View(layout, str(path))
         except StoreError as error:
@@ -139,7 +139,7 @@ def problems_shown(home: Path) -> list[str]:
 @st.fragment(run_every=REFRESH)
 def _watch(version: str) -> None:
     try:
-        newest = current(Layout.at())
+        newest = usable(Layout.at())
     except StoreError:
         return
     if str(newest or "") != version:

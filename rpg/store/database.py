@@ -58,12 +58,30 @@ def current(layout: Layout) -> Path | None:
     return path if _NAME.fullmatch(name) and path.is_file() else None
 
 
+def usable(layout: Layout) -> Path | None:
+    """The newest database file, built again when it is of another version of this project; None before the first.
+
+    Raises StoreError when it has to be built again and cannot be.
+    """
+    path = current(layout)
+    if path is None:
+        return None
+    with contextlib.closing(open_file(path)) as db:
+        try:
+            [(version,)] = db.execute("SELECT schema_version FROM meta").fetchall()
+        except (duckdb.Error, ValueError) as error:
+            raise StoreError(
+                f"cannot read {path}: {str(error).splitlines()[0]}; delete {path.parent} to rebuild it"
+            ) from None
+    return path if version == VERSION else build(layout).path
+
+
 def connect(layout: Layout, external: bool = False) -> duckdb.DuckDBPyConnection:
     """A read-only connection to the newest version; StoreError when there is none or it cannot be opened.
 
     `external` allows SQL that reads or writes other files (COPY, read_parquet).
     """
-    path = current(layout)
+    path = usable(layout)
     if path is None:
         raise StoreError(
             f"no results database in {layout.analytics}: run a sweep, or `rpg report SWEEP`, first"

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
-from rpg.store import Layout, StoreError
+from rpg.store import Layout, StoreError, queries
 from rpg.store.database import KEEP, build, connect, current, open_file
 from rpg.store.schema import TABLES, VIEWS, documentation
 from tests.waiting import HANG
@@ -412,6 +412,17 @@ def test_a_damaged_database_is_rebuilt(layout, damage):
             connect(layout)
     assert build(layout)[1:] == (4, 0, 0, True)
     assert query(layout, "SELECT count(*) FROM metrics") == [(24,)]
+
+
+def test_a_database_of_another_version_is_rebuilt_before_it_is_read(layout):
+    """`rpg report` after an upgrade: nothing has changed in the run folders, but the columns have."""
+    build(layout)
+    with duckdb.connect(current(layout)) as db:
+        db.execute("UPDATE meta SET schema_version = 1")
+        db.execute("ALTER TABLE runs DROP COLUMN variant")
+    with connect(layout) as db:
+        assert len(queries.sweeps(db)) > 0
+        assert db.execute("SELECT count(variant) FROM runs").fetchall()[0][0] > 0
 
 
 def test_an_empty_home_and_a_run_without_numbers(tmp_path):
