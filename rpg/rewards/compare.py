@@ -249,7 +249,7 @@ class _Match:
                 and self.value(wanted, as_interval[1])
             )
         names = [item[1] for item in items if is_name(item)]
-        if name is not None and names and name not in names:
+        if name is not None and names and not {name, name.split("(")[0]} & set(names):
             other = _renamed(name, names[0])
             if other is None or items[0] != ("symbol", names[0]) or len(items) != 2:
                 return False
