@@ -79,7 +79,10 @@ def _unread(gold: str, answer: str, reason: str) -> Verdict:
         wanted, found = _plain(gold), _plain(answer)
     except Unreadable as error:
         return False, f"not read: {error}"
-    texts = [[t.text for t in tokens] for tokens in (wanted, found)]
+    # Letters one by one: whether `an` is a word or a product depends on where the dollar signs stand.
+    texts = [
+        "".join(f"#{t.text}#" if t.kind == "number" else t.text for t in some) for some in (wanted, found)
+    ]
     if texts[0] == texts[1]:
         return True, "same text"
     if any(t.kind in ("word", "sep", "stop", "colon", "dots") for t in found) or answer.count("boxed") > 1:
