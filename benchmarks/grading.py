@@ -1,7 +1,6 @@
 """Grading measured against calling math-verify one by one.
 
     python -m benchmarks.grading speed        # 10,000 answers: seconds, and the ratio
-    python -m benchmarks.grading agreement    # verdicts on gold answers, their other forms and near misses
     python -m benchmarks.grading disagreements --list FILE   # other graders on a sample of those
     python -m benchmarks.grading classes      # 19,000 answers as models write them: mistakes and time by class
 
@@ -88,35 +87,6 @@ def speed(arguments) -> None:
         "ratio": round(each * len(items) / seconds, 1),
     }
     print(json.dumps(found, indent=1))
-
-
-def agreement(arguments) -> None:
-    names = ("minerva_math", "olympiadbench")
-    chosen = list(dict.fromkeys(cases(names, arguments.data)))
-    with Grader(workers=arguments.workers) as grader:
-        grades = grader.grade([(f"Answer: {text}", gold) for _, gold, _, text, _ in chosen])
-    table, lines = Counter(), []
-    for (name, gold, how, text, right), grade in zip(chosen, grades, strict=True):
-        theirs = by_math_verify(gold, text)
-        kind = "gold" if how == "gold" else "other forms" if right else "near misses"
-        table[name, kind, "cases"] += 1
-        table[name, kind, "agree"] += theirs == grade.correct
-        table[name, kind, "ours wrong"] += grade.correct != right
-        table[name, kind, "math-verify wrong"] += theirs != right
-        if theirs != grade.correct:
-            lines.append(
-                [name, kind, how, gold, text, f"ours {grade.correct}", f"math-verify {theirs}", grade.reason]
-            )
-    print(
-        "| benchmark | answers | cases | agree | ours wrong | math-verify wrong |\n|---|---|---|---|---|---|"
-    )
-    for name in names:
-        for kind in ("gold", "other forms", "near misses"):
-            columns = [table[name, kind, c] for c in ("cases", "agree", "ours wrong", "math-verify wrong")]
-            print(f"| {name} | {kind} | {' | '.join(map(str, columns))} |")
-    if arguments.list:
-        Path(arguments.list).write_text("".join(json.dumps(line) + "\n" for line in lines))
-        print(f"{len(lines)} disagreements in {arguments.list}")
 
 
 def classes(arguments) -> None:
@@ -210,7 +180,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["speed", "agreement", "classes", "disagreements"])
+    parser.add_argument("what", choices=["speed", "classes", "disagreements"])
     parser.add_argument("--data", type=Path, default=os.environ.get("RPG_DATA"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--answers", type=int, default=10_000)
@@ -221,9 +191,7 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    {"speed": speed, "agreement": agreement, "classes": classes, "disagreements": disagreements}[
-        arguments.what
-    ](arguments)
+    {"speed": speed, "classes": classes, "disagreements": disagreements}[arguments.what](arguments)
 
 
 if __name__ == "__main__":

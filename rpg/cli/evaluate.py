@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @app.command(
-    epilog="Examples: rpg evaluate Qwen/Qwen3-4B --benchmarks aime24,amc23 --engine vllm --device cuda; "
+    epilog="Examples: rpg evaluate Qwen/Qwen3-4B --benchmarks aime24,amc23 --engine vllm --device cuda · "
     "rpg evaluate Qwen/Qwen3-4B --regrade --rules recipe"
 )
 def evaluate(

@@ -79,7 +79,10 @@ def _unread(gold: str, answer: str, reason: str) -> Verdict:
         wanted, found = _plain(gold), _plain(answer)
     except Unreadable as error:
         return False, f"not read: {error}"
-    texts = [[t.text for t in tokens] for tokens in (wanted, found)]
+    # Letters one by one: whether `an` is a word or a product depends on where the dollar signs stand.
+    texts = [
+        "".join(f"#{t.text}#" if t.kind == "number" else t.text for t in some) for some in (wanted, found)
+    ]
     if texts[0] == texts[1]:
         return True, "same text"
     if any(t.kind in ("word", "sep", "stop", "colon", "dots") for t in found) or answer.count("boxed") > 1:
@@ -249,7 +252,7 @@ class _Match:
                 and self.value(wanted, as_interval[1])
             )
         names = [item[1] for item in items if is_name(item)]
-        if name is not None and names and name not in names:
+        if name is not None and names and not {name, name.split("(")[0]} & set(names):
             other = _renamed(name, names[0])
             if other is None or items[0] != ("symbol", names[0]) or len(items) != 2:
                 return False

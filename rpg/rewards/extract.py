@@ -45,7 +45,9 @@ _IN_TEXT = re.compile(r"\\(?:text|textbf|mathbf|mathrm)\s*\{[^{}]{0,20}$")
 _LATER_BOXES = 8
 _LEADS_ON = re.compile(r":[ \t*_]*$")
 _GOES_ON = re.compile(
-    r"\n[ \t]*(?=[-*+\u2022][ \t]|\(?\d{1,2}[.)][ \t]|(?:or|and|but|wait|no|actually|alternatively|hmm|correction|not)\b)",
+    r"\n[ \t]*(?=[-*+\u2022][ \t]|\(?\d{1,2}[.)][ \t]"  # a list
+    r"|(?:or|and|but|wait|no|actually|alternatively|hmm|correction|not)\b"
+    r"|[$-]*\d[\d.,]*\$?[ \t]*(?:\n|$))",
     re.IGNORECASE,
 )
 _FORMULAS = (("\\[", "\\]"), ("$$", "$$"), ("\\(", "\\)"), ("\\begin{", "\\end{"))

@@ -38,7 +38,10 @@ _FIRST = [
     (re.compile(r"√\s*"), lambda m: r"\sqrt "),
     (re.compile(r"[！-～]"), lambda m: chr(ord(m[0]) - 0xFEE0)),
 ]  # fmt: skip
+_UPRIGHT = r"\s*\\(?:text|mathrm)\s*\{([^{}]{1,20})\}\s*"
 _THEN = [
+    (re.compile(rf"\\frac\s*\{{{_UPRIGHT}\}}\s*\{{{_UPRIGHT}\}}"), r"\\text{\1/\2}"),
+    (re.compile(r"(\^\s*\{?\s*\\circ\s*\}?)\s*(?:[CF](?![A-Za-z])|\\(?:text|mathrm)\s*\{\s*[CF]\s*\})"), r"\1 "),
     (re.compile(r"\bi\.e\.,?"), " that is "),
     (re.compile(r"\bapprox\.(?=\s|$)"), "approximately"),
     (re.compile(r"(?<=[\w)\]}])\*\*(?=\s?[-+\w({\\])"), "^"),  # a power in Python; otherwise bold

@@ -158,7 +158,7 @@ def _holds_more(inside: list[Token]) -> bool:
     for token in inside:
         depth += (token.kind == "open") - (token.kind == "close")
         if depth == 0 and (
-            token.kind in ("word", "rel", "colon", "dots", "sep", "edge")
+            token.kind in ("word", "rel", "colon", "dots", "sep", "stop", "edge")
             or (token.kind == "symbol" and token.upright)
         ):
             return True
@@ -190,7 +190,8 @@ def _sentences(tokens: list[Token]) -> list[list[Item]]:
             end = _closing(tokens, i)
             inside = tokens[i + 1 : end]
             first = next((t for t in inside if t.kind != "edge"), None)
-            said = any(t.kind == "word" or _spelled(t) for t in inside)
+            divisor = bool(formula) and formula[-1].kind == "op" and formula[-1].text in ("/", "*")
+            said = not divisor and any(t.kind == "word" or _spelled(t) for t in inside)
             if (
                 said
                 or (first is not None and first.text in ("~", "="))
@@ -269,6 +270,9 @@ def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
             word in LOCATING and k and words[k - 1] in POINTING
         ):
             raise Unreadable(f"unclear: {word!r}")
+    for article, possible, noun in zip(words, words[1:], words[2:], strict=False):
+        if article in ("a", "one") and possible == "possible" and not noun.endswith("s"):
+            raise Unreadable("unclear: one of several")
     formulas = [i for i, item in enumerate(rest) if item.kind == "formula"]
     if not formulas:
         return [s for item in rest if item.kind == "remark" for s in _statements(item.inner, True)]
@@ -361,6 +365,11 @@ def _without_references(items: list[Item]) -> list[Item]:
     return found
 
 
+def _names_only(formula: tuple[Token, ...]) -> bool:
+    """`n`, `(a, b)`: what a noun before it is called."""
+    return len(formula) < 8 and all(t.kind == "symbol" or t.text in ("(", ")", ",") for t in formula)
+
+
 def _join(found: list[Statement], between: list[Item], formula: tuple[Token, ...]) -> None:
     words = {item.text for item in between if item.kind in ("word", "copula")}
     if any(item.kind == "copula" and not item.text for item in between):
@@ -380,5 +389,7 @@ def _join(found: list[Statement], between: list[Item], formula: tuple[Token, ...
     elif words & RESTATING and words <= RESTATING | COPULAS | LEADING | APPROXIMATE | {"or"}:
         concluded = bool(words & CONCLUDING)
         found.append(Statement([_bare(formula)], approximate=bool(words & APPROXIMATE), concluded=concluded))
+    elif _names_only(formula) and not words & (JOINING | COPULAS | RESTATING):
+        return  # 8 possible values of n
     else:
         raise Unreadable(f"unclear: {' '.join(item.text for item in between).strip()!r} between formulas")

@@ -171,7 +171,11 @@ class _Lexer:
         match = _NUMBER.match(text, i)
         written = match["grouped"]
         before = self.found[-1] if self.found else None
-        if written and (self.depth or (before and before.kind == "number") or "," in text[max(i - 1, 0) : i]):
+        if written and (
+            self.depth
+            or (before and (before.kind == "number" or before.text in ("_", "^")))
+            or "," in text[max(i - 1, 0) : i]
+        ):
             match = re.compile(r"(?P<plain>\d+(?:\.\d+)?)").match(
                 text, i
             )  # within brackets a comma separates

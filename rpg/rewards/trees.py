@@ -314,8 +314,8 @@ class _Parser:
             tree = self._brackets(token)
         else:
             tree = self._bare_argument()
-        if tree[0] in ("tuple", "set") and name not in ("max", "min", "gcd", "lcm"):
-            raise Unreadable(f"{name} of a list")
+        if (tree[0] in ("tuple", "set")) != (name in ("max", "min", "gcd", "lcm")):
+            raise Unreadable(f"{name} of a {tree[0]}")
         if (
             exponent is not None
             and exponent == ("negative", ("number", Fraction(1), "1"))

@@ -22,7 +22,7 @@ WORDS_IN_FORMULAS = set("or and not if for where when with the else otherwise is
 COPULAS = set(
     """
     is are equals equal be was were becomes become gives give get gets obtain obtains have has yields yield find finds
-    obtained conclude being comes makes make means reads exists exist
+    obtained conclude being comes makes make means reads exists exist implies shows deduce compute calculate
     """.split()
 )
 """What stands before one of these says what the answer is about."""
@@ -36,7 +36,7 @@ LEADING = set(
     integer integers positive complete expression maximum minimum smallest largest possible coordinates polynomial
     which such unique form both two three four five six seven eight nine ten option choice probability area length
     ratio consequently accordingly clearly must always hold holds these those ans thereby it's that's all every yes
-    okay ok either done
+    okay ok either done follows
     """.split()
 )
 """Words that may stand directly before the value."""
@@ -86,7 +86,7 @@ SPOILING = (
         """
         none without except excluding exclude excluded nothing conjecture reject contradiction else another scratch
         reconsider recheck depending depends while provided assuming case cases any anything everything other
-        undefined infinite dne
+        undefined infinite dne among
         """.split()
     )
 )

@@ -71,6 +71,7 @@ def _metadata(path: Path) -> Mapping[bytes, bytes]:
 
     try:
         with readable("read", path), open(path, "rb") as handle:
-            return pyarrow.parquet.read_schema(handle).metadata or {}
+            found: Mapping[bytes, bytes] = pyarrow.parquet.read_schema(handle).metadata or {}
+        return found
     except pyarrow.ArrowException as error:
         raise StoreError(f"cannot read {path}: {error}") from error

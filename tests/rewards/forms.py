@@ -50,7 +50,7 @@ def equivalents(gold: str) -> dict[str, str]:
         forms["zero added"] = f"{head}0 + {right}"
         forms["parentheses"] = f"{head}({right})"
         forms["twice half"] = rf"{head}2 \cdot \frac{{{right}}}{{2}}"
-    if len(elements) > 1:
+    if len(elements) > 1 and "where" not in bare:  # not of a sentence
         forms["other order"] = ", ".join(reversed(elements))
         forms["and"] = ", ".join(elements[:-1]) + " and " + elements[-1]
         forms["a set"] = r"\{" + ", ".join(elements) + r"\}"

@@ -413,6 +413,213 @@ y^{\prime}+3 y=0 | $y' = -3y$
 AB=BC+CD | $BC + CD = AB$
 \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} | $\begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}$
 \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} | $A = \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}$
+8 | $n = 8$ works
+8 | There are $8$ of them.
+8 | $\boxed{8}$ (eight)
+8 | 8 eggs
+8 | 8 cm³
+8 | $8\ \text{cm}^3$
+8 | 8 m/s²
+8 | 8 km²
+8 | \text{8 meters}
+8 | 8 in.
+8 | 8 ft.
+8 | 8 inches
+8 | $8$ feet
+8 | 8 hours and that is the final answer
+8 | $d = 8$ units
+8 | The minimum value is $8$, attained at $x = 2$.
+8 | min = 8
+8 | $\min = 8$
+8 | $f_{\max} = 8$
+8 | $n_{\min}=8$
+8 | maximum: 8
+8 | Maximum value: $8$
+8 | Value: 8
+8 | Result = 8
+8 | $\text{Answer} = 8$
+8 | k = 8.
+8 | $k=8$ only
+8 | $k = 8$ is the only possibility
+8 | only 8
+8 | exactly 8
+8 | $\#S = 8$
+8 | $\text{lcm}(2, 8) = 8$
+8 | $\gcd(16, 24) = 8$
+8 | $\log_2 256 = 8$
+8 | $2^3$
+8 | $2^{3} = 8$
+8 | $\sqrt{64} = 8$
+8 | $4!/3 = 8$
+8 | $16/2$
+8 | $\frac{16}{2} = 8$
+8 | 8 = 2^3
+8 | $8 = 2^3$.
+8 | $1 + 2 + 5 = 8$
+8 | $8\text{ (mod }10)$
+8 | $8 \ (\bmod\ 10)$
+8 | $8 (\text{mod } 10)$
+8 | $\angle A = 8^{\circ}$, as required
+8 | $8^\circ$
+8 | $8\degree$
+8 | $8 ^ { \circ }$
+8 | \(\boxed{8}\).
+8 | $\boxed{ 8 }$
+8 | $\boxed{8.}$
+8 | $\boxed{x = 8}$
+8 | $x=\boxed{8}$
+8 | $\mathbf{8}$
+8 | **8**.
+8 | *8*
+8 | _8_
+8 | $8$ \\
+8 | $8 \\$
+8 | \$8\$
+8 | $$8$$.
+8 | $\textbf{8}$
+8 | $\textit{8}$
+8 | $\mathrm{8}$
+8 | $\underline{8}$
+8 | \underline{\textbf{8}}
+8 | Hence $x=8$.
+8 | we find that $x=8$
+8 | It follows that $x = 8$.
+8 | This gives $8$.
+8 | That is 8.
+8 | which is 8
+8 | So we have 8 possible values.
+8 | So there are 8 possible values of $n$.
+8 | $p+q+r = 1+2+5 = 8$.
+8 | $a+b = 3+5 = \boxed{8}$
+8 | $(a,b)=(3,5)$ so $a+b=8$
+8 | $a = 3, b = 5$, and so $a+b = 8$
+8 | $a=3$, $b=5$; therefore the answer is $8$
+8 | $3+5=8$, so the answer is 8
+8 | $8,$
+8 | 8;
+8 | 8 (Answer)
+8 | 8 (exact)
+8 | 8 (units)
+8 | 8 [units]
+8 | 8, i.e., $2^3$
+8 | 8, that is $2^3$
+8 | 8 (i.e. $2^3$)
+8 | 8 (= $2^3$)
+8 | 8 (which equals $2^3$)
+8 | eight ways
+8 | Eight
+8 | 8.00
+8 | +8
+8 | $+8$
+8 | ${8}$
+8 | 8 \, \text{J}
+8 | $8\ \mathrm{J\,kg^{-1}\,K^{-1}}$
+8 | $8 \frac{\text{m}}{\text{s}}$
+8 | $8\,\frac{\mathrm{km}}{\mathrm{h}}$
+8 | $8\ \mathrm{W/m^2}$
+8 | $8\ \Omega$
+8 | 8 ohms
+8 | $8 \times 10^0$
+8 | $8\ \text{mol}^{-1}$
+8 | 8 kg·m/s
+8 | 8 kg m s^-1
+8 | 8 N·m
+8 | 8 V
+8 | 8 A
+8 | 8 T
+8 | 8 C
+8 | 8 F
+8 | 8 K
+8 | 8 µm
+8 | 8 °C
+8 | 8 degrees Celsius
+8 | 8 rad/s
+8 | 8 bits
+8 | 8 parsecs
+8 | 8 Mpc
+8 | 8 AU
+8 | 8 light-years
+8 | $8\,L_\odot$
+8 | $8 M_{\rm sun}$
+1.5 | $1.5$ or $\frac{3}{2}$
+1.5 | $\frac32$
+1.5 | 3/2
+1.5 | 1½
+1.5 | 1 1/2
+1.5 | $1\frac12$
+1.5 | 1.50 m
+1.5 | $\approx 1.5$
+1.5 | 1.5 (approx.)
+1.5 | approx. 1.5
+1.5 | approx 1.5
+1.5 | Approximately $1.5$ years.
+1.5 | $\simeq 1.5$
+1.5 | $x \approx 1.5$ m
+1.5 | $\boxed{\approx 1.5 \text{ m}}$
+1.5 | $\boxed{1.5}$ (approximately)
+1.5 | $\frac{3.0}{2} \approx 1.5$
+1.5 | $1.5 \approx \frac{3}{2}$
+$\frac{2}{7}$ | $0.285714$
+$\frac{2}{7}$ | $0.\overline{285714}$
+$\frac{2}{7}$ | $\frac{2}{7} \approx 0.2857$
+$\frac{2}{7}$ | $2/7$, approximately $0.286$
+$\frac{2}{7}$ | $P(A) = \dfrac{2}{7}$
+$\frac{2}{7}$ | \frac27
+$2 \sqrt{3}$ | $2\sqrt3$
+$2 \sqrt{3}$ | $\sqrt{12}$
+$2 \sqrt{3}$ | 2√3
+$2 \sqrt{3}$ | 2 sqrt(3)
+$2 \sqrt{3}$ | 2*3^(1/2)
+$2 \sqrt{3}$ | $2\sqrt{3} \approx 3.464$
+$2 \sqrt{3}$ | $\frac{6}{\sqrt{3}}$
+$2 \sqrt{3}$ | $2\sqrt{3}$ square units
+$2 \sqrt{3}$ | $\sqrt{12} = 2\sqrt{3}$
+$2 \sqrt{3}$ | $AB = \sqrt{4+8} = \sqrt{12} = 2\sqrt{3}$
+$\pi$ | π
+$\pi$ | pi
+$\pi$ | 3.14159265
+$2^{n}-1$ | $2^n - 1$
+$2^{n}-1$ | $a_n = 2^n - 1$
+$2^{n}-1$ | 2^n-1
+$2^{n}-1$ | $2^n-1$ for every positive integer $n$
+$2^{n}-1$ | the answer is $2^n-1$
+$2^{n}-1$ | $\sum_{k=0}^{n-1} 2^k = 2^n - 1$
+$2^{n}-1$ | $2\cdot 2^{n-1}-1$
+$\frac{n(n+1)}{2}$ | $\binom{n+1}{2}$
+$\frac{n(n+1)}{2}$ | n(n+1)/2
+$\frac{n(n+1)}{2}$ | \frac{1}{2}n(n+1)
+$\frac{n(n+1)}{2}$ | (n^2+n)/2
+$\frac{n(n+1)}{2}$ | $\frac{n^2}{2}+\frac{n}{2}$
+$\lfloor n/2 \rfloor$ | $\left\lfloor\frac{n}{2}\right\rfloor$
+$\lfloor n/2 \rfloor$ | floor(n/2)
+$\log_2 3$ | $\frac{\ln 3}{\ln 2}$
+$\log_2 3$ | \log_{2}(3)
+$e^{2}$ | e^2
+$e^{2}$ | $\exp(2)$
+$|x|$ | \left|x\right|
+$|x|$ | \lvert x \rvert
+$x=2$ | x=2
+$x=2$ | 2
+$(2,3)$ | $(2,\ 3)$
+$(2,3)$ | $(x, y) = (2, 3)$ is the unique solution
+1,2 | $1$ and $2$ only
+1,2 | x=1 and x=2
+1,2 | 1, and 2
+1,2 | $x = 1$, $2$
+1,2 | $x_1=1$ and $x_2=2$
+1,2 | $x \in\{2,1\}$
+1,2 | 1 or 2
+1,2 | Both $1$ and $2$.
+1,2 | $n=1$ or $n=2$.
+1,2 | The possible values are 1 and 2
+1,2 | the integers 1 and 2
+1,2 | $\boxed{1}$ and $\boxed{2}$
+1,2 | $\boxed{x=1 \text{ or } x=2}$
+1,2 | \boxed{1,\ 2}
+$f(x)=0$ | $f(x)=0$ for all $x \in \mathbb{R}$
+$f(x)=0$ | f \equiv 0
+$f(x)=0$ | 0
+$f(x)=0$ | $f(x) \equiv 0$
 """
 WRONG = r"""
 42 | 42 or 43
@@ -724,6 +931,275 @@ $n \geqslant 6$ | m \ge 6
 y^{\prime}+3 y=0 | y' - 3y = 0
 y^{\prime}+3 y=0 | y' + 3y
 y^{\prime}+3 y=0 | y = 0
+8 | 8 works, 9 works
+8 | n = 8 works but so does 9
+8 | 8 and also 9
+8 | 8 plus or minus 1
+8 | 8 +/- 1
+8 | 8 over 3
+8 | 3 over 8
+8 | 8 per 100
+8 | 8 choose 2
+8 | 8C2
+8 | 8P2
+8 | (8)(9)
+8 | 8(9)
+8 | 8 9
+8 | 8·9
+8 | 8 cm by 9 cm
+8 | 8 x 9
+8 | 8 by 9
+8 | 8 or 9 cm
+8 | eight or nine
+8 | eight nine
+8 | eighty
+8 | eighteen
+8 | eighth
+8 | an eighth
+8 | one eighth
+8 | 1/8
+8 | 0.8
+8 | .8
+8 | 80
+8 | 08.8
+8 | 8e1
+8 | 8^8
+8 | 8**2
+8 | -8
+8 | ‒8
+8 | ~8~9
+8 | 8 (9)
+8 | 8, (9)
+8 | 8 {9}
+8 | 8[9]
+8 | 8 = x = 9
+8 | x = 8 = y = 9
+8 | x = 8, so x + 1 = 9
+8 | x = 8, thus the answer is 9
+8 | Since x = 8, the answer is 9
+8 | The answer isn't 8
+8 | The answer ain't 8
+8 | The answer can't be 8
+8 | The answer would be 8 if n were even
+8 | It would be 8 in that case, otherwise 9
+8 | 8 assuming n is odd
+8 | 8 provided that n is odd
+8 | 8 given n odd, 9 given n even
+8 | n odd: 8, n even: 9
+8 | case 1: 8, case 2: 9
+8 | First: 8. Second: 9.
+8 | A: 8, B: 9
+8 | (a) 8 (b) 9
+8 | (i) 8, (ii) 9
+8 | Part 1: 8; Part 2: 9
+8 | Option A: 8 Option B: 9
+8 | 8 vs 9
+8 | 8 versus 9
+8 | 8 < 9
+8 | 8 < x < 10
+8 | x = 8 < 9
+8 | 7 < 8
+8 | x ≤ 8
+8 | max 8
+8 | min 8
+8 | up to 8
+8 | 8 max
+8 | 8 at most
+8 | 8+
+8 | 8-
+8 | 8--
+8 | >8
+8 | ≥8
+8 | 8 ≤ x
+8 | around 8 or 9
+8 | 8ish or 9
+8 | 8 to 9
+8 | 8-9
+8 | 8…9
+8 | 8..9
+8 | 8,...,9
+8 | from 8
+8 | starting at 8, ending at 9
+8 | nearly 9
+8 | almost 8.1
+8 | 8.1
+8 | 7.99999999
+8 | x=8, x=-8
+8 | \pm 8
+8 | ±8
+8 | $\{8,-8\}$
+8 | |8| or |9|
+8 | 8 \vee 9
+8 | 8 \wedge 9
+8 | 8 \cup 9
+8 | 8 \to 9
+8 | 8 \mapsto 9
+8 | 8 \mid 9
+8 | 8 \parallel 9
+8 | 8 \oplus 1
+8 | 8 \cdot
+8 | 8 \times
+8 | 8 \div 2
+8 | 8 \sqrt{2}
+8 | \sqrt{8}
+8 | \sqrt[8]{8}
+8 | \log 8
+8 | 8'
+8 | 8''
+8 | \dot 8
+8 | \bar{8}
+8 | \overline{8}9
+8 | \overline{89}
+8 | 8^9
+8 | {8}^{2}
+8 | {8}{9}
+8 | $8$$9$
+8 | \text{8}\text{9}
+8 | \text{8 or 9}
+8 | \mbox{8 or 9}
+8 | \boxed{8}\text{ or }9
+8 | \boxed{8} \boxed{9} \boxed{8}
+8 | \boxed{9}\boxed{8}
+8 | \boxed{\boxed{8}\boxed{9}}
+8 | \boxed{8\boxed{9}}
+8 | \boxed{8},9
+8 | 9,\boxed{8}
+8 | \boxed{8};\boxed{9}
+8 | \boxed{8} 9
+8 | \boxed{8}{9}
+8 | \boxed{8}(9)
+8 | (9)\boxed{8}
+8 | 9(\boxed{8})
+8 | x\boxed{8}
+8 | \boxed{8}\%
+8 | \boxed{8}^\circ F or 9
+8 | \boxed{8}_9
+8 | \boxed{8}e1
+8 | 1.\boxed{8}
+8 | \boxed{8}:\boxed{9}
+8 | \boxed{8} \text{ thousand}
+8 | \boxed{8} \text{ is wrong}
+8 | \boxed{8} (wrong)
+8 | \boxed{8} X
+8 | \boxed{8}?
+8 | \boxed{8}!
+8 | \boxed{8\ldots}
+8 | \boxed{\ne 8}
+8 | \boxed{\text{not }8}
+8 | \boxed{< 8}
+8 | \boxed{8+}
+8 | \sout{8} 9
+8 | \cancel{8} 9
+8 | \xcancel{8}
+8 | \strike{8}
+8 | my answer: 8, her answer: 9
+8 | 8 is one possible answer
+8 | 8 is a possible answer
+8 | 8 is among the answers
+8 | 8 seems right, or maybe 9
+8 | I'd go with 8, though 9 is plausible
+8 | I think 8. Or 9.
+8 | 8. Also 9.
+8 | 8. Hmm, 9.
+8 | 8 → wrong, 9
+8 | Neither 8 nor 9
+8 | 8 xor 9
+8 | 8 AND 9
+8 | 8 OR 9
+8 | 8 Or 9
+8 | 8 oder 9
+8 | 8 ou 9
+8 | 8 或 9
+8 | 8、9
+8 | 8,9
+8 | 8 9 10
+8 | none of the above, 8
+8 | everything except 8
+8 | no more than 8
+8 | not less than 8
+8 | 8 fewer
+8 | 8 more
+8 | half 8
+8 | double 8
+8 | the reciprocal of 8
+8 | the negative of 8
+8 | negative eight
+8 | minus eight
+8 | eight hundred
+8 | eight and a half
+8 | 8 and a half
+8 | 8 and 1/2
+8 | 8 1/2
+8 | 8\frac12
+8 | 8 remainder 1
+8 | 8 R 1
+8 | 8 mod 3
+8 | 8 \pmod 3
+8 | 17 \equiv 8 \pmod{3}
+8 | 2 + 5 = 8
+8 | 2^3 = 9
+8 | 2 \cdot 4 = 8 = 9
+8 | x = 8/2
+8 | 8/1/2
+8 | C_8
+8 | Z_8
+8 | D8
+8 | 0b1000
+8 | VIII
+1.5 | 1.4 or 1.5
+1.5 | 1.45
+1.5 | about 1.45
+1.5 | ≈ 1.52
+1.5 | 1.5 = 2
+1.5 | 1,5
+1.5 | 1:5
+1.5 | 15
+1.5 | 1.5^2
+1.5 | 1 5
+$\frac{2}{7}$ | 0.2857
+$\frac{2}{7}$ | 0.29
+$\frac{2}{7}$ | ≈ 0.286
+$\frac{2}{7}$ | 2:7
+$\frac{2}{7}$ | 7/2
+$\frac{2}{7}$ | 2/7 or 3/7
+$\frac{2}{7}$ | 1 - 2/7
+$2 \sqrt{3}$ | 2\sqrt{3}i
+$2 \sqrt{3}$ | 3.46
+$2 \sqrt{3}$ | 3\sqrt{2}
+$2 \sqrt{3}$ | \sqrt{2}\sqrt{3}
+$2 \sqrt{3}$ | \sqrt{2 \cdot 3}
+$2 \sqrt{3}$ | 2 or \sqrt 3
+$\pi$ | 3.14
+$\pi$ | 22/7
+$\pi$ | \Pi
+$2^{n}-1$ | 2^{n-1}
+$2^{n}-1$ | 2^n
+$2^{n}-1$ | 2n - 1
+$2^{n}-1$ | 2^n-1 or 2^n
+$2^{n}-1$ | 2^m-1
+$2^{n}-1$ | 2^N-1
+$\frac{n(n+1)}{2}$ | n(n-1)/2
+$\frac{n(n+1)}{2}$ | \frac{n(n+1)}{2} = \frac{n^2+1}{2}
+$|x|$ | x
+$|x|$ | -x
+$|x|$ | \sqrt{x}
+$|x|$ | x, -x
+$(2,3)$ | (3,2)
+$(2,3)$ | 2 or 3
+$(2,3)$ | (2,3) and (3,2)
+$(2,3)$ | x=3, y=2
+1,2 | 1
+1,2 | 1,2,3
+1,2 | (1,2)
+1,2 | 12
+1,2 | 1.2
+1,2 | 1 or 2 or 3
+1,2 | x=1, y=2, z=3
+1,2 | not 1, 2
+1,2 | 1 ≤ x ≤ 2
+$f(x)=0$ | f(x)=1
+$f(x)=0$ | f(x) = x
+$f(x)=0$ | f(x)=0 or f(x)=1
 """
 
 
