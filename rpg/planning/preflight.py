@@ -10,10 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from rpg.config.load import is_name
 from rpg.config.model import PretrainedModel
 from rpg.config.run import RunSpec
-from rpg.config.task import ChainTask, FileTask, MathTask
+from rpg.config.task import ChainTask, FileTask, MathTask, is_name
 from rpg.planning.disk import disk
 from rpg.planning.estimate import Assumptions, problems_of
 from rpg.store.layout import Layout
