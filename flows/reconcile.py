@@ -16,8 +16,9 @@ from rpg.store.lease import read_lease
 
 NEVER_STARTED_SECONDS = 600.0
 """A flow run that is Pending or Cancelling for so long, and never had a process, has lost its worker."""
-NO_PROCESS_SECONDS = 60.0
-"""A flow run that is Running for so long, and has no process, was killed just before it could say which it has."""
+NO_PROCESS_SECONDS = 300.0
+"""A flow run that is Running for so long, and has no process, was killed just before it could say which it has. Its
+process imports Prefect first, which may take more than a minute on a machine with much else to do."""
 DEPLOYMENTS = ("sweep", "evaluate", "audit", "aggregate", "nightly")
 
 

@@ -154,6 +154,7 @@ def test_a_new_lab_trains_as_it_is(bin_, lab):
     assert again.returncode == 2 and "already there" in again.stderr
 
 
+@pytest.mark.long
 def test_the_dashboard_shows_it(bin_, lab):
     """The server comes up, and its first page, in Streamlit's test driver, has the sweep."""
     port = free_port()
