@@ -120,7 +120,9 @@ class Evaluator:
         partial = Partial(target.with_suffix(".partial.jsonl"), drawn)
         fewer = folder.fewer_path(benchmark, step)
         rules = rules_name(verifier_of(spec.task))
-        if fewer.exists() and graded_by(fewer) == rules:  # of this run, weights and way of drawing: see flows.renewal
+        if (
+            fewer.exists() and graded_by(fewer) == rules
+        ):  # of this run, weights and way of drawing: see flows.renewal
             partial.know(read_samples(fewer).to_pylist())
         rows = evaluate_problems(
             self._engine(spec, checkpoint, weights),
