@@ -145,6 +145,8 @@ def _write_metrics(run: RunFolder, rng: np.random.Generator, gain: float, shape:
         "grad_norm_max": 2 * np.exp(0.4 * noise[11]),
         "response_length": length,
         "tokens": np.cumsum(64 * length),
+        "groups_sampled": np.full(shape.steps, 40),
+        "groups_kept": np.full(shape.steps, 32),
         "seconds_step": 0.7 + 0.02 * np.abs(noise[12]),
     }
     columns |= {f"extra_{index}": noise[index] for index in range(len(METRICS), shape.metrics)}

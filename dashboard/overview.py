@@ -67,6 +67,8 @@ def _live(view: View, sweep: str) -> None:
     st.text(" · ".join(f"{counts[state]} {state}" for state in ORDER if state in counts))
     for row in table[table["error"] != ""].itertuples():
         notice(f"{row.run}: {row.error}")
+    for line in view.summary(sweep, None, None).health:
+        notice(f"! {line}")
     if "running" not in counts:
         table = table.drop(columns=["reward", "left"])
     if not table["where"].any():

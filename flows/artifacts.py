@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
+from flows.live import Watch
 from flows.services import DASHBOARD
 from rpg.store import Layout, StoreError
 from rpg.store.current import current_runs
@@ -40,7 +41,8 @@ def report(layout: Layout, sweep: str) -> None:
         name = folder.name
         try:
             failed = folder.read_failed() or {}
-            rows.append({"run": name, "state": folder.state(), "error": str(failed.get("error", ""))})
+            rows.append({"run": name, "state": folder.state(), "error": str(failed.get("error", "")),
+                         "health": "; ".join(Watch([folder]).views()[0].health)})  # fmt: skip
         except StoreError as error:
             rows.append({"run": name, "state": "unreadable", "error": str(error)})
     if rows:

@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from rpg.report.health import OFTEN, of_training
 from rpg.store import RunFolder, StoreError
 
 STYLES = {
@@ -44,6 +45,8 @@ class RunView:
     evals_due: int
     error: str | None
     """What went wrong, what a queued run waits for, or where else it is running."""
+    health: tuple[str, ...] = ()
+    """What is noticed about its training, each with its evidence and what to do (rpg.report.health)."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -100,6 +103,7 @@ class Watch:
         view = RunView(
             folder.name, manifest["variant"], manifest["seed"], state, int(last.get("step", 0)), manifest["steps"],
             last.get("reward"), last.get("accuracy"), rate, evals, due, error,
+            tuple(str(finding) for finding in of_training([*first_metrics(folder), *tail])),
         )  # fmt: skip
         if state == "done":
             self._finished[folder.name] = view
@@ -138,6 +142,24 @@ def last_metrics(folder: RunFolder, most: int = 16_384) -> list[dict[str, Any]]:
         ):
             rows.append(row)
     return rows
+
+
+def first_metrics(folder: RunFolder, most: int = 8_192) -> list[dict[str, Any]]:
+    """The first steps of the first attempt, for what is compared with how it began."""
+    attempts = folder.attempts()
+    if not attempts:
+        return []
+    with folder.metrics_path(attempts[0]).open("rb") as file:
+        lines = file.read(most).split(b"\n")[:-1]
+    return [row for line in lines if (row := _row(line)) is not None and row["step"] <= OFTEN]
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
 
 
 def clock(seconds: float | None) -> str:
@@ -181,6 +203,8 @@ def table(views: Sequence[RunView], most: int = 30) -> Table:
             Text(v.variant[:44]), str(v.seed), Text(v.state, style=STYLES.get(v.state, "")), bar,
             f"{v.step}/{v.steps}", number, accuracy, f"{v.evals}/{v.evals_due}", clock(v.seconds_left),
         )  # fmt: skip
+        for finding in v.health:
+            out.add_row(Text(f"  ! {finding}"[:140], style="yellow"))
         if v.error:
             out.add_row(Text(f"  {v.error}"[:100], style="red" if v.state == "failed" else "dim"))
     if len(shown) < len(views):
@@ -211,6 +235,7 @@ class Progress:
         self._started = time.time()
         self._at_start = sum(v.step for v in self.watch.views())
         self._said: dict[str, tuple] = {}
+        self._noticed: dict[str, set[str]] = {}
         self._last_line = 0.0
 
     def render(self) -> Group:
@@ -234,6 +259,11 @@ class Progress:
                 if v.error:
                     self.console.print(f"             {v.error}", markup=False, highlight=False)
             self._said[v.name] = said
+            for finding in set(v.health) - self._noticed.get(v.name, set()):
+                self.console.print(
+                    f"           ! {v.variant} seed {v.seed}: {finding}", markup=False, highlight=False
+                )
+            self._noticed.setdefault(v.name, set()).update(v.health)
         if time.time() - self._last_line > 10:
             self._last_line = time.time()
             left = time_left(views, self.workers, self._started, self._at_start)

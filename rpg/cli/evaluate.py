@@ -159,7 +159,7 @@ def _show(results: list[Result]) -> None:
                     f"{tokens.mean:.0f} ± {tokens.standard_error:.0f}", _share(cut),
                 )  # fmt: skip
     console.print(table)
-    console.print("± is one standard error over problems.", style="dim")
+    say("[low, high] is a 95 % interval over problems; ± of tokens is one standard error.", "dim")
     rules = dict.fromkeys(result.rules or "rules that were not recorded" for result in results)
     console.print(f"Graded by {', '.join(rules)} (docs/grading.md).", style="dim")
     lines = [line for result in results for line in (*result.notes, *_checked(result))]
@@ -169,7 +169,7 @@ def _show(results: list[Result]) -> None:
 
 
 def _share(estimate: Estimate) -> str:
-    return f"{estimate.mean:.3f} ± {estimate.standard_error:.3f}"
+    return f"{estimate.mean:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
 def _checked(result: Result) -> list[str]:

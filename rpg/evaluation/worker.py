@@ -31,6 +31,7 @@ from rpg.store.current import current_runs
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
 from rpg.store.layout import Layout
 from rpg.store.pending import pending_evaluations
+from rpg.store.regrades import graded_by
 from rpg.store.run import RunFolder, read_samples, step_name
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import data_digest, prepare_data, read_problems
@@ -118,7 +119,10 @@ class Evaluator:
         parquet = prepare_data(spec, self.layout.home).benchmarks[benchmark]
         partial = Partial(target.with_suffix(".partial.jsonl"), drawn)
         fewer = folder.fewer_path(benchmark, step)
-        if fewer.exists():  # of this run, weights and way of drawing: see flows.renewal
+        rules = rules_name(verifier_of(spec.task))
+        if (
+            fewer.exists() and graded_by(fewer) == rules
+        ):  # of this run, weights and way of drawing: see flows.renewal
             partial.know(read_samples(fewer).to_pylist())
         rows = evaluate_problems(
             self._engine(spec, checkpoint, weights),
@@ -129,7 +133,7 @@ class Evaluator:
             partial=partial,
             progress=self._say_now_and_then(f"{folder.name}: step {step} on {benchmark}"),
         )
-        self._done[same] = folder.write_eval(benchmark, step, rows, rules_name(verifier_of(spec.task)))
+        self._done[same] = folder.write_eval(benchmark, step, rows, rules)
         partial.remove()
         fewer.unlink(missing_ok=True)
         return False

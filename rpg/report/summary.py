@@ -15,6 +15,7 @@ import numpy as np
 import pandas
 
 from rpg import stats
+from rpg.report import health
 from rpg.store import StoreError, queries
 from rpg.store.current import require_comparable
 
@@ -32,6 +33,8 @@ class Summary(NamedTuple):
     table: pandas.DataFrame
     notes: list[str]
     rules: list[str]  # by which answers were graded
+    health: tuple[str, ...] = ()
+    """What is noticed about the trainings (rpg.report.health); these are among the notes too."""
 
 
 COLUMNS = (
@@ -111,16 +114,18 @@ def summarise(
     waiting = [names_of[variant] for variant in variants if variant not in chosen]
     if waiting:
         notes.append(f"no checkpoint evaluated on all benchmarks yet: {', '.join(waiting)}")
-    notes += _late(chosen, runs, names_of) + _identical(scores, names_of)
+    notes += _late(chosen, runs, names_of)
     rows = _rows(db, sweep, runs, scores, chosen, benchmarks, baseline)
     table = pandas.DataFrame(
         rows, columns=[name for name in COLUMNS if name not in ("label", "p_corrected", "verdict")]
     )
     _correct(table)
     table.insert(1, "label", table["variant"].map(names_of))
+    ill = _health(db, sweep, runs, scores, names_of) + _seeds(table, benchmarks)
     return Summary(
-        sweep, baseline, benchmarks, variants, names_of, table[list(COLUMNS)], notes, queries.rules(db, sweep)
-    )
+        sweep, baseline, benchmarks, variants, names_of, table[list(COLUMNS)], notes + ill, queries.rules(db, sweep),
+        tuple(ill),
+    )  # fmt: skip
 
 
 def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str]) -> list[str]:
@@ -176,17 +181,72 @@ def _late(chosen: dict, runs: pandas.DataFrame, names: dict[str, str]) -> list[s
     return notes
 
 
-def _identical(scores: pandas.DataFrame, names: dict[str, str]) -> list[str]:
+def _health(
+    db: duckdb.DuckDBPyConnection,
+    sweep: str,
+    runs: pandas.DataFrame,
+    scores: pandas.DataFrame,
+    names: dict[str, str],
+) -> list[str]:
+    """What the rules notice (rpg.report.health), a line for all runs of a variant that show the same."""
+    rows = queries.health_metrics(db, sweep, health.OFTEN, health.WINDOW)
+    findings = {run: health.of_training(found) for run, found in rows.items()}
+    for one in queries.without_answer(db, sweep).itertuples():
+        findings.setdefault(one.run, []).extend(health.of_answers(one.benchmark, int(one.step), one.missing))
+    lines = []
+    for variant, mine in runs[runs["superseded"].isna()].groupby("variant"):
+        of_runs = [{finding.rule: finding for finding in findings.get(run, [])} for run in mine["run"]]
+        for rule in dict.fromkeys(rule for found in of_runs for rule in found):
+            shown = [found[rule] for found in of_runs if rule in found]
+            lines.append(f"{names[variant]} ({len(shown)} of {len(mine)} runs): {shown[0]}")
+    return lines + _identical(scores, names, _kl_shares(db, sweep, rows))
+
+
+def _kl_shares(
+    db: duckdb.DuckDBPyConnection, sweep: str, rows: dict[str, list[dict[str, Any]]]
+) -> dict[str, float]:
+    """Variant -> what its KL term weighs against the reward, at most, in the steps that are looked at."""
+    shares: dict[str, float] = {}
+    for run, manifest in queries.manifests(db, sweep).items():
+        settings = manifest["spec"].get("algorithm", {})
+        beta, kind = settings.get("beta"), settings.get("kl", {}).get("type")
+        name = (
+            "kl_policy_to_old" if settings.get("reference", {}).get("type") == "old" else "kl_policy_to_ref"
+        )
+        values = [row[name] for row in rows.get(run, []) if name in row and pandas.notna(row[name])]
+        if kind is None or not isinstance(beta, int | float) or not (values or kind == "none"):
+            continue
+        share = 0.0 if kind == "none" else health.kl_share(beta, max(values))
+        shares[manifest["variant"]] = max(share, shares.get(manifest["variant"], 0.0))
+    return shares
+
+
+def _identical(scores: pandas.DataFrame, names: dict[str, str], shares: dict[str, float]) -> list[str]:
     """Variants that agree in every evaluation: what differs between them had no effect that can be seen here."""
     trained = scores[scores["step"] > 0]
     groups: dict[tuple, list[str]] = {}
     for variant, part in trained.groupby("variant"):
         columns = ["seed", "benchmark", "step", "accuracy"]
         key = tuple(part[columns].sort_values(columns).itertuples(index=False, name=None))
-        groups.setdefault(key, []).append(names[variant])
-    return [
-        f"{', '.join(group)}: identical in every evaluation" for group in groups.values() if len(group) > 1
-    ]
+        groups.setdefault(key, []).append(variant)
+    lines = []
+    for group in groups.values():
+        if len(group) > 1:
+            known = [shares[variant] for variant in group if variant in shares]
+            whole = known if len(known) == len(group) else []
+            lines.append(str(health.identical([names[variant] for variant in group], whole)))
+    return lines
+
+
+def _seeds(table: pandas.DataFrame, benchmarks: list[str]) -> list[str]:
+    """Differences within noise, and how many seeds would tell them."""
+    judged = MEAN if len(benchmarks) > 1 else (benchmarks or [MEAN])[0]
+    lines = []
+    for row in table[(table["benchmark"] == judged) & (table["verdict"] == "within noise")].itertuples():
+        half = (row.difference_high - row.difference_low) / 2
+        if finding := health.seeds_needed(row.label, row.difference, half, int(row.seeds)):
+            lines.append(str(finding))
+    return lines
 
 
 def _rows(db, sweep, runs, scores, chosen, benchmarks, baseline) -> list[dict[str, Any]]:

@@ -114,7 +114,7 @@ def caption(summary: Summary) -> list[str]:
     return lines
 
 
-WIDE = 104
+WIDE = 112
 """Columns a terminal needs for the whole table; below it, seeds and p are left to the files."""
 
 
@@ -226,10 +226,11 @@ def signed(value: float) -> str:
 
 
 def plus_minus(value: float, low: float, high: float, show: Callable[[float], str] = number) -> str:
-    """A value and half its interval (the longer half where the interval ends at 0 or 1)."""
+    """A value and half its interval, or [low, high] where its halves differ (the interval of a share ends at 0 or 1)."""
     if math.isnan(low) or math.isnan(high):
         return show(value)
-    return f"{show(value)} ± {number(max(value - low, high - value))}"
+    below, above = number(value - low), number(high - value)
+    return f"{show(value)} ± {below}" if below == above else f"{show(value)} [{show(low)}, {show(high)}]"
 
 
 def p_value(value: float) -> str:

@@ -272,6 +272,34 @@ def run_evals(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> pandas.Da
     )
 
 
+def health_metrics(
+    db: duckdb.DuckDBPyConnection, sweep: str, first: int, last: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Current run -> its `first` and `last` steps with every measurement (no others: runs may have thousands)."""
+    found = frame(
+        db,
+        """SELECT m.* EXCLUDE (sweep, attempt) FROM metrics m JOIN runs r USING (sweep, run)
+           WHERE r.sweep = $1 AND r.superseded IS NULL
+           QUALIFY m.step <= $2 OR row_number() OVER (PARTITION BY m.run ORDER BY m.step DESC) <= $3
+           ORDER BY m.run, m.step""",
+        [sweep, first, last],
+    )
+    return {str(run): part.to_dict("records") for run, part in found.groupby("run")}
+
+
+def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
+    """Of each current run's last evaluation of a benchmark: run, benchmark, step, share without an answer found."""
+    return frame(
+        db,
+        """SELECT s.run, s.benchmark, s.step, avg((s.extracted IS NULL)::INTEGER) AS missing
+           FROM samples s JOIN runs r USING (sweep, run) WHERE r.sweep = $1 AND r.superseded IS NULL
+           GROUP BY s.run, s.benchmark, s.step
+           QUALIFY row_number() OVER (PARTITION BY s.run, s.benchmark ORDER BY s.step DESC) = 1
+           ORDER BY ALL""",
+        [sweep],
+    )
+
+
 def audits(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Audit reports: name to JSON."""
     return dict(db.execute("SELECT name, report FROM audits ORDER BY name").fetchall())

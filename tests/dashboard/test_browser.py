@@ -13,6 +13,7 @@ import pytest
 from benchmarks.browser import CHROMIUM, FLAGS, IDLE, dashboard
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.report.summary import summarise
+from rpg.report.tables import plus_minus
 from rpg.store import Layout
 from rpg.store.database import build, connect
 from tests.waiting import HANG, until
@@ -134,11 +135,7 @@ def cells(tab):
 
 def lines(table):
     mean = table[table["benchmark"] == "mean"]
-    halves = [max(row.last - row.low, row.high - row.last) for row in mean.itertuples()]
-    return [
-        (row.label, f"{row.last:.3f} ± {half:.3f}", row.verdict)
-        for row, half in zip(mean.itertuples(), halves, strict=True)
-    ]
+    return [(row.label, plus_minus(row.last, row.low, row.high), row.verdict) for row in mean.itertuples()]
 
 
 def test_a_chart_can_be_saved(page, address):

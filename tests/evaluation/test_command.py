@@ -22,7 +22,7 @@ def test_numbers_and_where_the_samples_are(checkpoints, own_benchmark, tmp_path,
     code, out, err = rpg(monkeypatch, capsys, *call)
     assert code == 0 and "mine: 72/72 samples, " in err and "tokens/s, 0:00 left" in err
     line = next(line for line in out.splitlines() if line.startswith("mine "))
-    assert re.match(r"mine +24 +3 +0\.\d{3} ± 0\.\d{3} +0\.\d{3} ± 0\.\d{3} ", line)
+    assert re.match(r"mine +24 +3 +0\.\d{3} \[0\.\d{3}, [01]\.\d{3}\] +0\.\d{3} \[0\.\d{3}, ", line)
     [path] = (tmp_path / "evaluations").rglob("mine.parquet")
     assert f"samples: {path}" in out
     code, again, err = rpg(monkeypatch, capsys, *call)

@@ -134,3 +134,30 @@ def test_rm_puts_a_run_into_a_dated_trash_that_gc_empties(copy):
     )
     collect(garbage(layout))
     assert not gone.exists() and json.dumps(garbage(layout)) == "[]"
+
+
+def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch):
+    """The evaluator draws the further samples only; the first ones are those that were there, to the letter."""
+    folder = copy("all")
+    layout = Layout(folder.path.parents[2])
+    shutil.copytree(home / "cache", layout.cache, symlinks=True)
+    before = folder.read_eval("chain-one", 4).to_pylist()
+    manifest = folder.read_manifest()
+    manifest["spec"]["evaluation"]["samples_per_problem"] = 5
+    folder.write_manifest(manifest)
+    folder.eval_path("chain-one", 4).rename(folder.fewer_path("chain-one", 4))
+    said = []
+    asked = []
+    import rpg.evaluation.worker as worker
+
+    real = worker.evaluate_problems
+
+    def counted(engine, problems, **options):
+        asked.append(len(problems) * options["samples_per_problem"] - len(options["partial"].rows))
+        return real(engine, problems, **options)
+
+    monkeypatch.setattr(worker, "evaluate_problems", counted)
+    assert Evaluator(layout, "sweep", said.append).pass_over() == 1, said
+    after = folder.read_eval("chain-one", 4).to_pylist()
+    assert asked == [8 * (5 - 2)] and len(after) == 8 * 5 and not folder.fewer_path("chain-one", 4).exists()
+    assert [row for row in after if row["sample"] < 2] == before

@@ -134,7 +134,9 @@ def test_variants_that_agree_everywhere_are_named(layout):
         target = layout.run("demo", f"rpg-urkl-seed{seed}").path / "evals"
         shutil.rmtree(target)
         shutil.copytree(source, target)
-    assert "GRPO, RPG-URKL: identical in every evaluation" in summary(layout).notes
+    assert any(
+        note.startswith("GRPO, RPG-URKL: identical in every evaluation") for note in summary(layout).notes
+    )
     assert row(summary(layout), "rpg-urkl", "mean")["verdict"] == "within noise"
 
 
@@ -191,13 +193,15 @@ def test_best_is_bold_and_second_underlined(layout):
 
 def test_terminal_table_holds_the_numbers(layout):
     found = row(summary(layout), "rpg-urkl", "mean")
+    interval = tables.plus_minus(found["last"], found["low"], found["high"])
     [line] = [
-        line for line in shown(layout).splitlines() if line.strip().startswith("RPG-URKL") and "±" in line
+        line
+        for line in shown(layout).splitlines()
+        if line.strip().startswith("RPG-URKL") and interval in line
     ]
     cells = re.split(r"\s{2,}", line.strip())
-    half = max(found["last"] - found["low"], found["high"] - found["last"])
     assert cells[:3] == ["RPG-URKL", "3", f"{found['first']:.3f}"]
-    assert cells[3] == f"{found['last']:.3f} ± {half:.3f}"
+    assert cells[3] == interval
     assert cells[-1] == found["verdict"]
 
 
@@ -294,3 +298,29 @@ def test_numbers_of_a_run_added_later_appear(layout):
     layout.write_sweep(layout.read_sweep("demo") | {"runs": [*layout.read_sweep("demo")["runs"], "late"]})
     after = summary(layout)
     assert "dapo" not in before.variants and "dapo" in after.variants
+
+
+@pytest.mark.parametrize("low,high,shown_as", [
+    (0.4, 0.6, "0.500 ± 0.100"), (0.3, 0.6, "0.500 [0.300, 0.600]"), (0.4996, 0.5004, "0.500 ± 0.000"),
+])  # fmt: skip
+def test_an_interval_is_plus_minus_only_where_it_is_symmetric(low, high, shown_as):
+    assert tables.plus_minus(0.5, low, high) == shown_as
+
+
+def test_shares_near_one_show_both_ends_in_every_form(layout):
+    """0.969 ± 0.153 is no statement about a share, which ends at 1."""
+    for seed in range(3):
+        for name in SHAPE.benchmarks:
+            run = layout.run("demo", f"rpg-urkl-seed{seed}")
+            samples = [
+                sample | {"correct": index > seed}
+                for index, sample in enumerate(run.read_eval(name, 8).to_pylist())
+            ]
+            run.write_eval(name, 8, samples)
+    found = summary(layout)
+    last = row(found, "rpg-urkl", "mean")
+    assert last["high"] - last["last"] < 0.8 * (last["last"] - last["low"])
+    text = f"{last['last']:.3f} [{last['low']:.3f}, {last['high']:.3f}]"
+    for form in (tables.markdown(found).replace("\\", ""), tables.latex(found), shown(layout)):
+        assert text in form
+    assert {"low", "high"} <= set(found.table.columns)

@@ -1,0 +1,217 @@
+"""Rules that notice when a training teaches nothing or a table says too little: pure functions over what is measured.
+
+Each finding has its evidence and what to do about it. The thresholds are rules of thumb: far from what healthy runs
+show, so that a finding is worth a look and silence promises nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Rows = Sequence[Mapping[str, Any]]
+"""Metrics of one run, a mapping per step, ascending."""
+
+WINDOW = 8
+"""Steps that a rule looks back; fewer say nothing."""
+OFTEN = 3
+"""Of them, so many make a habit of what may happen once."""
+KL_LARGE = 0.5
+"""Nats per token between the policy and the one that sampled: an update has left what its data can speak about."""
+REFERENCE_KL_LARGE = 10.0
+"""Nats per token between the policy and the reference."""
+RATIO_LARGE = 1e3
+COLLAPSED = 0.05
+"""Of its entropy at the beginning, what a policy has left that has stopped trying anything."""
+SILENT = 0.9
+"""Share of responses without an answer that can be found."""
+NO_SHARE = 0.01
+"""Part of the reward's slope below which a KL term changes nothing that could be seen."""
+MOST_SEEDS = 200
+
+
+class Finding(NamedTuple):
+    """What a rule has noticed."""
+
+    rule: str
+    evidence: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.evidence}: {self.advice}"
+
+
+def of_training(rows: Rows) -> list[Finding]:
+    """What the metrics of a run say; `rows` are its last steps at least, better with its first ones before them."""
+    last = rows[-WINDOW:]
+    broken = [
+        row for row in last if any(not _finite(row.get(name)) for name in ("loss", "grad_norm", "reward"))
+    ]
+    found = [_not_finite(broken[0])] if broken else []
+    if len(last) >= WINDOW:
+        found += [finding for rule in _RULES if (finding := rule(last)) is not None]
+        collapsed = _entropy_collapsed(rows)
+        found += [collapsed] if collapsed else []
+    return found
+
+
+def of_answers(benchmark: str, step: int, missing: float) -> list[Finding]:
+    """What a share of responses without an answer says about an evaluation."""
+    if missing < SILENT:
+        return []
+    return [
+        Finding(
+            "no answers", f"no answer is found in {missing:.0%} of the responses to {benchmark} at step {step}",
+            "does the template ask for the form that the verifier looks for (docs/grading.md), and is there room for it "
+            "within rollout.max_response_tokens?",
+        )
+    ]  # fmt: skip
+
+
+def identical(variants: Sequence[str], shares: Sequence[float]) -> Finding:
+    """Variants that agree in every evaluation; `shares` are what their KL terms weigh against their rewards'."""
+    largest = max(shares, default=math.nan)
+    why = ""
+    if largest < NO_SHARE:
+        why = (
+            f"; their settings make the same gradient: beta times the slope of the KL was at most {largest:.2%} of the "
+            "reward's"
+        )
+    return Finding(
+        "identical", f"{', '.join(variants)}: identical in every evaluation{why}",
+        "what differs between them has no effect here; a larger beta, more drift or another axis would tell them apart",
+    )  # fmt: skip
+
+
+def kl_share(beta: float, kl: float) -> float:
+    """Slope of beta times the KL, as a part of the reward's: the KL pulls by beta times the log-ratio, of size
+    sqrt(2 KL) for a small KL, and the reward by an advantage, of size one where it is normalised.
+    """
+    return beta * math.sqrt(2 * max(kl, 0.0))
+
+
+def seeds_needed(label: str, difference: float, half_width: float, seeds: int) -> Finding | None:
+    """How many seeds it would take to tell a difference of the size that is shown; None where nobody knows.
+
+    The interval shrinks with the square root of the number of seeds, as far as seeds and not problems make it wide.
+    """
+    if seeds < 2 or not difference or not _finite(difference) or not _finite(half_width):
+        return None
+    needed = math.ceil(seeds * (half_width / abs(difference)) ** 2)
+    if needed <= seeds:
+        return None
+    shown = (
+        f"about {needed} seeds, {needed - seeds} more"
+        if needed <= MOST_SEEDS
+        else f"more than {MOST_SEEDS} seeds"
+    )
+    return Finding(
+        "too few seeds", f"{label}: {seeds} seeds do not tell a difference of {difference:+.3f} from noise",
+        f"at this spread it would take {shown} (--axis seed=[...]; what is trained is kept)",
+    )  # fmt: skip
+
+
+# --- rules over the last steps of a run ----------------------------------------------------------------
+
+
+def _values(rows: Rows, name: str) -> list[float]:
+    return [float(row[name]) for row in rows if isinstance(row.get(name), int | float) and _finite(row[name])]
+
+
+def _all(rows: Rows, name: str, holds: Callable[[float], bool]) -> bool:
+    values = _values(rows, name)
+    return len(values) == len(rows) and all(map(holds, values))
+
+
+def _often(rows: Rows, name: str, above: float) -> list[float]:
+    found = [value for value in _values(rows, name) if value > above]
+    return found if len(found) >= OFTEN else []
+
+
+def _reward_constant(rows: Rows) -> Finding | None:
+    rewards = _values(rows, "reward")
+    if len(rewards) < len(rows) or max(rewards) - min(rewards) > 1e-9:
+        return None
+    advice = "a constant reward teaches nothing; look at samples (dashboard, Run) and at the reward"
+    if _all(rows, "accuracy", lambda share: share == 0):
+        advice = (
+            "no response was ever right; look at samples (dashboard, Run), and at the gold answers, the template and the "
+            "limits (rpg doctor FILE)"
+        )
+    elif _all(rows, "accuracy", lambda share: share == 1):
+        advice = "every response is right: the problems are too easy to learn from"
+    return Finding(
+        "reward constant", f"the reward was {rewards[-1]:+.3f} in each of the last {len(rows)} steps", advice
+    )
+
+
+def _all_truncated(rows: Rows) -> Finding | None:
+    if not _all(rows, "truncation_rate", lambda share: share >= 0.999):
+        return None
+    return Finding(
+        "all truncated", f"every response of the last {len(rows)} steps was cut off at the limit",
+        "raise rollout.max_response_tokens, or look whether the model ever ends a response (chat template, end token)",
+    )  # fmt: skip
+
+
+def _no_groups(rows: Rows) -> Finding | None:
+    if not _all(rows, "groups_kept", lambda groups: groups == 0):
+        return None
+    return Finding(
+        "no groups left", f"no group was left to learn from in the last {len(rows)} steps: all right or all wrong",
+        "easier or harder problems, a larger rollout.group_size, or more rollout.max_refills",
+    )  # fmt: skip
+
+
+def _kl_exploding(rows: Rows) -> Finding | None:
+    for name, other, limit in (
+        ("kl_policy_to_old", "the policy that sampled", KL_LARGE),
+        ("kl_policy_to_ref", "the reference", REFERENCE_KL_LARGE),
+    ):
+        if found := _often(rows, name, limit):
+            return Finding(
+                "KL exploding", f"KL(policy || {other}) was above {limit:g} nats per token in {len(found)} of the last "
+                f"{len(rows)} steps, {max(found):.3g} at most",
+                "a smaller learning rate, fewer updates on a rollout, clipping, or a larger beta",
+            )  # fmt: skip
+    return None
+
+
+def _ratio_exploding(rows: Rows) -> Finding | None:
+    if not (found := _often(rows, "ratio_max", RATIO_LARGE)):
+        return None
+    return Finding(
+        "ratio exploding", f"an importance ratio was above {RATIO_LARGE:g} in {len(found)} of the last {len(rows)} steps, "
+        f"{max(found):.3g} at most",
+        "a smaller learning rate, fewer updates on a rollout, or clipping",
+    )  # fmt: skip
+
+
+_RULES = (_reward_constant, _all_truncated, _no_groups, _kl_exploding, _ratio_exploding)
+
+
+def _entropy_collapsed(rows: Rows) -> Finding | None:
+    first = _values([row for row in rows if row.get("step", math.inf) <= OFTEN], "entropy")
+    last = _values(rows[-WINDOW:], "entropy")
+    if not first or not last:
+        return None
+    before, now = sum(first) / len(first), sum(last) / len(last)
+    if now >= COLLAPSED * before:
+        return None
+    return Finding(
+        "entropy collapsed", f"the entropy fell from {before:.3g} to {now:.3g} nats, {now / before:.1%} of it",
+        "the policy has stopped trying anything else; a larger beta, a wider upper clip, or a smaller learning rate",
+    )  # fmt: skip
+
+
+def _not_finite(row: Mapping[str, Any]) -> Finding:
+    names = [name for name in ("loss", "grad_norm", "reward") if not _finite(row.get(name))]
+    return Finding(
+        "not finite", f"{', '.join(names)} is not a finite number at step {row.get('step')}",
+        "a smaller learning rate or clipping; the checkpoint before it is whole",
+    )  # fmt: skip
+
+
+def _finite(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and math.isfinite(value))
