@@ -76,6 +76,7 @@ def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again
     edited, worker = served.api.get(path).json(), served.part("worker")
     worker.kill()
     until(lambda: served.api.get(path).json()["updated"] != edited["updated"], "the worker's next start")
+    until(lambda: served.api.get(path).json()["schedules"], "the schedule, which Prefect makes anew a moment later")
     now = served.api.get(path).json()
     assert [(one["schedule"]["cron"], one["active"]) for one in now["schedules"]] == [("15 3 * * *", False)]
     assert now["parameters"] == {"workers": 1}
