@@ -76,12 +76,16 @@ def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again
     edited, worker = served.api.get(path).json(), served.part("worker")
     worker.kill()
     until(lambda: served.api.get(path).json()["updated"] != edited["updated"], "the worker's next start")
-    until(lambda: served.api.get(path).json()["schedules"], "the schedule, which Prefect makes anew a moment later")
+    until(
+        lambda: served.api.get(path).json()["schedules"],
+        "the schedule, which Prefect makes anew a moment later",
+    )
     now = served.api.get(path).json()
     assert [(one["schedule"]["cron"], one["active"]) for one in now["schedules"]] == [("15 3 * * *", False)]
     assert now["parameters"] == {"workers": 1}
     back = {"schedule": found["schedules"][0]["schedule"], "active": True}
-    assert served.api.patch(schedule, json=back).status_code == 204
+    again = f"/deployments/{found['id']}/schedules/{now['schedules'][0]['id']}"
+    assert served.api.patch(again, json=back).status_code == 204
     served.api.patch(f"/deployments/{found['id']}", json={"parameters": {}})
     until(lambda: served.part("worker").net_connections("inet"), "the worker's own port")
 
