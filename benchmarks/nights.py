@@ -58,7 +58,7 @@ axes:
     - {{name: rpg-fkl, beta: 0.05, reference: {{type: every_k, k: 4}}}}
     - {{name: rpg-urkl, beta: 0.05, clip: {{low: 0.01, high: 0.02, c: 1.05}}}}
     - {{name: rpg-reinforce-ufkl, beta: 0.05, clip: {{low: 0.01, high: 0.02, c: 1.05}}}}
-    - {{name: rpg-reinforce-rkl, beta: 0.05, ratio: prefix, reference: {{type: kl_above, kappa: 0.001}}}}
+    - {{name: rpg-reinforce-rkl, beta: 0.05, ratio: prefix, reference: {{type: kl_above, kappa: 0.1}}}}
   seed: [0]
 """,
     "schedule-free": f"""\

@@ -74,15 +74,21 @@ def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again
     assert served.api.patch(schedule, json=edit).status_code == 204
     served.api.patch(f"/deployments/{found['id']}", json={"parameters": {"workers": 1}})
     edited, worker = served.api.get(path).json(), served.part("worker")
+    told = served.log.read_text().count("its flow runs only")
     worker.kill()
     until(lambda: served.api.get(path).json()["updated"] != edited["updated"], "the worker's next start")
+    until(
+        lambda: served.api.get(path).json()["schedules"],
+        "the schedule, which Prefect makes anew a moment later",
+    )
     now = served.api.get(path).json()
     assert [(one["schedule"]["cron"], one["active"]) for one in now["schedules"]] == [("15 3 * * *", False)]
     assert now["parameters"] == {"workers": 1}
     back = {"schedule": found["schedules"][0]["schedule"], "active": True}
-    assert served.api.patch(schedule, json=back).status_code == 204
+    again = f"/deployments/{found['id']}/schedules/{now['schedules'][0]['id']}"
+    assert served.api.patch(again, json=back).status_code == 204
     served.api.patch(f"/deployments/{found['id']}", json={"parameters": {}})
-    until(lambda: served.part("worker").net_connections("inet"), "the worker's own port")
+    until(lambda: served.log.read_text().count("its flow runs only") > told, "the worker's own port")
 
 
 def test_started_twice_the_second_says_where_the_first_is(served):
