@@ -55,13 +55,13 @@ def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
     from rpg.store import Layout
 
     layout = Layout.at(home)
-    for line in preflight(specs, layout):
-        complain(f"! {line}", "yellow")
     name, workers = planned.spec.name, workers or default_workers(planned)
     folders = [layout.run(name, run.folder) for run in planned.runs]
     again = f"rpg {'sweep' if planned.spec.axes else 'train'} {short(planned.path)}"
     try:
         with sweep_lock(layout, name):
+            for line in preflight(specs, layout):
+                complain(f"! {line}", "yellow")
             due = unfinished(folders)
             if due:
                 say(
