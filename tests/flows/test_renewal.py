@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -12,6 +11,7 @@ from rpg.config.identity import former_identity
 from rpg.config.sweep import load_sweep
 from rpg.store import Layout
 from rpg.store.pending import pending_evaluations
+from tests.real_sweep import TRIVIAL, rpg
 from tests.tiny import BASE
 
 ROW = {"sample": 0, "extracted": None, "correct": True, "reason": "", "tokens": 1, "truncated": False}
@@ -196,17 +196,8 @@ def test_a_sweep_of_more_steps_trains_the_further_ones_only(tmp_path):
     from benchmarks.trivial import SWEEP
 
     (tmp_path / "t.yaml").write_text(SWEEP.format(name="t", steps=3, every=2, seeds=[0]))
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.trivial",
-        "sweep",
-        "t.yaml",
-        "--home",
-        str(tmp_path / "data"),
-    ]
     for more in ([], ["--set", "training.steps=6"]):
-        done = subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        done = rpg(tmp_path, "sweep", "t.yaml", *more, module=TRIVIAL)
         assert done.returncode == 0, done.stdout + done.stderr
     layout = Layout.at(tmp_path / "data")
     [name] = layout.read_sweep("t")["runs"]
