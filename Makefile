@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := local,math,orchestration,dashboard,verl,dev
 
-WORKERS ?= 2
+WORKERS ?= 3
 TESTS := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 .PHONY: help setup quickstart test test-long lint dashboard serve clean

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -12,6 +14,7 @@ from pathlib import Path
 from benchmarks.trivial import HOLD, SECONDS
 from rpg.processes import die_with_parent
 from rpg.store import RunFolder, locks
+from rpg.store.checkpoints import digests
 
 
 def main(folder: RunFolder) -> int:
@@ -36,8 +39,7 @@ def main(folder: RunFolder) -> int:
         newest = folder.checkpoint_steps()[-2:]
         for old in folder.checkpoint_steps():
             if old not in eval_steps and old not in newest:
-                (folder.checkpoint(old) / "model.safetensors").unlink()
-                folder.checkpoint(old).rmdir()
+                shutil.rmtree(folder.checkpoint(old))
         if str(step) == os.environ.get(HOLD):
             signal.pause()
     folder.release()
@@ -49,6 +51,7 @@ def _checkpoint(folder: RunFolder, step: int) -> None:
     aside = final.with_name(f".{final.name}.tmp")
     aside.mkdir(parents=True, exist_ok=True)
     (aside / "model.safetensors").write_text(str(step))
+    (aside / "checkpoint.json").write_text(json.dumps({"files": digests(aside)}))
     aside.rename(final)
 
 

@@ -118,7 +118,7 @@ def bomb(depth):
 ALWAYS = {"deadline": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=2000, **ALWAYS)
 @given(texts())
 def test_two_thousand_configurations(tmp_path_factory, text):

@@ -9,6 +9,7 @@ from rpg.cli import main
 
 
 def rpg(monkeypatch, capsys, *arguments):
+    monkeypatch.setenv("COLUMNS", "160")  # the table in one line each
     monkeypatch.setattr(sys, "argv", ["rpg", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
         main()

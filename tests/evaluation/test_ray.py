@@ -110,6 +110,7 @@ def test_mistakes_are_said_in_one_line(address, tmp_path):
     found.close()
 
 
+@pytest.mark.long
 @slow
 def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, checkpoints, tmp_path):
     """kill -9 of the process that grades and writes: its workers leave the cluster, a rerun does what is missing."""

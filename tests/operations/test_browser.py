@@ -71,6 +71,7 @@ def submit(page):
     return answer.json()["id"]
 
 
+@pytest.mark.long
 def test_a_sweep_from_the_form_to_the_numbers_in_the_dashboard(page, served):
     open_form(page, served)
     choose(page, "config", "own/small")
