@@ -1,4 +1,4 @@
-"""What all tests share: an environment that does not depend on who started them, and groups for two workers at a time.
+"""What all tests share: an environment that does not depend on who started them, and groups of files for its workers.
 
 `make test` gives each worker whole groups: the tests of a file, or of the files in GROUPS.
 """
@@ -24,7 +24,7 @@ for _name in [name for name in os.environ if name.startswith(("RPG_", "PREFECT_"
 _slots = tempfile.mkdtemp(prefix="rpg-slots-")
 atexit.register(shutil.rmtree, _slots, ignore_errors=True)
 os.environ["RPG_SLOTS_FOLDER"] = _slots
-os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: the two workers have a core each
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: workers share the cores
 
 from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
 
