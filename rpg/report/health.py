@@ -24,6 +24,8 @@ REFERENCE_KL_LARGE = 10.0
 RATIO_LARGE = 1e3
 COLLAPSED = 0.05
 """Of its entropy at the beginning, what a policy has left that has stopped trying anything."""
+SOLVED = 0.9
+"""Accuracy of the sampled responses from which on a policy is sure because it is right."""
 SILENT = 0.9
 """Share of responses without an answer that can be found."""
 NO_SHARE = 0.01
@@ -197,7 +199,8 @@ def _entropy_collapsed(rows: Rows) -> Finding | None:
     if not first or not last:
         return None
     before, now = sum(first) / len(first), sum(last) / len(last)
-    if now >= COLLAPSED * before:
+    right = _values(rows[-WINDOW:], "accuracy")
+    if now >= COLLAPSED * before or (right and sum(right) / len(right) >= SOLVED):
         return None
     return Finding(
         "entropy collapsed", f"the entropy fell from {before:.3g} to {now:.3g} nats, {now / before:.1%} of it",

@@ -53,6 +53,13 @@ def test_each_rule_says_what_it_saw_and_what_to_do(changes, evidence, advice):
     assert str(finding) == f"{finding.evidence}: {finding.advice}"
 
 
+def test_a_policy_that_is_sure_because_it_is_right_has_not_collapsed():
+    assert health.of_training(steps(entropy=0.01, accuracy=0.97)) == []
+    assert [one.rule for one in health.of_training(steps(entropy=0.01, accuracy=0.5))] == [
+        "entropy collapsed"
+    ]
+
+
 def test_what_happens_once_is_no_habit():
     assert health.of_training(steps(kl_policy_to_old=lambda step: 0.9 if step == 15 else 0.0)) == []
     assert health.of_training(steps(ratio_max=lambda step: 1e9 if step in (14, 15) else 2.0)) == []
