@@ -95,7 +95,8 @@ def test_a_postgres_url_is_honoured_and_prefect_yaml_deploys_the_same(postgres, 
         served.stop()
     programs = os.path.dirname(os.path.realpath(INITDB))
     count = subprocess.run(
-        [f"{programs}/psql", "-At", "-d", postgres.replace("+asyncpg", ""), "-c", "select count(*) from flow_run"],
+        [f"{programs}/psql", "-At", "-d", postgres.replace("+asyncpg", ""), "-c",
+         "select count(*) from flow_run where state_type = 'COMPLETED'"],  # others wait for their night
         capture_output=True, text=True,
     )  # fmt: skip
     assert count.stdout.strip() == "1", count.stderr
