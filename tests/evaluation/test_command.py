@@ -9,7 +9,9 @@ from rpg.cli import main
 
 
 def rpg(monkeypatch, capsys, *arguments):
-    monkeypatch.setenv("COLUMNS", "160")  # the table in one line each
+    monkeypatch.setattr(
+        "rpg.cli.app.console.width", 160
+    )  # whatever the terminal, a line of the table is one line
     monkeypatch.setattr(sys, "argv", ["rpg", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -102,6 +102,7 @@ def test_a_sweep_from_the_form_to_the_numbers_in_the_dashboard(page, served):
     tab.close()
 
 
+@pytest.mark.long  # of the sweep above
 def test_the_figure_is_in_the_ui(page, served):
     artifacts = served.api.post("/artifacts/latest/filter", json={}).json()
     result = next(a["latest_id"] for a in artifacts if a["key"] == "result-clicked")
