@@ -182,7 +182,8 @@ def test_a_failed_training_fails_the_flow_run_with_its_reason_and_retry_goes_on(
     kind, message = served.finished(run)
     assert kind == "FAILED" and "the training process was killed by signal 9" in message
     served.retry(run)
-    assert served.finished(run)[0] == "COMPLETED"
+    kind, message = served.finished(run)
+    assert kind == "COMPLETED", message
     assert {folder.state() for folder in served.layout.run_folders("failing")} == {"done"}
 
 

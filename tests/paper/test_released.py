@@ -236,7 +236,9 @@ OURS = {
     f"{ROLLOUT}.dtype": "bfloat16",
     f"{ROLLOUT}.max_model_len": 4096,
     "rpg.algorithm": lambda r: json.dumps({"name": r.spec.algorithm.name, **r.spec.algorithm.settings()}),
-    "rpg.verifier": json.dumps({"type": "math", "fallback": "none", "relative_tolerance": 0.0}),
+    "rpg.verifier": json.dumps(
+        {"type": "math", "rules": "default", "fallback": "none", "relative_tolerance": 0.0}
+    ),
     "rpg.seed": 0,
     "rpg.max_refills": 19,
     "rpg.save_steps": list(range(10, 401, 10)),
