@@ -118,7 +118,7 @@ def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(body)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            with alive(home(), str(flow_run.id)):
+            with alive(home(), str(flow_run.id), flow_run.run_count):
                 return body(*args, **kwargs)
         except UserError as error:
             return Failed(message=str(error))

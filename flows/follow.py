@@ -33,15 +33,22 @@ class CommandFailed(UserError):
     """The command ended with an error; the message is what it said last."""
 
 
+def alive_path(home: Path, flow_run: str, attempt: int) -> Path:
+    """The lock of one attempt at a flow run; a retry has another, so that neither is taken for the other."""
+    return home / ALIVE / f"{flow_run}.{attempt}"
+
+
 @contextmanager
-def alive(home: Path, flow_run: str) -> Iterator[None]:
-    """Hold the kernel lock that says this flow run has a process (flows.reconcile looks at it)."""
-    lock = locks.take(home / ALIVE / flow_run)
+def alive(home: Path, flow_run: str, attempt: int) -> Iterator[None]:
+    """Hold the kernel lock that says this attempt has a process (flows.reconcile looks at it)."""
+    lock = locks.take(alive_path(home, flow_run, attempt))
     if lock is None:
         raise UserError(f"flow run {flow_run} is already running in another process")
     with lock:
-        yield
-        lock.path.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            lock.path.unlink(missing_ok=True)
 
 
 def follow(

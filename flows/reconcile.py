@@ -6,9 +6,10 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import UUID
 
-from flows.follow import ALIVE, folder_tag
+from flows.follow import ALIVE, alive_path, folder_tag
 from flows.server import SERVE_LOCK, quiet_environment
 from rpg.processes import end_orphans, is_here
 from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
@@ -68,22 +69,37 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
     with get_client(sync_client=True) as client:
         known = layout.home / ALIVE
         for path in sorted(known.iterdir()) if known.is_dir() else []:
-            if locks.other_machine(locks.note(path)):  # whose locks we may not see: it repairs its own
+            if _may_live(path):
                 continue
-            lock = locks.take(path)
-            if lock is None:  # its process lives
-                continue
-            with lock:
-                try:
-                    run = client.read_flow_run(UUID(path.name))
-                except (ObjectNotFound, ValueError):
-                    run = None
-                if run is not None and run.state is not None and not run.state.is_final():
-                    if not run.state.is_scheduled():
-                        yield _close(client, run, "its process is gone")
-                path.unlink(missing_ok=True)
+            identifier, _, attempt = path.name.partition(".")
+            try:
+                run = client.read_flow_run(UUID(identifier))
+            except (ObjectNotFound, ValueError):
+                run = None
+            state = run.state if run else None
+            # Else it is what an earlier attempt left, and of the retry, which may still be starting, it says nothing.
+            mine = run is not None and attempt == str(run.run_count)
+            if run and state and mine and (state.is_running() or state.is_cancelling()):
+                yield _close(client, run, "its process is gone")
+            path.unlink(missing_ok=True)
         yield from _without_process(client, layout, worker_since)
         _tasks_of_cancelled(client, layout)
+
+
+def _may_live(path: Path) -> bool:
+    """Whether the process of an attempt may be alive: it holds its lock, or locks where we do not see it.
+
+    An attempt that ends removes its file before it lets go of the lock. So a file that is still there once the lock is
+    free is that of a process which was killed; one without a note is that of a process which is just taking the lock.
+    """
+    note = locks.note(path)
+    if locks.other_machine(note):  # it repairs its own
+        return True
+    try:
+        young = not note and time.time() - path.stat().st_mtime < NO_PROCESS_SECONDS
+    except FileNotFoundError:
+        return True
+    return young or locks.held(path) or not path.exists()
 
 
 def _without_process(client, layout: Layout, worker_since: float | None) -> Iterator[str]:
@@ -103,7 +119,7 @@ def _without_process(client, layout: Layout, worker_since: float | None) -> Iter
         if not any(tag.startswith(folder_tag("")) for tag in run.tags)
     ]
     for run in runs:
-        if run.state is None or (layout.home / ALIVE / str(run.id)).exists():
+        if run.state is None or alive_path(layout.home, str(run.id), run.run_count).exists():
             continue
         since = run.state.timestamp.timestamp()
         allowed = NO_PROCESS_SECONDS if run.state.is_running() else NEVER_STARTED_SECONDS

@@ -93,7 +93,7 @@ def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: Co
     Layout.at(home).write_flow_run(sweep, url_for("flow-run", obj_id=flow_run.id))
     context.flow_run = UUID(str(flow_run.id))
     try:
-        with alive(Path(home), str(flow_run.id)):
+        with alive(Path(home), str(flow_run.id), flow_run.run_count):
             _sweep(sweep, runs, home, workers, context)
     except BaseException:
         # Before Prefect waits for the tasks' threads: those wait for their children.

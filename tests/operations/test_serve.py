@@ -10,11 +10,13 @@ import threading
 import psutil
 import pytest
 
+from flows.follow import ALIVE, alive_path
 from flows.reconcile import reconcile
 from flows.serve import START_TRIES, _start
 from flows.server import ServerError
 from flows.services import Service
-from tests.operations.serving import SMALL
+from rpg.store import locks
+from tests.operations.serving import FINAL, SMALL
 from tests.waiting import HANG, ended, until
 
 pytestmark = pytest.mark.slow
@@ -177,14 +179,27 @@ def test_cancelled_from_the_api_the_whole_tree_ends(served):
 
 
 def test_a_failed_training_fails_the_flow_run_with_its_reason_and_retry_goes_on(served):
+    """Retry is pressed at once, while repairs go on: what the first attempt left is not taken for the second one's."""
     run = served.run_id("sweep", config="own/trivial", steps=20, name="failing")
     until(served.trainers, "a training")[0].kill()
     kind, message = served.finished(run)
     assert kind == "FAILED" and "the training process was killed by signal 9" in message
+    _leave_behind(served, run, attempt=1)
     served.retry(run)
-    kind, message = served.finished(run)
-    assert kind == "COMPLETED", message
+    said = []
+    until(
+        lambda: said.extend(reconcile(served.layout, f"{served.ui}/api")) or served.state(run)[0] in FINAL,
+        "the end of the retry",
+    )
+    kind, message = served.state(run)
+    assert kind == "COMPLETED", (kind, message, said)
     assert {folder.state() for folder in served.layout.run_folders("failing")} == {"done"}
+    assert not any((served.home / ALIVE).iterdir()), "nothing of them stays"
+
+
+def _leave_behind(served, run, attempt):
+    """What a process that was killed leaves: a file with its note, and no lock on it."""
+    locks.take(alive_path(served.home, run, attempt)).close()
 
 
 def test_kill_nine_of_the_worker_ends_its_runs_and_retry_goes_on(served):
