@@ -376,3 +376,23 @@ declare(
         group="Divergence",
     )
 )
+declare(
+    Metric(
+        name="sampler_age",
+        meaning="rollouts between the policy that sampled and the one that is updated (rollout.staleness)",
+        title="Age of the sampler",
+        unit="rollouts",
+        group="Divergence",
+    )
+)
+declare(
+    Metric(
+        name="kl_sampler_to_policy",
+        meaning="KL(sampler || policy) before the step's updates, nats per token: how stale or rounded the sampler is",
+        title="KL(sampler || policy)",
+        unit="nats per token",
+        group="Divergence",
+        scale="decades",
+        axis="~e",
+    )
+)

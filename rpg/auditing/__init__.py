@@ -1,8 +1,8 @@
 """The audit: which objective a loss follows, exactly, by enumeration in float64.
 
 `audit(loss)` measures one algorithm or callable; `audit_catalogue()` the whole catalogue, the ratio levels,
-the advantage estimators, the aggregation modes and the installed peers. docs/audit.md explains how to read
-the result.
+the advantage estimators, the aggregation modes, the corrections for another sampler and the installed peers.
+docs/audit.md explains how to read the result.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 from rpg.auditing import peers as _peers
+from rpg.auditing.corrections import correction_study
 from rpg.auditing.measure import EXACT, Point, Result, Settings, measure
 from rpg.auditing.moments import LossFunction
 from rpg.auditing.objectives import named
@@ -67,7 +68,7 @@ def audit_catalogue(*, peers: bool = True, settings: Settings | None = None) -> 
     return Report(
         losses=tuple(measure(s, settings) for s in [*catalogue(settings.beta), *others]),
         levels=tuple(measure(s, settings) for s in ratio_levels(settings.beta)),
-        bends=(*advantage_study(), *aggregation_study()),
+        bends=(*advantage_study(), *aggregation_study(), *correction_study()),
         absent=absent,
         settings=settings,
         seconds=time.perf_counter() - start,

@@ -19,7 +19,7 @@ WIDE = 110
 
 @dataclass(frozen=True)
 class Report:
-    """losses: catalogue, callables and peers; levels: the ratio levels; bends: advantages and aggregation."""
+    """losses: catalogue, callables and peers; levels: the ratio levels; bends: what lies around a loss (studies)."""
 
     losses: tuple[Result, ...]
     levels: tuple[Result, ...] = ()
@@ -185,6 +185,7 @@ _LEGEND = f"""\
 _STUDIES = {
     "advantage": "Advantage estimators, on-policy, two prompts: average step = scale x (gradient + bias)",
     "aggregation": "Aggregation of responses of different lengths, on-policy",
+    "correction": "rollout_correction, sampler 0.7 and policy 0.2 standard deviations of a logit from old, E[R]",
 }
 
 
@@ -218,8 +219,10 @@ def _cells(result: Result, point: Point | None) -> list[str]:
 
 def _bend_table(title: str, bends: list[Bend]) -> Any:
     table = _table(title)
-    table.add_column("estimator" if bends[0].study == "advantage" else "mode", no_wrap=True)
-    for heading in ("setting", "scale", "bias", "noise"):
+    first = {"advantage": ("estimator", "setting"), "correction": ("correction", "against the objective")}
+    what, setting = first.get(bends[0].study, ("mode", "setting"))
+    table.add_column(what, no_wrap=True)
+    for heading in (setting, "scale", "bias", "noise"):
         table.add_column(heading, justify="right")
     for bend in bends:
         table.add_row(

@@ -36,7 +36,8 @@ class Bend:
     noise: float  # standard deviation / |mean| of a batch's step (advantage) or a response's (aggregation)
 
 
-def _bend(mean: Tensor, exact: Tensor) -> tuple[float, float]:
+def bend(mean: Tensor, exact: Tensor) -> tuple[float, float]:
+    """(scale, bias) of a :class:`Bend`."""
     scale = (mean @ exact / (exact @ exact)).item()
     return scale, ((mean - scale * exact).norm() / (scale * exact).norm()).item()
 
@@ -82,7 +83,7 @@ def advantage_study(sizes=(2, 4, 8, 16), success=(0.15, 0.6)) -> list[Bend]:
                 )
                 mean, square = mean + chance * step, square + chance * (step @ step).item()
             noise = max(square - (mean @ mean).item(), 0.0) ** 0.5 / mean.norm().item()
-            bends.append(Bend("advantage", name, f"group of {n}", *_bend(mean, exact), noise))
+            bends.append(Bend("advantage", name, f"group of {n}", *bend(mean, exact), noise))
     return bends
 
 
@@ -106,5 +107,5 @@ def aggregation_study(length: int = 4, seed: int = 0) -> list[Bend]:
         )
         found = moments(w, logits, torch.autograd.grad(out.loss, log_prob)[0] * n)
         noise = found.variance**0.5 / found.mean.norm().item()
-        bends.append(Bend("aggregation", mode, f"up to {length} tokens", *_bend(found.mean, exact), noise))
+        bends.append(Bend("aggregation", mode, f"up to {length} tokens", *bend(found.mean, exact), noise))
     return bends

@@ -18,6 +18,7 @@ from rpg.catalogue.settings import (
     Advantage,
     AggregationMode,
     Clip,
+    ExactRatio,
     Frozen,
     GroupAdvantage,
     NoKL,
@@ -26,6 +27,7 @@ from rpg.catalogue.settings import (
     Overlong,
     RatioLevel,
     Reference,
+    RolloutCorrection,
 )
 from rpg.errors import UserError
 
@@ -70,6 +72,7 @@ class Algorithm(Frozen):
     advantage: Advantage = GroupAdvantage()
     dynamic_sampling: bool = False
     overlong: Overlong | None = None
+    rollout_correction: RolloutCorrection = ExactRatio()
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Algorithm:

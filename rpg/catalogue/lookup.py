@@ -65,7 +65,7 @@ def _plain(value: Any) -> Any:
     return value.model_dump() if isinstance(value, BaseModel) else value
 
 
-_UNIONS = ("kl", "reference", "advantage")
+_UNIONS = ("kl", "reference", "advantage", "rollout_correction")
 
 
 def _merge(default: Any, value: Any, field: str) -> Any:

@@ -224,10 +224,54 @@ class Overlong(Frozen):
     factor: float = Field(default=1.0, ge=0)
 
 
+# --- samples of another policy than the one that trains ------------------------------------------------
+
+
+class ExactRatio(Frozen):
+    """`old_log_prob` are the sampler's own log-probabilities: the loss's ratio is policy / sampler, and nothing is left
+    to correct.
+    """
+
+    type: Literal["none"] = "none"
+
+
+class IgnoreSampler(Frozen):
+    """`old_log_prob` are those of the trained policy at the beginning of the step; that another one sampled is ignored."""
+
+    type: Literal["ignore"] = "ignore"
+
+
+class TruncatedWeights(Frozen):
+    """As `ignore`, and the loss is weighted by min(old / sampler, cap) (truncated importance sampling, Ionides 2008;
+    with the policy at the beginning of the step as `old`: Hilton et al., arXiv 2110.00641).
+    """
+
+    type: Literal["truncate"] = "truncate"
+    level: Literal["token", "sequence"] = "token"
+    cap: float = Field(default=2.0, ge=1)
+
+
+class MaskedWeights(Frozen):
+    """As `ignore`, and the loss is weighted by old / sampler where that lies within [low, high], and by zero elsewhere."""
+
+    type: Literal["mask"] = "mask"
+    level: Literal["token", "sequence"] = "token"
+    low: float = Field(default=0.5, ge=0, le=1)
+    high: float = Field(default=2.0, ge=1)
+
+
+RolloutCorrection = Annotated[
+    ExactRatio | IgnoreSampler | TruncatedWeights | MaskedWeights,
+    Field(discriminator="type"),
+    BeforeValidator(named),
+]
+
+
 _UNIONS: dict[str, tuple[type[BaseModel], ...]] = {
     "kl": (NoKL, ObjectiveKL, LossKL, RewardKL),
     "reference": (OldReference, EveryK, KLAbove, FixedReference),
     "advantage": (GroupAdvantage, LeaveOneOut, BatchAdvantage, GroupThenBatch, GAE, RawReward),
+    "rollout_correction": (ExactRatio, IgnoreSampler, TruncatedWeights, MaskedWeights),
 }
 # where in a config a part may stand -> the part, to tell people which fields it has
 MODELS: dict[str, type[BaseModel]] = {

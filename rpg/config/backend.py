@@ -25,6 +25,9 @@ class BackendSection(Section):
     fills_machine: ClassVar[bool] = False
     """A run takes all processors that it is given, so sweeps begin one at a time unless told otherwise."""
 
+    chooses_sampler: ClassVar[bool] = False
+    """Samples can be drawn from an earlier or rounded policy, and corrected for it."""
+
     def workers_here(self) -> int | None:
         """GPUs (or, on a CPU, processes) of this machine that a run takes; None where its workers are elsewhere."""
         return 1
@@ -42,6 +45,7 @@ class LocalBackend(BackendSection):
     """Threads per process. On a CPU, several runs with one thread each are faster than one run with several threads."""
 
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
+    chooses_sampler: ClassVar[bool] = True
 
 
 class HuggingFaceRollout(Section):

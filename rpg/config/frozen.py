@@ -551,6 +551,10 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 # Fields that came later, by place.
 ADDED: dict[str, Any] = {
+    "algorithm.rollout_correction.type": "none",
+    "rollout.sampler": "section",
+    "rollout.sampler.dtype": "same",
+    "rollout.staleness": 0,
     "task.file.verifier.math.rules": "default",
     "task.math.verifier.math.rules": "default",
     "training.keep_checkpoints": "best",

@@ -62,8 +62,26 @@ class RunSpec(Section):
                     f"rollout.max_prompt_tokens + max_response_tokens = {need} do not fit "
                     f"model.max_positions = {self.model.max_positions}"
                 )
+        self._check_sampler()
         self.backend.check_longest(self.rollout.max_prompt_tokens + self.rollout.max_response_tokens)
         return self
+
+    def _check_sampler(self) -> None:
+        """Raises ValueError for a sampler that the back end does not have."""
+        asked = {
+            f"rollout.staleness {self.rollout.staleness}": self.rollout.staleness > 0,
+            f"rollout.sampler.dtype {self.rollout.sampler.dtype}": self.rollout.sampler.dtype != "same",
+            f"algorithm.rollout_correction {self.algorithm.rollout_correction.type}": (
+                self.algorithm.rollout_correction.type != "none"
+            ),
+        }
+        for what, is_asked in asked.items():
+            if is_asked and not self.backend.chooses_sampler:
+                raise ValueError(
+                    f"{what}: backend {self.backend.type} samples from its own rollout server with the current weights and "
+                    "cannot be told otherwise yet; accepted there: staleness 0, sampler.dtype same and rollout_correction "
+                    "none, or backend.type local"
+                )
 
     def task_benchmarks(self) -> tuple[str, ...]:
         """Names of all benchmarks the task brings, in order."""

@@ -70,8 +70,16 @@ class Training(Section):
         return self.epochs * (self.prompts_per_step // self.mini_batch_prompts)
 
 
+class Sampler(Section):
+    """Which copy of the policy draws the samples: the mismatch between a cheap sampler and the trainer, on purpose."""
+
+    dtype: Literal["same", "bfloat16", "int8"] = "same"
+    """What the copy's weights are rounded to: bfloat16, or int8 with one scale per row of a matrix. The arithmetic stays
+    that of the policy, so the copy's log-probabilities are known exactly."""
+
+
 class Rollout(Section):
-    """Groups of responses sampled from the current policy."""
+    """Groups of responses sampled from the current policy, or from an earlier or rounded one."""
 
     group_size: Annotated[int, Field(ge=2)] = 8
     """Responses per prompt (the paper: 16)."""
@@ -80,3 +88,7 @@ class Rollout(Section):
     max_response_tokens: Positive = 42
     max_refills: Annotated[int, Field(ge=0)] = 8
     """Dynamic sampling: maximum number of extra rounds to replace groups that are all right or all wrong."""
+    staleness: Annotated[int, Field(ge=0)] = 0
+    """Each step samples from the policy of so many rollouts before. Embedded trainer only."""
+    sampler: Sampler = Sampler()
+    """Embedded trainer only."""

@@ -7,10 +7,11 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rpg.backends.local import checkpoint as checkpoints_module
-from rpg.backends.local.checkpoint import Checkpoints, load_training
+from rpg.backends.local.checkpoint import Checkpoints, load_past, load_training
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.run import train
 from rpg.store import RunFolder, StoreError
@@ -164,6 +165,12 @@ RESUMED = {
     },
     "initial reference": {"algorithm": {"name": "reinforce-pp", "beta": 0.1, "reference": "fixed"}},
     "dynamic sampling": {"algorithm": "dapo", "training": {"epochs": 2}},
+    "stale sampler": {"algorithm": {"name": "rpg-urkl", "beta": 0.1}, "rollout": {"staleness": 3}},
+    "stale average, rounded": {
+        "algorithm": {"name": "grpo", "rollout_correction": {"type": "truncate", "cap": 1.5}},
+        "rollout": {"staleness": 1, "sampler": {"dtype": "int8"}},
+        "training": {"optimizer": {"type": "schedule_free", "warmup_steps": 3}},
+    },
 }
 
 
@@ -201,6 +208,28 @@ def test_training_goes_on_bit_for_bit(home, case, stop):
         == (reference_again is None)
         == (case not in ("reference of its own", "reference by average"))
     )
+
+
+def test_past_policies_are_links_to_those_of_the_checkpoint_before(home):
+    run = make_run(
+        home,
+        "stale-links",
+        make_spec(rollout={"staleness": 2}, training={"steps": 4}, evaluation={"every": 4}),
+    )
+    train(run, home, quiet)
+    names = {
+        step: sorted(path.name for path in (run.checkpoint(step) / "training").glob("past-*"))
+        for step in (3, 4)
+    }
+    assert names == {
+        3: ["past-000001.safetensors", "past-000002.safetensors"],
+        4: ["past-000002.safetensors", "past-000003.safetensors"],
+    }
+    same = [run.checkpoint(step) / "training" / "past-000002.safetensors" for step in (3, 4)]
+    assert same[0].stat().st_ino == same[1].stat().st_ino
+    model = load_file(run.checkpoint(3) / "model.safetensors")
+    past = dict(load_past(run.checkpoint(4)))
+    assert all(value.equal(model[name]) for name, value in past[3].items())
 
 
 def test_a_rare_checkpoint_is_enough(home):

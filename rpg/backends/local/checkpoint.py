@@ -1,14 +1,15 @@
 """The embedded trainer's checkpoints: a Hugging Face model folder plus what is needed to go on bit for bit.
 
-`training/` holds state.json, optimizer.safetensors and, where a reference of its own is kept, reference.safetensors;
-no file is a pickle. How checkpoints lie on disk and are kept: rpg.store.checkpoints.
+`training/` holds state.json, optimizer.safetensors and, where they are kept, reference.safetensors and the past policies
+that are still to sample, past-<rollout steps done>.safetensors; no file is a pickle. How checkpoints lie on disk and are
+kept: rpg.store.checkpoints.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from rpg.backends.local.sampler import Weights
 from rpg.models.policy import Policy
 from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digest, digests, link
 from rpg.store.files import StoreError, read_json_object, readable
 from rpg.store.run import RunFolder
 
 _MODEL = "model.safetensors"
+_PAST = "past-"
 
 
 class Checkpoints(CheckpointFolder):
@@ -40,6 +43,7 @@ class Checkpoints(CheckpointFolder):
         state: dict[str, Any],
         optimizer: dict[str, Tensor],
         reference: dict[str, Tensor] | None,
+        past: Sequence[tuple[int, Weights]] = (),
     ) -> None:
         """Write the checkpoint of `step`, then drop what is no longer needed.
 
@@ -56,6 +60,7 @@ class Checkpoints(CheckpointFolder):
                 save_file(optimizer, build / "training" / "optimizer.safetensors")
                 if reference is not None:
                     save_file(reference, build / "training" / "reference.safetensors")
+                self._write_past(past, build / "training")
                 state = {"format": FORMAT, "step": step, **state, "files": digests(build / "training")}
                 (build / "training" / "state.json").write_text(json.dumps(state, indent=1))
                 record = {"format": FORMAT, "step": step, "optimizer_step": state["optimizer_step"]}
@@ -69,6 +74,16 @@ class Checkpoints(CheckpointFolder):
             shutil.rmtree(build, ignore_errors=True)
         self._last = final
         self.prune()
+
+    def _write_past(self, past: Sequence[tuple[int, Weights]], folder: Path) -> None:
+        """A past policy never changes: a link where the checkpoint before has it."""
+        for step, weights in past:
+            name = f"{_PAST}{step:06d}.safetensors"
+            before = self._last / "training" / name if self._last else None
+            if before is not None and before.exists():
+                link(before, folder / name)
+            else:
+                save_file({key: value.contiguous() for key, value in weights.items()}, folder / name)
 
     def _write_model(self, policy: Policy, build: Path) -> None:
         """Weights anew; config and tokenizer, which never change, as links to those of the last checkpoint."""
@@ -97,3 +112,9 @@ def load_training(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Tensor], 
     reference = folder / "reference.safetensors"
     tensors = load_file(folder / "optimizer.safetensors")
     return state, tensors, load_file(reference) if reference.exists() else None
+
+
+def load_past(checkpoint: Path) -> list[tuple[int, Weights]]:
+    """(rollout steps done, weights) of the past policies of a whole checkpoint, oldest first."""
+    files = sorted((checkpoint / "training").glob(f"{_PAST}*.safetensors"))
+    return [(int(file.stem.removeprefix(_PAST)), load_file(file)) for file in files]

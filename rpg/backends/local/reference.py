@@ -18,7 +18,7 @@ class Reference(ReferenceSchedule):
     """The reference of one run. For `old` (and algorithms without a KL) nothing is kept or computed.
 
     Attributes:
-        policy: its own weights, or None while it is the policy that samples the next rollout.
+        policy: its own weights, or None while it is the policy that the next rollout updates.
     """
 
     def __init__(self, algorithm: Algorithm):
@@ -26,20 +26,20 @@ class Reference(ReferenceSchedule):
         self.policy: Policy | None = None
 
     def begin_rollout(self, optimizer_step: int) -> None:
-        """Renew if it is due: from here to :meth:`begin_updates` it is the sampling policy itself."""
+        """Renew if it is due: from here to :meth:`begin_updates` it is the policy itself."""
         if self.renew_if_due(optimizer_step):
             self.policy = None
 
     def log_probs(self, batch: Batch, temperature: float, rows: int) -> Tensor | None:
-        """(N, T) under the reference, computed `rows` at a time; None where it is the sampling policy."""
+        """(N, T) under the reference, computed `rows` at a time; None where it is the policy as it is."""
         if self.policy is None:
             return None
         return score(self.policy, batch, temperature, rows)
 
-    def begin_updates(self, sampler: Policy) -> None:
-        """The sampling policy is about to change: keep its weights where it is the reference."""
+    def begin_updates(self, policy: Policy) -> None:
+        """The policy is about to change: keep its weights where it is the reference."""
         if self.needed and self.policy is None:
-            self.policy = sampler.frozen_copy()
+            self.policy = policy.frozen_copy()
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
         """(numbers, weights) for a checkpoint; the initial policy's weights are in the cache, so they are left out."""

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import torch
 
-from rpg.backends.local.checkpoint import Checkpoints, load_training
+from rpg.backends.local.checkpoint import Checkpoints, load_past, load_training
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
+from rpg.backends.local.sampler import Sampler
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.manifest import spec_of
 from rpg.config.run import RunSpec
@@ -78,7 +79,10 @@ def _begin(
     optimizer.load(tensors, state["optimizer"])
     reference = Reference(spec.algorithm)
     reference.restore(state["reference"], weights, policy, lambda: initial_policy(spec, home, say))
-    trainer = Trainer(spec, policy, optimizer, reference, roller)
+    sampler = Sampler(spec.rollout)
+    device = spec.backend.device
+    sampler.restore([(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in load_past(resume)])
+    trainer = Trainer(spec, policy, optimizer, reference, roller, sampler)
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
     say(f"going on after step {state['step']} of {spec.training.steps}")
     return trainer, checkpoints, state["step"]
@@ -87,7 +91,9 @@ def _begin(
 def _room(trainer: Trainer) -> float:
     """Bytes that have to be free for a checkpoint: twice its size, since others write too."""
     weights = sum(value.nbytes for value in trainer.policy.model.state_dict().values())
-    return 2.0 * (weights + sum(value.nbytes for value in trainer.optimizer.tensors().values())) + 1e6
+    newest = trainer.sampler.past[-1:]  # the others are links to what is there
+    past = sum(value.nbytes for _, kept in newest for value in kept.values())
+    return 2.0 * (weights + past + sum(value.nbytes for value in trainer.optimizer.tensors().values())) + 1e6
 
 
 def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
@@ -98,7 +104,7 @@ def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
         "optimizer": trainer.optimizer.numbers(),
         "reference": numbers,
     }
-    checkpoints.save(step, trainer.policy, state, trainer.optimizer.tensors(), weights)
+    checkpoints.save(step, trainer.policy, state, trainer.optimizer.tensors(), weights, trainer.sampler.past)
 
 
 def _line(step: int, steps: int, metrics: dict[str, float]) -> str:

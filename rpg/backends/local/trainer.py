@@ -13,12 +13,15 @@ from torch import Tensor
 
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference, score
-from rpg.backends.local.rollout import Roller, Rollout
+from rpg.backends.local.rollout import Graded, Roller, Rollout
+from rpg.backends.local.sampler import Sampler
 from rpg.backends.meter import Meter
 from rpg.config.run import RunSpec
 from rpg.errors import UserError
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.aggregation import Counts
+from rpg.losses.correction import rollout_weights
+from rpg.losses.divergences import k3
 from rpg.losses.policy_loss import policy_loss
 from rpg.models import seeds
 from rpg.models.batch import Batch
@@ -37,13 +40,16 @@ class Experience:
     old: Tensor
     reference: Tensor | None
     advantages: Tensor
+    weights: Tensor | None = None
+    """(N, T) or (N, 1): what corrects for a sampler that is not `old`."""
 
     def rows(self, index: Tensor) -> Experience:
         batch = self.batch.rows(index)
         width = batch.tokens.shape[1]
         old, advantages = self.old[index, :width], self.advantages[index, :width]
         reference = None if self.reference is None else self.reference[index, :width]
-        return Experience(batch, old, reference, advantages)
+        weights = None if self.weights is None else self.weights[index, :width]
+        return Experience(batch, old, reference, advantages, weights)
 
 
 class Trainer:
@@ -55,7 +61,13 @@ class Trainer:
     """
 
     def __init__(
-        self, spec: RunSpec, policy: Policy, optimizer: Optimizer, reference: Reference, roller: Roller
+        self,
+        spec: RunSpec,
+        policy: Policy,
+        optimizer: Optimizer,
+        reference: Reference,
+        roller: Roller,
+        sampler: Sampler | None = None,
     ):
         if spec.algorithm.advantage.type == "gae":
             raise TrainingError(
@@ -64,6 +76,7 @@ class Trainer:
             )
         self.spec, self.policy, self.optimizer = spec, policy, optimizer
         self.reference, self.roller = reference, roller
+        self.sampler = sampler or Sampler(spec.rollout)
         self.optimizer_step = self.tokens = 0
 
     def step(self, step: int) -> dict[str, float]:
@@ -84,14 +97,19 @@ class Trainer:
         began = time.perf_counter()
         self.optimizer.rollout_mode()
         self.reference.begin_rollout(self.optimizer_step)
-        rollout = self.roller.roll(self.policy, step)
+        sampler, age = self.sampler.policy(self.policy), self.sampler.age()
+        rollout = self.roller.roll(sampler, step)
+        self.sampler.keep(self.policy, step)
         self.tokens += rollout.tokens
         metrics = _rollout_metrics(rollout, self.spec.rollout.group_size)
         metrics["reference_age"] = self.reference.age(self.optimizer_step)
         log_prob = update = 0.0
         if rollout.kept is not None:
             start = time.perf_counter()
-            experience = self._score(rollout)
+            experience, drawn = self._score(rollout.kept, sampler)
+            if not self.sampler.is_policy:
+                metrics["sampler_age"] = age
+                metrics["kl_sampler_to_policy"] = drawn
             scored = time.perf_counter()
             self.reference.begin_updates(self.policy)
             self.optimizer.update_mode()
@@ -104,17 +122,21 @@ class Trainer:
         metrics |= {"tokens": self.tokens, "tokens_per_second": rollout.tokens / total}
         return {"step": step, "optimizer_step": self.optimizer_step, **metrics}
 
-    def _score(self, rollout: Rollout) -> Experience:
-        """Old and reference log-probabilities, and advantages."""
-        graded, spec = rollout.kept, self.spec
-        samples, batch = graded.samples, graded.samples.batch
+    def _score(self, graded: Graded, sampler: Policy) -> tuple[Experience, float]:
+        """Old and reference log-probabilities, advantages and weights; and KL(sampler || policy) per token."""
+        spec, batch = self.spec, graded.samples.batch
         rows, temperature = spec.training.micro_batch_rows, spec.rollout.temperature
-        old = samples.log_prob
-        if not self.policy.exact_samples:
-            old = score(self.policy, batch, temperature, rows)
+        drawn = graded.samples.log_prob
+        own = drawn if self.policy.exact_samples else score(sampler, batch, temperature, rows)
+        begin = own if sampler is self.policy else score(self.policy, batch, temperature, rows)
+        correction = spec.algorithm.rollout_correction
+        old = own if correction.type == "none" else begin
+        weights = rollout_weights(
+            correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=batch.mask
+        )
         reference = self.reference.log_probs(batch, temperature, rows)
         if reference is None and spec.algorithm.needs_reference:
-            reference = old  # it has just been renewed: the sampling policy is the reference
+            reference = begin  # it has just been renewed: it is the policy as it is
         advantages = advantages_of(
             spec.algorithm,
             rewards=graded.rewards,
@@ -123,7 +145,8 @@ class Trainer:
             old_log_prob=old,
             ref_log_prob=reference,
         )
-        return Experience(batch, old, reference, advantages)
+        kl = float(torch.where(batch.mask, k3(begin - drawn), 0).sum() / batch.lengths.sum())
+        return Experience(batch, old, reference, advantages, weights), kl
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
@@ -162,6 +185,7 @@ class Trainer:
                 advantages=micro.advantages,
                 response_mask=micro.batch.mask,
                 ref_log_prob=micro.reference,
+                rollout_weights=micro.weights,
                 counts=counts,
                 optimizer_step=self.optimizer_step,
             )

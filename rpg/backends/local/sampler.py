@@ -1,0 +1,86 @@
+"""The policy that samples: the one in training, one of some rollouts before, or a rounded copy of either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from rpg.config.training import Rollout
+from rpg.models.policy import Policy
+
+Weights = Mapping[str, Tensor]
+
+
+class Sampler:
+    """Keeps as many past policies as `rollout.staleness` says.
+
+    Attributes:
+        past: (rollout steps done, weights) of the policies before the current one, oldest first. Tensors that did not
+            change between two of them are one tensor.
+    """
+
+    def __init__(self, rollout: Rollout):
+        self.staleness, self.dtype = rollout.staleness, rollout.sampler.dtype
+        self.past: list[tuple[int, Weights]] = []
+        self._copy: Policy | None = None
+
+    @property
+    def is_policy(self) -> bool:
+        """Whether the policy in training itself samples, at every step."""
+        return not self.staleness and self.dtype == "same"
+
+    def policy(self, current: Policy) -> Policy:
+        """What the next rollout is sampled from; good until the next call."""
+        if self.is_policy:
+            return current
+        if self._copy is None:
+            self._copy = current.frozen_copy()
+        weights = self.past[0][1] if self.past else _weights(current.model)
+        with torch.no_grad():
+            for name, parameter in self._copy.model.named_parameters():
+                parameter.copy_(rounded(weights[name], self.dtype))
+        return self._copy
+
+    def age(self) -> int:
+        """Rollouts between the policy that samples next and the one in training."""
+        return len(self.past)
+
+    def keep(self, current: Policy, step: int) -> None:
+        """The policy that rollout step `step` (from 1) is about to update becomes a past one."""
+        if self.staleness:
+            self.past.append((step - 1, self._shared(_weights(current.model), copy=True)))
+            del self.past[: -self.staleness]
+
+    def restore(self, past: list[tuple[int, Weights]]) -> None:
+        """Back to a :attr:`past`."""
+        self.past = []
+        for step, weights in past:
+            self.past.append((step, self._shared(weights, copy=False)))
+
+    def _shared(self, weights: Weights, copy: bool) -> Weights:
+        """The weights, with the newest past policy's tensors where they are equal."""
+        newest = self.past[-1][1] if self.past else {}
+        return {
+            name: newest[name]
+            if name in newest and value.equal(newest[name])
+            else value.clone()
+            if copy
+            else value
+            for name, value in weights.items()
+        }
+
+
+def rounded(weight: Tensor, dtype: str) -> Tensor:
+    """A weight as `rollout.sampler.dtype` has it, in its own dtype again."""
+    if dtype == "bfloat16":
+        return weight.bfloat16().to(weight.dtype)
+    if dtype == "int8" and weight.ndim > 1:  # vectors (norms, biases) are few and stay
+        scale = weight.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
+        return (weight / scale).round() * scale
+    return weight
+
+
+def _weights(model: nn.Module) -> Weights:
+    return {name: value.detach() for name, value in model.named_parameters()}

@@ -1,0 +1,36 @@
+"""Weights for samples that another policy drew than the one whose log-probabilities are `old_log_prob`.
+
+A cheaper copy of the policy (another precision, another engine) or an earlier one draws; training begins at `old`. With
+the sampler's own log-probabilities as `old_log_prob` the ratio of the loss is exact and nothing here is needed; with
+those of `old`, the loss's clip is centred where the step begins, and what is left over is old / sampler
+(Hilton et al. 2021, arXiv 2110.00641, section 3). `rpg audit` says what each choice costs.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rpg.catalogue import RolloutCorrection
+from rpg.losses.divergences import bounded_exp
+
+
+def rollout_weights(
+    setting: RolloutCorrection, *, old_log_prob: Tensor, sampler_log_prob: Tensor, response_mask: Tensor
+) -> Tensor | None:
+    """The `rollout_weights` of :func:`rpg.policy_loss`; None for `none` and `ignore`.
+
+    old_log_prob, sampler_log_prob (B, T): log-probabilities of the sampled tokens under the policy at the beginning of
+    the step and under the one that drew them; response_mask (B, T): non-zero where a token counts. Returns (B, T) for
+    level token, (B, 1) for level sequence, whose ratio is the product over a response.
+    """
+    if setting.type in ("none", "ignore"):
+        return None
+    with torch.no_grad():
+        log_ratio = torch.where(response_mask != 0, old_log_prob - sampler_log_prob, 0)
+        if setting.level == "sequence":
+            log_ratio = log_ratio.sum(-1, keepdim=True)
+        ratio = bounded_exp(log_ratio)
+        if setting.type == "truncate":
+            return ratio.clamp(max=setting.cap)
+        return torch.where((ratio >= setting.low) & (ratio <= setting.high), ratio, 0)

@@ -1,0 +1,116 @@
+"""Samples of another policy than the one that trains: an earlier one, a rounded one, and what corrects for it."""
+
+import pytest
+import torch
+
+from rpg.backends.local.reference import score
+from rpg.backends.local.sampler import Sampler, rounded
+from rpg.config.errors import ConfigError
+from rpg.config.load import resolve
+from rpg.config.training import Rollout
+from tests.local.test_trainer import make, plain, trained, weights
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+def test_a_step_samples_from_the_policy_of_so_many_rollouts_before(home, staleness):
+    """Its log-probabilities are the old ones; the policies are told apart by their weights."""
+    trainer = make(home, rollout={"staleness": staleness}, training={"optimizer": {"learning_rate": 1e-3}})
+    before, sampled = [], []
+    roll, begin = trainer.roller.roll, trainer._score
+
+    def watched(policy, step):
+        before.append(weights(trainer))
+        sampled.append(torch.cat([p.detach().flatten() for p in policy.model.parameters()]))
+        return roll(policy, step)
+
+    def scored(graded, sampler):
+        experience, kl = begin(graded, sampler)
+        theirs = score(sampler, graded.samples.batch, 1.0, 128)
+        assert torch.allclose(experience.old, theirs, atol=1e-5)
+        return experience, kl
+
+    trainer.roller.roll, trainer._score = watched, scored
+    rows = [trainer.step(step) for step in range(1, 6)]
+    for step in range(5):
+        assert sampled[step].equal(before[max(0, step - staleness)]), step
+    if staleness:
+        assert not sampled[4].equal(before[4])
+        assert [row["sampler_age"] for row in rows] == [min(step, staleness) for step in range(5)]
+        assert rows[4]["kl_sampler_to_policy"] > 10 * rows[0]["kl_sampler_to_policy"]
+    else:
+        assert "sampler_age" not in rows[0]
+
+
+VARIANTS = {
+    "on-policy": {},
+    "staleness 1": {"rollout": {"staleness": 1}},
+    "staleness 2": {"rollout": {"staleness": 2}},
+    "bfloat16": {"rollout": {"sampler": {"dtype": "bfloat16"}}},
+    "int8": {"rollout": {"sampler": {"dtype": "int8"}}},
+} | {
+    f"staleness 2, {label}": {"rollout": {"staleness": 2}, "algorithm": {"name": "rpg-urkl", "rollout_correction": how}}
+    for label, how in {
+        "ignored": "ignore",
+        "truncated, token": {"type": "truncate", "cap": 1.01},
+        "truncated, sequence": {"type": "truncate", "level": "sequence", "cap": 1.01},
+        "masked, token": {"type": "mask", "low": 0.9, "high": 1.1},
+        "masked, sequence": {"type": "mask", "level": "sequence", "low": 0.9, "high": 1.1},
+    }.items()
+}  # fmt: skip
+
+
+def test_each_variant_trains_another_policy(home):
+    shared = {"algorithm": "rpg-urkl", "training": {"optimizer": {"learning_rate": 1e-3}}}
+    ends = {name: trained(home, steps=4, **{**shared, **change})[0] for name, change in VARIANTS.items()}
+    names = list(ends)
+    same = [
+        (a, b) for i, a in enumerate(names) for b in names[:i] if torch.allclose(ends[a], ends[b], atol=1e-7)
+    ]
+    assert same == []
+
+
+def test_a_renewed_reference_is_the_policy_and_not_its_stale_sampler(home):
+    algorithm = {"name": "rpg-urkl", "beta": 0.1, "reference": {"type": "every_k", "k": 1}}
+    trainer = make(home, algorithm=algorithm, rollout={"staleness": 2}, training={"mini_batch_prompts": 8})
+    rows = [plain(trainer.step(step)) for step in range(1, 5)]
+    for row in rows[2:]:  # one update per rollout: the policy is still its own reference
+        assert row["kl_policy_to_ref"] < 1e-9 < row["kl_policy_to_old"]
+
+
+def test_rounding_is_to_the_nearest_of_so_many_values():
+    weight = torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
+    eight = rounded(weight, "int8")
+    scale = weight.abs().amax(-1) / 127
+    assert ((eight - weight).abs() <= 0.5001 * scale[:, None]).all()
+    assert max(len(row.unique()) for row in eight) <= 255
+    assert rounded(weight, "bfloat16").equal(weight.to(torch.bfloat16).float())
+    assert rounded(weight, "same") is weight and rounded(weight[0], "int8").equal(weight[0])
+
+
+def test_past_policies_share_what_did_not_change(policy):
+    sampler = Sampler(Rollout(staleness=2))
+    sampler.keep(policy, 1)
+    sampler.keep(policy, 2)
+    first, second = (kept for _, kept in sampler.past)
+    assert all(first[name] is second[name] for name in first)
+    with torch.no_grad():
+        policy.model.model.norm.weight.add_(1)
+    sampler.keep(policy, 3)
+    policy.model.model.norm.weight.data.sub_(1)
+    changed = [name for name, value in sampler.past[1][1].items() if value is not sampler.past[0][1][name]]
+    assert changed == ["model.norm.weight"] and [step for step, _ in sampler.past] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rollout": {"staleness": 1}},
+        {"rollout": {"sampler": {"dtype": "int8"}}},
+        {"algorithm": {"name": "grpo", "rollout_correction": "ignore"}},
+    ],
+)
+def test_verl_refuses_it_in_a_sentence(change):
+    with pytest.raises(
+        ConfigError, match=r"backend verl samples from its own rollout server.*or backend.type local"
+    ):
+        resolve({**change, "backend": {"type": "verl"}}, "run")
