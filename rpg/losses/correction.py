@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rpg.catalogue import RolloutCorrection
+from rpg.catalogue import ExactRatio, IgnoreSampler, RolloutCorrection, TruncatedWeights
 from rpg.losses.divergences import bounded_exp
 
 
@@ -24,13 +24,13 @@ def rollout_weights(
     the step and under the one that drew them; response_mask (B, T): non-zero where a token counts. Returns (B, T) for
     level token, (B, 1) for level sequence, whose ratio is the product over a response.
     """
-    if setting.type in ("none", "ignore"):
+    if isinstance(setting, ExactRatio | IgnoreSampler):
         return None
     with torch.no_grad():
         log_ratio = torch.where(response_mask != 0, old_log_prob - sampler_log_prob, 0)
         if setting.level == "sequence":
             log_ratio = log_ratio.sum(-1, keepdim=True)
         ratio = bounded_exp(log_ratio)
-        if setting.type == "truncate":
+        if isinstance(setting, TruncatedWeights):
             return ratio.clamp(max=setting.cap)
         return torch.where((ratio >= setting.low) & (ratio <= setting.high), ratio, 0)
