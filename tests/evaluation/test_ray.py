@@ -72,6 +72,7 @@ def test_no_cluster_is_said_in_one_line(address):
 
 
 @slow
+@pytest.mark.long
 def test_a_worker_that_is_killed_is_replaced_and_no_sample_changes(address, checkpoints, problems):
     here, there = engine(None), engine(address, workers=2)
     import ray

@@ -125,6 +125,7 @@ def test_a_bad_value_shows_its_reason(page, served):
     page.get_by_text(re.compile("'stepz' is not a field of training; did you mean 'steps'")).first.wait_for()
 
 
+@pytest.mark.long  # `make test` cancels through the API
 def test_the_cancel_button_ends_the_processes(page, served):
     run = served.run_id("sweep", config="own/trivial", steps=5000, name="button")
     trainers = until(served.trainers, "a training")

@@ -70,6 +70,7 @@ def job_of(folder, address):
     return job
 
 
+@pytest.mark.long
 def test_a_job_is_found_again_after_kill_9(home, cluster):
     address, _ = cluster
     folder = a_run(home, "found", address)
