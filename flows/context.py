@@ -28,7 +28,9 @@ class Context:
     machine: Machine
     claims: Claims
     flow_run: UUID | None = None
-    """The flow run of the sweep, once it has begun."""
+    """The sweep's own flow run, once it has begun."""
+    adopted_by: UUID | None = None
+    """The flow run of another process that started this command, where there is one; its state is not ours to set."""
 
     def say(self, phase: str) -> None:
         if self.progress:

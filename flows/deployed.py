@@ -7,21 +7,22 @@ flows.forms checks the rest, and its reason becomes the state of the flow run.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import time
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from prefect import flow, task
+from prefect import flow
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
-from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import FailedRun
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed, State
 from pydantic import Field
 
 from flows import artifacts, forms
-from flows.follow import WORK, CommandFailed, alive, follow
+from flows.follow import FLOW_RUN, WORK, alive, follow
 from flows.live import Watch
 from flows.nightly import place
 from rpg.catalogue import algorithms
@@ -60,34 +61,17 @@ _options: dict[str, Any] = {"persist_result": False}
 
 
 def command(arguments: list[str], progress_of: str = "") -> list[str]:
-    """The last lines of `rpg ARGUMENTS`, run as a task.
+    """The last lines of `rpg ARGUMENTS`, a child of this flow run; the tasks of its sweeps are tasks of this flow run.
 
     Raises:
         CommandFailed: it ended with an exit code other than 0.
     """
-    said = _task(arguments, progress_of)
-    if isinstance(said, State):  # Prefect hands it over and does not raise it
-        raise CommandFailed(said.message)
-    return said
-
-
-@task(name="run", cache_policy=NO_CACHE, persist_result=False)
-def _task(arguments: list[str], progress_of: str) -> list[str] | State:
-    """A child that ends with this task; called directly, so that a cancellation ends it at once.
-
-    A failure is returned as a state: raised, Prefect would log a traceback for what is a user's to mend.
-    """
     log = get_run_logger()
     log.info("rpg %s", " ".join(arguments))
-    try:
-        return _command(arguments, progress_of, log.info)
-    except UserError as error:
-        return Failed(message=str(error))
-
-
-def _command(arguments: list[str], progress_of: str, say: Callable[[str], None]) -> list[str]:
+    # Quiet: what Prefect says of the tasks is in their states, and the command's own lines are the log.
+    environment = {FLOW_RUN: str(flow_run.id), "PREFECT_LOGGING_LEVEL": "CRITICAL"}
     if not progress_of:
-        return follow(arguments, say)
+        return follow(arguments, log.info, environment=environment)
     artifact = create_progress_artifact(
         0.0, key=artifacts.key("progress", progress_of), description=progress_of
     )
@@ -97,7 +81,7 @@ def _command(arguments: list[str], progress_of: str, say: Callable[[str], None])
         if done is not None:
             update_progress_artifact(artifact, done)
 
-    lines = follow(arguments, say, look)
+    lines = follow(arguments, log.info, look, environment=environment)
     look()
     return lines
 
@@ -110,6 +94,22 @@ def _done(sweep: str) -> float | None:
         return None
     steps = sum(view.steps for view in views)
     return round(100 * sum(min(v.step, v.steps) for v in views) / steps, 1) if steps else None
+
+
+class _Reason(logging.Filter):
+    """Prefect logs the failed state of a flow run as an unexpected exception of its engine, with a traceback of that.
+
+    What a person reads is the reason, in a line.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        raised = record.exc_info[1] if record.exc_info else None
+        if isinstance(raised, FailedRun):
+            record.msg, record.args, record.exc_info = str(raised), (), None
+        return True
+
+
+logging.getLogger("prefect.flow_runs").addFilter(_Reason())
 
 
 def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:

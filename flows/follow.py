@@ -19,6 +19,8 @@ from rpg.store import locks
 ALIVE = Path("prefect") / "alive"
 WORK = "RPG_WORK"
 """In the environment of a flow run's process: the folder in which `rpg serve` was started."""
+FLOW_RUN = "RPG_FLOW_RUN"
+"""In the environment of a command: the flow run that started it, to which the tasks of its sweeps belong."""
 GRACE_SECONDS = 7.0
 """Between SIGTERM and SIGKILL of the command, which gives its own children five."""
 LAST_LINES = 40
@@ -60,8 +62,8 @@ def follow(
 ) -> list[str]:
     """Run `rpg ARGUMENTS` to its end, calling `look` every few seconds; returns its last lines.
 
-    Call it directly in a flow or in a task that is called directly: then a cancellation reaches this thread, and
-    the whole process tree has ended within GRACE_SECONDS.
+    Call it directly in a flow: then a cancellation reaches this thread, and the whole process tree has ended within
+    GRACE_SECONDS.
 
     Raises:
         CommandFailed: it ended with an exit code other than 0.

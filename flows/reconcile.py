@@ -20,6 +20,7 @@ NEVER_STARTED_SECONDS = 600.0
 NO_PROCESS_SECONDS = 300.0
 """A flow run that is Running for so long, and has no process, was killed just before it could say which it has. Its
 process imports Prefect first, which may take more than a minute on a machine with much else to do."""
+UNFINISHED = ["RUNNING", "PENDING", "CANCELLING"]
 DEPLOYMENTS = ("sweep", "evaluate", "audit", "aggregate", "nightly")
 
 
@@ -148,7 +149,8 @@ def _close(client, run, why: str) -> str:
     from prefect.states import Cancelled, Crashed
 
     new = Cancelled if run.state.is_cancelling() else Crashed
-    _set_states(client, run.id, new, why, ["RUNNING", "PENDING", "CANCELLING"])
+    _set_tasks(client, run.id, new, why, UNFINISHED)
+    _set_flow_run(client, run.id, new, why)
     return f"flow run {run.name}: {new.__name__}, {why}"
 
 
@@ -160,17 +162,30 @@ def cancelled(flow_run: UUID, why: str) -> None:
     from prefect.client.orchestration import get_client
     from prefect.states import Cancelled
 
+    tasks_cancelled(flow_run, why)
     with get_client(sync_client=True) as client:
-        _set_states(client, flow_run, Cancelled, why, ["RUNNING", "PENDING", "CANCELLING", "CRASHED"])
+        _set_flow_run(client, flow_run, Cancelled, why)
 
 
-def _set_states(client, flow_run: UUID, new, why: str, states: list[str]) -> None:
+def tasks_cancelled(flow_run: UUID, why: str) -> None:
+    """The same of the tasks only: the flow run's own process says what became of it."""
+    from prefect.client.orchestration import get_client
+    from prefect.states import Cancelled
+
+    with get_client(sync_client=True) as client:
+        _set_tasks(client, flow_run, Cancelled, why, [*UNFINISHED, "CRASHED"])
+
+
+def _set_tasks(client, flow_run: UUID, new, why: str, states: list[str]) -> None:
     from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 
-    message = f"{why}; nothing finished is lost: retry, or run the same sweep again"
     for task in client.read_task_runs(
         flow_run_filter=FlowRunFilter.model_validate({"id": {"any_": [str(flow_run)]}}),
         task_run_filter=TaskRunFilter.model_validate({"state": {"type": {"any_": states}}}),
     ):
         client.set_task_run_state(task.id, new(message=why), force=True)
+
+
+def _set_flow_run(client, flow_run: UUID, new, why: str) -> None:
+    message = f"{why}; nothing finished is lost: retry, or run the same sweep again"
     client.set_flow_run_state(flow_run, new(message=message), force=True)

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import contextmanager
 from pathlib import Path
+from typing import ParamSpec
 from uuid import UUID
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.context import hydrated_context
 from prefect.futures import PrefectFuture
+from prefect.results import get_result_store
 from prefect.runtime import flow_run
+from prefect.states import Cancelled, State
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
 from flows import processes
 from flows.context import Context, StageFailed
 from flows.evaluating import fail_unevaluated, finish, last_line, run_evaluator
-from flows.follow import alive
+from flows.follow import FLOW_RUN, alive
+from flows.processes import Stopped
 from flows.training import run_trainer
 from rpg.store import Layout, RunFolder
 
@@ -31,11 +41,26 @@ CLAIM_SECONDS = 1.0
 AGGREGATE_SHARE = 20
 """While a large sweep goes on, building the database takes at most one part in so many of the time."""
 
+P = ParamSpec("P")
 # Nothing of a stage is cached or kept by Prefect: the run folders say what is done.
 _plain = {"cache_policy": NO_CACHE, "persist_result": False}
 
 
+def stoppable(body: Callable[P, None]) -> Callable[P, State | None]:
+    """A task whose child was stopped on purpose was cancelled; raised, Prefect would call that failed."""
+
+    @functools.wraps(body)
+    def run(*args: P.args, **kwargs: P.kwargs) -> State | None:
+        try:
+            return body(*args, **kwargs)
+        except Stopped:
+            return Cancelled(message="stopped on purpose")
+
+    return run
+
+
 @task(name="prepare", **_plain)
+@stoppable
 def prepare(sweep: str, home: str, context: Context) -> None:
     """Data and warm starts of all runs, once each, in a process of its own (it imports torch)."""
     layout = Layout.at(home)
@@ -52,12 +77,14 @@ def prepare(sweep: str, home: str, context: Context) -> None:
 
 
 @task(name="train", task_run_name="train {run}", **_plain)
+@stoppable
 def train(run: str, folder: str, context: Context) -> None:
     """One run's training, in a process group of its own."""
     run_trainer(RunFolder(Path(folder)), context)
 
 
 @task(name="evaluate", **_plain)
+@stoppable
 def evaluate(sweep: str, home: str, context: Context, trainings_over: threading.Event) -> None:
     """All checkpoints of all runs, as they appear."""
     run_evaluator(Layout.at(home), sweep, context.children, trainings_over, context.note)
@@ -80,6 +107,20 @@ def report(sweep: str, home: str) -> list[str]:
     return [str(path) for path in write_report(Layout.at(home), sweep)]
 
 
+def run_stages(sweep: str, runs: list[str], home: str, workers: int, context: Context) -> None:
+    """Train and evaluate `runs` of a registered sweep, `workers` trainings at a time; failures stay their own.
+
+    The tasks belong to the flow run that started this command, where one did, else to one of their own.
+    """
+    owner = os.environ.get(FLOW_RUN)
+    if owner is None:
+        sweep_flow.with_options(flow_run_name=sweep)(sweep, runs, home, workers, context)
+        return
+    with _inside(UUID(owner)):
+        context.adopted_by = UUID(owner)
+        _linked(owner, sweep, runs, home, workers, context)
+
+
 # validate_parameters: the context is ours and lives in this process; pydantic would look for a schema of it.
 @flow(
     name="stages",
@@ -88,13 +129,31 @@ def report(sweep: str, home: str) -> list[str]:
     validate_parameters=False,
 )
 def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: Context) -> None:
-    """Train and evaluate `runs` of a registered sweep, `workers` trainings at a time; failures stay their own."""
-    # For the dashboard's link; a private server has no page to link to.
-    Layout.at(home).write_flow_run(sweep, url_for("flow-run", obj_id=flow_run.id))
     context.flow_run = UUID(str(flow_run.id))
+    with alive(Path(home), str(flow_run.id), flow_run.run_count):
+        _linked(str(flow_run.id), sweep, runs, home, workers, context)
+
+
+@contextmanager
+def _inside(owner: UUID) -> Iterator[None]:
+    """Tasks that are called here are tasks of a flow run of another process, which waits for this one."""
+    with get_client(sync_client=True) as client:
+        found = {
+            "flow": sweep_flow,
+            "flow_run": client.read_flow_run(owner),
+            "parameters": {},
+            "persist_result": False,
+            "result_store": get_result_store().update_for_flow(sweep_flow, _sync=True),
+        }
+        with hydrated_context({"flow_run_context": found}, client):
+            yield
+
+
+def _linked(owner: str, sweep: str, runs: list[str], home: str, workers: int, context: Context) -> None:
+    # For the dashboard's link; a private server has no page to link to.
+    Layout.at(home).write_flow_run(sweep, url_for("flow-run", obj_id=owner))
     try:
-        with alive(Path(home), str(flow_run.id), flow_run.run_count):
-            _sweep(sweep, runs, home, workers, context)
+        _sweep(sweep, runs, home, workers, context)
     except BaseException:
         # Before Prefect waits for the tasks' threads: those wait for their children.
         context.children.stop()
@@ -105,7 +164,7 @@ def _sweep(sweep: str, runs: list[str], home: str, workers: int, context: Contex
     layout = Layout.at(home)
     folders = [layout.run(sweep, name) for name in runs]
     context.say("preparing data and warm start")
-    prepare(sweep, home, context)
+    prepare.submit(sweep, home, context).result()  # in a thread, as all that may be stopped
 
     context.say("training and evaluating")
     over = threading.Event()

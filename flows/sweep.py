@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from flows.context import Context
 from flows.processes import Children
-from flows.reconcile import cancelled
+from flows.reconcile import cancelled, tasks_cancelled
 from flows.register import register
 from flows.sharing import Claims
 from flows.slots import machine
@@ -87,12 +87,12 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
                 from prefect import tags
 
                 from flows.follow import folder_tag
-                from flows.stages import sweep_flow
+                from flows.stages import run_stages
 
                 context = Context(children, progress, machine(), claims)
                 try:
                     with tags(folder_tag(layout.home)):
-                        sweep_flow.with_options(flow_run_name=sweep.spec.name)(
+                        run_stages(
                             sweep.spec.name,
                             [folder.name for folder in due],
                             str(layout.home),
@@ -100,11 +100,13 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
                             context,
                         )
                 except KeyboardInterrupt:
-                    if context.flow_run:
-                        with suppress(
-                            Exception
-                        ):  # the API may be what is being stopped; `rpg reconcile` says less
+                    with suppress(
+                        Exception
+                    ):  # the API may be what is being stopped; `rpg reconcile` says less
+                        if context.flow_run:
                             cancelled(context.flow_run, "stopped on purpose")
+                        elif context.adopted_by:
+                            tasks_cancelled(context.adopted_by, "stopped on purpose")
                     raise
         except Exception as error:
             outcome.error = _in_a_line(error)

@@ -119,6 +119,13 @@ class Served:
     def finished(self, run):
         return until(lambda: (s := self.state(run))[0] in FINAL and s, f"the end of {run}")
 
+    def tasks(self, run):
+        wanted = {"flow_runs": {"id": {"any_": [run]}}}
+        return self.api.post("/task_runs/filter", json=wanted).json()
+
+    def log_of(self, run):
+        return self.api.post("/logs/filter", json={"logs": {"flow_run_id": {"any_": [run]}}}).json()
+
     def retry(self, run):
         """What the button of that name does."""
         state = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}}
