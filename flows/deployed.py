@@ -129,7 +129,7 @@ def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
 @flow(name="sweep", flow_run_name="{config}", description="Train, evaluate and compare.", **_options)
 @reasoned
 def sweep(
-    config: Config = "quickstart",
+    config: Config,
     algorithms: Algorithms = [],  # noqa: B006 - a form's default
     seeds: Seeds = [],  # noqa: B006
     steps: Steps = 0,
@@ -141,7 +141,7 @@ def sweep(
     """Run a sweep as `rpg sweep` does: what is done already is not done again.
 
     Args:
-        config: A sweep that ships, or one of your own (own/...), from $RPG_CONFIGS or configs/ in the data folder.
+        config: Required. A sweep that ships, or one of your own (own/...), from $RPG_CONFIGS or configs/ in the data folder.
         algorithms: Instead of the file's; none: those of the file.
         seeds: Instead of the file's; none: those of the file.
         steps: Training steps; 0: as in the file.
@@ -166,7 +166,7 @@ def sweep(
 @reasoned
 def evaluate(
     checkpoint: Annotated[str, Field(min_length=1)],
-    benchmarks: Benchmarks = ["aime24"],  # noqa: B006
+    benchmarks: Benchmarks,
     engine: Engine = "local",
     device: Literal["cpu", "cuda"] = "cpu",
     k: Annotated[int, Field(ge=0, le=4096)] = 0,
@@ -176,8 +176,8 @@ def evaluate(
     """Grade a model as `rpg evaluate` does; every sample is kept.
 
     Args:
-        checkpoint: SWEEP/RUN/step-000040, a folder, or a hub id such as Qwen/Qwen3-0.6B.
-        benchmarks: At least one.
+        checkpoint: Required. SWEEP/RUN/step-000040, a folder, or a hub id such as Qwen/Qwen3-0.6B.
+        benchmarks: Required, at least one.
         engine: What produces the responses.
         device: Where it runs.
         k: Samples a problem; 0: the benchmark's own.

@@ -16,8 +16,10 @@ from collections.abc import Callable
 from flows.access import client_environment
 from flows.follow import folder_tag
 from flows.health import ServerLog, look, show
+from flows.mirror import mirror
 from flows.server import HOST, SERVE_LOCK, START_SECONDS, ServerError, quiet_environment
 from flows.services import Plan, Service, services_of
+from flows.slots import machine
 from rpg.config.errors import ConfigError
 from rpg.store import Layout, StoreError, locks
 from rpg.store.health import write_problems
@@ -173,10 +175,20 @@ def _watch(
                 service.stop(0)
                 service.start()
                 repaired = min(repaired, now - RECONCILE_SECONDS + 15)  # soon, when it is up
+        if ask:
+            _mirror(plan)
         if now - repaired > RECONCILE_SECONDS:
             repaired = now
             _repair(layout, plan, services, say)
             said = _examine(layout, plan, log, said, now - began, say)
+
+
+def _mirror(plan: Plan) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    # The server may be what is being started again; a setting that cannot be used is said by what trains.
+    with contextlib.suppress(Exception), temporary_settings({PREFECT_API_URL: plan.api}):
+        mirror(machine())
 
 
 def _examine(

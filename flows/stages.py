@@ -59,7 +59,7 @@ def stoppable(body: Callable[P, None]) -> Callable[P, State | None]:
     return run
 
 
-@task(name="prepare", **_plain)
+@task(name="prepare", task_run_name="prepare", **_plain)
 @stoppable
 def prepare(sweep: str, home: str, context: Context) -> None:
     """Data and warm starts of all runs, once each, in a process of its own (it imports torch)."""
@@ -83,7 +83,7 @@ def train(run: str, folder: str, context: Context) -> None:
     run_trainer(RunFolder(Path(folder)), context)
 
 
-@task(name="evaluate", **_plain)
+@task(name="evaluate", task_run_name="evaluate", **_plain)
 @stoppable
 def evaluate(sweep: str, home: str, context: Context, trainings_over: threading.Event) -> None:
     """All checkpoints of all runs, as they appear."""
@@ -91,7 +91,7 @@ def evaluate(sweep: str, home: str, context: Context, trainings_over: threading.
     context.note("")
 
 
-@task(name="aggregate", **_plain)
+@task(name="aggregate", task_run_name="aggregate", **_plain)
 def aggregate(home: str) -> str:
     """Bring the results database up to date; returns its file name."""
     from rpg.store.database import build
@@ -99,7 +99,7 @@ def aggregate(home: str) -> str:
     return build(Layout.at(home)).path.name
 
 
-@task(name="report", **_plain)
+@task(name="report", task_run_name="report", **_plain)
 def report(sweep: str, home: str) -> list[str]:
     """Write the report's files; returns their paths."""
     from rpg.report import write_report

@@ -113,6 +113,7 @@ def test_a_port_that_is_taken_is_named(served, tmp_path):
 @pytest.mark.parametrize(
     "parameters,reason",
     [
+        ({"config": None}, "config"),
         ({"steps": -3}, "steps"),
         ({"config": "../../etc/passwd"}, "config"),
         ({"algorithms": ["gropo"]}, "algorithms"),
@@ -122,7 +123,8 @@ def test_a_port_that_is_taken_is_named(served, tmp_path):
     ],
 )
 def test_a_bad_value_is_refused_with_its_field_before_anything_starts(served, parameters, reason):
-    answer = served.begin("sweep", **parameters)
+    given = {"config": "own/trivial", **parameters}
+    answer = served.begin("sweep", **{name: value for name, value in given.items() if value is not None})
     assert answer.status_code in (409, 422) and reason in answer.text
 
 
@@ -165,6 +167,8 @@ def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
 def test_cancelled_from_the_api_the_whole_tree_ends(served):
     run = served.run_id("sweep", config="own/trivial", steps=5000, name="cancelled")
     trainers, worker = until(served.trainers, "a training"), served.part("worker")
+    shown = "/v2/concurrency_limits/training slots cpu"
+    until(lambda: served.api.get(shown).json().get("active_slots"), "the slots on Prefect's page of limits")
     tree = [p for p in served.family() if p.pid > served.part("worker").pid or p in trainers]
     tree = [p for p in tree if p.pid not in {c.pid for c in psutil.Process(served.process.pid).children()}]
     answer = served.api.post(
