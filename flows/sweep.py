@@ -23,6 +23,7 @@ from rpg.errors import UserError
 from rpg.processes import end_orphans
 from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.pending import pending_evaluations
+from rpg.store.provenance import of_other_code
 
 if TYPE_CHECKING:
     from flows.live import Progress
@@ -43,9 +44,14 @@ class Outcome:
     seconds: float = 0.0
 
 
-def unfinished(folders: Sequence[RunFolder]) -> list[RunFolder]:
-    """Runs that lack DONE.json, or an evaluation that their manifest promises."""
-    return [folder for folder in folders if not folder.done_path.exists() or pending_evaluations(folder)]
+def unfinished(folders: Sequence[RunFolder], fresh: bool = False) -> list[RunFolder]:
+    """Runs that lack DONE.json, or an evaluation that their manifest promises; `fresh`: or were trained by other code."""
+    again = set(of_other_code(folders)[0]) if fresh else set()
+    return [
+        folder
+        for folder in folders
+        if not folder.done_path.exists() or folder.name in again or pending_evaluations(folder)
+    ]
 
 
 @contextmanager
@@ -65,10 +71,13 @@ def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
         yield
 
 
-def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | None = None) -> Outcome:
+def conduct(
+    sweep: Sweep, layout: Layout, workers: int, progress: Progress | None = None, fresh: bool = False
+) -> Outcome:
     """Run what is missing of a sweep, under Prefect, and rebuild database and report.
 
     `workers` trainings go on at a time. Interrupting (Ctrl-C, SIGTERM) ends every child before it is re-raised.
+    `fresh`: what other code than today's has trained is trained again.
 
     Raises:
         flows.server.ServerError, rpg.store.layout.StoreError
@@ -77,7 +86,7 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
 
     started = time.time()
     end_orphans()  # of a conductor that was killed
-    folders = register(sweep, layout)
+    folders = register(sweep, layout, fresh)
     due = unfinished(folders)
     outcome = Outcome(total=len(folders), trained=len(due))
     if due:

@@ -22,6 +22,7 @@ def status(
     from rpg.store import Layout
     from rpg.store.current import current_runs, superseded
     from rpg.store.health import read_problems
+    from rpg.store.provenance import differences, readable_records, said_of_other_code
 
     layout = Layout.at(home)
     for problem in read_problems(layout.home):
@@ -38,6 +39,11 @@ def status(
             views = one.views()
             console.print(headline(name, views, "", None))
             console.print(table(views))
+            current = current_runs(layout, name)
+            for line in differences({folder.name: readable_records(folder) for folder in current}):
+                say(f"  ! {line}", "yellow")
+            if other := said_of_other_code(current):
+                say(f"  ! {other}", "yellow")
             for run, why in superseded(layout, name).items():
                 say(f"  superseded: {run}: {why}", "dim")
         if not watch:

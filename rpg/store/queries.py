@@ -90,6 +90,27 @@ def manifests(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, dict[str, 
     }
 
 
+def provenance(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, list[dict[str, Any]]]:
+    """Current run that has begun -> what its attempts were computed with (rpg.store.provenance.Record), oldest first."""
+    rows = db.execute(
+        """SELECT a.run, a.code, a.git_revision, a.versions, a.machine FROM attempts a JOIN runs r USING (sweep, run)
+           WHERE a.sweep = ? AND r.superseded IS NULL ORDER BY a.run, a.attempt""",
+        [sweep],
+    ).fetchall()
+    files: dict[str, dict[str, str]] = {}
+    codes = list({code for _, code, *_ in rows if code is not None})
+    for code, file, digest in db.execute(
+        "SELECT * FROM sources WHERE list_contains(?, code)", [codes]
+    ).fetchall():
+        files.setdefault(code, {})[file] = digest
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, code, revision, versions, machine in rows:
+        record = {"code": code, "git_revision": revision, "sources": files.get(code, {})}
+        record |= {"versions": json.loads(versions or "{}"), "machine": json.loads(machine or "{}")}
+        found.setdefault(name, []).append(record if code is not None else {})
+    return found
+
+
 def run(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> dict[str, Any] | None:
     """All columns of one run, or None."""
     found = frame(db, "SELECT * FROM runs WHERE sweep = ? AND run = ?", [sweep, name])

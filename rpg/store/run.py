@@ -149,6 +149,9 @@ class RunFolder:
     def metrics_path(self, attempt: int) -> Path:
         return self.path / f"metrics-{attempt}.jsonl"
 
+    def provenance_path(self, attempt: int) -> Path:
+        return self.path / f"provenance-{attempt}.json"
+
     def checkpoint(self, step: int) -> Path:
         return self.checkpoints / step_name(step)
 

@@ -20,6 +20,7 @@ from rpg.models.device import configure_device
 from rpg.models.initial import initial_policy
 from rpg.models.loading import bfloat16, load_pretrained
 from rpg.models.policy import Policy
+from rpg.store import provenance
 from rpg.store.pending import pending_evaluations
 from rpg.store.run import RunFolder
 from rpg.tasks.preparation import prepare_data, read_problems
@@ -37,6 +38,8 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
     attempt, steps = folder.next_attempt(), spec.training.steps
     for step in range(done + 1, steps + 1):
         metrics = trainer.step(step)
+        if step == done + 1:  # by now everything is imported that the training computes with
+            provenance.write(folder, attempt)
         # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
         folder.append_metrics(attempt, metrics)
         if step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps:

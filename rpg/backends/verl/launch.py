@@ -26,12 +26,17 @@ from rpg.backends.verl.reasons import reason, tail
 from rpg.config.backend import RayAddress, RayJob
 from rpg.config.errors import ConfigError
 from rpg.config.run import RunSpec
+from rpg.store import provenance
 from rpg.store.files import StoreError, atomic_write_json, read_json_object
 from rpg.store.pending import pending_evaluations
 from rpg.store.run import RunFolder
 from rpg.tasks.preparation import PreparedData, prepare_data
 
 POLL_SECONDS = 0.5
+COMPUTES = (
+    "rpg.backends", "rpg.catalogue", "rpg.config", "rpg.losses", "rpg.models", "rpg.rewards", "rpg.tasks",
+)  # fmt: skip
+"""Our code in verl's processes. This process does not import it; so all of it counts as what a training imports."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,7 @@ class _Run:
             job = f"rpg-{self.folder.read_manifest()['run_id']}-{place}-{number}"
         files = (str(self.state / name) for name in (f"metrics-{number}.jsonl", f"log-{number}.txt"))
         attempt = Attempt(number, *files, job)
+        provenance.write(self.folder, number, COMPUTES)
         atomic_write_json(self.state / "attempt.json", asdict(attempt))
         return attempt
 
