@@ -181,17 +181,23 @@ def markdown(summary: Summary) -> str:
     lines = [f"# {_md(summary.sweep)}", ""]
     for grid in (main_table(summary), benchmark_table(summary)) if not summary.table.empty else ():
         if grid:
-            lines += [f"## {_md(grid.title)}", "", "| " + " | ".join(map(_md, grid.header)) + " |"]
-            lines.append("|" + "|".join(["---"] + ["--:"] * (len(grid.header) - 1)) + "|")
-            marks = {0: "{}", 1: "**{}**", 2: "<u>{}</u>"}
-            for row in grid.rows:
-                lines.append(
-                    "| " + " | ".join(marks[cell.rank].format(_md(cell.text)) for cell in row) + " |"
-                )
-            lines.append("")
+            lines += [f"## {_md(grid.title)}", "", *markdown_grid(grid), ""]
     lines += caption(summary)
     lines += ["", *(f"- {_md(note)}" for note in summary.notes)] if summary.notes else []
     return "\n".join(lines) + "\n"
+
+
+def markdown_grid(grid: Grid) -> list[str]:
+    """One table as lines of Markdown."""
+    marks = {0: "{}", 1: "**{}**", 2: "<u>{}</u>"}
+    return [
+        "| " + " | ".join(map(_md, grid.header)) + " |",
+        "|" + "|".join(["---"] + ["--:"] * (len(grid.header) - 1)) + "|",
+        *(
+            "| " + " | ".join(marks[cell.rank].format(_md(cell.text)) for cell in row) + " |"
+            for row in grid.rows
+        ),
+    ]
 
 
 def latex(summary: Summary) -> str:
