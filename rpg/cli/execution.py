@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from flows.sweep import Outcome
     from rpg.config.sweep import Sweep
     from rpg.store import Layout
-    from rpg.store.provenance import of_other_code
 
 
 def cores() -> int:
@@ -62,6 +61,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
     from flows.sweep import conduct, sweep_lock, unfinished
     from rpg.planning.preflight import preflight
     from rpg.store import Layout
+    from rpg.store.provenance import of_other_code
 
     layout = Layout.at(home)
     name, workers = planned.spec.name, workers or default_workers(planned)

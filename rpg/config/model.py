@@ -65,4 +65,9 @@ class PretrainedModel(Section):
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 
+def bfloat16(model: TinyModel | PretrainedModel) -> bool:
+    """Whether the arithmetic is bfloat16, and the exported weights are; weights in training and optimizer stay float32."""
+    return isinstance(model, PretrainedModel) and model.dtype == "bfloat16"
+
+
 Model = Annotated[TinyModel | PretrainedModel, Field(discriminator="type"), default_type("tiny")]

@@ -14,6 +14,7 @@ from pathlib import Path
 from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import ThisMachine
 from rpg.config.identity import evaluation_identity
+from rpg.config.model import bfloat16
 from rpg.config.run import RunSpec
 from rpg.config.task import Verifier
 from rpg.errors import UserError
@@ -23,7 +24,6 @@ from rpg.evaluation.limits import explained, strictest
 from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.models.device import configure_device
-from rpg.models.loading import bfloat16
 from rpg.rewards import Grading, grader_for
 from rpg.rewards.rules import rules_name
 from rpg.store.checkpoints import damaged, model_digest

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from rpg.config.identity import frozen_dump
-from rpg.config.model import PretrainedModel
+from rpg.config.model import PretrainedModel, bfloat16
 from rpg.config.run import RunSpec
-from rpg.models.loading import ModelError, bfloat16, build_tiny, load_pretrained
+from rpg.models.loading import ModelError, build_tiny, load_pretrained
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer
 from rpg.models.warmstart import WARM_START_VERSION, warm_start

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -17,7 +19,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from rpg.config.model import PretrainedModel, TinyModel
+from rpg.config.model import TinyModel
 from rpg.errors import UserError
 
 transformers_logging.disable_progress_bar()  # our output is a log file
@@ -113,6 +115,28 @@ def put_weights(model: PreTrainedModel, path: str | Path) -> bool:
     return True
 
 
-def bfloat16(model: TinyModel | PretrainedModel) -> bool:
-    """Whether the arithmetic is bfloat16 (weights and optimizer stay float32)."""
-    return isinstance(model, PretrainedModel) and model.dtype == "bfloat16"
+def halve(folder: Path) -> None:
+    """Bring the weights of a checkpoint's folder, and what its config says of them, to bfloat16.
+
+    Files are replaced, never written in place: they may be links to others.
+
+    Raises:
+        OSError, SafetensorError: it cannot be written.
+    """
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata()
+            tensors = {name: half(file.get_tensor(name)) for name in file.keys()}
+        aside = path.with_name(f"{path.name}.half")
+        save_file(tensors, aside, metadata=metadata)
+        aside.replace(path)
+    config = json.loads((folder / "config.json").read_text())
+    aside = folder / "config.json.half"
+    name = "torch_dtype" if "torch_dtype" in config else "dtype"
+    aside.write_text(json.dumps(config | {name: "bfloat16"}, indent=2) + "\n")
+    aside.replace(folder / "config.json")
+
+
+def half(tensor: torch.Tensor) -> torch.Tensor:
+    """In bfloat16, unless it holds no fractions."""
+    return tensor.bfloat16() if tensor.is_floating_point() else tensor

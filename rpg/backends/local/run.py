@@ -8,17 +8,18 @@ from pathlib import Path
 
 import torch
 
-from rpg.backends.local.checkpoint import Checkpoints, load_past, load_training
+from rpg.backends.local.checkpoint import Checkpoints, load_past, load_training, restore_weights
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.sampler import Sampler
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.manifest import spec_of
+from rpg.config.model import bfloat16
 from rpg.config.run import RunSpec
 from rpg.models.device import configure_device
 from rpg.models.initial import initial_policy
-from rpg.models.loading import bfloat16, load_pretrained
+from rpg.models.loading import load_pretrained
 from rpg.models.policy import Policy
 from rpg.store import provenance
 from rpg.store.pending import pending_evaluations
@@ -77,6 +78,7 @@ def _begin(
 
     state, tensors, weights = load_training(resume)
     model, tokenizer = load_pretrained(resume)
+    restore_weights(model, resume)
     policy = Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
     optimizer = Optimizer(policy.model, spec.training.optimizer)
     optimizer.load(tensors, state["optimizer"])

@@ -25,6 +25,7 @@ from rpg.backends.verl.paths import STATE, Paths
 from rpg.backends.verl.reasons import reason, tail
 from rpg.config.backend import RayAddress, RayJob
 from rpg.config.errors import ConfigError
+from rpg.config.model import bfloat16
 from rpg.config.run import RunSpec
 from rpg.store import provenance
 from rpg.store.files import StoreError, atomic_write_json, read_json_object
@@ -125,7 +126,7 @@ class _Run:
         self.folder, self.spec, self.say = folder, spec, say
         self.state = folder.path / STATE
         self.checkpoints = VerlCheckpoints(
-            folder, spec.eval_steps(), self.state, spec.training.keep_checkpoints
+            folder, spec.eval_steps(), self.state, spec.training.keep_checkpoints, bfloat16(spec.model)
         )
 
     def earlier(self) -> Attempt | None:
