@@ -67,7 +67,7 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
     if failure is None:
         how = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
         if code == -9:
-            how += " (out of memory?)"
+            how += f" (out of memory? {backend.less_memory})" if backend.less_memory else " (out of memory?)"
         folder.write_failed(f"the training process was {how}" if code < 0 else f"the training process {how}")
         failure = folder.read_failed() or {}
     raise StageFailed(f"{folder.name}: {failure.get('error')}")

@@ -87,7 +87,8 @@ ROOMS = (
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
     _room(
         "flows", "Prefect flows and deployments, child processes, slots, sharing, reconciler, live table",
-        "rpg.errors rpg.processes rpg.web rpg.provenance rpg.catalogue rpg.store rpg.config rpg.tasks rpg.planning rpg.report",
+        "rpg.errors rpg.processes rpg.web rpg.provenance rpg.catalogue rpg.store rpg.config rpg.tasks rpg.planning "
+        "rpg.report",
         "prefect pydantic psutil rich starlette uvicorn",
     ),
     _room(

@@ -551,6 +551,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 # Fields that came later, by place.
 ADDED: dict[str, Any] = {
+    "backend.local.offload": False,
     "algorithm.rollout_correction.type": "none",
     "rollout.sampler": "section",
     "rollout.sampler.dtype": "same",

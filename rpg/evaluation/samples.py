@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rpg.evaluation.engines.protocol import Completion, Engine, Request
@@ -97,6 +97,16 @@ def evaluate_problems(
     if waiting:
         flush()
     return [rows[problem.id, k] for problem, k in wanted]
+
+
+def graded_again(rows: Sequence[dict[str, Any]], grader: Grading) -> list[dict[str, Any]]:
+    """Stored samples with the grades that this grader gives them; nothing is drawn again.
+
+    Raises:
+        GradingError: answers cannot be graded.
+    """
+    grades = grader.grade([Item(row["response"], row["answer"], row["truncated"]) for row in rows])
+    return [{**row, **asdict(grade)} for row, grade in zip(rows, grades, strict=True)]
 
 
 def _grade(samples: Sequence[tuple[Problem, int, Completion]], grader: Grading) -> list[dict[str, Any]]:

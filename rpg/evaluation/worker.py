@@ -22,7 +22,7 @@ from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
 from rpg.evaluation.engines.start import start_engine
 from rpg.evaluation.limits import explained, strictest
 from rpg.evaluation.partial import Partial
-from rpg.evaluation.samples import Progress, evaluate_problems
+from rpg.evaluation.samples import Progress, evaluate_problems, graded_again
 from rpg.models.device import configure_device
 from rpg.rewards import Grading, grader_for
 from rpg.rewards.rules import rules_name
@@ -117,13 +117,14 @@ class Evaluator:
                 shutil.copyfile(earlier, temporary)
             return True
         parquet = prepare_data(spec, self.layout.home).benchmarks[benchmark]
-        partial = Partial(target.with_suffix(".partial.jsonl"), drawn)
-        fewer = folder.fewer_path(benchmark, step)
         rules = rules_name(verifier_of(spec.task))
-        if (
-            fewer.exists() and graded_by(fewer) == rules
-        ):  # of this run, weights and way of drawing: see flows.renewal
-            partial.know(read_samples(fewer).to_pylist())
+        partial = Partial(target.with_suffix(".partial.jsonl"), f"{rules} {drawn}")
+        fewer = folder.fewer_path(benchmark, step)
+        if fewer.exists():  # of this run, weights and way of drawing: see flows.renewal
+            known = read_samples(fewer).to_pylist()
+            if graded_by(fewer) != rules:
+                known = graded_again(known, self._grader(verifier_of(spec.task)))
+            partial.know(known)
         rows = evaluate_problems(
             self._engine(spec, checkpoint, weights),
             read_problems(parquet),

@@ -14,11 +14,11 @@ import torch
 from rpg.config.identity import frozen_dump
 from rpg.config.model import PretrainedModel, bfloat16
 from rpg.config.run import RunSpec
-from rpg.models.loading import ModelError, build_tiny, load_pretrained
+from rpg.models.loading import ModelError, build_tiny, load_pretrained, tokenizer_here
 from rpg.models.policy import Policy
-from rpg.models.tokenizer import build_tokenizer
+from rpg.models.tokenizer import build_tokenizer, check_prompts
 from rpg.models.warmstart import WARM_START_VERSION, warm_start
-from rpg.tasks import load_problems
+from rpg.tasks import Splits, load_problems
 from rpg.tasks.demonstrations import characters, demonstrations
 from rpg.tasks.preparation import data_digest, once
 
@@ -55,6 +55,21 @@ def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print)
             policy.model.save_pretrained(build)
             policy.tokenizer.save_pretrained(build)
     return folder
+
+
+def check_lengths(spec: RunSpec, splits: Splits) -> str | None:
+    """Which prompts of a run's problems, of training or of a benchmark, are longer than `rollout.max_prompt_tokens`.
+
+    Counted with the run's own tokenizer; None also where that is not on this machine (it is not downloaded for this).
+    """
+    if isinstance(spec.model, PretrainedModel):
+        tokenizer = tokenizer_here(spec.model)
+        if tokenizer is None:
+            return None
+    else:
+        tokenizer = build_tokenizer(characters(spec.task, splits))
+    problems = [*splits.train, *(one for held_out in splits.benchmarks.values() for one in held_out)]
+    return check_prompts(tokenizer, [one.prompt for one in problems], spec.rollout.max_prompt_tokens)
 
 
 def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:

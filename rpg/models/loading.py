@@ -19,7 +19,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from rpg.config.model import TinyModel
+from rpg.config.model import PretrainedModel, TinyModel
 from rpg.errors import UserError
 
 transformers_logging.disable_progress_bar()  # our output is a log file
@@ -27,6 +27,15 @@ transformers_logging.disable_progress_bar()  # our output is a log file
 
 class ModelError(UserError):
     """A model that cannot be had; `str(error)` is one line that names the field and what it may be."""
+
+
+def tokenizer_here(model: PretrainedModel) -> PreTrainedTokenizerBase | None:
+    """A model's tokenizer where it is a folder or in the hub's cache; None otherwise. Asks no network."""
+    try:
+        path = str(Path(model.path).expanduser())
+        return AutoTokenizer.from_pretrained(path, revision=model.revision, local_files_only=True)
+    except Exception:  # loaders raise many kinds; what is wrong is said when the model is loaded
+        return None
 
 
 def build_tiny(model: TinyModel, tokenizer: PreTrainedTokenizerBase, seed: int) -> Qwen3ForCausalLM:

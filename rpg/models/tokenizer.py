@@ -10,6 +10,8 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from rpg.tasks import DataError
 
 PAD, BOS, EOS, UNKNOWN = "<pad>", "<bos>", "<eos>", "<unk>"
+_SPARE = 8
+"""Tokens that a tokenizer may add to a text of its own accord."""
 # The tiny model sees the bare problem: what a chat is to larger models is one begin token here.
 _TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
@@ -38,18 +40,38 @@ def encode_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], l
     Raises:
         DataError: a prompt has no tokens, or more than `limit`.
     """
+    encoded = _encode(tokenizer, prompts)
+    if (wrong := outside(prompts, encoded, limit)) is not None:
+        raise DataError(wrong)
+    return encoded
+
+
+def check_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], limit: int) -> str | None:
+    """What is wrong with the prompts of a run, in one line; None where all have between 1 and `limit` tokens."""
+    # Hardly a token is less than a byte, so most prompts need not be encoded.
+    around = len(_encode(tokenizer, ["a"])[0]) + _SPARE
+    suspects = [prompt for prompt in prompts if len(prompt.encode()) + around > limit]
+    return outside(suspects, _encode(tokenizer, suspects), limit) if suspects else None
+
+
+def outside(prompts: Sequence[str], encoded: Sequence[Sequence[int]], limit: int) -> str | None:
+    """Which of the prompts have too many tokens, or none."""
+    wrong = [i for i, ids in enumerate(encoded) if not 1 <= len(ids) <= limit]
+    if not wrong:
+        return None
+    worst = max(wrong, key=lambda i: len(encoded[i]))
+    what = "a prompt has" if len(wrong) == 1 else f"{len(wrong):,} prompts are longer, the longest has"
+    if not encoded[worst]:
+        what = "a prompt has"
+    return f"rollout.max_prompt_tokens: {limit}, but {what} {len(encoded[worst])} tokens: {prompts[worst][:80]!r}"
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str]) -> list[list[int]]:
     if tokenizer.chat_template:
         chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
         texts = tokenizer.apply_chat_template(chats, tokenize=False, add_generation_prompt=True)
-        encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    else:
-        encoded = tokenizer(list(prompts))["input_ids"]
-    for prompt, ids in zip(prompts, encoded, strict=True):
-        if not 1 <= len(ids) <= limit:
-            raise DataError(
-                f"rollout.max_prompt_tokens: {limit}, but a prompt has {len(ids)} tokens: {prompt[:80]!r}"
-            )
-    return encoded
+        return tokenizer(texts, add_special_tokens=False)["input_ids"]
+    return tokenizer(list(prompts))["input_ids"]
 
 
 def stop_tokens(tokenizer: PreTrainedTokenizerBase, model) -> list[int]:

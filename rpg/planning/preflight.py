@@ -6,9 +6,11 @@ import importlib.util
 import os
 import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rpg.config.model import PretrainedModel
 from rpg.config.run import RunSpec
@@ -17,6 +19,7 @@ from rpg.planning.disk import disk
 from rpg.planning.estimate import Assumptions, problems_of
 from rpg.store.layout import Layout
 
+REACH_SECONDS = 3.0
 _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -31,6 +34,31 @@ def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     return list(
         dict.fromkeys([*wrong_paths(specs), *_lengths(specs), *_packages(specs), *_folder(specs, layout)])
     )
+
+
+def unreachable(specs: Sequence[RunSpec]) -> list[str]:
+    """Ports that the runs of a file need and at which nobody listens: of Ray clusters, and of the Prefect server."""
+    named: dict[str, str] = {}
+    for spec in specs:
+        ray = getattr(spec.backend, "ray", None)
+        if ray is not None and ray.type in ("job", "address"):
+            named[ray.address] = "backend.ray.address"
+        if spec.evaluation.place.type == "ray":
+            named[spec.evaluation.place.address] = "evaluation.place.address"
+    if url := os.environ.get("PREFECT_API_URL"):
+        named[url] = "PREFECT_API_URL"
+    lines = []
+    for address, field in named.items():
+        if address == "auto":  # Ray finds it
+            continue
+        url = urlsplit(address if "://" in address else f"//{address}")
+        try:
+            port = url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
+            socket.create_connection((url.hostname or "", port), timeout=REACH_SECONDS).close()
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            lines.append(f"{field}: nobody answers at {address} ({why})")
+    return lines
 
 
 def _files(spec: RunSpec) -> list[str]:

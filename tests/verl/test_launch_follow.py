@@ -233,3 +233,20 @@ def test_a_training_in_bfloat16_leaves_bfloat16_and_verls_copy_in_float32_goes(h
     assert damaged(last) is None and damaged_training(last) is None
     left = {path.name for path in (last / "training").rglob("*") if path.is_file()}
     assert "model.safetensors" not in left and "model_world_size_1_rank_0.pt" in left
+
+
+def test_other_workers_than_those_of_the_checkpoint_are_refused_and_as_many_again_go_on(home):
+    folder = make_run(home, "workers", spec(2))
+    train(folder, home)
+    for workers, steps_now in ((2, 4), (1, 4)):
+        more = spec(steps_now, gpus_per_node=workers)
+        manifest = folder.read_manifest() | {"spec": more.model_dump(mode="json"), "steps": steps_now}
+        folder.write_manifest(manifest | {"eval_steps": list(more.eval_steps())})
+        if workers == 1:
+            assert "going on after step 2 of 4" in train(folder, home)[0]
+            continue
+        with pytest.raises(
+            ConfigError, match="= 2, but the checkpoint of step 2 .* written by 1 workers.* choose 1"
+        ):
+            train(folder, home)
+        assert folder.checkpoint_steps()[-1] == 2

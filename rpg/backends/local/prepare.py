@@ -24,10 +24,11 @@ def main(arguments: list[str] | None = None) -> int:
 
     from rpg.backends.manifest import spec_of
     from rpg.errors import UserError
-    from rpg.models.initial import prepare_model
+    from rpg.models.initial import check_lengths, prepare_model
     from rpg.store.current import current_runs
     from rpg.store.layout import Layout
-    from rpg.tasks.preparation import data_notes, prepare_data
+    from rpg.tasks import DataError, Splits
+    from rpg.tasks.preparation import data_files, data_notes, prepare_data, read_problems
 
     sweep = options.sweep.resolve()
     home = (options.home or sweep.parents[1]).absolute()
@@ -41,6 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
                 prepared = prepare_data(spec, home)
                 notes |= dict.fromkeys(data_notes(prepared))
                 prepare_model(spec, home, say)
+                seen.add(key)
+            key = (*key, spec.rollout.max_prompt_tokens)
+            if key not in seen:  # a training would come upon the prompt some day, and fail
+                files = data_files(spec, home)
+                held_out = {name: read_problems(path) for name, path in files.benchmarks.items()}
+                if too_long := check_lengths(spec, Splits(read_problems(files.train), held_out)):
+                    raise DataError(too_long)
                 seen.add(key)
         layout.write_data_notes(sweep.name, list(notes))
     except UserError as error:

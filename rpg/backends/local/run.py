@@ -36,6 +36,7 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
     spec = spec_of(folder)
     configure_torch(spec)
     trainer, checkpoints, done = _begin(folder, spec, home, say)
+    trainer.place = folder.path
     attempt, steps = folder.next_attempt(), spec.training.steps
     for step in range(done + 1, steps + 1):
         metrics = trainer.step(step)

@@ -6,7 +6,9 @@ Shapes: N responses (rows), T response tokens.
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -25,6 +27,7 @@ from rpg.losses.divergences import k3
 from rpg.losses.policy_loss import policy_loss
 from rpg.models import seeds
 from rpg.models.batch import Batch
+from rpg.models.offload import offloaded
 from rpg.models.policy import Policy
 
 
@@ -58,7 +61,10 @@ class Trainer:
     Attributes:
         optimizer_step: optimizer steps done.
         tokens: response tokens sampled so far.
+        place: a folder on a disk, for what `backend.offload` keeps out of memory; by itself that of temporary files.
     """
+
+    place: Path | None = None
 
     def __init__(
         self,
@@ -178,9 +184,11 @@ class Trainer:
         token_kl = 0.0
         for rows in _micro_batches(mini.batch, spec.training.micro_batch_rows):
             micro = mini if len(rows) == len(lengths) else mini.rows(rows)
+            with self._kept():
+                log_prob = self.policy.log_probs(micro.batch, spec.rollout.temperature)
             out = policy_loss(
                 spec.algorithm,
-                log_prob=self.policy.log_probs(micro.batch, spec.rollout.temperature),
+                log_prob=log_prob,
                 old_log_prob=micro.old,
                 advantages=micro.advantages,
                 response_mask=micro.batch.mask,
@@ -193,6 +201,12 @@ class Trainer:
             meter.add(out.metrics, out.weight)
             token_kl += out.metrics["kl_policy_to_ref"] * out.weight / counts.tokens
         return token_kl
+
+    def _kept(self) -> AbstractContextManager[None]:
+        """Where the forward pass leaves what the backward pass needs."""
+        if not self.spec.backend.offload:
+            return nullcontext()
+        return offloaded(self.policy.model, self.place)
 
 
 def _micro_batches(batch: Batch, rows: int) -> list[Tensor]:

@@ -23,6 +23,7 @@ from rpg.backends.verl.metrics import Stream
 from rpg.backends.verl.overrides import plan
 from rpg.backends.verl.paths import STATE, Paths
 from rpg.backends.verl.reasons import reason, tail
+from rpg.backends.verl.state import State
 from rpg.config.backend import RayAddress, RayJob
 from rpg.config.errors import ConfigError
 from rpg.config.model import bfloat16
@@ -83,6 +84,7 @@ class Launcher:
             if resume.step >= spec.training.steps:
                 say(f"trained: all {spec.training.steps} steps")
                 return
+            require_as_many(spec, resume.step, resume.path)
             model = initial_model(spec, home, say)
             if resume.path is None:
                 run.checkpoints.begin_with(model)
@@ -212,6 +214,19 @@ def require_verl(spec: RunSpec) -> None:
     if vllm and importlib.util.find_spec("vllm") is None:
         raise ConfigError(
             "backend.rollout.type: 'vllm' is not installed; install it with: pip install 'rpg-lab[verl,vllm]'"
+        )
+
+
+def require_as_many(spec: RunSpec, step: int, resume: Path | None) -> None:
+    """Raises: ConfigError: the checkpoint to go on from is in as many parts as other workers than the run's had."""
+    if resume is None:
+        return
+    workers, then = spec.backend.nodes * spec.backend.gpus_per_node, State.read(resume).world_size
+    if workers != then:
+        raise ConfigError(
+            f"backend.nodes x gpus_per_node = {workers}, but the checkpoint of step {step} that this run goes on from was "
+            f"written by {then} workers, and verl reads it with as many only: choose {then} again, or begin another run "
+            "(another seed, or rpg rm SWEEP/RUN)"
         )
 
 
