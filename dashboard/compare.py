@@ -6,7 +6,7 @@ import pandas
 import streamlit as st
 import vl_convert
 
-from dashboard.common import View, choose, choose_many, series_labels, show_chart, show_legend
+from dashboard.common import View, choose, choose_many, notice, series_labels, show_chart, show_legend
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts
 from rpg.report.summary import MEAN
@@ -41,6 +41,9 @@ def page(view: View) -> None:
     if data.empty:
         st.text("Nothing to show: choose sweeps, variants and panels on the left.")
         return
+    for sweep in sweeps:
+        for line in view.ask("differences", sweep):
+            notice(f"! {sweep}: {line}")
     labels = list(names.values())
     show_legend(labels, chosen)
     shown = [name for name in panels if (data["name"] == name).any()]

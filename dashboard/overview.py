@@ -67,7 +67,7 @@ def _live(view: View, sweep: str) -> None:
     st.text(" · ".join(f"{counts[state]} {state}" for state in ORDER if state in counts))
     for row in table[table["error"] != ""].itertuples():
         notice(f"{row.run}: {row.error}")
-    for line in view.summary(sweep, None, None).health:
+    for line in (*view.summary(sweep, None, None).health, *view.ask("differences", sweep)):
         notice(f"! {line}")
     if "running" not in counts:
         table = table.drop(columns=["reward", "left"])

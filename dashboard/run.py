@@ -99,7 +99,7 @@ def _settings(found: dict[str, Any], other: dict[str, Any] | None) -> None:
         st.dataframe(differences(mine, flat(json.loads(other["spec"] or "{}"))), hide_index=True)
     with st.expander("Machine and versions"):
         facts = {name: json.loads(found[name] or "null") for name in ("machine", "versions")}
-        facts |= {"git revision": found["git_revision"], "run id": found["run_id"]}
+        facts |= {"git revision": found["git_revision"], "code": found["code"], "run id": found["run_id"]}
         shown = flat(facts)
         st.dataframe(pandas.DataFrame({"fact": list(shown), "value": list(shown.values())}), hide_index=True)
 

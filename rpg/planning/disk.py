@@ -50,8 +50,10 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     half = bfloat16(spec.model)
     verl = spec.backend.type == "verl"
     weights = (HALF if half else FLOAT) * parameters + FILES_BYTES
-    # What training goes on from holds the weights once more where they are not those of the checkpoint: verl's always.
-    training = FLOAT * parameters * (MOMENTS + _reference(spec) + (half or verl)) + VERL_BYTES * verl
+    # What training goes on from holds the weights once more where they are not those of the checkpoint (verl's always),
+    # and the earlier policies that are still to sample.
+    copies = MOMENTS + _reference(spec) + (half or verl) + spec.rollout.staleness
+    training = FLOAT * parameters * copies + VERL_BYTES * verl
     steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
     names = len(spec.benchmarks())
     k = 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem

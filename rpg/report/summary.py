@@ -18,7 +18,6 @@ from rpg import stats
 from rpg.report import health
 from rpg.store import StoreError, queries
 from rpg.store.current import require_comparable
-from rpg.store.provenance import differences
 
 MEAN = "mean"
 
@@ -116,7 +115,7 @@ def summarise(
     if waiting:
         notes.append(f"no checkpoint evaluated on all benchmarks yet: {', '.join(waiting)}")
     notes += _late(chosen, runs, names_of)
-    notes += differences(queries.provenance(db, sweep))
+    notes += queries.differences(db, sweep)
     rows = _rows(db, sweep, runs, scores, chosen, benchmarks, baseline)
     table = pandas.DataFrame(
         rows, columns=[name for name in COLUMNS if name not in ("label", "p_corrected", "verdict")]

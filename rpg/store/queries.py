@@ -9,6 +9,7 @@ import numpy as np
 import pandas
 
 from rpg.stats import t_quantile
+from rpg.store.provenance import differences as provenance_differences
 from rpg.store.schema import KEYS, quote
 
 POINTS = 200  # points per curve: more cannot be told apart on a screen and make pages slow
@@ -109,6 +110,11 @@ def provenance(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, list[dict
         record |= {"versions": json.loads(versions or "{}"), "machine": json.loads(machine or "{}")}
         found.setdefault(name, []).append(record if code is not None else {})
     return found
+
+
+def differences(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:
+    """What the current runs of a sweep were computed with, where it is not the same for all: a line each."""
+    return provenance_differences(provenance(db, sweep))
 
 
 def run(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> dict[str, Any] | None:

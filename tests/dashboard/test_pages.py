@@ -295,3 +295,15 @@ def test_nightly_runs_show_what_changed_who_accepted_it_and_the_bands(demo):
     nights = show("nightly").dataframe[0].value
     assert list(nights["state"]) == ["accepted", "as before", "as before"]
     assert nights["accepted because"][0] == "meant" and nights["by"][0] == "anna"
+
+
+@pytest.mark.parametrize("page", ["overview", "compare", "table"])
+def test_runs_of_different_code_are_named(demo, page):
+    for name in demo.read_sweep("demo")["runs"]:
+        loss = "1" if name.startswith("grpo") else "2"
+        record = {"code": f"code{loss}", "sources": {"rpg/losses/policy_loss.py": loss}, "git_revision": None}
+        atomic_write_json(demo.run("demo", name).provenance_path(1), record | {"versions": {}, "machine": {}})
+    build(demo)
+    words = " ".join(texts(show(page)))
+    assert "trained by different code: code1 (no git checkout): grpo-seed0" in words, words
+    assert "rpg/losses/policy_loss.py differs" in words

@@ -246,7 +246,7 @@ def test_other_workers_than_those_of_the_checkpoint_are_refused_and_as_many_agai
             assert "going on after step 2 of 4" in train(folder, home)[0]
             continue
         with pytest.raises(
-            ConfigError, match="= 2, but the checkpoint of step 2 .* written by 1 workers.* choose 1"
+            ConfigError, match=r"= 2, but the checkpoint of step 2 .* written by 1 workers.* choose 1"
         ):
             train(folder, home)
         assert folder.checkpoint_steps()[-1] == 2
