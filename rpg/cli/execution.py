@@ -102,9 +102,8 @@ def _conclude(outcome: Outcome, layout: Layout, planned: Sweep, again: str) -> i
         print_report(layout, name, console)
     except StoreError as error:
         outcome.error = outcome.error or str(error)
-    other = said_of_other_code(layout.run(name, run.folder) for run in planned.runs)
-    if other:
-        complain(f"! {other}", "yellow")
+    for line in said_of_other_code(layout.run(name, run.folder) for run in planned.runs):
+        complain(f"! {line}", "yellow")
     lines = [f"failed: {run}: {error}" for run, error in outcome.failed.items()]
     if outcome.error and not outcome.failed:
         lines.append(f"error: {outcome.error}")

@@ -213,6 +213,7 @@ def latex(summary: Summary) -> str:
             for row in grid.rows:
                 lines.append(" & ".join(marks[cell.rank].format(_tex(cell.text)) for cell in row) + r" \\")
             lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
+    lines += ["% " + " ".join(note.split()) for note in summary.notes]
     return "\n".join(lines)
 
 

@@ -69,30 +69,44 @@ def outdated(folder: RunFolder) -> dict[str, Any] | None:
 
 def of_other_code(folders: Iterable[RunFolder]) -> tuple[list[str], list[str]]:
     """(runs that other code than today's has trained, files that have changed since)."""
+    return _other_code({folder.name: readable_records(folder) for folder in folders})
+
+
+def said_of_other_code(folders: Iterable[RunFolder]) -> list[str]:
+    """A line about `of_other_code`; none where today's code has trained them all, or where it is not recorded."""
+    return _said_of_other_code({folder.name: readable_records(folder) for folder in folders})
+
+
+def said(folders: Iterable[RunFolder]) -> list[str]:
+    """All there is to say about what some runs were computed with, from their files."""
+    found = {folder.name: readable_records(folder) for folder in folders}
+    return [*differences(found), *_said_of_other_code(found)]
+
+
+def _other_code(runs: Mapping[str, Sequence[Record]]) -> tuple[list[str], list[str]]:
     seen: dict[str, list[str]] = {}
-    runs, files = [], set()
-    for folder in folders:
+    others, files = [], set()
+    for run, records_of in runs.items():
         found = []
-        for one in readable_records(folder):
+        for one in records_of:
             code = one.get("code", UNKNOWN)
             if code not in seen:
                 seen[code] = provenance.changed(one["sources"]) if one else [UNKNOWN]
             found += seen[code]
         if found:
-            runs.append(folder.name)
+            others.append(run)
             files |= set(found) - {UNKNOWN}
-    return runs, sorted(files)
+    return others, sorted(files)
 
 
-def said_of_other_code(folders: Iterable[RunFolder]) -> str | None:
-    """A line about `of_other_code`; None where today's code has trained them all, or where it is not recorded."""
-    runs, files = of_other_code(folders)
+def _said_of_other_code(records_of: Mapping[str, Sequence[Record]]) -> list[str]:
+    runs, files = _other_code(records_of)
     if not files:
-        return None
-    return (
+        return []
+    return [
         f"trained by other code than today's: {_some(runs, 'runs')}; {_some(files)} "
         f"{'has' if len(files) == 1 else 'have'} changed since; rpg sweep --fresh trains them again"
-    )
+    ]
 
 
 def reason(found: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.synthetic import Shape, write_sweep
 from rpg import provenance as here
 from rpg.report.summary import summarise
-from rpg.report.tables import markdown
+from rpg.report.tables import latex, markdown
 from rpg.store import provenance, queries
 from rpg.store.database import build, connect
 from rpg.store.provenance import differences, of_other_code, said_of_other_code
@@ -105,12 +105,13 @@ def test_table_status_and_database_name_runs_of_other_code(tmp_path, tree):
     [note] = [note for note in summary.notes if "different code" in note]
     assert f"{codes['rpg-urkl-seed1']} (" in note and ": rpg-urkl-seed1; " in note
     assert "rpg/losses/policy\\_loss.py differs" in markdown(summary)
+    assert "% trained by different code: " in latex(summary)
     (tree / "dashboard" / "app.py").write_text("one = 2\n")
     (tree / "rpg" / "losses" / "policy_loss.py").write_text("one = 1\n")
-    assert said_of_other_code(folders.values()) == (
+    assert said_of_other_code(folders.values()) == [
         "trained by other code than today's: rpg-urkl-seed1; rpg/losses/policy_loss.py has changed since; "
         "rpg sweep --fresh trains them again"
-    )
+    ]
 
 
 def test_a_record_that_cannot_be_read_is_a_warning(tmp_path):
@@ -120,7 +121,7 @@ def test_a_record_that_cannot_be_read_is_a_warning(tmp_path):
     build(layout)
     with connect(layout) as db:
         assert any(str(path) in line for line in queries.warnings(db))
-    assert said_of_other_code([layout.run("demo", "grpo-seed0")]) is None
+    assert said_of_other_code([layout.run("demo", "grpo-seed0")]) == []
 
 
 def test_what_a_process_has_imported_is_ours_and_nobodys_packages():
