@@ -34,7 +34,7 @@ _TABLE = _HTML.from_string("""
     min-width: 12rem; }
   .rpg thead th { border-top: 2px solid #333; border-bottom: 1px solid #333; font-weight: 600; }
   .rpg tbody tr:last-child td { border-bottom: 2px solid #333; }
-  .rpg .rank1 { font-weight: 700; } .rpg .rank2 { text-decoration: underline; }
+  .rpg .bold { font-weight: 700; }
   .rpg .better { color: #007a58; font-weight: 600; } .rpg .worse { color: #b34a00; font-weight: 600; }
   .rpg .noise { color: #666; } .rpgscroll { overflow-x: auto; }
   .rpg.prose th, .rpg.prose td { text-align: left; } .rpg.prose td:last-child { white-space: normal; }
@@ -42,14 +42,13 @@ _TABLE = _HTML.from_string("""
 <div class="rpgscroll"><table class="rpg {{ 'prose' if prose }}">
 <thead><tr>{% for name in grid.header %}<th>{{ name }}</th>{% endfor %}</tr></thead>
 <tbody>{% for row in grid.rows %}<tr>{% for cell in row %}
-<td class="rank{{ cell.rank }} {{ kinds.get(cell.text, '') if not loop.first }}">{{ cell.text }}</td>
+<td class="{{ 'bold' if cell.bold }} {{ kinds.get(cell.text, '') if not loop.first }}">{{ cell.text }}</td>
 {% endfor %}</tr>{% endfor %}</tbody></table></div>""")
 _LEGEND = _HTML.from_string("""
 <div style="display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; font-size: .88rem">
-{% for label, colour, line in entries %}<span style="white-space: nowrap"><span
- style="display: inline-block; width: 30px; margin-right: 7px; vertical-align: middle;
- border-top: 3px {{ line }} {{ colour }}"></span>{{ label }}</span>{% endfor %}</div>""")
-_LINES = ("solid", "dashed", "dotted", "double")  # the dashes of charts.DASHES as CSS knows them
+{% for label, colour, dash in entries %}<span style="white-space: nowrap"><svg width="34" height="8"
+ style="margin-right: 7px; vertical-align: middle"><line x1="1" y1="4" x2="33" y2="4" stroke="{{ colour }}"
+ stroke-width="3" stroke-dasharray="{{ dash }}"/></svg>{{ label }}</span>{% endfor %}</div>""")
 
 
 class View(NamedTuple):
@@ -215,19 +214,17 @@ def series_labels(view: View, sweeps: Sequence[str], superseded: bool = False) -
 
 
 def show_grid(grid: Grid, prose: bool = False) -> None:
-    """A table with the best in bold and the second underlined; every text is escaped. `prose`: no numbers."""
+    """A table; every text is escaped. `prose`: no numbers."""
     kinds = {"better": "better", "worse": "worse", "within noise": "noise"}
     st.html(_TABLE.render(grid=grid, kinds=kinds, prose=prose))
 
 
 def show_legend(labels: Sequence[str], shown: Sequence[str]) -> None:
     """The lines of the `shown` variants; colours follow from all `labels`, whatever is selected."""
-    scales = charts.style(labels)
-    colours = scales["color"].to_dict()["scale"]["range"]
-    dashes = scales["strokeDash"].to_dict()["scale"]["range"]
+    looks = charts.looks(labels)
     entries = [
-        (label, colour, _LINES[charts.DASHES.index(dash)])
-        for label, colour, dash in zip(labels, colours, dashes, strict=True)
+        (label, looks[label][0], "" if looks[label][1] == [1, 0] else " ".join(map(str, looks[label][1])))
+        for label in labels
         if label in shown
     ]
     st.html(_LEGEND.render(entries=entries))

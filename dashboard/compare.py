@@ -25,7 +25,9 @@ def page(view: View) -> None:
             help="Older runs of the same name, with other settings: as variants of their own",
         )  # fmt: skip
         names = series_labels(view, sweeps, superseded)
-        chosen = choose_many("Variants", list(names.values()), "variants")
+        chosen = choose_many(
+            "Variants", list(names.values()), "variants", charts.first_shown(list(names.values()))
+        )
         benchmarks = view.ask("benchmarks", tuple(sweeps))
         benchmarks = [MEAN, *benchmarks] if len(benchmarks) > 1 else benchmarks
         metrics = view.ask("metric_names")

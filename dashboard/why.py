@@ -21,7 +21,9 @@ def page(view: View) -> None:
         if sweep is None:
             return
         names = series_labels(view, [sweep])
-        chosen = choose_many("Variants", list(names.values()), "variants")
+        chosen = choose_many(
+            "Variants", list(names.values()), "variants", charts.first_shown(list(names.values()))
+        )
     series = tuple(key for key, label in names.items() if label in chosen)
     group = st.segmented_control(
         "Show", list(GROUPS), default=next(iter(GROUPS)), required=True, key="group", bind="query-params",
