@@ -260,6 +260,53 @@ def differences(table: pandas.DataFrame, baseline: str, width: int | str = 460) 
     return alt.layer(zero, rule, point).properties(width=width, height=alt.Step(24))
 
 
+def grid(data: pandas.DataFrame, across: str, down: str, width: int | str = 560) -> alt.LayerChart:
+    """A heat map of accuracy with its numbers written in, the best cell framed.
+
+    `data` has columns across, down, accuracy, low, high, variants; values that are numbers are in their order.
+    """
+    best = data["accuracy"] == data["accuracy"].max()
+    # Streamlit draws once before the data is there: without their domains the axes would keep an undefined value.
+    places = {name: alt.Scale(domain=_ordered(data[name])) for name in ("across", "down")}
+    x = alt.X("across:N", title=across, scale=places["across"], axis=alt.Axis(labelAngle=0, labelLimit=200))
+    y = alt.Y("down:N", title=down or None, scale=places["down"], axis=alt.Axis(labelLimit=260))
+    low, high = float(data["accuracy"].min()), float(data["accuracy"].max())
+    colour = alt.Color(
+        "accuracy:Q",
+        scale=alt.Scale(scheme="viridis", domain=[low, high if high > low else low + 1e-6]),
+        legend=alt.Legend(title=None, format=".2f"),
+    )
+    tooltip = [
+        alt.Tooltip("across:N", title=across),
+        *([alt.Tooltip("down:N", title=down)] if down else []),
+        alt.Tooltip("accuracy:Q", format=".4f"),
+        alt.Tooltip("low:Q", title="95 % interval from", format=".4f"),
+        alt.Tooltip("high:Q", title="to", format=".4f"),
+        alt.Tooltip("variants:Q"),
+    ]
+    data = data.assign(best=best, dark=data["accuracy"] < (low + high) / 2)
+    base = alt.Chart().encode(x=x, y=y)
+    cells = base.mark_rect().encode(color=colour, tooltip=tooltip)
+    frame = base.transform_filter("datum.best").mark_rect(filled=False, stroke="#D55E00", strokeWidth=4)
+    number = (
+        base.transform_filter("isValid(datum.accuracy)")
+        .mark_text(fontSize=12)
+        .encode(
+            text=alt.Text("accuracy:Q", format=".3f"),
+            color=alt.condition("datum.dark", alt.value("#FFFFFF"), alt.value("#111111")),
+        )
+    )
+    layers = alt.layer(cells, frame, number, data=data, width=width, height=alt.Step(46))
+    return layers.resolve_scale(color="independent")
+
+
+def _ordered(values: pandas.Series) -> list[str]:
+    """Numbers by size, then words in their order."""
+    words = list(dict.fromkeys(values))
+    numbers = dict(zip(words, pandas.to_numeric(pandas.Series(words), errors="coerce"), strict=True))
+    return sorted(words, key=lambda word: (np.isnan(numbers[word]), np.nan_to_num(numbers[word])))
+
+
 def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
     """Bias and noise of losses against the drift of the policy, with and without clipping.
 
@@ -328,6 +375,18 @@ THEME = {
     },
 }
 """Fonts, greys and grid of all charts: the `config` of their specification."""
+ON_DARK = {"#000000": "#F2F2F2", "#333333": "#D6D6D6", "#444444": "#BBBBBB", "#555555": "#BBBBBB", "#E6E6E6": "#3C3F45",
+           "white": "transparent", "#0072B2": "#4AA8E0"}  # fmt: skip
+"""Colours that a dark page needs others for: black lines, dark text, a light grid."""
+
+
+def on_dark(spec: Any) -> Any:
+    """The specification of a chart as a dark page shows it."""
+    if isinstance(spec, dict):
+        return {name: on_dark(value) for name, value in spec.items()}
+    if isinstance(spec, list):
+        return [on_dark(value) for value in spec]
+    return ON_DARK.get(spec, spec) if isinstance(spec, str) else spec
 
 
 def themed(chart: Any) -> Any:
