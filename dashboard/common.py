@@ -186,9 +186,9 @@ def choose_many(
     return linked(key, st.multiselect(label, options, key=key, persist_state="session"))
 
 
-def choose_part(options: Sequence[str], key: str) -> str:
+def choose_part(options: Sequence[str], key: str, default: str | None = None) -> str:
     """Which part of the page is shown, as buttons in a row; in the URL under `key`."""
-    _begin("Part", key, options, options[:1], many=False)
+    _begin("Part", key, options, [default or options[0]], many=False)
     return linked(
         key, st.segmented_control("Show", options, key=key, required=True, label_visibility="collapsed")
     )
@@ -258,13 +258,13 @@ def mathematics(text: str) -> str:
         shown = " ".join(formula.split()).replace("$", r"\$")
         parts.append(f"${shown}$" if shown else _plain(found.group()))
         end = found.end()
-    return "".join([*parts, _plain(text[end:])])
+    return "".join([*parts, _plain(text[end:])]).strip()
 
 
 def _plain(text: str) -> str:
     """Every mark escaped, so that no link, image, directive or HTML comes of it; line breaks kept."""
     escaped = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
-    return re.sub(r"[ \t]*\n", "  \n", re.sub(r"(?m)^[ \t]+", "", escaped))
+    return re.sub(r"[ \t]*\n[ \t]*", "  \n", escaped)  # a line that begins with four blanks would be code
 
 
 _FORMULA = re.compile(

@@ -124,7 +124,7 @@ def _responses(
                 show_mathematics(samples[0]["problem"])
                 st.text(f"expected: {samples[0]['answer']}")
         with column:
-            st.caption(label)
+            st.text(label)
             if not samples:
                 st.text("no sample")
                 continue

@@ -37,7 +37,8 @@ def page(view: View) -> None:
     found = view.ask("run", sweep, name)
     folder = view.layout.run(sweep, name)
     _facts(found, folder)
-    shown = choose_part(PARTS, "part")
+    about_samples = {"benchmark", "sample", "search"} & set(st.query_params)
+    shown = choose_part(PARTS, "part", "Samples" if about_samples else None)
     if shown == "Curves":
         _curves(view, sweep, name)
     elif shown == "Settings":

@@ -139,7 +139,10 @@ def curves(
     heading = title(name)
     layers = []
     if band:
-        area = alt.Chart().mark_area(opacity=0.1, clip=True, strokeWidth=0)
+        faint = min(
+            0.1, 0.5 / max(1, data["label"].nunique())
+        )  # many bands on top of each other stay grey, not black
+        area = alt.Chart().mark_area(opacity=faint, clip=True, strokeWidth=0)
         layers.append(area.encode(x=across, y=alt.Y(f"{low}:Q", **y), y2=f"{high}:Q", color=encoded["color"]))
     if smooth > 1:
         heading += f" · average of {smooth}"
