@@ -5,7 +5,7 @@ import time
 import pandas
 import streamlit as st
 
-from dashboard.common import View, choose_sweep, notice
+from dashboard.common import View, address, choose_sweep, notice
 from rpg.report.summary import MEAN
 from rpg.store import StoreError
 from rpg.store.run import RunFolder
@@ -75,10 +75,12 @@ def _live(view: View, sweep: str) -> None:
         table = table.drop(columns="where")
     if "queued" not in counts:
         table = table.drop(columns="waits")
+    table["run"] = [address("run", sweep=sweep, run=name) for name in table["run"]]
     st.dataframe(
         table.drop(columns="error"),
         hide_index=True,
         column_config={
+            "run": st.column_config.LinkColumn("run", display_text="run=(.*)$", width="medium"),
             "progress": st.column_config.ProgressColumn(
                 "progress", format="percent", min_value=0, max_value=1
             ),
