@@ -256,7 +256,8 @@ def _seeds(table: pandas.DataFrame, benchmarks: list[str]) -> list[str]:
     judged = MEAN if len(benchmarks) > 1 else (benchmarks or [MEAN])[0]
     lines = []
     for row in table[(table["benchmark"] == judged) & (table["verdict"] == "within noise")].itertuples():
-        half = (row.difference_high - row.difference_low) / 2
+        low, high = stats.student_interval(0.0, row.difference_error, row.difference_df, 1 - stats.LEVEL)
+        half = (high - low) / 2
         if finding := health.seeds_needed(row.label, row.difference, half, int(row.seeds)):
             lines.append(str(finding))
     return lines
