@@ -138,6 +138,20 @@ def test_a_bad_override_fails_the_flow_run_with_its_reason(served):
     )
 
 
+@pytest.mark.parametrize(
+    "overrides,reason",
+    [
+        ("model.hidden_size=100000000", "model: parameters"),
+        ("rollout.group_size=1000000000", "rollout.group_size"),
+        ("evaluation.place={type: ray, address: 'ray://10.0.0.1:10001'}", "may not be named from here"),
+    ],
+)
+def test_the_limits_of_a_form_hold_where_it_is_served(served, overrides, reason):
+    kind, message = served.finished(served.run_id("sweep", config="quickstart", overrides=overrides))
+    assert kind == "FAILED" and reason in message and "limits.yaml" in message, message
+    assert "quickstart" not in served.layout.sweeps(), "nothing was begun"
+
+
 def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
     """The flow run completes with artifacts; `rpg sweep` on the same file then finds everything done."""
     run = served.run_id("sweep", config="own/trivial")
