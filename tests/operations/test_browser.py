@@ -13,7 +13,8 @@ import pytest
 
 from benchmarks.browser import CHROMIUM, FLAGS
 from rpg.store.database import connect
-from tests.operations.serving import FINAL, ROOT, SMALL, Served
+from tests.operations.serving import FINAL, ROOT, Served
+from tests.operations.test_nightly import TINY
 from tests.waiting import HANG, ended, until
 
 playwright = pytest.importorskip(
@@ -201,10 +202,7 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(page,
     try:
         folder = served.home / "configs" / "mine"
         folder.mkdir()
-        one = SMALL.replace("[grpo, rpg-reinforce-urkl]", "[rpg-reinforce-urkl]").replace(
-            "baseline: grpo\n", ""
-        )
-        (folder / "few.yaml").write_text(one)
+        (folder / "few.yaml").write_text(TINY.replace("30", "3"))
         deployment = served.api.get("/deployments/name/nightly/nightly").json()["id"]
         known = f"/deployments/{deployment}"
         until(lambda: "own/mine" in served.api.get(known).text, "the folder in the form")
