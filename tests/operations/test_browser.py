@@ -224,7 +224,7 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(page,
         red = the_night(served, deployment, due)
         said = red["state"]["message"]
         assert red["state_type"] == "FAILED", said
-        assert f"bits changed since commit {before[:8]}" in said and f"to {after[:8]}" in said, said
+        assert f"bits changed since commit {before[:8]}" in said and f"to commit {after[:8]}" in said, said
         assert re.search(r"first at step 1, metric loss", said), said
         page.goto(f"{served.ui}/runs/flow-run/{red['id']}")
         page.get_by_text("Failed", exact=True).first.wait_for()
