@@ -10,9 +10,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from rpg.models import huggingface, qwen3
+from rpg.models import huggingface
 from rpg.models.batch import Batch
 from rpg.models.decoding import Samples, generate
+from rpg.models.lean import log_probs as lean_log_probs
+from rpg.models.lean import longest, supports
+from rpg.models.lean_decoding import LeanEngine
 from rpg.models.tokenizer import stop_tokens
 
 
@@ -32,7 +35,7 @@ class Policy:
         lean: bool = True,
     ):
         self.model, self.tokenizer, self.bfloat16 = model.eval(), tokenizer, bfloat16
-        self.lean = lean and not bfloat16 and qwen3.supports(model)
+        self.lean = lean and supports(model)
         self.stop = stop_tokens(tokenizer, model)
 
     @property
@@ -43,6 +46,10 @@ class Policy:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    def _lean(self, tokens: int) -> bool:
+        """Whether sequences of so many tokens are computed the lean way."""
+        return self.lean and tokens <= longest(self.model)
 
     def _arithmetic(self):
         if self.bfloat16:
@@ -59,7 +66,8 @@ class Policy:
         temperature: float,
     ) -> Samples:
         """`group_size` responses to each prompt; see decode.generate."""
-        engine = qwen3.LeanEngine(self.model) if self.lean else huggingface.CacheEngine(self.model)
+        lean = self._lean(max(map(len, prompts)) + max_new_tokens)
+        engine = LeanEngine(self.model) if lean else huggingface.CacheEngine(self.model)
         with self._arithmetic():
             return generate(
                 engine,
@@ -74,7 +82,8 @@ class Policy:
     def log_probs(self, batch: Batch, temperature: float) -> Tensor:
         """Log-probabilities of a batch's response tokens, (N, T), zero behind a row's length; differentiable."""
         with self._arithmetic():
-            forward = qwen3.log_probs if self.lean else huggingface.log_probs
+            lean = self._lean(int(batch.total_lengths().max()))
+            forward = lean_log_probs if lean else huggingface.log_probs
             return forward(self.model, batch, temperature)
 
     def text(self, batch: Batch) -> list[str]:

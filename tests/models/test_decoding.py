@@ -5,10 +5,11 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from rpg.backends.local.reference import score
-from rpg.models import huggingface, qwen3
+from rpg.models import huggingface
 from rpg.models.decoding import draw, generate
+from rpg.models.lean_decoding import LeanEngine
 from rpg.models.seeds import uniforms
-from tests.models.test_qwen3 import model
+from tests.models.test_lean import model
 
 PROMPTS = [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]]
 
@@ -57,7 +58,7 @@ def random_numbers(rows=32, limit=10):
 def test_lean_and_transformers_decode_the_same(greedy, temperature):
     lm = model()
     u = None if greedy else random_numbers()
-    lean = sample(qwen3.LeanEngine(lm), u, temperature=temperature)
+    lean = sample(LeanEngine(lm), u, temperature=temperature)
     full = sample(huggingface.CacheEngine(lm), u, temperature=temperature)
     assert lean.batch.tokens.equal(full.batch.tokens)
     assert lean.batch.lengths.equal(full.batch.lengths)
@@ -88,7 +89,7 @@ def test_greedy_is_the_model_s_own_greedy_generation(kind):
 
 
 def test_lengths_and_truncation():
-    found = sample(qwen3.LeanEngine(model()), random_numbers())
+    found = sample(LeanEngine(model()), random_numbers())
     rows, lengths = found.batch.tokens.tolist(), found.batch.lengths.tolist()
     assert len(set(lengths)) > 2
     for ids, length, cut in zip(rows, lengths, found.truncated.tolist(), strict=True):
@@ -98,7 +99,7 @@ def test_lengths_and_truncation():
         assert not any(ids[length:])
 
 
-@pytest.mark.parametrize("engine", [qwen3.LeanEngine, huggingface.CacheEngine])
+@pytest.mark.parametrize("engine", [LeanEngine, huggingface.CacheEngine])
 def test_a_sample_depends_on_its_own_numbers_only(engine):
     lm = model()
     u = random_numbers()
@@ -117,7 +118,7 @@ def test_first_token_has_the_model_s_distribution():
     lm = model()
     count = 20_000
     u = uniforms(count, 1, "distribution")
-    found = sample(qwen3.LeanEngine(lm), u, group_size=count, prompts=[[1, 5, 6]], limit=1)
+    found = sample(LeanEngine(lm), u, group_size=count, prompts=[[1, 5, 6]], limit=1)
     with torch.no_grad():
         p = lm(torch.tensor([[1, 5, 6]])).logits[0, -1].softmax(-1)
     observed = torch.bincount(found.batch.tokens[:, 0], minlength=19)
@@ -153,6 +154,6 @@ def test_scoring_in_parts_is_scoring(policy):
 
 def test_wrong_shapes_are_said():
     with pytest.raises(ValueError, match=r"uniforms: shape \(3, 10\), accepted: \(32, 10\)"):
-        sample(qwen3.LeanEngine(model()), random_numbers()[:3])
+        sample(LeanEngine(model()), random_numbers()[:3])
     with pytest.raises(ValueError, match="nothing to generate"):
-        sample(qwen3.LeanEngine(model()), None, prompts=[])
+        sample(LeanEngine(model()), None, prompts=[])
