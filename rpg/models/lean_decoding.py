@@ -16,6 +16,8 @@ from rpg.models.kernels import swap_halves
 from rpg.models.lean import Sizes, joined, rotary
 
 _MASKED = -1e9
+_ROOM = 64
+"""Slots that a cache begins with behind its prompts; where they do not do, it doubles."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +113,13 @@ class LeanEngine:
         mask = seen[:, None, :] & torch.ones(width, width, dtype=torch.bool).tril()
         mask = torch.where(mask, 0.0, _MASKED)[:, None].to(self.device)
         x = self.embedding[ids.to(self.device)]
-        self.keys, self.values = [], []
+        self.keys, self.values, self.last = [], [], width + max_new_tokens
+        room = width + min(max_new_tokens, _ROOM)
         for layer in self.layers:
             q, k, v = self._project(x, layer, slice(0, width))
             q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-            self.keys.append(_with_room(k, max_new_tokens))
-            self.values.append(_with_room(v, max_new_tokens))
+            self.keys.append(_with_room(k.transpose(2, 3), room, 3))
+            self.values.append(_with_room(v, room, 2))
             o = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask.to(q.dtype), enable_gqa=True, scale=1.0
             )
@@ -128,29 +131,29 @@ class LeanEngine:
 
     def step(self, tokens: Tensor) -> Tensor:
         rows, at = len(tokens), self.filled
+        if at == self.values[0].shape[2]:
+            room = min(2 * at, self.last)
+            self.keys = [_with_room(keys, room, 3) for keys in self.keys]
+            self.values = [_with_room(values, room, 2) for values in self.values]
         x = self.embedding[tokens][:, None]
         bias = self.bias[..., : at + 1]
         for index, layer in enumerate(self.layers):
             q, k, v = self._project(x, layer, slice(at, at + 1))
             keys, values = self.keys[index], self.values[index]
-            keys[:, :, at], values[:, :, at] = k[:, 0], v[:, 0]
+            keys[..., at], values[:, :, at] = k[:, 0], v[:, 0]
             q = q.view(rows, self.kv_heads, -1, self.size)  # query heads of a group side by side
-            scores = torch.matmul(q, keys[:, :, : at + 1].transpose(-1, -2)) + bias
+            scores = torch.matmul(q, keys[..., : at + 1]) + bias
             o = torch.matmul(scores.softmax(-1).to(values.dtype), values[:, :, : at + 1])
             x = self._finish(x, o.view(rows, 1, -1), layer)
         self.filled += 1
         return self._logits(x[:, 0])
 
     def select(self, index: Tensor) -> None:
-        self.keys = [self._reordered(keys, index) for keys in self.keys]
-        self.values = [self._reordered(values, index) for values in self.values]
+        """Copies filled slots only; with room for as many as before."""
+        at = self.filled
+        self.keys = [_with_room(one[..., :at][index], one.shape[3], 3) for one in self.keys]
+        self.values = [_with_room(one[:, :, :at][index], one.shape[2], 2) for one in self.values]
         self.bias = self.bias[index]
-
-    def _reordered(self, cache: Tensor, index: Tensor) -> Tensor:
-        """Rows of a cache, copying only its filled slots."""
-        result = cache.new_empty(len(index), *cache.shape[1:])
-        result[:, :, : self.filled] = cache[:, :, : self.filled][index]
-        return result
 
     def _normed(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """RMS norm; its weight may be multiplied into what follows."""
@@ -195,9 +198,10 @@ def _multiplied(
     return (weight if norm is None else weight * norm).t().contiguous().t(), bias
 
 
-def _with_room(x: Tensor, more: int) -> Tensor:
-    """A cache (rows, heads, slots + more, D) that begins with `x`."""
-    rows, heads, slots, size = x.shape
-    cache = x.new_empty(rows, heads, slots + more, size)
-    cache[:, :, :slots] = x
+def _with_room(x: Tensor, slots: int, dim: int) -> Tensor:
+    """A cache of so many slots in dimension `dim` that begins with `x`."""
+    shape = list(x.shape)
+    shape[dim] = slots
+    cache = x.new_empty(shape)
+    cache.narrow(dim, 0, x.shape[dim]).copy_(x)
     return cache

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
+from transformers.pytorch_utils import Conv1D
 
 from rpg.models import huggingface
 from rpg.models.batch import Batch
@@ -46,6 +47,15 @@ class Policy:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def tokens_per_pass(self) -> int:
+        """Tokens whose forward pass, kept for a backward pass, takes about a GiB (8 on a GPU); at most 8,192."""
+        layers = [m for m in self.model.modules() if isinstance(m, nn.Linear | Conv1D)]
+        # What goes into and comes out of linear maps; the vocabulary's are not kept (vocabulary.py).
+        sizes = [sum(m.weight.shape) for m in layers if m is not self.model.get_output_embeddings()]
+        room = 2**30 if self.device.type == "cpu" else 2**33
+        return max(1, min(8192, room // (4 * sum(sizes))))
 
     def _lean(self, tokens: int) -> bool:
         """Whether sequences of so many tokens are computed the lean way."""

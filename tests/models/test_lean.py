@@ -92,7 +92,7 @@ FAMILIES = {
 def same_values_and_gradients(lm, rows, temperature):
     assert lean.supports(lm)
     ours = lean.log_probs(lm, rows, temperature)
-    full = huggingface.log_probs(lm, rows, temperature)
+    full = huggingface.padded_log_probs(lm, rows, temperature)
     assert ours.shape == rows.tokens.shape
     assert torch.allclose(ours, full, atol=2e-5)
     assert bool((ours[~rows.mask] == 0).all())
@@ -151,10 +151,10 @@ def test_bfloat16_errs_as_little_as_transformers_does(family, weights, size):
     """Against float32; with weights in float32 only the products are bfloat16."""
     lm, rows = model(**FAMILIES[family], initializer_range=0.1), batch(**CASES["many tokens"])
     lm = lm.to(torch.bfloat16).to(weights)
-    exact = huggingface.log_probs(lm.float(), rows, 1.0)
+    exact = huggingface.padded_log_probs(lm.float(), rows, 1.0)
     lm = lm.to(weights)
     with torch.autocast("cpu", torch.bfloat16, enabled=weights == torch.float32):
-        ours, full = lean.log_probs(lm, rows, 1.0), huggingface.log_probs(lm, rows, 1.0)
+        ours, full = lean.log_probs(lm, rows, 1.0), huggingface.padded_log_probs(lm, rows, 1.0)
     errors = [(found.float() - exact)[rows.mask].square().mean().sqrt() for found in (ours, full)]
     assert 0 < errors[0] < 1.5 * errors[1] < 0.1
     ours.sum().backward()
@@ -169,6 +169,14 @@ def test_blocks_of_any_size_give_the_same(monkeypatch):
         monkeypatch.setattr(packing, "_CELLS", 100)
         assert len(Packing.of(rows).blocks) > 2 * count
         assert torch.allclose(lean.log_probs(lm, rows, 1.0), whole, atol=1e-5)
+
+
+def test_tiles_of_long_sequences_give_the_same(monkeypatch):
+    monkeypatch.setattr(packing, "_TILE", 4)
+    rows = batch(prompts=3, rows=12, width=30, vocabulary=2)
+    seen = [block.keys.shape[1] for block in Packing.of(rows).blocks]
+    assert len(seen) > 8 and min(seen) < max(seen) / 2
+    same_values_and_gradients(model(), rows, 1.0)
 
 
 def test_what_is_common_is_packed_once():
@@ -204,5 +212,5 @@ def test_beyond_a_sliding_window_transformers_computes(settings):
     policy.model, policy.lean, policy.bfloat16 = lm, True, False
     for width in (3, 30):
         rows = batch(prompts=2, rows=6, width=width)
-        found, full = policy.log_probs(rows, 1.0), huggingface.log_probs(lm, rows, 1.0)
+        found, full = policy.log_probs(rows, 1.0), huggingface.padded_log_probs(lm, rows, 1.0)
         assert torch.allclose(found, full, atol=2e-5)
