@@ -559,4 +559,5 @@ ADDED: dict[str, Any] = {
     "task.file.verifier.math.rules": "default",
     "task.math.verifier.math.rules": "default",
     "training.keep_checkpoints": "best",
+    "training.micro_batch_tokens": None,
 }

@@ -19,6 +19,9 @@ from torch import Tensor
 
 from rpg.models.batch import Batch
 
+_LEAST = -1e4
+"""Below the logarithm of every float32 that is not zero."""
+
 
 class Engine(Protocol):
     """A model with its key-value cache. Logits are (R, V), rows in the order of the cache."""
@@ -100,6 +103,8 @@ def generate(
             if not len(active) or t == max_new_tokens - 1:
                 break
             parts, row_of = torch.unique(row_of * logits.shape[1] + drawn, return_inverse=True)
+            row_of, order = row_of.sort(stable=True)
+            active = active[order]
             parents = parts // logits.shape[1]
             if len(parents) != len(logits) or bool((parents[1:] == parents[:-1]).any()):
                 engine.select(parents)
@@ -132,5 +137,10 @@ def draw(
         # Below the total also where u rounds up to it: a token of probability zero is never drawn.
         below = torch.nextafter(total, torch.zeros_like(total))
         target = torch.minimum(u * total[row_of], below[row_of])
-        token = (cumulative[row_of] <= target[:, None]).sum(-1)
-    return token, log_p[row_of, token], torch.special.entr(p).sum(-1)[row_of]
+        apart = len(row_of) == len(cumulative) and bool((row_of[1:] > row_of[:-1]).all())
+        cumulative = cumulative if apart else cumulative[row_of]
+        token = torch.searchsorted(cumulative, target[:, None], right=True)[:, 0]
+    log_prob = log_p[row_of, token]
+    # Where p is zero its logarithm may be -inf, and zero times that is not a number.
+    entropy = -p.mul_(log_p.clamp_(min=_LEAST)).sum(-1)
+    return token, log_prob, entropy[row_of]

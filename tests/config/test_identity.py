@@ -122,6 +122,7 @@ def test_the_fields_of_the_issue_are_of_the_kinds_it_says():
     kinds = {place: leaf.kind for place, (_, leaf) in FIELDS.items()}
     operating = [
         "evaluation.engine.local.rows", "evaluation.engine.huggingface.rows", "training.micro_batch_rows",
+        "training.micro_batch_tokens",
         "training.checkpoint_every", "backend.local.threads", "backend.verl.threads", "backend.verl.hang_minutes",
         "backend.verl.max_tokens_per_gpu", "backend.verl.offload", "backend.verl.rollout.vllm.gpu_memory_utilization",
         "backend.verl.validation_samples", "backend.verl.nodes", "backend.verl.ray.job.address",

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.reference import Reference, score
+from rpg.backends.local.passes import Limits, micro_batches, score
+from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
 from rpg.backends.meter import Meter
@@ -131,16 +132,16 @@ class Trainer:
     def _score(self, graded: Graded, sampler: Policy) -> tuple[Experience, float]:
         """Old and reference log-probabilities, advantages and weights; and KL(sampler || policy) per token."""
         spec, batch = self.spec, graded.samples.batch
-        rows, temperature = spec.training.micro_batch_rows, spec.rollout.temperature
+        limits, temperature = Limits.of(spec.training, self.policy), spec.rollout.temperature
         drawn = graded.samples.log_prob
-        own = drawn if self.policy.exact_samples else score(sampler, batch, temperature, rows)
-        begin = own if sampler is self.policy else score(self.policy, batch, temperature, rows)
+        own = drawn if self.policy.exact_samples else score(sampler, batch, temperature, limits)
+        begin = own if sampler is self.policy else score(self.policy, batch, temperature, limits)
         correction = spec.algorithm.rollout_correction
         old = own if correction.type == "none" else begin
         weights = rollout_weights(
             correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=batch.mask
         )
-        reference = self.reference.log_probs(batch, temperature, rows)
+        reference = self.reference.log_probs(batch, temperature, limits)
         if reference is None and spec.algorithm.needs_reference:
             reference = begin  # it has just been renewed: it is the policy as it is
         advantages = advantages_of(
@@ -182,13 +183,14 @@ class Trainer:
         lengths = mini.batch.lengths
         counts = Counts(int(lengths.sum()), len(lengths), spec.rollout.max_response_tokens)
         token_kl = 0.0
-        for rows in _micro_batches(mini.batch, spec.training.micro_batch_rows):
+        for rows in micro_batches(mini.batch, mini.advantages, Limits.of(spec.training, self.policy)):
             micro = mini if len(rows) == len(lengths) else mini.rows(rows)
             with self._kept():
                 log_prob = self.policy.log_probs(micro.batch, spec.rollout.temperature)
+            leaf = log_prob.detach().requires_grad_()
             out = policy_loss(
                 spec.algorithm,
-                log_prob=log_prob,
+                log_prob=leaf,
                 old_log_prob=micro.old,
                 advantages=micro.advantages,
                 response_mask=micro.batch.mask,
@@ -198,6 +200,11 @@ class Trainer:
                 optimizer_step=self.optimizer_step,
             )
             out.loss.backward()
+            if bool(
+                leaf.grad.any()
+            ):  # otherwise it would add zeros: groups without a signal, everything clipped
+                log_prob.backward(leaf.grad)
+            del log_prob  # and with it what was kept for a backward pass
             meter.add(out.metrics, out.weight)
             token_kl += out.metrics["kl_policy_to_ref"] * out.weight / counts.tokens
         return token_kl
@@ -207,17 +214,6 @@ class Trainer:
         if not self.spec.backend.offload:
             return nullcontext()
         return offloaded(self.policy.model, self.place)
-
-
-def _micro_batches(batch: Batch, rows: int) -> list[Tensor]:
-    """Row indices of each micro-batch: sequences of similar length, groups together."""
-    index = torch.arange(len(batch), device=batch.lengths.device)
-    if len(batch) <= rows:
-        return [index]
-    total = batch.total_lengths()
-    longest = total.new_zeros(len(batch.prompts)).scatter_reduce(0, batch.prompt_of, total, "amax")
-    key = longest[batch.prompt_of] * len(batch.prompts) + batch.prompt_of
-    return list(key.argsort(stable=True).split(rows))
 
 
 def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
