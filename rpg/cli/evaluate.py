@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 )
 def evaluate(
     checkpoint: Annotated[
-        str, typer.Argument(help="Hugging Face model: a folder (any checkpoint of a run) or a hub id.")
+        str,
+        typer.Argument(
+            help="Hugging Face model: a folder (any checkpoint of a run), a name that `rpg model` lists, or a hub id."
+        ),
     ],
     benchmarks: Annotated[
         str, typer.Option("--benchmarks", "-b", help="Benchmarks: names or YAML files, separated by commas.")
@@ -76,6 +79,7 @@ def evaluate(
     from rpg.config.errors import ConfigError
     from rpg.evaluation.by_hand import default_folder
     from rpg.evaluation.by_hand import evaluate as evaluate_model
+    from rpg.models.library import pretrained_folder
     from rpg.store import Layout
 
     for value, known, option in (
@@ -93,7 +97,7 @@ def evaluate(
     if ray is None and (workers != 1 or gpus):
         raise ConfigError("--workers and --gpus are for a Ray cluster; name it with --ray, e.g. --ray auto")
     results = evaluate_model(
-        checkpoint,
+        pretrained_folder(checkpoint, Layout.at(home).home, complain),
         [part.strip() for part in benchmarks.split(",") if part.strip()],
         engine=engine,
         place=None if ray is None else {"address": ray, "workers": workers, "gpus": gpus},

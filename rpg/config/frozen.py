@@ -558,4 +558,5 @@ ADDED: dict[str, Any] = {
     "task.file.verifier.math.rules": "default",
     "task.math.verifier.math.rules": "default",
     "training.keep_checkpoints": "best",
+    "model.pretrained.warm_start": None,
 }

@@ -20,6 +20,7 @@ from rpg.evaluation.engines.start import start_engine
 from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.evaluation.summary import Summary, summarise
+from rpg.models.library import pretrained_folder
 from rpg.rewards import grader_for
 from rpg.rewards.rules import rules_name
 from rpg.store.checkpoints import model_digest
@@ -89,6 +90,7 @@ def evaluate(
         ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one readable line. Of
             two calls at once into one folder the second gets Busy, a StoreError.
     """
+    checkpoint = pretrained_folder(str(checkpoint), home(), say)
     spec, where = _section(EngineSpec, engine, "engine"), _place(place)
     sets = [load_benchmark(one, folder=data) for one in _chosen(benchmarks)]
     train = None if training is None else load_training(training_set(training), data)
