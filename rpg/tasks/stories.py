@@ -113,7 +113,7 @@ STORIES = (
     *_stories(  # Together, then so many times.
         "a + b * c",
         trained=(
-            "{n} earns {a} dollars in the morning and {b} in the evening of each day. How many dollars are that in {c} days?",
+            "{n} earns {a} dollars in the morning and {b} in the evening. How many dollars are that in {c} days?",
             "A lunch box holds {a} nuts and {b} grapes. How many nuts and grapes are in {c} lunch boxes together?",
             "{n} runs {a} laps and swims {b} laps in every training. How many laps are that in {c} trainings?",
         ),
