@@ -213,11 +213,11 @@ class WordsTask(TaskSection):
     """
 
     type: Literal["words"]
-    train_problems: Positive = 4_000
+    train_problems: Positive = 2_000
     benchmark_problems: Positive = 64
     """Held-out problems per benchmark; none of them is in the training set."""
     largest: Annotated[int, Field(ge=5, le=500)] = 10
-    """Largest number that is added or taken away; factors are at most 9."""
+    """Largest number that is added or taken away; what it is taken from is at most twice as large, factors at most 9."""
     data_seed: int = 0
     """Seed of the problems. The run's `seed` never changes the data."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +57,7 @@ class Policy:
         max_new_tokens: int,
         uniforms: Tensor | None,
         temperature: float,
+        tell: Callable[[int, int], None] = lambda finished, position: None,
     ) -> Samples:
         """`group_size` responses to each prompt; see decode.generate."""
         engine = qwen3.LeanEngine(self.model) if self.lean else huggingface.CacheEngine(self.model)
@@ -69,6 +70,7 @@ class Policy:
                 stop=self.stop,
                 uniforms=uniforms,
                 temperature=temperature,
+                tell=tell,
             )
 
     def log_probs(self, batch: Batch, temperature: float) -> Tensor:

@@ -71,6 +71,8 @@ def _tell(story: Story, largest: int, rng: random.Random) -> tuple[str, str, str
     steps = list(zip(rest[::2], rest[1::2], strict=True))
     while True:
         numbers = {letter: rng.randint(_SMALLEST, largest) for letter in "abc"}
+        if steps[0][0] == "-":
+            numbers[first] = rng.randint(_SMALLEST, 2 * largest)
         for (before, _), (operator, letter) in zip([("", first), *steps], steps, strict=False):
             if operator == "*":
                 numbers[letter] = rng.randint(_SMALLEST, _FACTOR)

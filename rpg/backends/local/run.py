@@ -15,12 +15,14 @@ from rpg.backends.local.rollout import Roller
 from rpg.backends.local.sampler import Sampler
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.manifest import spec_of
+from rpg.backends.progress import Reporter
 from rpg.config.run import RunSpec
 from rpg.models.device import configure_device
 from rpg.models.initial import initial_policy
 from rpg.models.loading import bfloat16, load_pretrained
 from rpg.models.policy import Policy
 from rpg.store.pending import pending_evaluations
+from rpg.store.progress import TRAINING
 from rpg.store.run import RunFolder
 from rpg.tasks.preparation import prepare_data, read_problems
 
@@ -35,14 +37,17 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
     configure_torch(spec)
     trainer, checkpoints, done = _begin(folder, spec, home, say)
     attempt, steps = folder.next_attempt(), spec.training.steps
-    for step in range(done + 1, steps + 1):
-        metrics = trainer.step(step)
-        # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
-        folder.append_metrics(attempt, metrics)
-        if step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps:
-            checkpoints.wait_for_space(_room(trainer), say)
-            _save(checkpoints, step, trainer)
-        say(_line(step, steps, metrics))
+    with Reporter(trainer.progress, folder.path / TRAINING, say):
+        for step in range(done + 1, steps + 1):
+            metrics = trainer.step(step)
+            # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
+            folder.append_metrics(attempt, metrics)
+            if step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps:
+                trainer.progress.begin("checkpoint", 0, "")
+                checkpoints.wait_for_space(_room(trainer), say)
+                _save(checkpoints, step, trainer)
+            trainer.progress.begin("", 0, "")
+            say(_line(step, steps, metrics))
     say(f"trained: {steps} of {steps} steps")
 
 
