@@ -99,6 +99,6 @@ def _model(spec: RunSpec, home: Path, known: bool) -> str | Path:
         return local.resolve() if local else spec.model.path
     if not known:
         return home / "cache" / "warm" / UNKNOWN
-    from rpg.models.initial import warm_folder
+    from rpg.models.digest import warm_folder
 
     return warm_folder(spec, home)

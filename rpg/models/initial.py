@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,40 +10,17 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rpg.config.identity import frozen_dump
 from rpg.config.model import PretrainedModel
 from rpg.config.run import RunSpec
+from rpg.models.digest import warm_folder
 from rpg.models.library import pretrained_folder
 from rpg.models.loading import ModelError, bfloat16, build_tiny, load_pretrained
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer
-from rpg.models.warmstart import WARM_START_VERSION, supervised_start, warm_start
+from rpg.models.warmstart import supervised_start, warm_start
 from rpg.tasks import load_problems
 from rpg.tasks.demonstrations import characters, demonstrations
-from rpg.tasks.preparation import data_digest, once
-
-
-def model_digest(spec: RunSpec) -> str:
-    """Identity of a run's warm-started model: what warm start and tokenizer depend on."""
-    value = {
-        "version": WARM_START_VERSION,
-        "model": frozen_dump(spec.model, f"model.{spec.model.type}"),
-        "data": data_digest(spec),
-    }
-    if isinstance(spec.model, PretrainedModel):
-        value["files"] = _files(Path(spec.model.path).expanduser())
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _files(folder: Path) -> list[tuple[str, int, int]]:
-    """What tells the contents of a local folder from later ones under the same path; [] for the name of a model."""
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.is_file()]
-
-
-def warm_folder(spec: RunSpec, home: Path) -> Path:
-    """Where the warm-started model of a run is, or will be."""
-    return Path(home) / "cache" / "warm" / model_digest(spec)
+from rpg.tasks.preparation import once
 
 
 def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Path | None:

@@ -19,8 +19,7 @@ from rpg.rewards import Item, grader_for
 from rpg.tasks import DataError, verifier_of
 from rpg.tasks.kind import Demonstrations
 
-WARM_START_VERSION = 1
-"""Part of the cache's digest: raise it when the same settings would give another model."""
+# Where the same settings would give another model, raise rpg.models.digest.WARM_START_VERSION.
 _SAY_SECONDS = 10.0
 _MICRO_TOKENS = 2048
 """Prompt and response tokens that go through a model at once."""

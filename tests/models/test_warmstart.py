@@ -9,7 +9,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from rpg.backends.local.run import train
 from rpg.config.run import RunSpec
 from rpg.models import warmstart
-from rpg.models.initial import initial_policy, model_digest, prepare_model
+from rpg.models.digest import model_digest
+from rpg.models.initial import initial_policy, prepare_model
 from rpg.models.loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer, encode_prompts

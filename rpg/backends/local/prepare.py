@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     from rpg.backends.manifest import spec_of
     from rpg.errors import UserError
-    from rpg.models.initial import prepare_model
+    from rpg.models.digest import is_prepared
     from rpg.store.current import current_runs
     from rpg.store.layout import Layout
     from rpg.tasks.preparation import data_notes, prepare_data
@@ -40,7 +40,10 @@ def main(arguments: list[str] | None = None) -> int:
             if key not in seen:
                 prepared = prepare_data(spec, home)
                 notes |= dict.fromkeys(data_notes(prepared))
-                prepare_model(spec, home, say)
+                if not is_prepared(spec, home):
+                    from rpg.models.initial import prepare_model  # torch, which takes seconds
+
+                    prepare_model(spec, home, say)
                 seen.add(key)
         layout.write_data_notes(sweep.name, list(notes))
     except UserError as error:
