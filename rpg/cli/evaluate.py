@@ -32,6 +32,9 @@ def evaluate(
     k: Annotated[
         int | None, typer.Option("--k", min=1, help="Samples per problem. Default: the benchmark's own.")
     ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Only the first so many problems of each benchmark.")
+    ] = None,
     temperature: Annotated[
         float, typer.Option(min=0, help="Sampling temperature; 0 is greedy decoding with one sample.")
     ] = 1.0,
@@ -105,6 +108,7 @@ def evaluate(
         data=data,
         training=training,
         samples_per_problem=k,
+        limit=limit,
         temperature=temperature,
         max_prompt_tokens=max_prompt_tokens,
         max_response_tokens=max_response_tokens,
