@@ -61,7 +61,9 @@ def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchma
     )
 
 
-def test_a_limit_takes_the_first_problems_and_is_not_taken_for_the_whole(checkpoints, own_benchmark, tmp_path):
+def test_a_limit_takes_the_first_problems_and_is_not_taken_for_the_whole(
+    checkpoints, own_benchmark, tmp_path
+):
     [some] = evaluate(checkpoints[0], [own_benchmark], limit=3, out=tmp_path, say=str, **LIMITS)
     first = samples(some)
     [whole] = evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
