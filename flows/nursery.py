@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import ctypes
 import json
 import os
 import select
@@ -28,9 +29,10 @@ from typing import IO, Any
 
 from rpg.processes import PARENT, die_with_parent, owner_mark, python_module
 
-FORKED = ("rpg.backends.local", "rpg.evaluation")
-"""The modules whose processes are forked."""
+FORKED = {"rpg.backends.local": "rpg-training", "rpg.evaluation": "rpg-evaluation"}
+"""The modules whose processes are forked, and the names of these in `ps` and `top`."""
 PRELOADED = ("rpg.backends.local.run", "rpg.evaluation.worker", "rpg.evaluation.engines.local")
+_PR_SET_NAME = 15
 _MOST = 65_536
 """Bytes of a message."""
 _FILES = 64
@@ -211,6 +213,7 @@ def _be_born(sweep: socket.socket, request: dict[str, Any], files: Sequence[int]
         os.dup2(files[1], 0)
         os.dup2(files[0], 1)
         os.dup2(files[0], 2)
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, FORKED[request["module"]].encode(), 0, 0, 0)
         os.environ.update(request["environment"], **{PARENT: str(nursery)})
         _tell(sweep, {"began": os.getpid()})
         sweep.close()
