@@ -34,7 +34,7 @@ def run(home: Path, *settings: str) -> tuple[float, float, dict[str, float]]:
         for process in _tree(child.pid):
             try:
                 times = process.cpu_times()
-                seen[process.pid] = (_name(process.cmdline()), times.user + times.system)
+                seen[process.pid] = (_name(process), times.user + times.system)
             except psutil.Error:
                 continue
         time.sleep(0.1)
@@ -56,12 +56,12 @@ def _tree(pid: int) -> list[psutil.Process]:
         return []
 
 
-def _name(command: list[str]) -> str:
-    return (
-        command[command.index("-m") + 1]
-        if "-m" in command
-        else os.path.basename(command[0] if command else "?")
-    )
+def _name(process: psutil.Process) -> str:
+    if process.name().startswith("rpg-"):  # forked: its command is that of the nursery
+        return process.name()
+    command = process.cmdline()
+    module = command[command.index("-m") + 1] if "-m" in command else None
+    return module or os.path.basename(command[0] if command else "?")
 
 
 def main() -> None:
