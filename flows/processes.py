@@ -64,6 +64,8 @@ class Children:
                 texts, pipe = [str(arg) for arg in args], stdin == subprocess.PIPE
                 child = self._nursery.start(module, texts, output.fileno(), pipe, keep, dict(extra or {}))
             if child is None:
+                if self.stopping.is_set():  # that is why the nursery is gone
+                    raise Stopped
                 child = subprocess.Popen(
                     python_module(module, *args),
                     stdin=stdin,
