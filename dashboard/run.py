@@ -57,6 +57,8 @@ def _facts(found: dict[str, Any], folder: RunFolder) -> None:
     if pandas.notna(found["seconds"]):
         parts.append(f"{found['seconds']:.0f} s")
     st.text(" · ".join(str(part) for part in parts if isinstance(part, str) and part))
+    if now := folder.now():
+        st.text(f"now: {now}")
     if isinstance(found["superseded"], str):
         notice(f"Superseded, and in no mean: {found['superseded']}")
     if isinstance(found["error"], str):

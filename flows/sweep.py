@@ -6,13 +6,16 @@ folders, so running the same sweep again does exactly what is missing.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from flows import processes
 from flows.context import Context
+from flows.nursery import FORKED, Nursery
 from flows.processes import Children
 from flows.reconcile import cancelled, tasks_cancelled
 from flows.register import register
@@ -90,7 +93,7 @@ def conduct(
     due = unfinished(folders)
     outcome = Outcome(total=len(folders), trained=len(due))
     if due:
-        children, claims = Children(), Claims(layout)
+        children, claims = Children(_nursery(sweep, layout)), Claims(layout)
         try:
             with prefect_api(layout.home):
                 from prefect import tags
@@ -130,6 +133,15 @@ def conduct(
             outcome.failed[folder.name] = failure["error"]
     outcome.seconds = time.time() - started
     return outcome
+
+
+def _nursery(sweep: Sweep, layout: Layout) -> Nursery | None:
+    """One process for the imports of all children, where they are of the kind that it forks."""
+    backends = [run.spec.backend for run in sweep.runs]
+    wanted = all(one.type == "local" and one.device == "cpu" and one.threads == 1 for one in backends)
+    if not wanted or sys.platform != "linux" or processes.TRAINER.format("local") not in FORKED:
+        return None
+    return Nursery(layout.sweep_folder(sweep.spec.name) / "nursery.log")
 
 
 def _in_a_line(error: BaseException) -> str | None:

@@ -110,6 +110,6 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
         for spec in specs
     }
     for (task_json, *_), spec in alike.items():
-        too_long = check_lengths(spec, splits[task_json]) if task_json in splits else None
+        too_long = check_lengths(spec, splits[task_json], layout.home) if task_json in splits else None
         lines += [too_long] if too_long else []
     return list(dict.fromkeys(lines))

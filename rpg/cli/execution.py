@@ -56,14 +56,15 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
     specs = [run.spec for run in planned.runs]
-    refuse_wrong_paths(specs, short(planned.path))
-    from flows.live import Progress
-    from flows.sweep import conduct, sweep_lock, unfinished
-    from rpg.planning.preflight import preflight
     from rpg.store import Layout
     from rpg.store.provenance import of_other_code
 
     layout = Layout.at(home)
+    refuse_wrong_paths(specs, short(planned.path), layout)
+    from flows.live import Progress
+    from flows.sweep import conduct, sweep_lock, unfinished
+    from rpg.planning.preflight import preflight
+
     name, workers = planned.spec.name, workers or default_workers(planned)
     folders = [layout.run(name, run.folder) for run in planned.runs]
     again = f"rpg {'sweep' if planned.spec.axes else 'train'} {short(planned.path)}"

@@ -560,4 +560,5 @@ ADDED: dict[str, Any] = {
     "task.math.verifier.math.rules": "default",
     "training.keep_checkpoints": "best",
     "training.micro_batch_tokens": None,
+    "model.pretrained.warm_start": None,
 }

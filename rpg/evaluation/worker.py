@@ -31,6 +31,7 @@ from rpg.store.current import current_runs
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
 from rpg.store.layout import Layout
 from rpg.store.pending import pending_evaluations
+from rpg.store.progress import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
 from rpg.store.regrades import graded_by
 from rpg.store.run import RunFolder, read_samples, step_name
 from rpg.tasks import verifier_of
@@ -132,8 +133,9 @@ class Evaluator:
             seed=spec.seed,
             grader=self._grader(verifier_of(spec.task)),
             partial=partial,
-            progress=self._say_now_and_then(f"{folder.name}: step {step} on {benchmark}"),
+            progress=self._say_now_and_then(folder, step, benchmark),
         )
+        clear_progress(folder.path / EVALUATION)
         self._done[same] = folder.write_eval(benchmark, step, rows, rules)
         partial.remove()
         fewer.unlink(missing_ok=True)
@@ -171,11 +173,21 @@ class Evaluator:
             self._graders[key] = grader_for(verifier)
         return self._graders[key]
 
-    def _say_now_and_then(self, what: str) -> Callable[[Progress], None]:
-        last = time.monotonic()
+    def _say_now_and_then(self, folder: RunFolder, step: int, benchmark: str) -> Callable[[Progress], None]:
+        """Into the run's folder whenever samples are finished, into the log now and then."""
+        last, written = time.monotonic(), float("-inf")
+        what = f"{folder.name}: step {step} on {benchmark}"
 
         def say(progress: Progress) -> None:
-            nonlocal last
+            nonlocal last, written
+            record = {
+                "step": step, "phase": f"evaluation on {benchmark}", "done": progress.done, "of": progress.total,
+                "what": "samples", "tokens": progress.tokens, "tokens_per_second": progress.tokens_per_second,
+                "seconds": progress.seconds, "left": progress.seconds_left,
+            }  # fmt: skip
+            if time.monotonic() - written > WRITE_SECONDS:
+                written = time.monotonic()
+                write_progress(folder.path / EVALUATION, record)
             if time.monotonic() - last > SAY_SECONDS:
                 last = time.monotonic()
                 self.say(f"{what}: {progress}")

@@ -10,7 +10,7 @@ R rows of the cache, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -60,8 +60,11 @@ def generate(
     stop: Sequence[int],
     uniforms: Tensor | None,
     temperature: float = 1.0,
+    tell: Callable[[int, int], None] = lambda finished, position: None,
 ) -> Samples:
     """Sample `group_size` responses to each prompt.
+
+    `tell` is called at every position with how many responses are finished.
 
     `uniforms` (N, max_new_tokens) in [0, 1) are all the randomness there is: token t of row i is the inverse
     distribution function at uniforms[i, t], so a row's response does not depend on which rows are beside it. None
@@ -100,6 +103,7 @@ def generate(
             lengths[finished] = t + 1
             truncated[finished] = False
             active, row_of, drawn = active[~ended], row_of[~ended], drawn[~ended]
+            tell(rows - len(active), t + 1)
             if not len(active) or t == max_new_tokens - 1:
                 break
             parts, row_of = torch.unique(row_of * logits.shape[1] + drawn, return_inverse=True)

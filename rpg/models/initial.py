@@ -3,67 +3,54 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rpg.config.identity import frozen_dump
 from rpg.config.model import PretrainedModel, bfloat16
+from rpg.config.pretrained import located
 from rpg.config.run import RunSpec
+from rpg.models.digest import warm_folder
+from rpg.models.library import pretrained_folder
 from rpg.models.loading import ModelError, build_tiny, load_pretrained, tokenizer_here
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer, check_prompts
-from rpg.models.warmstart import WARM_START_VERSION, warm_start
+from rpg.models.warmstart import supervised_start, warm_start
 from rpg.tasks import Splits, load_problems
 from rpg.tasks.demonstrations import characters, demonstrations
-from rpg.tasks.preparation import data_digest, once
-
-
-def model_digest(spec: RunSpec) -> str:
-    """Identity of a run's initial tiny model: what warm start and tokenizer depend on."""
-    value = {
-        "version": WARM_START_VERSION,
-        "model": frozen_dump(spec.model, f"model.{spec.model.type}"),
-        "data": data_digest(spec),
-    }
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def warm_folder(spec: RunSpec, home: Path) -> Path:
-    """Where the initial tiny model of a run is, or will be."""
-    return Path(home) / "cache" / "warm" / model_digest(spec)
+from rpg.tasks.preparation import once
 
 
 def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Path | None:
-    """Make sure a run's tiny model is in the cache and return its folder; None for a pretrained model.
+    """Make sure a run's warm-started model is in the cache and return its folder; None for a pretrained model as it is.
 
     Safe to call from several processes at once: one does the warm start, the others wait for it.
 
     Raises:
         ModelError, DataError, StoreError
     """
-    if isinstance(spec.model, PretrainedModel):
+    if isinstance(spec.model, PretrainedModel) and spec.model.warm_start is None:
+        pretrained_folder(spec.model.path, home, say)
         return None
     folder = warm_folder(spec, home)
     with once(folder) as build:
         if build is not None:
-            policy = _make(spec, say)
+            policy = _make(spec, home, say)
             policy.model.save_pretrained(build)
             policy.tokenizer.save_pretrained(build)
     return folder
 
 
-def check_lengths(spec: RunSpec, splits: Splits) -> str | None:
+def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
     """Which prompts of a run's problems, of training or of a benchmark, are longer than `rollout.max_prompt_tokens`.
 
     Counted with the run's own tokenizer; None also where that is not on this machine (it is not downloaded for this).
     """
     if isinstance(spec.model, PretrainedModel):
-        tokenizer = tokenizer_here(spec.model)
+        tokenizer = tokenizer_here(located(spec.model.path, home) or spec.model.path, spec.model.revision)
         if tokenizer is None:
             return None
     else:
@@ -80,7 +67,7 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
     """
     folder = prepare_model(spec, home, say)
     if folder is None:
-        model, tokenizer = load_pretrained(spec.model.path, spec.model.revision)
+        model, tokenizer = _pretrained(spec.model, home, say)
     else:
         try:
             model, tokenizer = load_pretrained(folder)
@@ -92,9 +79,22 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
     return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
 
 
-def _make(spec: RunSpec, say: Callable[[str], None]) -> Policy:
+def _pretrained(
+    model: PretrainedModel, home: Path, say: Callable[[str], None]
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    return load_pretrained(pretrained_folder(model.path, home, say), model.revision)
+
+
+def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
     splits = load_problems(spec.task)
     warm = spec.model.warm_start
+    if isinstance(spec.model, PretrainedModel):
+        demos = demonstrations(spec.task, splits)
+        model, tokenizer = _pretrained(spec.model, home, say)
+        policy = Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
+        say(f"warm start: {warm.steps} steps of {warm.batch_size} demonstrations (cached for later runs)")
+        supervised_start(policy, demos, warm, say)
+        return policy
     if warm is None:
         tokenizer = build_tokenizer(characters(spec.task, splits))
         return Policy(build_tiny(spec.model, tokenizer, seed=0), tokenizer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +74,7 @@ class Policy:
         max_new_tokens: int,
         uniforms: Tensor | None,
         temperature: float,
+        tell: Callable[[int, int], None] = lambda finished, position: None,
     ) -> Samples:
         """`group_size` responses to each prompt; see decode.generate."""
         lean = self._lean(max(map(len, prompts)) + max_new_tokens)
@@ -87,6 +88,7 @@ class Policy:
                 stop=self.stop,
                 uniforms=uniforms,
                 temperature=temperature,
+                tell=tell,
             )
 
     def log_probs(self, batch: Batch, temperature: float) -> Tensor:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rpg.config.backend import VerlBackend, VllmRollout
 from rpg.config.evaluation import ThisMachine, VllmEngineSpec
 from rpg.config.run import RunSpec
-from rpg.config.task import ChainTask
+from rpg.config.task import ChainTask, WordsTask
 from rpg.planning.disk import disk
 from rpg.planning.shapes import Shape, shape_of
 
@@ -182,7 +182,7 @@ class _Server:
 
 def problems_of(spec: RunSpec, a: Assumptions) -> int:
     """Problems of all of a run's benchmarks together."""
-    if isinstance(spec.task, ChainTask):
+    if isinstance(spec.task, ChainTask | WordsTask):
         return spec.task.benchmark_problems * len(spec.benchmarks())
     from rpg.tasks.benchmarks import benchmarks
 

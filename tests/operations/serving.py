@@ -11,6 +11,7 @@ import httpx
 import psutil
 
 from benchmarks.trivial import SECONDS, SWEEP
+from flows.nursery import FORKED
 from rpg.store import Layout
 from tests.waiting import HANG, ended, until
 
@@ -138,7 +139,14 @@ class Served:
     def trainers(self):
         me = psutil.Process(self.process.pid)
         trainers = {"rpg.backends.local", "benchmarks.trivial.train"}
-        return [p for p in me.children(recursive=True) if trainers & set(_words(p))]
+        return [p for p in me.children(recursive=True) if trainers & set(_words(p)) or is_forked_training(p)]
+
+
+def is_forked_training(process):
+    try:
+        return process.name() == FORKED["rpg.backends.local"]
+    except psutil.Error:
+        return False
 
 
 def _words(process):

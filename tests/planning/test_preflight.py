@@ -32,22 +32,25 @@ def test_files_that_are_missing_empty_or_folders_are_named_with_their_field(tmp_
         "train": str(tmp_path / "none.jsonl"),
         "benchmarks": {"a": str(tmp_path / "empty.jsonl"), "b": str(tmp_path)},
     }
-    lines = wrong_paths([resolve({"task": {"type": "file", **files}}, "x")])
+    lines = wrong_paths([resolve({"task": {"type": "file", **files}}, "x")], Layout(tmp_path))
     assert [line.split(":")[0] for line in lines] == ["task.train", "task.benchmarks.a", "task.benchmarks.b"]
     assert "no such file" in lines[0] and "the file is empty" in lines[1] and "is a folder" in lines[2]
 
 
 @pytest.mark.parametrize(
-    "path,found", [("/nowhere/model", True), ("./model", True), ("Qwen/Qwen3-0.6B", False)]
+    "path,found",
+    [("/nowhere/model", True), ("./model", True), ("Qwen/Qwen3-0.6B", False), ("smollm2-135m", False)],
 )
-def test_a_model_that_cannot_be_is_found_and_one_that_may_be_on_the_hub_is_not(path, found):
+def test_a_model_that_cannot_be_is_found_and_one_that_may_be_on_the_hub_is_not(tmp_path, path, found):
     spec = resolve({"model": {"type": "pretrained", "path": path}}, "x")
-    assert any("model.path" in line for line in wrong_paths([spec])) is found
+    assert any("model.path" in line for line in wrong_paths([spec], Layout(tmp_path))) is found
 
 
 def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    [line] = wrong_paths([resolve({"model": {"type": "pretrained", "path": str(tmp_path)}}, "x")])
+    [line] = wrong_paths(
+        [resolve({"model": {"type": "pretrained", "path": str(tmp_path)}}, "x")], Layout(tmp_path)
+    )
     assert "lacks *.safetensors, a tokenizer" in line
 
 

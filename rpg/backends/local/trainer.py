@@ -19,6 +19,7 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
 from rpg.backends.meter import Meter
+from rpg.backends.progress import Progress
 from rpg.config.run import RunSpec
 from rpg.errors import UserError
 from rpg.losses.advantages import advantages as advantages_of
@@ -86,6 +87,11 @@ class Trainer:
         self.sampler = sampler or Sampler(spec.rollout)
         self.optimizer_step = self.tokens = 0
 
+    @property
+    def progress(self) -> Progress:
+        """Where it is within its step."""
+        return self.roller.progress
+
     def step(self, step: int) -> dict[str, float]:
         """Rollout step number `step` (from 1); returns its metrics.
 
@@ -102,6 +108,7 @@ class Trainer:
 
     def _step(self, step: int) -> dict[str, float]:
         began = time.perf_counter()
+        self.progress.begin_step(step, self.spec.training.steps)
         self.optimizer.rollout_mode()
         self.reference.begin_rollout(self.optimizer_step)
         sampler, age = self.sampler.policy(self.policy), self.sampler.age()
@@ -123,6 +130,7 @@ class Trainer:
             metrics |= self._update(step, experience)
             self.optimizer.rollout_mode()
             log_prob, update = scored - start, time.perf_counter() - scored
+        self.progress.begin("", 0, "")
         total = time.perf_counter() - began
         metrics |= {f"seconds_{name}": value for name, value in rollout.seconds.items()}
         metrics |= {"seconds_log_prob": log_prob, "seconds_update": update, "seconds_step": total}
@@ -132,6 +140,7 @@ class Trainer:
     def _score(self, graded: Graded, sampler: Policy) -> tuple[Experience, float]:
         """Old and reference log-probabilities, advantages and weights; and KL(sampler || policy) per token."""
         spec, batch = self.spec, graded.samples.batch
+        self.progress.begin("log-probabilities", 0, "")
         limits, temperature = Limits.of(spec.training, self.policy), spec.rollout.temperature
         drawn = graded.samples.log_prob
         own = drawn if self.policy.exact_samples else score(sampler, batch, temperature, limits)
@@ -161,6 +170,7 @@ class Trainer:
         meter, norms, rate = Meter(), [], 0.0
         groups = len(experience.batch) // size
         device = experience.old.device
+        self.progress.begin("update", training.epochs * len(experience.batch), "responses")
         for epoch in range(training.epochs):
             order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch).to(device)
             for chosen in order.split(training.mini_batch_prompts):
@@ -207,6 +217,9 @@ class Trainer:
             del log_prob  # and with it what was kept for a backward pass
             meter.add(out.metrics, out.weight)
             token_kl += out.metrics["kl_policy_to_ref"] * out.weight / counts.tokens
+            self.progress.done += len(rows)
+            self.progress.tokens += int(micro.batch.lengths.sum())
+            self.progress.share = self.progress.done / self.progress.of
         return token_kl
 
     def _kept(self) -> AbstractContextManager[None]:
