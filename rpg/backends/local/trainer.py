@@ -180,6 +180,7 @@ class Trainer:
                 self.optimizer_step += 1
                 norms.append(norm)
                 self.reference.observe(token_kl)
+        self.optimizer.zero_grad()  # a rollout needs the room
         return meter.means(len(norms)) | {
             "grad_norm": sum(norms) / len(norms),
             "grad_norm_max": max(norms),
