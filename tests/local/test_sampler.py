@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rpg.backends.local.reference import score
+from rpg.backends.local.passes import Limits, score
 from rpg.backends.local.sampler import Sampler, rounded
 from rpg.config.errors import ConfigError
 from rpg.config.load import resolve
@@ -25,7 +25,7 @@ def test_a_step_samples_from_the_policy_of_so_many_rollouts_before(home, stalene
 
     def scored(graded, sampler):
         experience, kl = begin(graded, sampler)
-        theirs = score(sampler, graded.samples.batch, 1.0, 128)
+        theirs = score(sampler, graded.samples.batch, 1.0, Limits(128, 10**6))
         assert torch.allclose(experience.old, theirs, atol=1e-5)
         return experience, kl
 

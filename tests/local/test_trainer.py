@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.reference import Reference, score
+from rpg.backends.local.passes import Limits, score
+from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer, TrainingError
 from rpg.models.initial import initial_policy
@@ -149,7 +150,7 @@ def test_dynamic_sampling_refills_with_useful_groups(home):
     assert batch.prompt_of.tolist() == [i // 8 for i in range(64)]
     assert len({tuple(p) for p in batch.prompts}) == 8
     # What was joined from several rounds still belongs together.
-    again = score(trainer.policy, batch, 1.0, 128)
+    again = score(trainer.policy, batch, 1.0, Limits(128, 10**6))
     assert torch.allclose(again, rollout.kept.samples.log_prob, atol=1e-5)
 
 
@@ -278,7 +279,9 @@ def test_schedule_free_samples_from_the_average(home):
         trainer.step(step)
     averaged = weights(trainer)
     samples = trainer.roller.roll(trainer.policy, 3).first.samples
-    assert torch.allclose(score(trainer.policy, samples.batch, 1.0, 128), samples.log_prob, atol=1e-5)
+    assert torch.allclose(
+        score(trainer.policy, samples.batch, 1.0, Limits(128, 10**6)), samples.log_prob, atol=1e-5
+    )
     trainer.optimizer.update_mode()
     assert not weights(trainer).equal(averaged)  # gradients are taken elsewhere
     trainer.optimizer.rollout_mode()
@@ -322,7 +325,7 @@ def test_a_critic_is_said_to_be_missing(home):
 def test_bfloat16_scores_old_log_probabilities_as_it_trains(home):
     trainer = make(home, training={"mini_batch_prompts": 8}, algorithm="rpg-reinforce-urkl")
     trainer.policy = Policy(trainer.policy.model, trainer.policy.tokenizer, bfloat16=True)
-    assert not trainer.policy.lean
+    assert trainer.policy.lean
     row = trainer.step(1)
     assert row["ratio_max"] == pytest.approx(
         1, abs=1e-6
