@@ -1,0 +1,161 @@
+"""How far a policy has moved from the model it began with, from samples that are drawn anyway.
+
+KL(policy || initial) is the mean over the policy's own responses, KL(initial || policy) over the initial model's (those of
+the evaluation at step 0): of the sum over a response's tokens of k3(log q - log p), which has the expectation of the KL
+between whole responses and is never negative (paper, Appendix D). Errors resample problems.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rpg.config.model import TinyModel
+from rpg.config.run import RunSpec
+from rpg.errors import UserError
+from rpg.evaluation.engines.local import LocalEngine
+from rpg.evaluation.engines.protocol import Engine
+from rpg.evaluation.samples import request
+from rpg.models.decoding import Samples
+from rpg.models.initial import initial_policy, warm_folder
+from rpg.models.policy import Policy
+from rpg.tasks import Problem
+
+DIRECTIONS = ("policy_to_initial", "initial_to_policy")
+_LIMIT = 20.0  # of exponents, as in rpg.losses
+_ROWS = 256
+
+
+class DriftMeter:
+    """Measures the checkpoints that one process evaluates; keeps the initial models and their samples."""
+
+    def __init__(self, home: Path, say: Callable[[str], None]):
+        self.home, self.say = home, say
+        self._models: dict[str, Policy | None] = {}
+        self._samples: dict[str, list[Samples]] = {}
+
+    def measure(
+        self,
+        spec: RunSpec,
+        engine: Engine,
+        benchmark: str,
+        problems: Sequence[Problem],
+        step: int,
+    ) -> dict[str, Any] | None:
+        """:func:`drift` of the model in `engine` by what it has drawn just now; None where it cannot be told.
+
+        That is so for other engines than `local`, for greedy sampling, where all samples were there before, and where
+        the initial model is not at hand.
+        """
+        if not isinstance(engine, LocalEngine) or spec.evaluation.temperature == 0:
+            return None
+        own = engine.take_samples()
+        if not own or engine.policy is None:
+            return None
+        model = spec.model_dump_json(include={"task", "model"})
+        if model not in self._models:
+            self._models[model] = self._initial(spec)
+        initial = self._models[model]
+        if initial is None:
+            return None
+        count = spec.evaluation.samples_per_problem
+        key = json.dumps(
+            [
+                model,
+                benchmark,
+                spec.seed,
+                count,
+                spec.evaluation.model_dump_json(),
+                spec.rollout.model_dump_json(),
+            ]
+        )
+        if key not in self._samples:
+            whole = sum(len(part.batch) for part in own) == count * len(problems)
+            self._samples[key] = (
+                own if step == 0 and whole else _draw(engine, initial, problems, count, spec.seed)
+            )
+        return drift(engine.policy, initial, own, self._samples[key], spec.evaluation.temperature)
+
+
+    def _initial(self, spec: RunSpec) -> Policy | None:
+        if isinstance(spec.model, TinyModel) and not warm_folder(spec, self.home).exists():
+            return None  # a training would make it; an evaluation does not
+        try:
+            return initial_policy(spec, self.home, self.say)
+        except UserError as error:
+            self.say(f"warning: KL to the initial model is not measured: {error}")
+            return None
+
+
+def _draw(
+    engine: LocalEngine, initial: Policy, problems: Sequence[Problem], count: int, seed: int
+) -> list[Samples]:
+    """The samples of step 0's evaluation, again."""
+    again = LocalEngine.of(initial, engine.sampling)
+    again.rows, again.keeps_samples = engine.rows, True
+    for _ in again.complete([request(problem, k, seed) for problem in problems for k in range(count)]):
+        pass
+    return again.take_samples()
+
+
+def drift(
+    policy: Policy,
+    initial: Policy,
+    own: Sequence[Samples],
+    initials: Sequence[Samples],
+    temperature: float,
+) -> dict[str, Any]:
+    """{direction: {per_response, per_response_se, per_token, per_token_se, responses, problems}} in nats.
+
+    `own` are samples of the policy, `initials` of the initial model, each with their sampler's log-probabilities; a
+    direction without samples is left out. Temperature is that of the samples; both policies are taken at it.
+    """
+    found = {}
+    for direction, samples, other in zip(DIRECTIONS, (own, initials), (initial, policy), strict=True):
+        if samples:
+            found[direction] = _summary([_terms(part, other, temperature) for part in samples])
+    return found
+
+
+def _terms(samples: Samples, other: Policy, temperature: float) -> dict[tuple[int, ...], np.ndarray]:
+    """Prompt -> (responses, 2): the KL's estimate and the tokens of each."""
+    batch = samples.batch
+    sums = torch.zeros(len(batch), dtype=torch.float64)
+    with torch.no_grad():
+        for rows in torch.arange(len(batch), device=batch.lengths.device).split(_ROWS):
+            part = batch.rows(rows)
+            log_ratio = other.log_probs(part, temperature) - samples.log_prob[rows, : part.tokens.shape[1]]
+            k3 = torch.expm1(log_ratio.clamp(-_LIMIT, _LIMIT)) - log_ratio
+            sums[rows.cpu()] = torch.where(part.mask, k3, 0).sum(-1).double().cpu()
+    values = np.stack([sums.numpy(), batch.lengths.double().cpu().numpy()], 1)
+    of = batch.prompt_of.cpu().numpy()
+    return {tuple(prompt): values[of == index] for index, prompt in enumerate(batch.prompts)}
+
+
+def _summary(parts: Sequence[Mapping[tuple[int, ...], np.ndarray]]) -> dict[str, Any]:
+    problems: dict[tuple[int, ...], list[np.ndarray]] = {}
+    for part in parts:
+        for prompt, values in part.items():
+            problems.setdefault(prompt, []).append(values)
+    means = np.stack([np.concatenate(found).mean(0) for found in problems.values()])  # (problems, 2)
+    kl, tokens = means.mean(0)
+    per_token = kl / tokens
+    # of a ratio of means: the spread of what is left of each problem's KL at the common rate per token
+    rest = (means[:, 0] - per_token * means[:, 1]) / tokens
+    return {
+        "per_response": float(kl),
+        "per_response_se": _error(means[:, 0]),
+        "per_token": float(per_token),
+        "per_token_se": _error(rest),
+        "responses": int(sum(len(values) for found in problems.values() for values in found)),
+        "problems": len(problems),
+    }
+
+
+def _error(values: np.ndarray) -> float | None:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
