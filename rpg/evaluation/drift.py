@@ -81,7 +81,6 @@ class DriftMeter:
             )
         return drift(engine.policy, initial, own, self._samples[key], spec.evaluation.temperature)
 
-
     def _initial(self, spec: RunSpec) -> Policy | None:
         if isinstance(spec.model, TinyModel) and not warm_folder(spec, self.home).exists():
             return None  # a training would make it; an evaluation does not

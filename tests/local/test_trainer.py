@@ -18,7 +18,9 @@ NAMES = """step optimizer_step reward accuracy entropy loss kl_old_to_policy kl_
 kl_policy_to_ref ratio_mean ratio_max ess clip_fraction clip_fraction_upper clip_fraction_lower clip_fraction_dual
 grad_norm grad_norm_max response_length truncation_rate learning_rate groups_sampled groups_kept tokens
 tokens_per_second seconds_rollout seconds_reward seconds_log_prob seconds_update seconds_step
-reference_age""".split()
+reference_age ratio_p01 ratio_p50 ratio_p99 kl_gradient_share entropy_correct entropy_wrong""".split()
+NO_KL = {"kl_gradient_share"}
+"""What an algorithm without a KL in its loss does not report."""
 
 
 def make(home, lean=True, **changes):
@@ -55,9 +57,11 @@ def test_every_algorithm_trains_and_reports_every_metric(home, name):
     after, rows, trainer = trained(home, algorithm=name)
     assert not before.equal(after)
     for row, step in zip(rows, (1, 2), strict=True):
-        assert set(NAMES) - set(row) == {
+        assert set(NAMES) - set(row) - NO_KL == {
             n for n in NAMES if n.startswith("seconds") or n == "tokens_per_second"
         }
+        assert ("kl_gradient_share" in row) is (trainer.spec.algorithm.kl.type in ("loss", "objective"))
+        assert 0 < row["ratio_p01"] <= row["ratio_p50"] <= row["ratio_p99"]
         assert set(row) <= set(NAMES)
         assert all(math.isfinite(value) for value in row.values())
         assert row["step"] == step
@@ -67,6 +71,30 @@ def test_every_algorithm_trains_and_reports_every_metric(home, name):
         assert row["grad_norm_max"] >= row["grad_norm"] > 0
     assert rows[1]["optimizer_step"] == trainer.optimizer_step == 4
     assert rows[1]["tokens"] > rows[0]["tokens"] > 0
+
+
+def test_the_share_of_the_kl_in_the_gradient_is_what_beta_and_the_reference_make_it(home):
+    shares = []
+    for beta in (1e-4, 1.0, 1e4):
+        algorithm = {
+            "name": "rpg-urkl",
+            "clip": None,
+            "beta": beta,
+            "reference": {"type": "every_k", "k": 100},
+        }
+        rows = trained(home, steps=3, algorithm=algorithm, training={"optimizer": {"learning_rate": 1e-3}})[1]
+        shares.append(rows[-1]["kl_gradient_share"])
+    assert 0 < shares[0] < 0.01 < shares[1] < 0.99 < shares[2] < 1
+
+
+def test_entropy_by_answer_adds_up(home):
+    trainer = make(home)
+    graded = trainer.roller.roll(trainer.policy, 1).first
+    row = trainer.step(1)
+    lengths = graded.samples.batch.lengths
+    right = float(lengths[graded.correct].sum() / lengths.sum())
+    whole = right * row["entropy_correct"] + (1 - right) * row["entropy_wrong"]
+    assert whole == pytest.approx(row["entropy"], rel=1e-5)
 
 
 def test_the_first_update_of_a_rollout_is_on_policy(home):

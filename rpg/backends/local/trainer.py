@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.passes import Limits, micro_batches, score
+from rpg.backends.local.probe import Probe
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
@@ -171,22 +172,27 @@ class Trainer:
         groups = len(experience.batch) // size
         device = experience.old.device
         self.progress.begin("update", training.epochs * len(experience.batch), "responses")
+        probe = Probe(self.spec.algorithm)
         for epoch in range(training.epochs):
             order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch).to(device)
-            for chosen in order.split(training.mini_batch_prompts):
+            parts = order.split(training.mini_batch_prompts)
+            for number, chosen in enumerate(parts, 1):
                 rows = (chosen.sort().values[:, None] * size + torch.arange(size, device=device)).flatten()
-                token_kl = self._accumulate(experience.rows(rows), meter)
+                last = epoch == training.epochs - 1 and number == len(parts)
+                token_kl = self._accumulate(experience.rows(rows), meter, probe if last else None)
                 norm, rate = self.optimizer.step(self.optimizer_step + 1, training.max_grad_norm)
                 self.optimizer_step += 1
                 norms.append(norm)
                 self.reference.observe(token_kl)
-        return meter.means(len(norms)) | {
+        return {
+            **meter.means(len(norms)),
+            **probe.metrics(),
             "grad_norm": sum(norms) / len(norms),
             "grad_norm_max": max(norms),
             "learning_rate": rate,
         }
 
-    def _accumulate(self, mini: Experience, meter: Meter) -> float:
+    def _accumulate(self, mini: Experience, meter: Meter, probe: Probe | None = None) -> float:
         """Gradients of one mini-batch, a micro-batch at a time; returns its mean KL(policy || reference)."""
         self.optimizer.zero_grad()
         spec = self.spec
@@ -195,20 +201,19 @@ class Trainer:
         token_kl = 0.0
         for rows in micro_batches(mini.batch, mini.advantages, Limits.of(spec.training, self.policy)):
             micro = mini if len(rows) == len(lengths) else mini.rows(rows)
+            inputs = {
+                "old_log_prob": micro.old,
+                "advantages": micro.advantages,
+                "response_mask": micro.batch.mask,
+                "ref_log_prob": micro.reference,
+                "rollout_weights": micro.weights,
+                "counts": counts,
+                "optimizer_step": self.optimizer_step,
+            }
             with self._kept():
                 log_prob = self.policy.log_probs(micro.batch, spec.rollout.temperature)
             leaf = log_prob.detach().requires_grad_()
-            out = policy_loss(
-                spec.algorithm,
-                log_prob=leaf,
-                old_log_prob=micro.old,
-                advantages=micro.advantages,
-                response_mask=micro.batch.mask,
-                ref_log_prob=micro.reference,
-                rollout_weights=micro.weights,
-                counts=counts,
-                optimizer_step=self.optimizer_step,
-            )
+            out = policy_loss(spec.algorithm, log_prob=leaf, **inputs)
             out.loss.backward()
             if bool(
                 leaf.grad.any()
@@ -220,6 +225,8 @@ class Trainer:
             self.progress.done += len(rows)
             self.progress.tokens += int(micro.batch.lengths.sum())
             self.progress.share = self.progress.done / self.progress.of
+            if probe is not None:
+                probe.add(leaf, inputs)
         return token_kl
 
     def _kept(self) -> AbstractContextManager[None]:
@@ -234,7 +241,14 @@ def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
     graded = rollout.first
     samples = graded.samples
     lengths = samples.batch.lengths
+    entropy, right = samples.entropy.sum(-1), graded.correct
+    by_answer = {
+        name: float(entropy[rows].sum() / lengths[rows].sum())
+        for name, rows in (("entropy_correct", right), ("entropy_wrong", ~right))
+        if rows.any()
+    }
     return {
+        **by_answer,
         "reward": float(graded.rewards.mean()),
         "accuracy": float(graded.correct.float().mean()),
         "entropy": float(samples.entropy.sum() / lengths.sum()),
