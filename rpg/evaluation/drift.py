@@ -1,8 +1,10 @@
 """How far a policy has moved from the model it began with, from samples that are drawn anyway.
 
-KL(policy || initial) is the mean over the policy's own responses, KL(initial || policy) over the initial model's (those of
-the evaluation at step 0): of the sum over a response's tokens of k3(log q - log p), which has the expectation of the KL
-between whole responses and is never negative (paper, Appendix D). Errors resample problems.
+KL(policy || initial) is a mean over the policy's own responses, KL(initial || policy) over the initial model's (those of
+the evaluation at step 0). With y = q/p of a token drawn from p, the sum of -log y over the tokens has the KL between
+whole responses as its expectation, and the sum of y - 1 has expectation zero: a multiple of it between 0 and 1 is added,
+as much as takes noise away (all of it is k3 of the paper's Appendix D, the best where the policies are close and noisy
+where they are not). Errors resample problems.
 """
 
 from __future__ import annotations
@@ -122,16 +124,16 @@ def drift(
 
 
 def _terms(samples: Samples, other: Policy, temperature: float) -> dict[tuple[int, ...], np.ndarray]:
-    """Prompt -> (responses, 2): the KL's estimate and the tokens of each."""
+    """Prompt -> (responses, 3): the sums of -log y and of y - 1, and the number of tokens."""
     batch = samples.batch
-    sums = torch.zeros(len(batch), dtype=torch.float64)
+    sums = torch.zeros(len(batch), 2, dtype=torch.float64)
     with torch.no_grad():
         for rows in torch.arange(len(batch), device=batch.lengths.device).split(_ROWS):
             part = batch.rows(rows)
             log_ratio = other.log_probs(part, temperature) - samples.log_prob[rows, : part.tokens.shape[1]]
-            k3 = torch.expm1(log_ratio.clamp(-_LIMIT, _LIMIT)) - log_ratio
-            sums[rows.cpu()] = torch.where(part.mask, k3, 0).sum(-1).double().cpu()
-    values = np.stack([sums.numpy(), batch.lengths.double().cpu().numpy()], 1)
+            terms = torch.stack([-log_ratio, torch.expm1(log_ratio.clamp(-_LIMIT, _LIMIT))], -1).double()
+            sums[rows.cpu()] = torch.where(part.mask[..., None], terms, 0).sum(1).cpu()
+    values = np.concatenate([sums.numpy(), batch.lengths.double().cpu().numpy()[:, None]], 1)
     of = batch.prompt_of.cpu().numpy()
     return {tuple(prompt): values[of == index] for index, prompt in enumerate(batch.prompts)}
 
@@ -141,17 +143,24 @@ def _summary(parts: Sequence[Mapping[tuple[int, ...], np.ndarray]]) -> dict[str,
     for part in parts:
         for prompt, values in part.items():
             problems.setdefault(prompt, []).append(values)
-    means = np.stack([np.concatenate(found).mean(0) for found in problems.values()])  # (problems, 2)
-    kl, tokens = means.mean(0)
+    grouped = [np.concatenate(found) for found in problems.values()]
+    every = np.concatenate(grouped)
+    spread = every[:, 1].var()
+    share = (
+        float(np.clip(-np.cov(every[:, 0], every[:, 1], ddof=0)[0, 1] / spread, 0, 1)) if spread > 0 else 0.0
+    )
+    means = np.stack([(part[:, 0] + share * part[:, 1]).mean() for part in grouped])
+    sizes = np.stack([part[:, 2].mean() for part in grouped])
+    kl, tokens = means.mean(), sizes.mean()
     per_token = kl / tokens
     # of a ratio of means: the spread of what is left of each problem's KL at the common rate per token
-    rest = (means[:, 0] - per_token * means[:, 1]) / tokens
+    rest = (means - per_token * sizes) / tokens
     return {
         "per_response": float(kl),
-        "per_response_se": _error(means[:, 0]),
+        "per_response_se": _error(means),
         "per_token": float(per_token),
         "per_token_se": _error(rest),
-        "responses": int(sum(len(values) for found in problems.values() for values in found)),
+        "responses": len(every),
         "problems": len(problems),
     }
 

@@ -61,7 +61,7 @@ def test_the_estimate_is_the_kl_of_one_token_within_its_error(policies, problems
 def test_a_policy_has_not_moved_from_itself(policies, problems):
     samples = [sampled(policies[0], problems, 4, 8, "own")]
     found = drift(policies[0], policies[0], samples, samples, 1.0)
-    assert all(0 <= found[direction]["per_response"] < 1e-6 for direction in found)
+    assert all(abs(found[direction]["per_response"]) < 1e-5 for direction in found)
 
 
 def test_longer_responses_add_up(policies, problems):
@@ -83,7 +83,7 @@ def test_each_evaluation_measures_it_and_the_database_has_it(tmp_path, checkpoin
     model.symlink_to(checkpoints[0])
     assert Evaluator(layout, "sweep", lambda line: None).pass_over() == 4
     start, later = (read_json_object(drift_path(folder.eval_path("chain-easy", step))) for step in (0, 1))
-    assert start["policy_to_initial"]["per_response"] < 1e-6
+    assert abs(start["policy_to_initial"]["per_response"]) < 1e-5
     assert later["policy_to_initial"]["per_response"] > 0.01 < later["initial_to_policy"]["per_response"]
     assert read_json_object(drift_path(copy.eval_path("chain-easy", 1))) == later
     # Alone, without the samples of step 0 in memory, it draws the initial model's again.
