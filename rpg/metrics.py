@@ -40,6 +40,8 @@ class Metric:
     axis: str = ""
     shown: bool = False  # in the report's figure and on a run's page without being asked for
     nightly: Band | None = None
+    of_reference: bool = False
+    """About the reference policy: comparable only between variants that have the same one."""
 
     @property
     def heading(self) -> str:
@@ -154,6 +156,7 @@ declare(
         group="Divergence",
         scale="decades",
         axis="~e",
+        of_reference=True,
     )
 )
 declare(
@@ -165,6 +168,7 @@ declare(
         group="Divergence",
         scale="decades",
         axis="~e",
+        of_reference=True,
     )
 )
 declare(

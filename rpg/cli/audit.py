@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @app.command(
     epilog="Examples: rpg audit · rpg audit rpg-urkl --figure audit.svg · rpg audit --json > audit.json · "
-    "rpg audit --checkpoint rpg-data/runs/quickstart/RUN/40 --staleness 2"
+    "rpg audit --checkpoint rpg-data/runs/quickstart/RUN/15 --staleness 2"
 )
 def audit(
     name: Annotated[str | None, typer.Argument(help="Algorithm; the whole catalogue if omitted.")] = None,
