@@ -148,16 +148,19 @@ def staleness(db: duckdb.DuckDBPyConnection) -> Found:
     color = alt.Color(
         "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(charts.COLOURS[: len(losses)]))
     )
-    x = alt.X("rollouts:O", title="staleness: rollouts between the sampler and the policy")
+    x = alt.X(
+        "rollouts:O", title="staleness: rollouts between the sampler and the policy", axis=alt.Axis(labelAngle=0)
+    )
+    beside = alt.XOffset("loss:N", sort=losses, scale=alt.Scale(paddingOuter=1))
     y = alt.Y("last:Q", title="mean accuracy at the last step", scale=alt.Scale(zero=False))
-    base = alt.Chart(shown).encode(x=x, color=color)
+    base = alt.Chart(shown).encode(x=x, xOffset=beside, color=color)
     figure = alt.layer(
         base.mark_line(strokeWidth=1.6).encode(y=y),
         base.mark_point(filled=True, size=60, opacity=1).encode(y=y),
         base.mark_rule(strokeWidth=1).encode(
             y=alt.Y("low:Q", title="mean accuracy at the last step"), y2="high:Q"
         ),
-    ).properties(width=440, height=260, title="Accuracy against the age of the samples")
+    ).properties(width=520, height=260, title="Accuracy against the age of the samples")
     return Found("\n".join(lines) + "\n\n" + pairs(db, "staleness", asked), figure)
 
 
