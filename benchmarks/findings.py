@@ -149,7 +149,9 @@ def staleness(db: duckdb.DuckDBPyConnection) -> Found:
         "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(charts.COLOURS[: len(losses)]))
     )
     x = alt.X(
-        "rollouts:O", title="staleness: rollouts between the sampler and the policy", axis=alt.Axis(labelAngle=0)
+        "rollouts:O",
+        title="staleness: rollouts between the sampler and the policy",
+        axis=alt.Axis(labelAngle=0),
     )
     beside = alt.XOffset("loss:N", sort=losses, scale=alt.Scale(paddingOuter=1))
     y = alt.Y("last:Q", title="mean accuracy at the last step", scale=alt.Scale(zero=False))
@@ -273,6 +275,14 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
     "frontier": frontier,
     "correction": _forest_of("correction", "Corrections for samples of four rollouts before"),
     "mismatch": _forest_of("mismatch", "Samplers of rounded weights"),
+    "reference": _forest_of(
+        "reference",
+        "Four reference schedules under a forward and a reverse KL, β = 0.5",
+        [
+            (f"rpg-reinforce-urkl reference={kind}", f"rpg-reinforce-ufkl reference={kind}")
+            for kind in ("old", "every_k(k=16)", "kl_above(kappa=0.05)", "fixed")
+        ],
+    ),
     "aggregation": _forest_of(
         "aggregation",
         "Normalised and unnormalised KL under two aggregations",

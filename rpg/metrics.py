@@ -458,3 +458,22 @@ declare(
         group="Updates",
     )
 )
+declare(
+    Metric(
+        name="gradient_cosine",
+        meaning="cosine between the gradient of the step's last update and the exact one of its objective on the same "
+        "responses (training.fidelity_every)",
+        title="Cosine to the exact gradient",
+        unit="",
+        group="Updates",
+    )
+)
+declare(
+    Metric(
+        name="gradient_bias",
+        meaning="distance between these two gradients, relative to the exact one",
+        title="Bias of the gradient",
+        unit="share of the exact one",
+        group="Updates",
+    )
+)

@@ -87,6 +87,37 @@ def test_the_share_of_the_kl_in_the_gradient_is_what_beta_and_the_reference_make
     assert 0 < shares[0] < 0.01 < shares[1] < 0.99 < shares[2] < 1
 
 
+def test_the_gradient_is_held_against_the_exact_one(home):
+    """Exact losses without a clip are their own target; everything that bends a gradient shows."""
+
+    def measured(staleness=0, **algorithm):
+        algorithm = {"beta": 0.5, "reference": "fixed", "dynamic_sampling": False, **algorithm}
+        changes = {"optimizer": {"learning_rate": 3e-3}, "fidelity_every": 2}
+        rows = trained(
+            home, steps=4, algorithm=algorithm, training=changes, rollout={"staleness": staleness}
+        )[1]
+        assert ["gradient_cosine" in row for row in rows] == [False, True, False, True]
+        return rows[-1]["gradient_cosine"], rows[-1]["gradient_bias"]
+
+    for name in ("rpg-urkl", "rpg-reinforce-ufkl", "grpo-corrected"):
+        assert measured(name=name, clip=None, staleness=1) == pytest.approx((1, 0), abs=1e-4)
+    for bent in (
+        {"name": "grpo", "clip": None},
+        {"name": "rpg-urkl", "clip": {"low": 0.01, "high": 0.01}},
+        {"name": "rpg-urkl", "clip": None, "rollout_correction": "ignore"},
+    ):
+        cosine, bias = measured(**bent, staleness=1)
+        assert bias > 0.01 and cosine < 1 - 1e-5, bent
+
+
+def test_measuring_the_gradient_changes_no_bit_of_the_training(home):
+    algorithm = {"name": "rpg-urkl", "beta": 0.1}
+    plain_, measured = (
+        trained(home, algorithm=algorithm, training={"fidelity_every": every})[0] for every in (0, 1)
+    )
+    assert plain_.equal(measured)
+
+
 def test_entropy_by_answer_adds_up(home):
     trainer = make(home)
     graded = trainer.roller.roll(trainer.policy, 1).first

@@ -21,7 +21,8 @@ from rpg.backends.local.passes import Limits, score
 from rpg.backends.local.rollout import Graded, Roller
 from rpg.backends.local.run import configure_torch, resume
 from rpg.backends.manifest import spec_of
-from rpg.catalogue import DIVERGENCES, Algorithm, ObjectiveKL, algorithm, algorithms, override
+from rpg.catalogue import Algorithm, algorithm, algorithms, override
+from rpg.catalogue.exact import divergence_of, exact_loss
 from rpg.config.run import RunSpec
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.divergences import k3
@@ -110,7 +111,10 @@ def fidelity(
         chosen = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:COORDINATES].sort().values
 
     losses = _losses(names, beta)
-    targets = {name: _target(name, beta) for name in dict.fromkeys(map(divergence_of, losses.values()))}
+    targets = {
+        name: exact_loss(name, beta, **_SHARED, advantage={"type": "leave_one_out"})
+        for name in dict.fromkeys(map(divergence_of, losses.values()))
+    }
     roller = Roller(_sampling(spec, prompts), read_problems(prepare_data(spec, home).train))
     after, counted, kl, tokens = spec.training.steps + staleness, 0, 0.0, 0
     off: dict[str, list[Tensor]] = {}
@@ -150,15 +154,8 @@ def fidelity(
     )  # fmt: skip
 
 
-def divergence_of(algo: Algorithm) -> str:
-    """The KL that a loss is meant to have, a name that sums to one; `none` without."""
-    if algo.kl.type == "none" or not algo.beta:
-        return "none"
-    # k1, k2 and k3 are estimators of KL(policy || reference)
-    return DIVERGENCES[algo.kl.divergence].normalised if isinstance(algo.kl, ObjectiveKL) else "rkl"
-
-
 _UNCLIPPED = " without clip"
+_SHARED: dict[str, Any] = {"loss_agg_mode": "seq-mean-token-sum", "reference": {"type": "fixed"}}
 
 
 def _losses(names: Sequence[str], beta: float) -> dict[str, Algorithm]:
@@ -169,25 +166,13 @@ def _losses(names: Sequence[str], beta: float) -> dict[str, Algorithm]:
         per_token = algo.kl.type == "reward" and algo.advantage.type in ("batch", "gae")
         changes = {
             "advantage": {"type": "batch", "std": False} if per_token else {"type": "leave_one_out"},
-            "loss_agg_mode": "seq-mean-token-sum",
-            "reference": {"type": "fixed"},
+            **_SHARED,
             "beta": beta if algo.kl.type != "none" else 0.0,
         }
         found[name] = override(algo, **changes)
         if algo.clip:
             found[name + _UNCLIPPED] = override(algo, **changes, clip=None)
     return found
-
-
-def _target(divergence: str, beta: float) -> Algorithm:
-    """The loss whose on-policy gradient is that of the objective, exactly: of several the least noisy."""
-    less_noisy = (d.name for d in DIVERGENCES.values() if d.normalised == divergence and d.unnormalised)
-    changes: dict[str, Any] = {"beta": beta} if divergence != "none" else {"kl": "none"}
-    name = "rkl" if divergence == "none" else next(less_noisy, divergence)
-    return algorithm(
-        f"rpg-{name}", **changes, clip=None, loss_agg_mode="seq-mean-token-sum", reference={"type": "fixed"},
-        advantage={"type": "leave_one_out"},
-    )  # fmt: skip
 
 
 def _sampling(spec: RunSpec, prompts: int) -> RunSpec:

@@ -46,6 +46,8 @@ class Experience:
     old: Tensor
     reference: Tensor | None
     advantages: Tensor
+    drawn: Tensor
+    """Log-probabilities under the policy that sampled: `old`, unless another one is corrected for."""
     weights: Tensor | None = None
     """(N, T) or (N, 1): what corrects for a sampler that is not `old`."""
 
@@ -55,7 +57,7 @@ class Experience:
         old, advantages = self.old[index, :width], self.advantages[index, :width]
         reference = None if self.reference is None else self.reference[index, :width]
         weights = None if self.weights is None else self.weights[index, :width]
-        return Experience(batch, old, reference, advantages, weights)
+        return Experience(batch, old, reference, advantages, self.drawn[index, :width], weights)
 
 
 class Trainer:
@@ -163,7 +165,7 @@ class Trainer:
             ref_log_prob=reference,
         )
         kl = float(torch.where(batch.mask, k3(begin - drawn), 0).sum() / batch.lengths.sum())
-        return Experience(batch, old, reference, advantages, weights), kl
+        return Experience(batch, old, reference, advantages, own, weights), kl
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
@@ -172,7 +174,9 @@ class Trainer:
         groups = len(experience.batch) // size
         device = experience.old.device
         self.progress.begin("update", training.epochs * len(experience.batch), "responses")
-        probe = Probe(self.spec.algorithm)
+        every = training.fidelity_every
+        probe = Probe(self.spec.algorithm, self.optimizer.parameters if every and step % every == 0 else ())
+        looked_at: dict[str, float] = {}
         for epoch in range(training.epochs):
             order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch).to(device)
             parts = order.split(training.mini_batch_prompts)
@@ -180,13 +184,15 @@ class Trainer:
                 rows = (chosen.sort().values[:, None] * size + torch.arange(size, device=device)).flatten()
                 last = epoch == training.epochs - 1 and number == len(parts)
                 token_kl = self._accumulate(experience.rows(rows), meter, probe if last else None)
+                if last:
+                    looked_at = probe.metrics()  # before gradients are clipped
                 norm, rate = self.optimizer.step(self.optimizer_step + 1, training.max_grad_norm)
                 self.optimizer_step += 1
                 norms.append(norm)
                 self.reference.observe(token_kl)
         return {
             **meter.means(len(norms)),
-            **probe.metrics(),
+            **looked_at,
             "grad_norm": sum(norms) / len(norms),
             "grad_norm_max": max(norms),
             "learning_rate": rate,
@@ -214,6 +220,8 @@ class Trainer:
                 log_prob = self.policy.log_probs(micro.batch, spec.rollout.temperature)
             leaf = log_prob.detach().requires_grad_()
             out = policy_loss(spec.algorithm, log_prob=leaf, **inputs)
+            if probe is not None:
+                probe.exact(log_prob, micro.drawn, inputs)
             out.loss.backward()
             if bool(
                 leaf.grad.any()
