@@ -1,6 +1,6 @@
 """The figures and tables of docs/findings.md, from stored results.
 
-    rpg sweep weighting && rpg sweep staleness ...         # the sweeps that the page names, into one data folder
+    rpg sweep weighting && rpg sweep staleness             # the sweeps that the page has, into one data folder
     python -m benchmarks.findings [--home DIR]
 
 Draws docs/findings/<sweep>.png and writes the tables between the marks of docs/findings.md; sweeps that the data folder
@@ -174,10 +174,11 @@ DIRECTIONS = {
 }
 
 
-def frontier(db: duckdb.DuckDBPyConnection) -> Found:
+def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
     data = db.execute(
         """SELECT variant, seed, direction, accuracy, pass_at_k, per_response, per_response_se FROM frontier
-           WHERE sweep = 'frontier' AND step = (SELECT max(step) FROM frontier WHERE sweep = 'frontier')"""
+           WHERE sweep = $1 AND step = (SELECT max(step) FROM frontier WHERE sweep = $1)""",
+        [sweep],
     ).df()
     split = data["variant"].str.extract(r"^(?P<loss>\S+) beta=(?P<beta>\S+)$")
     data = data.assign(loss=split["loss"], beta=split["beta"].astype(float))
@@ -275,8 +276,8 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
     "frontier": frontier,
     "correction": _forest_of("correction", "Corrections for samples of four rollouts before"),
     "mismatch": _forest_of("mismatch", "Samplers of rounded weights"),
-    "reference": _forest_of(
-        "reference",
+    "anchoring": _forest_of(
+        "anchoring",
         "Four reference schedules under a forward and a reverse KL, β = 0.5",
         [
             (f"rpg-reinforce-urkl reference={kind}", f"rpg-reinforce-ufkl reference={kind}")
@@ -313,8 +314,9 @@ def main(arguments: Iterable[str] | None = None) -> None:
     with closing(connect(layout)) as db:
         held = set(layout.sweeps())
         for sweep, find in SWEEPS.items():
-            if sweep not in held:
-                print(f"{sweep}: not in {layout.home}, left as it is")
+            if sweep not in held or mark(sweep) not in page:
+                where = layout.home if sweep not in held else f"{PAGE.name}, or has no marks there"
+                print(f"{sweep}: not in {where}; left as it is")
                 continue
             found = find(db)
             drawing = vl_convert.vegalite_to_png(charts.themed(found.figure).to_dict(), scale=2)
@@ -324,12 +326,15 @@ def main(arguments: Iterable[str] | None = None) -> None:
     PAGE.write_text(page, encoding="utf-8")
 
 
+def mark(sweep: str) -> str:
+    """The line of the page that a sweep's tables come after; `<!-- end -->` is the one they come before."""
+    return f"<!-- results: {sweep} -->"
+
+
 def insert(page: str, sweep: str, text: str) -> str:
-    """The page with `text` between the marks of a sweep; ValueError without marks."""
-    mark = re.compile(rf"(<!-- results: {re.escape(sweep)} -->\n).*?(<!-- end -->)", re.DOTALL)
-    if not mark.search(page):
-        raise ValueError(f"{PAGE}: no marks for {sweep}")
-    return mark.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", page)
+    """The page with `text` between the marks of a sweep."""
+    found = re.compile(rf"({re.escape(mark(sweep))}\n).*?(<!-- end -->)", re.DOTALL)
+    return found.sub(lambda between: f"{between[1]}\n{text}\n\n{between[2]}", page)
 
 
 if __name__ == "__main__":
