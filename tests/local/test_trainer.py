@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.reference import Reference, score
+from rpg.backends.local.passes import Limits, score
+from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer, TrainingError
 from rpg.models.initial import initial_policy
@@ -19,6 +20,7 @@ kl_policy_to_ref ratio_mean ratio_max ess clip_fraction clip_fraction_upper clip
 grad_norm grad_norm_max response_length truncation_rate learning_rate groups_sampled groups_kept tokens
 tokens_per_second seconds_rollout seconds_reward seconds_log_prob seconds_update seconds_step
 reference_age ratio_p01 ratio_p50 ratio_p99 kl_gradient_share entropy_correct entropy_wrong""".split()
+LIMITS = Limits(rows=128, tokens=10**9)
 NO_KL = {"kl_gradient_share"}
 """What an algorithm without a KL in its loss does not report."""
 
@@ -208,7 +210,7 @@ def test_dynamic_sampling_refills_with_useful_groups(home):
     assert batch.prompt_of.tolist() == [i // 8 for i in range(64)]
     assert len({tuple(p) for p in batch.prompts}) == 8
     # What was joined from several rounds still belongs together.
-    again = score(trainer.policy, batch, 1.0, 128)
+    again = score(trainer.policy, batch, 1.0, LIMITS)
     assert torch.allclose(again, rollout.kept.samples.log_prob, atol=1e-5)
 
 
@@ -337,7 +339,7 @@ def test_schedule_free_samples_from_the_average(home):
         trainer.step(step)
     averaged = weights(trainer)
     samples = trainer.roller.roll(trainer.policy, 3).first.samples
-    assert torch.allclose(score(trainer.policy, samples.batch, 1.0, 128), samples.log_prob, atol=1e-5)
+    assert torch.allclose(score(trainer.policy, samples.batch, 1.0, LIMITS), samples.log_prob, atol=1e-5)
     trainer.optimizer.update_mode()
     assert not weights(trainer).equal(averaged)  # gradients are taken elsewhere
     trainer.optimizer.rollout_mode()
