@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.renewal import identified, renew, upgrade
+from rpg.config.code import kept_sources
 from rpg.config.sweep import PlannedRun, Sweep
 from rpg.store import Layout, RunFolder, StoreError
 
@@ -88,6 +89,7 @@ def _manifest(sweep: Sweep, run: PlannedRun) -> dict[str, Any]:
         "steps": spec.training.steps,
         "eval_steps": list(spec.eval_steps()),
         "benchmarks": list(spec.benchmarks()),
+        **({"rewards": kept} if (kept := kept_sources(spec)) else {}),
     }
 
 

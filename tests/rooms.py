@@ -46,7 +46,7 @@ ROOMS = (
     ),
     _room(
         "rpg.rewards", "verifiers, grading of answers, rewards", "rpg.errors rpg.processes rpg.config",
-        "math_verify sympy latex2sympy2_extended mpmath pydantic",
+        "math_verify sympy latex2sympy2_extended mpmath pydantic regex",
     ),
     _room(
         "rpg.tasks", "problems: task types, training sets, benchmarks, leaks, preparation",

@@ -558,4 +558,9 @@ ADDED: dict[str, Any] = {
     "task.file.verifier.math.rules": "default",
     "task.math.verifier.math.rules": "default",
     "training.keep_checkpoints": "best",
+    "reward.type": ["correctness"],
+    "reward.correctness.weight": 1.0,
+    "reward.correctness.name": None,
+    "reward.correctness.right": 1.0,
+    "reward.correctness.wrong": -1.0,
 }

@@ -119,7 +119,7 @@ def _remove(data: dict[str, Any], dotted: str) -> None:
     """Drop a field; a section only when nothing but its kind is left of it."""
     *parents, last = dotted.split(".")
     for part in parents:
-        data = data[part]
+        data = data[int(part)] if isinstance(data, list) else data[part]
     if not isinstance(data.get(last), dict) or data[last].keys() <= {"type"}:
         data.pop(last, None)
 

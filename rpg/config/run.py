@@ -14,6 +14,7 @@ from rpg.catalogue import Algorithm, algorithm
 from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation
 from rpg.config.model import Model, TinyModel
+from rpg.config.reward import CorrectnessReward, Rewards
 from rpg.config.section import Section
 from rpg.config.task import ChainTask, Task
 from rpg.config.training import Rollout, Training
@@ -45,6 +46,7 @@ class RunSpec(Section):
     algorithm: AlgorithmField = Field(default_factory=lambda: algorithm("grpo"))
     training: Training = Training()
     rollout: Rollout = Rollout()
+    reward: Rewards = (CorrectnessReward(),)
     evaluation: Evaluation = Evaluation()
     backend: Backend = LocalBackend()
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0

@@ -47,6 +47,10 @@ RUNS = {
     "verl-cpu": {"backend": {"type": "verl"}},
     "verl-job": {"backend": {**VERL, "ray": {"type": "job"}}},
     "verl-address": {"backend": {**VERL, "ray": {"type": "address", "address": "x:1"}}},
+    "rewards": {"reward": [
+        {"type": "correctness"}, {"type": "format", "pattern": "a"}, {"type": "length", "zero": 9},
+        {"type": "python", "function": "json:dumps"}, {"type": "model", "path": "x"},
+    ]},
     "rpg": {"algorithm": {"name": "rpg-urkl", "reference": {"type": "every_k", "k": 4}}},
     "kl-above": {"algorithm": {"name": "rpg-ufkl", "reference": {"type": "kl_above"}}},
     "dapo": {"algorithm": "dapo"},
@@ -78,6 +82,8 @@ def _changed(leaf):
         return value + 1
     if isinstance(value, float):
         return value / 2 if value else 0.25
+    if isinstance(value, dict):
+        return {**value, "another": 2}
     if isinstance(value, list):
         return [0.5, 0.75] if len(value) == 2 and isinstance(value[0], float) else [*value, "another"]
     return 0.5 if value is None else f"{value}x"
@@ -86,6 +92,9 @@ def _changed(leaf):
 def _with(spec, dotted, value):
     """The same run with one field changed, and without the checks that tie fields to each other."""
     first, _, rest = dotted.partition(".")
+    if isinstance(spec, tuple):  # a list of sections, whose parts are numbered
+        number = int(first)
+        return (*spec[:number], _with(spec[number], rest, value), *spec[number + 1 :])
     if not rest:
         return spec.model_copy(update={first: value})
     return spec.model_copy(update={first: _with(getattr(spec, first), rest, value)})

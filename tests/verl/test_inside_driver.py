@@ -189,7 +189,14 @@ def fake_groups(rollout, right):
     return [
         [
             rollout.Response(
-                f"{i}_{n}_0", {"response_len": 5}, 1.0 if n < share else -1.0, n < share, False, 2.0
+                f"{i}_{n}_0",
+                {"response_len": 5},
+                reward := 1.0 if n < share else -1.0,
+                n < share,
+                False,
+                2.0,
+                reward,
+                {},
             )
             for n in range(4)
         ]
@@ -323,20 +330,27 @@ def test_a_seed_gives_the_embedded_trainers_uniforms(config, cpu_verl):
 def test_rewards_are_the_embedded_trainers(config, model, cpu_verl, tmp_path):
     from transformers import AutoTokenizer
 
-    from rpg.backends.verl.reward import VerifierManager
+    from rpg.backends.verl.reward import Told, VerifierManager
     from rpg.rewards.reward import overlong_punishment
+    from rpg.tasks import Problem
 
     derived = verl_config(make_spec(algorithm="dapo"), model, tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(model)
     manager = VerifierManager(derived, tokenizer)
     ids = lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
     end = tokenizer.eos_token_id
-    assert manager.score([*ids("b+70#7"), end], "7") == (True, False, 1.0)
-    assert manager.score([*ids("b+70#6"), end], "7") == (False, False, -1.0)
+
+    def score(tokens):
+        (found,) = manager.score([Told(tokens, Problem("", "", "", "7", ""))])
+        known = found["reward_extra_info"]
+        return known["acc"] == 1, known["truncated"] == 1, found["reward_score"]
+
+    assert score([*ids("b+70#7"), end]) == (True, False, 1.0)
+    assert score([*ids("b+70#6"), end]) == (False, False, -1.0)
     cut = ids("b+70b+70b+#7")  # the whole budget, and an answer that may go on
     assert len(cut) == 12
-    assert manager.score(cut, "7") == (False, True, -1.0 + overlong_punishment(12, 12, 0.25, 1.0))
-    assert manager.score([], "7")[:2] == (False, True)
+    assert score(cut) == (False, True, -1.0 + overlong_punishment(12, 12, 0.25, 1.0))
+    assert score([])[:2] == (False, True)
 
 
 def test_a_mathematical_answer_is_graded_through_verls_manager(model, cpu_verl, tmp_path):
@@ -362,10 +376,10 @@ def test_a_mathematical_answer_is_graded_through_verls_manager(model, cpu_verl, 
 
     assert graded("0.5") == {
         "reward_score": 1.0,
-        "reward_extra_info": {"acc": 1.0, "truncated": 0.0},
+        "reward_extra_info": {"acc": 1.0, "truncated": 0.0, "earned": 1.0},
     }
     assert graded("3")["reward_score"] == -1.0
-    manager.grader.close()
+    manager.scorer.close()
 
 
 # --- checkpoints

@@ -57,7 +57,8 @@ def _begin(
 ) -> tuple[Trainer, Checkpoints, int]:
     """(trainer, checkpoints, steps that are done)."""
     prepared = prepare_data(spec, home)
-    roller = Roller(spec, read_problems(prepared.train))
+    sources = folder.read_manifest().get("rewards") or {}
+    roller = Roller(spec, read_problems(prepared.train), sources)
     checkpoints = Checkpoints(folder, spec.eval_steps(), spec.training.keep_checkpoints)
     resume = checkpoints.resumable({step for _, step in pending_evaluations(folder)}, say)
     if resume is None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
+from rpg.config.reward import CorrectnessReward, Rewards
 from rpg.config.run import AlgorithmField
 from rpg.config.section import Positive, Section
 from rpg.config.task import Verifier
@@ -23,6 +25,9 @@ class Ours(Section):
 
     algorithm: AlgorithmField
     verifier: Verifier
+    reward: Rewards = (CorrectnessReward(),)
+    manifest: Path | None = None
+    """The run's manifest, which holds the source of its reward functions; where there are such."""
     seed: int = Field(0, ge=0, lt=2**31)
     max_refills: int = Field(8, ge=0)
     """Dynamic sampling: rounds of prompts that may be drawn to replace groups all right or all wrong."""
@@ -31,10 +36,10 @@ class Ours(Section):
     threads: Positive = 1
     """On a CPU: threads of each worker."""
 
-    @field_validator("algorithm", "verifier", mode="before")
+    @field_validator("algorithm", "verifier", "reward", mode="before")
     @classmethod
     def _json(cls, value: Any) -> Any:
-        if isinstance(value, str) and value.lstrip().startswith("{"):
+        if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
             try:
                 return json.loads(value)
             except ValueError as error:
