@@ -21,6 +21,12 @@ def _regex(pattern: str) -> str:
     return pattern
 
 
+def _module_function(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", text):
+        raise ValueError("expected module:function, e.g. my_rewards:score for `score` of my_rewards.py")
+    return text
+
+
 class RewardSection(Section):
     """Base of every part of a reward. What it gives for a response is multiplied by its weight and added to the others."""
 
@@ -72,7 +78,7 @@ class PythonReward(RewardSection):
     """
 
     type: Literal["python"]
-    function: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
+    function: Annotated[str, AfterValidator(_module_function)]
     """`module:function`, e.g. `my_rewards:score` for the function `score` of `my_rewards.py`."""
     weights: dict[str, float] = {}  # noqa: RUF012 (pydantic copies it)
     """For a function that returns named values: their weights. Those that are not named have weight 1."""

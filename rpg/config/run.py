@@ -16,7 +16,7 @@ from rpg.config.evaluation import Evaluation
 from rpg.config.model import Model, TinyModel
 from rpg.config.reward import CorrectnessReward, Rewards
 from rpg.config.section import Section
-from rpg.config.task import ChainTask, Task
+from rpg.config.task import ChainTask, RewardVerifier, Task
 from rpg.config.training import Rollout, Training
 
 
@@ -65,8 +65,20 @@ class RunSpec(Section):
                     f"model.max_positions = {self.model.max_positions}"
                 )
         self._check_sampler()
+        self._check_verifier()
         self.backend.check_longest(self.rollout.max_prompt_tokens + self.rollout.max_response_tokens)
         return self
+
+    def _check_verifier(self) -> None:
+        """Raises ValueError where verifier and reward ask each other what is right."""
+        verifier = getattr(self.task, "verifier", None)
+        if isinstance(verifier, RewardVerifier) and any(
+            isinstance(p, CorrectnessReward) for p in self.reward
+        ):
+            raise ValueError(
+                "task.verifier: {type: reward} asks the reward what is right, and the reward {type: correctness} asks the "
+                "verifier: name other parts of the reward, e.g. reward: {type: python, function: my_rewards:score}"
+            )
 
     def _check_sampler(self) -> None:
         """Raises ValueError for a sampler that the back end does not have."""

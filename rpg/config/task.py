@@ -116,7 +116,20 @@ class MathVerifier(VerifierSection):
         return f"Answer: {answer}"
 
 
-Verifier = Annotated[MarkerVerifier | MathVerifier, Field(discriminator="type"), default_type("marker")]
+class RewardVerifier(VerifierSection):
+    """For data without right answers: a response counts as right if its reward reaches `at_least`."""
+
+    type: Literal["reward"]
+    at_least: float
+    """Of the whole reward, all parts with their weights."""
+
+    def written(self, answer: str) -> str:
+        return answer
+
+
+Verifier = Annotated[
+    MarkerVerifier | MathVerifier | RewardVerifier, Field(discriminator="type"), default_type("marker")
+]
 VERIFIERS: dict[str, type[VerifierSection]] = kinds_of(Verifier)
 
 

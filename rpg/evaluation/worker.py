@@ -15,7 +15,6 @@ from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import ThisMachine
 from rpg.config.identity import evaluation_identity
 from rpg.config.run import RunSpec
-from rpg.config.task import Verifier
 from rpg.errors import UserError
 from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
 from rpg.evaluation.engines.start import start_engine
@@ -24,8 +23,9 @@ from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.models.device import configure_device
 from rpg.models.loading import bfloat16
-from rpg.rewards import Grading, grader_for
+from rpg.models.rewarding import scorer_of
 from rpg.rewards.rules import rules_name
+from rpg.rewards.scoring import Scorer
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.current import current_runs
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
@@ -54,7 +54,7 @@ class Evaluator:
     _done: dict[str, Path] = field(default_factory=dict)
     _engines: dict[str, Engine] = field(default_factory=dict)
     _loaded: dict[str, str] = field(default_factory=dict)
-    _graders: dict[str, Grading] = field(default_factory=dict)
+    _scorers: dict[str, Scorer] = field(default_factory=dict)
     _given_up: set[tuple[str, str, int]] = field(default_factory=set)
 
     def pass_over(self) -> int:
@@ -109,6 +109,8 @@ class Evaluator:
             "device": spec.backend.device,
             "bfloat16": bfloat16(spec.model),
         }
+        if spec.reward != RunSpec.model_fields["reward"].default:  # its values stand beside the samples
+            settings["reward"] = [part.model_dump(mode="json") for part in spec.reward]
         drawn = json.dumps([weights, data_digest(spec), benchmark, settings], sort_keys=True)
         same = f"{spec.evaluation.samples_per_problem} {drawn}"
         earlier = self._done.get(same)
@@ -129,7 +131,7 @@ class Evaluator:
             read_problems(parquet),
             samples_per_problem=spec.evaluation.samples_per_problem,
             seed=spec.seed,
-            grader=self._grader(verifier_of(spec.task)),
+            scorer=self._scorer(folder, spec),
             partial=partial,
             progress=self._say_now_and_then(f"{folder.name}: step {step} on {benchmark}"),
         )
@@ -164,11 +166,14 @@ class Evaluator:
         self._engines.clear()
         self._loaded.clear()
 
-    def _grader(self, verifier: Verifier) -> Grading:
-        key = verifier.model_dump_json()
-        if key not in self._graders:
-            self._graders[key] = grader_for(verifier)
-        return self._graders[key]
+    def _scorer(self, folder: RunFolder, spec: RunSpec) -> Scorer:
+        """The scorer of a run; runs with the same verifier and reward share one."""
+        parts = [part.model_dump(mode="json") for part in spec.reward]
+        limit = spec.rollout.max_response_tokens
+        key = json.dumps([verifier_of(spec.task).model_dump(mode="json"), parts, limit])
+        if key not in self._scorers:
+            self._scorers[key] = scorer_of(spec, folder.read_manifest().get("rewards") or {})
+        return self._scorers[key]
 
     def _say_now_and_then(self, what: str) -> Callable[[Progress], None]:
         last = time.monotonic()

@@ -16,7 +16,7 @@ from rpg.config.reward import (
     PythonReward,
     RewardSection,
 )
-from rpg.config.task import VerifierSection
+from rpg.config.task import RewardVerifier, VerifierSection
 from rpg.rewards.function_calls import Batch
 from rpg.rewards.functions import FunctionReward, RewardError
 from rpg.rewards.grader import Grading, Item, grader_for
@@ -64,15 +64,18 @@ class Scorer:
     def __init__(
         self,
         verifier: VerifierSection,
-        reward: Sequence[RewardSection],
+        reward: Sequence[RewardSection] = (CorrectnessReward(),),
         *,
-        max_response_tokens: int,
+        max_response_tokens: int = 0,
         sources: Sources | None = None,
         models: Callable[[ModelReward], Judge] | None = None,
+        workers: int = 1,
     ):
+        """`max_response_tokens` is where a length reward is zero by default; `workers` compare mathematical answers."""
         self.reward, self.limit = tuple(reward), max_response_tokens
         self.plain = len(self.reward) == 1 and isinstance(self.reward[0], CorrectnessReward)
-        self._grader: Grading = grader_for(verifier)
+        self._threshold = verifier.at_least if isinstance(verifier, RewardVerifier) else None
+        self._grader: Grading = grader_for(verifier, workers)
         self._functions = {
             part.called(): FunctionReward(part, _sources(part, sources))
             for part in self.reward
@@ -97,6 +100,8 @@ class Scorer:
                 for row, value in enumerate(values):
                     parts[row][name] = value
                     totals[row] += weight * (value or 0.0)
+        if self._threshold is not None:
+            grades = [_reached(total, self._threshold) for total in totals]
         return [Scored(*one) for one in zip(totals, grades, parts, strict=True)]
 
     def _values(
@@ -130,6 +135,10 @@ class Scorer:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+
+def _reached(reward: float, threshold: float) -> Grade:
+    return Grade(None, reward >= threshold, f"reward {reward:.6g}, right from {threshold:g}")
 
 
 def parts_of(scored: Sequence[Scored]) -> dict[str, list[float]]:

@@ -228,6 +228,11 @@ def _each_readable(files: Rows, read: Callable[[Rows], object], warnings: Rows) 
         return []
 
 
+# Runs whose samples have a reward beside the verifier's verdict (rpg.rewards.scoring.Scorer.plain).
+_REWARDED = """SELECT sweep, run FROM runs
+               WHERE json_array_length(spec, '$.reward') > 1 OR spec->>'$.reward[0].type' <> 'correctness'"""
+
+
 def _samples(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
     files = [
         {"filename": str(folder.eval_path(name, step)), "benchmark": name, "step": step, **_key(folder)}
@@ -241,11 +246,17 @@ def _samples(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Row
     if not files:
         return
     _temporary(db, "files", files, ("filename", "sweep", "run", "benchmark", "step"))
-    columns = [name for name in TABLES["samples"] if name in EVAL_COLUMNS]
-    sql = f"""INSERT INTO samples BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, {", ".join(columns)}
-              FROM read_parquet(?, filename=true, hive_partitioning=false) p JOIN files f USING (filename)"""
-
-    readable = _each_readable(files, lambda part: db.execute(sql, [_patterns(part)]), warnings)
+    rewarded = set(db.execute(_REWARDED).fetchall())
+    readable: Rows = []
+    for extra in (("reward",), ()):
+        part = [file for file in files if ((file["sweep"], file["run"]) in rewarded) == bool(extra)]
+        columns = [name for name in TABLES["samples"] if name in (*EVAL_COLUMNS, *extra)]
+        sql = f"""INSERT INTO samples BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, {", ".join(columns)}
+                  FROM read_parquet(?, filename=true, hive_partitioning=false) p JOIN files f USING (filename)"""
+        if part:
+            readable += _each_readable(
+                part, lambda some, sql=sql: db.execute(sql, [_patterns(some)]), warnings
+            )
     if readable:
         db.execute(
             """INSERT INTO graded SELECT f.sweep, f.run, f.benchmark, f.step, decode(m.value)
@@ -267,7 +278,7 @@ def _evals(db: duckdb.DuckDBPyConnection) -> None:
         majority AS (SELECT sweep, run, benchmark, step, problem_id, avg(right_share) AS majority
                      FROM tops WHERE votes = top GROUP BY ALL),
         p AS (SELECT sweep, run, benchmark, step, problem_id, count(*) AS n, sum(correct::INTEGER) AS c,
-                     sum(tokens) AS tokens, sum(truncated::INTEGER) AS truncated
+                     sum(tokens) AS tokens, sum(truncated::INTEGER) AS truncated, avg(reward) AS reward
               FROM s GROUP BY ALL),
         k AS (SELECT *, min(n) OVER (PARTITION BY sweep, run, benchmark, step) AS k FROM p)
         SELECT sweep, run, benchmark, step, count(*) AS problems, any_value(k) AS k, avg(c / n) AS accuracy,
@@ -275,7 +286,7 @@ def _evals(db: duckdb.DuckDBPyConnection) -> None:
                avg(1 - list_aggregate(list_transform(range(k), lambda i: greatest(n - c - i, 0) / (n - i)),
                                       'product')) AS pass_at_k,
                avg(coalesce(majority, 0)) AS maj_at_k, sum(tokens) / sum(n) AS tokens,
-               sum(truncated) / sum(n) AS truncated, any_value(rules) AS rules
+               sum(truncated) / sum(n) AS truncated, avg(reward) AS reward, any_value(rules) AS rules
         FROM k LEFT JOIN majority USING (sweep, run, benchmark, step, problem_id)
         LEFT JOIN graded USING (sweep, run, benchmark, step)
         GROUP BY sweep, run, benchmark, step ORDER BY sweep, run, benchmark, step"""

@@ -5,7 +5,7 @@ docs/database.md is checked against this file by a test.
 
 from rpg.metrics import METRICS
 
-VERSION = 3  # raise it when a table changes: databases of another version are rebuilt from the run folders
+VERSION = 4  # raise it when a table changes: databases of another version are rebuilt from the run folders
 
 TABLES: dict[str, dict[str, tuple[str, str]]] = {
     "meta": {
@@ -77,6 +77,10 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "reason": ("VARCHAR", "why the verifier decided so"),
         "tokens": ("INTEGER", "tokens of the response"),
         "truncated": ("BOOLEAN", "whether the response hit the length limit"),
+        "reward": (
+            "DOUBLE",
+            "what it earned, all parts of the reward; null where that is the verifier's verdict alone",
+        ),
     },
     "evals": {
         "sweep": ("VARCHAR", "sweep of the run"),
@@ -91,6 +95,10 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "maj_at_k": ("DOUBLE", "share of problems whose most frequent answer is right, ties shared"),
         "tokens": ("DOUBLE", "mean tokens per response"),
         "truncated": ("DOUBLE", "share of responses that hit the length limit"),
+        "reward": (
+            "DOUBLE",
+            "mean over problems of the samples' reward; null where that is the verifier's verdict alone",
+        ),
         "rules": ("VARCHAR", "rules by which answers were graded (docs/grading.md); null in old files"),
     },
     "audits": {

@@ -260,7 +260,9 @@ def queue(rollout, monkeypatch):
 
     def read(keys, partition_id, select_fields):
         jagged = lambda rows: torch.nested.as_nested_tensor(rows, layout=torch.jagged)  # noqa: E731
-        extra = [{"reward_extra_info": {"acc": float(key.startswith("a")), "truncated": 0.0}} for key in keys]
+        right = [float(key.startswith("a")) for key in keys]
+        known = [{"acc": one, "truncated": 0.0, "earned": one, "reward_style": 0.5} for one in right]
+        extra = [{"reward_extra_info": one} for one in known]
         scores = jagged([torch.tensor([0.0, 1.0 if key.startswith("a") else -1.0]) for key in keys])
         log_probs = jagged([torch.tensor([-0.5, -0.25]) for _ in keys])
         fields = TensorDict({"rm_scores": scores, "rollout_log_probs": log_probs}, batch_size=len(keys))
@@ -300,7 +302,16 @@ def test_responses_come_back_in_the_order_of_their_prompts(queue):
     ]
     assert [response.correct for response in found[0] + found[1]] == [True, True, False, False]
     assert found[1][0].reward == -1.0 and found[1][0].surprise == 0.75 and found[1][0].tokens == 2
+    assert found[1][0].earned == 0.0 and found[1][0].parts == {"reward_style": 0.5}
     assert queue.cleared == ["a", "b"]
+
+
+def test_a_reward_that_cannot_be_had_is_what_the_driver_says(queue, tmp_path):
+    queue.polls += [{"a": prompt("failure")}]
+    queue.groups.error = tmp_path / "reward-error.txt"
+    queue.groups.error.write_text("reward: mine:score: raised ValueError: no\n")
+    with pytest.raises(UserError, match="reward: mine:score: raised ValueError: no"):
+        queue.groups.collect(["a"])
 
 
 def test_a_prompt_without_a_response_ends_the_run(queue):
