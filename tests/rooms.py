@@ -55,7 +55,7 @@ ROOMS = (
     _room("rpg.planning", "what a run needs: counts, measured time, GPUs by arithmetic", "rpg.config rpg.store rpg.tasks"),
     _room(
         "rpg.models", "language models: loading, sampling, log-probabilities, warm starts",
-        "rpg.errors rpg.config rpg.rewards rpg.tasks", "torch transformers tokenizers safetensors",
+        "rpg.errors rpg.config rpg.rewards rpg.tasks", "torch transformers tokenizers safetensors jinja2",
     ),
     _room(
         "rpg.backends", "what both back ends share: manifest, prompts, reference schedule, meters",

@@ -17,7 +17,7 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from rpg.catalogue import Algorithm
 from rpg.catalogue.entry import PROSE
-from rpg.config.section import TRAINS, Kind
+from rpg.config.section import BY_CONTENT, TRAINS, Kind
 
 SECTION = "section"
 """Value of a section that has one kind only: that it is there at all."""
@@ -51,7 +51,7 @@ def leaves(model: BaseModel, dotted: str = "", place: str = "", kind: Kind = TRA
             tag = _tag(value)
             ending = ".type" if tag != SECTION else ""
             yield Leaf(at + ending, where + ending, own, tag, _default(field))
-        if _is_list(value):
+        if _is_list(value) and own is not BY_CONTENT:
             yield Leaf(f"{at}.type", f"{where}.type", own, [_tag(one) for one in value], _default(field))
             for number, one in enumerate(value):
                 yield from leaves(one, _join(at, str(number)), _join(where, _tag(one)), own)

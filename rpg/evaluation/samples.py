@@ -70,7 +70,7 @@ def evaluate_problems(
     wanted = [(problem, k) for problem in problems for k in range(count)]
     rows = {} if partial is None else dict(partial.rows)
     missing = [(p, k) for p, k in wanted if (p.id, k) not in rows]
-    requests = [Request(p.prompt, (seed, "evaluation", p.id, k)) for p, k in missing]
+    requests = [Request(p.given(), (seed, "evaluation", p.id, k)) for p, k in missing]
     began = flushed = time.monotonic()
     tokens, waiting = 0, []
 
@@ -119,7 +119,7 @@ def _grade(samples: Sequence[tuple[Problem, int, Completion]], scorer: Scorer) -
             "sample": sample,
             "problem": problem.text,
             "answer": problem.answer,
-            "response": completion.text.encode("utf-8", "replace").decode("utf-8"),
+            "response": scorer.turn(completion.text).encode("utf-8", "replace").decode("utf-8"),
             "extracted": scored.grade.extracted,
             "correct": scored.grade.correct,
             "reason": scored.grade.reason,

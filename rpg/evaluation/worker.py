@@ -15,6 +15,7 @@ from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import ThisMachine
 from rpg.config.identity import evaluation_identity
 from rpg.config.run import RunSpec
+from rpg.config.task import chat_of
 from rpg.errors import UserError
 from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
 from rpg.evaluation.engines.start import start_engine
@@ -153,10 +154,11 @@ class Evaluator:
                 spec.evaluation.place,
                 self.say,
             )
-        if self._loaded.get(key) != weights:
+        loaded = f"{weights} {chat_of(spec.task).model_dump_json()}"  # the tokenizer's template is the task's
+        if self._loaded.get(key) != loaded:
             self._loaded.pop(key, None)
             self._engines[key].load(checkpoint)
-            self._loaded[key] = weights
+            self._loaded[key] = loaded
         return self._engines[key]
 
     def _close_engines(self) -> None:

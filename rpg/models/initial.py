@@ -14,12 +14,13 @@ import torch
 from rpg.config.identity import frozen_dump
 from rpg.config.model import PretrainedModel
 from rpg.config.run import RunSpec
-from rpg.models.loading import ModelError, bfloat16, build_tiny, load_pretrained
+from rpg.config.task import chat_of
+from rpg.models.loading import ModelError, bfloat16, build_tiny, load_pretrained, load_tokenizer
 from rpg.models.policy import Policy
-from rpg.models.tokenizer import build_tokenizer
+from rpg.models.tokenizer import build_tokenizer, dress, dresses
 from rpg.models.warmstart import WARM_START_VERSION, warm_start
 from rpg.tasks import load_problems
-from rpg.tasks.demonstrations import characters, demonstrations
+from rpg.tasks.demonstrations import around, characters, demonstrations
 from rpg.tasks.preparation import data_digest, once
 
 
@@ -57,6 +58,33 @@ def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print)
     return folder
 
 
+def dressed_folder(spec: RunSpec, home: Path, model: Path) -> Path:
+    """A pretrained model with the chat template of the run's task, in the cache; the model itself where that is its own.
+
+    Raises:
+        ModelError, DataError, StoreError
+    """
+    if not dresses(chat_of(spec.task)):
+        return model
+    settings = json.dumps([str(model), _files(model), chat_of(spec.task).model_dump(mode="json")])
+    folder = Path(home) / "cache" / "dressed" / hashlib.sha256(settings.encode()).hexdigest()[:16]
+    with once(folder) as build:
+        if build is not None:
+            tokenizer = load_tokenizer(model)
+            dress(tokenizer, chat_of(spec.task))
+            tokenizer.save_pretrained(build)
+            for path in model.iterdir():
+                if path.is_file() and not (build / path.name).exists():
+                    (build / path.name).symlink_to(path.resolve())
+    return folder
+
+
+def _files(folder: Path) -> list[tuple[str, int, int]]:
+    """What tells the contents of a local folder from later ones under the same path."""
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.is_file()]
+
+
 def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
     """The policy a run starts from, on its device.
 
@@ -66,6 +94,7 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
     folder = prepare_model(spec, home, say)
     if folder is None:
         model, tokenizer = load_pretrained(spec.model.path, spec.model.revision)
+        dress(tokenizer, chat_of(spec.task))
     else:
         try:
             model, tokenizer = load_pretrained(folder)
@@ -82,9 +111,11 @@ def _make(spec: RunSpec, say: Callable[[str], None]) -> Policy:
     warm = spec.model.warm_start
     if warm is None:
         tokenizer = build_tokenizer(characters(spec.task, splits))
+        dress(tokenizer, chat_of(spec.task))
         return Policy(build_tiny(spec.model, tokenizer, seed=0), tokenizer)
     demos = demonstrations(spec.task, splits)
-    tokenizer = build_tokenizer(demos.characters())
+    tokenizer = build_tokenizer(demos.characters() | around(spec.task))
+    dress(tokenizer, chat_of(spec.task))
     policy = Policy(build_tiny(spec.model, tokenizer, warm.seed), tokenizer)
     threads = torch.get_num_threads()
     say("warm start: begins (cached for later runs)")

@@ -73,7 +73,27 @@ def load_pretrained(
     return model.eval(), tokenizer
 
 
-_SHAPE_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or hub id alone.
+
+    Raises:
+        ModelError: there is none that can be loaded.
+    """
+    try:
+        local = Path(path).expanduser()
+        return AutoTokenizer.from_pretrained(str(local) if local.exists() else str(path), revision=revision)
+    except Exception as error:
+        line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ModelError(f"model.path: {str(path)!r} has no tokenizer that can be loaded ({line})") from error
+
+
+_SHAPE_FILES = (
+    "chat_template.jinja",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
 
 
 def shape_of(path: str | Path) -> tuple[bytes, ...] | None:

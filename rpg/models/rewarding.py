@@ -9,7 +9,7 @@ import torch
 
 from rpg.config.reward import ModelReward, RewardSection
 from rpg.config.run import RunSpec
-from rpg.config.task import VerifierSection
+from rpg.config.task import VerifierSection, chat_of
 from rpg.models.loading import ModelError
 from rpg.rewards.scoring import Answered, Judge, Scorer, Sources
 from rpg.tasks import verifier_of
@@ -27,6 +27,7 @@ def scorer_of(spec: RunSpec, sources: Sources | None = None) -> Scorer:
         spec.rollout.max_response_tokens,
         sources=sources,
         device=spec.backend.device,
+        prefix=chat_of(spec.task).prefix,
     )
 
 
@@ -37,10 +38,17 @@ def make_scorer(
     *,
     sources: Sources | None,
     device: str,
+    prefix: str = "",
 ) -> Scorer:
     """The same from its parts."""
-    models = partial(judge, device=device)
-    return Scorer(verifier, reward, max_response_tokens=max_response_tokens, sources=sources, models=models)
+    return Scorer(
+        verifier,
+        reward,
+        max_response_tokens=max_response_tokens,
+        sources=sources,
+        models=partial(judge, device=device),
+        prefix=prefix,
+    )
 
 
 def judge(part: ModelReward, device: str = "cpu") -> Judge:

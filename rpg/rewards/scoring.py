@@ -70,9 +70,11 @@ class Scorer:
         sources: Sources | None = None,
         models: Callable[[ModelReward], Judge] | None = None,
         workers: int = 1,
+        prefix: str = "",
     ):
-        """`max_response_tokens` is where a length reward is zero by default; `workers` compare mathematical answers."""
-        self.reward, self.limit = tuple(reward), max_response_tokens
+        """`prefix` is how the assistant's turn begins, before the response: the whole turn is scored.
+        `max_response_tokens` is where a length reward is zero by default; `workers` compare mathematical answers."""
+        self.reward, self.limit, self.prefix = tuple(reward), max_response_tokens, prefix
         self.plain = len(self.reward) == 1 and isinstance(self.reward[0], CorrectnessReward)
         self._threshold = verifier.at_least if isinstance(verifier, RewardVerifier) else None
         self._grader: Grading = grader_for(verifier, workers)
@@ -92,6 +94,9 @@ class Scorer:
         Raises:
             RewardError: a function failed; GradingError: answers cannot be graded.
         """
+        answered = (
+            [one._replace(response=self.turn(one.response)) for one in answered] if self.prefix else answered
+        )
         grades = self._grader.grade([Item(one.response, one.answer, one.truncated) for one in answered])
         totals = [0.0] * len(answered)
         parts: list[dict[str, float | None]] = [{} for _ in answered]
@@ -123,6 +128,10 @@ class Scorer:
             zero = part.zero or self.limit
             return [(name, part.weight, [length_reward(one.tokens, part.full, zero) for one in answered])]
         return [(name, part.weight, list(self._judges[name](answered)))]
+
+    def turn(self, response: str) -> str:
+        """The assistant's whole turn."""
+        return self.prefix + response
 
     def close(self) -> None:
         """End what it has started."""

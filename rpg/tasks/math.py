@@ -17,6 +17,7 @@ from rpg.tasks.loading import LOCAL_DATA, LoadedBenchmark, digest, load_benchmar
 from rpg.tasks.own import OwnDemonstrations
 from rpg.tasks.problems import DataError, DatasetSummary, Dropped, Splits
 from rpg.tasks.training_sets import LoadedTraining, load_training, training_set
+from rpg.tasks.turns import with_chat
 
 
 def read(task: MathTask) -> Splits:
@@ -35,7 +36,8 @@ def read(task: MathTask) -> Splits:
         Dropped(name, "leaked", f"{leak.similarity:.0%} the same as {leak.problem}", texts[name])
         for name, leak in leaked.items()
     ]
-    kept = [problem for problem in train.problems if problem.id not in leaked]
+    kept = [with_chat(problem, task.chat) for problem in train.problems if problem.id not in leaked]
+    held_out = {name: [with_chat(one, task.chat) for one in problems] for name, problems in held_out.items()}
     if not kept:
         near = Counter(leak.benchmark for leak in leaked.values())
         raise DataError(

@@ -14,6 +14,10 @@ class DataError(UserError):
     """Problems that cannot be used; `str(error)` names the file, the line and the field."""
 
 
+Given = str | tuple[Mapping[str, str], ...]
+"""A prompt: the text of one user's message, or a conversation of {role, content}."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One prompt with its one right answer."""
@@ -39,6 +43,10 @@ class Problem:
     def conversation(self) -> list[Mapping[str, str]]:
         """What the model is given, as messages."""
         return list(self.messages) or [{"role": "user", "content": self.prompt}]
+
+    def given(self) -> Given:
+        """What the model is given: the user's message alone, or all messages."""
+        return self.messages or self.prompt
 
     def asked(self) -> Any:
         """The problem for reward functions: messages where the data hold messages, else its text."""

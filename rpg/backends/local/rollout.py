@@ -111,7 +111,7 @@ class Roller:
         spec, rollout = self.spec, self.spec.rollout
         began = time.perf_counter()
         problems = [self.problems[i] for i in numbers]
-        prompts = encode_prompts(policy.tokenizer, [p.prompt for p in problems], rollout.max_prompt_tokens)
+        prompts = encode_prompts(policy.tokenizer, [p.given() for p in problems], rollout.max_prompt_tokens)
         rows = len(prompts) * rollout.group_size
         samples = policy.sample(
             prompts,

@@ -20,6 +20,7 @@ from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
 from rpg.config.model import PretrainedModel
 from rpg.config.reward import PythonReward
 from rpg.config.run import RunSpec
+from rpg.config.task import chat_of
 from rpg.config.training import ScheduleFreeAdamW
 from rpg.tasks import verifier_of
 
@@ -206,6 +207,8 @@ def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
         keys["rpg.reward"] = json.dumps([part.model_dump(mode="json") for part in spec.reward])
     if any(isinstance(part, PythonReward) for part in spec.reward):
         keys["rpg.manifest"] = str(paths.state.parent / "manifest.json")
+    if chat_of(spec.task).prefix:
+        keys["rpg.prefix"] = chat_of(spec.task).prefix
     if backend.device == "cpu":
         keys["rpg.threads"] = backend.threads
     return {f"+{key}": value for key, value in keys.items()}

@@ -50,6 +50,7 @@ class VerifierManager(RewardManagerBase):
             self.settings.max_response_tokens,
             sources=read_json_object(manifest).get("rewards") or {} if manifest else None,
             device="cpu",
+            prefix=self.settings.prefix,
         )
         self.waiting: list[tuple[Told, asyncio.Future]] = []
         self.work: asyncio.Task | None = None

@@ -28,6 +28,8 @@ class Ours(Section):
     reward: Rewards = (CorrectnessReward(),)
     manifest: Path | None = None
     """The run's manifest, which holds the source of its reward functions; where there are such."""
+    prefix: str = ""
+    """How the assistant's turn begins; it is scored with the response."""
     seed: int = Field(0, ge=0, lt=2**31)
     max_refills: int = Field(8, ge=0)
     """Dynamic sampling: rounds of prompts that may be drawn to replace groups all right or all wrong."""
