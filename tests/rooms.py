@@ -59,7 +59,7 @@ ROOMS = (
     ),
     _room(
         "rpg.backends", "what both back ends share: manifest, prompts, reference schedule, meters",
-        "rpg.errors rpg.processes rpg.catalogue rpg.store rpg.config rpg.models", "pydantic",
+        "rpg.errors rpg.processes rpg.catalogue rpg.store rpg.config rpg.models", "pydantic torch transformers",
     ),
     _room(
         "rpg.backends.local", "the embedded trainer, one process per run",
@@ -73,6 +73,10 @@ ROOMS = (
         "rpg.backends",
         "torch transformers safetensors huggingface_hub verl ray vllm hydra "
         "omegaconf tensordict transfer_queue psutil pydantic",
+    ),
+    _room(
+        "rpg.integrations", "our losses inside other trainers, by one import",
+        "rpg.catalogue rpg.losses rpg.backends.verl", "torch trl",
     ),
     _room(
         "rpg.evaluation", "checkpoints to graded samples",

@@ -574,6 +574,7 @@ ADDED: dict[str, Any] = {
     "task.math.chat.prefix": "",
     "task.math.chat.template": None,
     "task.math.chat.options": {},
+    "training.optimizer.adamw.schedule": "constant",
     "reward.type": ["correctness"],
     "reward.correctness.weight": 1.0,
     "reward.correctness.name": None,

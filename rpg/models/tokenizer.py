@@ -47,10 +47,11 @@ def encode_prompts(
     texts = [rendered(tokenizer, prompt) for prompt in prompts]
     own = {"add_special_tokens": False} if tokenizer.chat_template else {}  # a template writes them itself
     encoded = tokenizer(texts, **own)["input_ids"]
-    for text, ids in zip(texts, encoded, strict=True):
+    for prompt, text, ids in zip(prompts, texts, encoded, strict=True):
         if not 1 <= len(ids) <= limit:
+            shown = prompt if isinstance(prompt, str) else text
             raise DataError(
-                f"rollout.max_prompt_tokens: {limit}, but a prompt has {len(ids)} tokens: {text[:80]!r}"
+                f"rollout.max_prompt_tokens: {limit}, but a prompt has {len(ids)} tokens: {shown[:80]!r}"
             )
     return encoded
 

@@ -26,7 +26,7 @@ def read(task: MathTask) -> Splits:
     Raises:
         DataError: problems that cannot be found or used; the message names file, row and field.
     """
-    train, benchmarks = _load(task, _stamps(task))
+    train, benchmarks = _load(task.model_dump_json(), _stamps(task))
     held_out = {loaded.benchmark.name: loaded.problems for loaded in benchmarks}
     leaked = {
         leak.training: leak for leak in reversed(leaks(train.problems, held_out))
@@ -64,7 +64,7 @@ def read(task: MathTask) -> Splits:
 
 def digests(task: MathTask) -> dict[str, str]:
     """Digest of the training problems and of each benchmark."""
-    train, benchmarks = _load(task, _stamps(task))
+    train, benchmarks = _load(task.model_dump_json(), _stamps(task))
     return {"train": train.digest, **{loaded.benchmark.name: loaded.digest for loaded in benchmarks}}
 
 
@@ -77,7 +77,8 @@ def _stamps(task: MathTask) -> tuple:
 
 
 @lru_cache(maxsize=4)
-def _load(task: MathTask, _: tuple) -> tuple[LoadedTraining, list[LoadedBenchmark]]:
+def _load(text: str, _: tuple) -> tuple[LoadedTraining, list[LoadedBenchmark]]:
+    task = MathTask.model_validate_json(text)
     prompt = Prompt(template=task.template)
     try:
         train = training_set(task.train).model_copy(update={"prompt": prompt})

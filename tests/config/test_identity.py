@@ -65,6 +65,7 @@ OTHER = {  # values that a field takes beside its own, where they cannot be made
     "algorithm.kl.style": "reinforce", "algorithm.kl.estimator": "k2", "backend.nodes": 1, "backend.gpus_per_node": 16,
     "backend.sequence_parallel": 2, "backend.rollout.tensor_parallel": 2, "backend.strategy": "fsdp",
     "backend.device": "cuda", "task.verifier.fallback": "boxed", "task.verifier.match": "number",
+    "training.optimizer.schedule": "linear",
     "evaluation.benchmarks": ["chain-easy"], "task.tiers": {"easy": 3}, "model.warm_start": None,
     "model.hidden_size": 128, "rollout.max_prompt_tokens": 65, "model.dtype": "bfloat16", "algorithm.kl.Z": 0.5,
     "task.template": "Well: {prompt}", "evaluation.place.address": "a:1", "backend.ray.address": "b:2",
@@ -236,6 +237,13 @@ def test_the_number_of_steps_is_no_part_of_the_root():
     assert identity(short, "d") != identity(long, "d") and root(short, "d") == root(long, "d")
     assert identity_record(long, "d")["settings"][STEPS] == 80
     assert root(resolve({"seed": 1}, "x"), "d") != root(short, "d") != root(short, "e")
+
+
+def test_a_rate_that_falls_to_the_end_makes_the_number_of_steps_part_of_the_root():
+    optimizer = {"schedule": "cosine"}
+    short = resolve({"training": {"steps": 40, "optimizer": optimizer}}, "x")
+    long = resolve({"training": {"steps": 80, "optimizer": optimizer}}, "x")
+    assert root(short, "d") != root(long, "d")
 
 
 def test_a_section_at_its_defaults_is_not_the_absence_of_the_section():

@@ -380,3 +380,31 @@ def test_a_reward_that_fails_ends_the_step_before_anything_changed(home, tmp_pat
     ):
         trainer.step(1)
     assert weights(trainer).equal(before)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_schedules_are_transformers_after_a_warm_up_that_reaches_the_rate(schedule):
+    from transformers import get_scheduler
+
+    from rpg.backends.rates import rate_factor
+
+    theirs = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = get_scheduler(
+        schedule if schedule != "constant" else "constant_with_warmup",
+        theirs,
+        num_warmup_steps=3,
+        num_training_steps=10,
+    )
+    for step in range(1, 11):
+        expected = step / 3 if step <= 3 else scheduler.get_last_lr()[0]
+        assert rate_factor(schedule, 3, step, 10) == pytest.approx(expected), step
+        theirs.step()
+        scheduler.step()
+
+
+def test_a_rate_falls_over_the_whole_run(home):
+    spec = make_spec(training={"optimizer": {"schedule": "linear", "learning_rate": 1e-3}})
+    trainer = make(home, training={"optimizer": {"schedule": "linear", "learning_rate": 1e-3}})
+    trainer.optimizer.total = spec.training.optimizer_steps
+    rates = [trainer.step(step)["learning_rate"] for step in (1, 2, 3)]
+    assert rates == pytest.approx([1e-3 * (6 - k) / 6 for k in (1, 3, 5)])

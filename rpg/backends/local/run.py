@@ -66,7 +66,7 @@ def _begin(
         trainer = Trainer(
             spec,
             policy,
-            Optimizer(policy.model, spec.training.optimizer),
+            Optimizer(policy.model, spec.training.optimizer, spec.training.optimizer_steps),
             Reference(spec.algorithm),
             roller,
         )
@@ -76,7 +76,7 @@ def _begin(
     state, tensors, weights = load_training(resume)
     model, tokenizer = load_pretrained(resume)
     policy = Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
-    optimizer = Optimizer(policy.model, spec.training.optimizer)
+    optimizer = Optimizer(policy.model, spec.training.optimizer, spec.training.optimizer_steps)
     optimizer.load(tensors, state["optimizer"])
     reference = Reference(spec.algorithm)
     reference.restore(state["reference"], weights, policy, lambda: initial_policy(spec, home, say))

@@ -21,7 +21,7 @@ from rpg.config.model import PretrainedModel
 from rpg.config.reward import PythonReward
 from rpg.config.run import RunSpec
 from rpg.config.task import chat_of
-from rpg.config.training import ScheduleFreeAdamW
+from rpg.config.training import AdamW, ScheduleFreeAdamW
 from rpg.tasks import verifier_of
 
 MAIN = "rpg.backends.verl.main"
@@ -207,6 +207,9 @@ def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
         keys["rpg.reward"] = json.dumps([part.model_dump(mode="json") for part in spec.reward])
     if any(isinstance(part, PythonReward) for part in spec.reward):
         keys["rpg.manifest"] = str(paths.state.parent / "manifest.json")
+    optimizer = spec.training.optimizer
+    if isinstance(optimizer, AdamW) and optimizer.schedule != "constant":
+        keys["rpg.schedule"] = optimizer.schedule
     if chat_of(spec.task).prefix:
         keys["rpg.prefix"] = chat_of(spec.task).prefix
     if backend.device == "cpu":

@@ -13,6 +13,7 @@ from rpg.config.reward import CorrectnessReward, Rewards
 from rpg.config.run import AlgorithmField
 from rpg.config.section import Positive, Section
 from rpg.config.task import Verifier
+from rpg.config.training import Schedule
 from rpg.errors import UserError
 
 
@@ -28,6 +29,8 @@ class Ours(Section):
     reward: Rewards = (CorrectnessReward(),)
     manifest: Path | None = None
     """The run's manifest, which holds the source of its reward functions; where there are such."""
+    schedule: Schedule = "constant"
+    """Of the learning rate after its warm-up, by optimizer steps."""
     prefix: str = ""
     """How the assistant's turn begins; it is scored with the response."""
     seed: int = Field(0, ge=0, lt=2**31)
@@ -65,6 +68,11 @@ class Settings(Ours):
     learning_rate: float = Field(gt=0)
     warmup_steps: int = Field(ge=0)
     """In optimizer steps; schedule-free AdamW has a warm-up of its own."""
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Of the whole run, where every step has groups to learn from."""
+        return self.steps * self.epochs * (self.prompts_per_step // self.mini_batch_prompts)
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Settings:
