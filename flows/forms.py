@@ -213,6 +213,8 @@ def _check_paths(planned: Sweep, where: Roots) -> None:
 def _check_no_code(assignments: Mapping[str, Any]) -> None:
     """A form sets numbers and names; which code runs is for the files of whoever serves."""
     for field, value in assignments.items():
+        if field.split(".")[0] == "track":
+            raise ConfigError(f"{field}: where numbers are sent is for a file in ${OWN}, not for a form")
         if field.split(".")[0] != "reward":
             continue
         texts = [text for _, text in _texts(value)]

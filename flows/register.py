@@ -15,6 +15,7 @@ from flows.renewal import identified, renew, upgrade
 from rpg.config.code import kept_sources
 from rpg.config.sweep import PlannedRun, Sweep
 from rpg.store import Layout, RunFolder, StoreError
+from rpg.store.current import imported_runs
 
 _VERSIONED = (
     "rpg-lab", "torch", "transformers", "numpy", "prefect", "duckdb", "schedulefree", "verl", "ray", "vllm",
@@ -39,7 +40,7 @@ def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
             "path": str(sweep.path),
             "baseline": sweep.baseline,
             "created": previous or time.time(),
-            "runs": [run.folder for run in sweep.runs],
+            "runs": [*(run.folder for run in sweep.runs), *imported_runs(layout, sweep.spec.name)],
             "benchmarks": benchmarks,
         }
     )

@@ -84,6 +84,11 @@ ROOMS = (
         "torch transformers numpy pydantic ray vllm",
     ),
     _room(
+        "rpg.tracking", "numbers of runs sent to TensorBoard, Weights & Biases, MLflow",
+        "rpg.errors rpg.processes rpg.config rpg.store", "torch wandb mlflow pydantic",
+    ),
+    _room("rpg.importing", "runs that were trained elsewhere, as run folders", "rpg.errors rpg.store"),
+    _room(
         "rpg.report", "tables, figures and nightly bands from stored results", "rpg.stats rpg.metrics rpg.store",
         "altair vl_convert jinja2 markupsafe duckdb numpy pandas rich",
     ),
@@ -100,7 +105,7 @@ ROOMS = (
     _room(
         "rpg.cli", "the command, a file each; the only room that calls flows",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning "
-        "rpg.models rpg.backends.verl rpg.evaluation rpg.report rpg.paper flows",
+        "rpg.models rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing rpg.report rpg.paper flows",
         "typer rich duckdb yaml",
     ),
     _room("rpg.__main__", "`python -m rpg`", "rpg.cli"),

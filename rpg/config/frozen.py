@@ -575,6 +575,7 @@ ADDED: dict[str, Any] = {
     "task.math.chat.template": None,
     "task.math.chat.options": {},
     "training.optimizer.adamw.schedule": "constant",
+    "track": [],
     "reward.type": ["correctness"],
     "reward.correctness.weight": 1.0,
     "reward.correctness.name": None,

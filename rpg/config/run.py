@@ -15,8 +15,9 @@ from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation
 from rpg.config.model import Model, TinyModel
 from rpg.config.reward import CorrectnessReward, Rewards
-from rpg.config.section import Section
+from rpg.config.section import OPERATES, Section
 from rpg.config.task import ChainTask, RewardVerifier, Task
+from rpg.config.tracking import Trackers
 from rpg.config.training import Rollout, Training
 
 
@@ -49,6 +50,8 @@ class RunSpec(Section):
     reward: Rewards = (CorrectnessReward(),)
     evaluation: Evaluation = Evaluation()
     backend: Backend = LocalBackend()
+    track: Annotated[Trackers, OPERATES] = ()
+    """Where its numbers are sent besides: `tensorboard`, or mappings with a `type`."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     @model_validator(mode="after")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -221,13 +220,3 @@ def _sampling(spec: RunSpec) -> Sampling:
 def _engine_key(spec: RunSpec) -> dict:
     engine = spec.evaluation.engine.model_dump(mode="json")
     return {**engine, "device": spec.backend.device, "bfloat16": bfloat16(spec.model)}
-
-
-def stdin_closed() -> bool:
-    """Whether the other end of standard input was closed; what it may send is thrown away."""
-    import select
-
-    while select.select([0], [], [], 0)[0]:
-        if not os.read(0, 4096):
-            return True
-    return False

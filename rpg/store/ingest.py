@@ -14,7 +14,7 @@ import pyarrow
 from rpg.store.current import current_runs, superseded_runs, superseded_variant, why_superseded
 from rpg.store.files import StoreError, read_json_object
 from rpg.store.layout import Layout
-from rpg.store.run import EVAL_COLUMNS, RunFolder
+from rpg.store.run import EVAL_COLUMNS, IMPORTED, RunFolder
 from rpg.store.schema import KEYS, TABLES, VERSION, create_views, quote
 
 Rows = list[dict[str, Any]]
@@ -72,6 +72,7 @@ def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source],
     _metrics(db, sources, warnings)
     _samples(db, sources, warnings)
     _evals(db)
+    _scores(db, sources, warnings)
     _sweeps_and_audits(db, layout, warnings)
     _mark_superseded(db, layout)
     _insert(db, "warnings", warnings)
@@ -120,6 +121,7 @@ def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     row |= {
         name: json.dumps(manifest.get(name)) for name in ("axes", "versions", "machine", "spec", "identity")
     }
+    row["imported"] = json.dumps(manifest["imported"]) if manifest.get("imported") else None
     row["created"] = _number(manifest.get("created"))
     row["benchmarks"] = _names(manifest.get("benchmarks"))
     return row
@@ -291,6 +293,24 @@ def _evals(db: duckdb.DuckDBPyConnection) -> None:
         LEFT JOIN graded USING (sweep, run, benchmark, step)
         GROUP BY sweep, run, benchmark, step ORDER BY sweep, run, benchmark, step"""
     )
+
+
+def _scores(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
+    """Scores of runs that were trained elsewhere: without samples, so without all that is computed from those."""
+    rows: Rows = []
+    for folder, _, _ in sources:
+        path = folder.path / IMPORTED
+        if not path.is_file():
+            continue
+        try:
+            for benchmark, found in read_json_object(path)["scores"].items():
+                rows += [
+                    {**_key(folder), "benchmark": benchmark, "step": int(step), "accuracy": float(value)}
+                    for step, value in found.items()
+                ]
+        except (StoreError, KeyError, ValueError, AttributeError, TypeError) as error:
+            warnings.append({**_key(folder), "message": f"{path}: {error}"})
+    _insert(db, "evals", rows)
 
 
 def _sweeps_and_audits(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> None:

@@ -45,6 +45,8 @@ EVAL_COLUMNS = {
     "tokens": "int32",
     "truncated": "bool",
 }
+IMPORTED = "imported.json"
+"""In the folder of a run that was trained elsewhere: {"scores": {benchmark: {step: accuracy}}}."""
 REWARD_COLUMNS = {"reward": "double", "rewards": "string"}
 """Of runs whose reward is more than the verifier's verdict: the weighted sum, and its parts as JSON."""
 _STEP = re.compile(r"step-(\d+)")

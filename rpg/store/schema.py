@@ -55,6 +55,10 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "versions": ("JSON", "versions of the libraries"),
         "machine": ("JSON", "the machine"),
         "spec": ("JSON", "the resolved settings"),
+        "imported": (
+            "JSON",
+            "where a run comes from that was trained elsewhere (rpg import); null for one's own",
+        ),
         "fingerprint": ("VARCHAR", "what the run's files looked like when read (names, sizes, times)"),
     },
     "metrics": {

@@ -1,0 +1,59 @@
+"""The section `track`: where the numbers of a run are sent besides the run's folder."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from rpg.config.section import Section, kinds_of
+
+
+class TrackerSection(Section):
+    """Base of every tracker: it gets what the run's folder holds, and can never disturb the training."""
+
+    type: str
+
+
+class TensorBoardTracker(TrackerSection):
+    """Event files in `<data folder>/tracking/tensorboard/<sweep>/<run>`."""
+
+    type: Literal["tensorboard"]
+
+
+class WandbTracker(TrackerSection):
+    """Weights & Biases. Offline it writes to `<data folder>/tracking/wandb`; `wandb sync` sends that later."""
+
+    type: Literal["wandb"]
+    mode: Literal["offline", "online"] = "offline"
+    project: Annotated[str, Field(min_length=1)] = "rpg"
+    entity: str | None = None
+
+
+class MlflowTracker(TrackerSection):
+    """An MLflow tracking server or folder."""
+
+    type: Literal["mlflow"]
+    uri: Annotated[str, Field(pattern=r"^(https?|file|sqlite)://?")]
+    """E.g. http://127.0.0.1:5000 or sqlite:///mlflow.db."""
+    experiment: str | None = None
+    """Default: the name of the sweep."""
+
+
+Tracker = Annotated[TensorBoardTracker | WandbTracker | MlflowTracker, Field(discriminator="type")]
+TRACKERS: dict[str, type[TrackerSection]] = kinds_of(Tracker)
+
+
+def _listed(value: Any) -> Any:
+    """`tensorboard` is short for `{type: tensorboard}`, and one tracker for a list of one."""
+    many = value if isinstance(value, list | tuple) else [value]
+    return [{"type": one} if isinstance(one, str) else one for one in many]
+
+
+def _distinct(trackers: tuple[TrackerSection, ...]) -> tuple[TrackerSection, ...]:
+    if len(set(trackers)) < len(trackers):
+        raise ValueError("a tracker is named twice")
+    return trackers
+
+
+Trackers = Annotated[tuple[Tracker, ...], BeforeValidator(_listed), AfterValidator(_distinct)]
