@@ -76,10 +76,8 @@ def _files(layout: Layout, folder: Path, ending: str) -> int:
 
 
 def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], online: bool) -> int:
-    from pydantic import TypeAdapter, ValidationError
-
     from rpg.config.errors import ConfigError
-    from rpg.config.tracking import Tracker
+    from rpg.config.tracking import tracker_of
     from rpg.tracking.follower import Follower, tracking_folder
 
     if not sweeps:
@@ -95,10 +93,7 @@ def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], onli
         raise ConfigError(
             f"WHERE: {where!r}; tensorboard files go to {tracking_folder(layout) / 'tensorboard'}"
         )
-    try:
-        tracker = TypeAdapter(Tracker).validate_python(value)
-    except ValidationError as error:
-        raise ConfigError(f"WHERE: {where!r}: expected an address such as http://127.0.0.1:5000") from error
+    tracker = tracker_of(value)
     failed = 0
     for name in sweeps:
         require_sweep(name, layout)

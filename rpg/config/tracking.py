@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
+from rpg.config.errors import explain
 from rpg.config.section import Section, kinds_of
+
+
+def _address(text: str) -> str:
+    if not text.startswith(("http://", "https://", "file:", "sqlite:///")):
+        raise ValueError("expected an address, e.g. http://127.0.0.1:5000 or sqlite:///mlflow.db")
+    return text
 
 
 class TrackerSection(Section):
@@ -34,7 +41,7 @@ class MlflowTracker(TrackerSection):
     """An MLflow tracking server or folder."""
 
     type: Literal["mlflow"]
-    uri: Annotated[str, Field(pattern=r"^(https?|file|sqlite)://?")]
+    uri: Annotated[str, AfterValidator(_address)]
     """E.g. http://127.0.0.1:5000 or sqlite:///mlflow.db."""
     experiment: str | None = None
     """Default: the name of the sweep."""
@@ -57,3 +64,15 @@ def _distinct(trackers: tuple[TrackerSection, ...]) -> tuple[TrackerSection, ...
 
 
 Trackers = Annotated[tuple[Tracker, ...], BeforeValidator(_listed), AfterValidator(_distinct)]
+
+
+def tracker_of(value: dict[str, str]) -> TrackerSection:
+    """A tracker from its fields.
+
+    Raises:
+        ConfigError: naming the field and what would be accepted.
+    """
+    try:
+        return TypeAdapter[TrackerSection](Tracker).validate_python(value)
+    except ValidationError as error:
+        raise explain(error, TRACKERS[value["type"]], f"--to {value['type']}") from None

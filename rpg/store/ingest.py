@@ -255,10 +255,12 @@ def _samples(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Row
         columns = [name for name in TABLES["samples"] if name in (*EVAL_COLUMNS, *extra)]
         sql = f"""INSERT INTO samples BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, {", ".join(columns)}
                   FROM read_parquet(?, filename=true, hive_partitioning=false) p JOIN files f USING (filename)"""
+
+        def read(some: Rows, sql: str = sql) -> object:
+            return db.execute(sql, [_patterns(some)])
+
         if part:
-            readable += _each_readable(
-                part, lambda some, sql=sql: db.execute(sql, [_patterns(some)]), warnings
-            )
+            readable += _each_readable(part, read, warnings)
     if readable:
         db.execute(
             """INSERT INTO graded SELECT f.sweep, f.run, f.benchmark, f.step, decode(m.value)
