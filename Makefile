@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c '
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := local,math,orchestration,dashboard,verl,dev
+EXTRAS := local,models,math,orchestration,dashboard,verl,dev
 
 WORKERS ?= 3
 TESTS := $(BIN)/python -m pytest --numprocesses $(WORKERS)

@@ -3,10 +3,16 @@
     python -m venv trl-venv
     trl-venv/bin/pip install -c constraints.txt trl==1.16.0 -e '.[local]'
     trl-venv/bin/python benchmarks/local_vs_trl.py [--rollouts 10] [--rounds 3]
+    trl-venv/bin/python benchmarks/local_vs_trl.py --model MODEL --shape 4x4x24 --rollouts 2
 
-TRL is no dependency of this project, hence the environment of its own. Both train from the same warm start, in turns,
-and the time of a rollout step (sampling, grading, all optimizer steps) is printed for each turn; set-up is left out.
-Processor time is the number to trust on a machine that does other things too.
+TRL is no dependency of this project, hence the environment of its own. Both train in turns from the same weights, each
+turn in a process of its own, and the time of a rollout step (sampling, grading, all optimizer steps) and the process's
+peak memory are printed for each turn; set-up is left out of the time. Processor time is the number to trust on a machine
+that does other things too.
+
+Without `--model` it is the tiny model with its own task. A model (a folder, or what `model.path` accepts) gets the same
+problems as chats and one update per step, and what is rewarded is an even number of characters: it cannot do the task
+yet, and groups without a signal would be work that we leave out and TRL does not.
 
 Not alike: TRL pads, decodes with `generate` and scores old log-probabilities only where it must; checkpoints and
 evaluations are off on both sides. Numbers of 2026-11, one core: see docs/trainer.md.
@@ -15,10 +21,15 @@ evaluations are off on both sides. Numbers of 2026-11, one core: see docs/traine
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -36,19 +47,42 @@ from rpg.backends.local.rollout import Roller
 from rpg.backends.local.run import configure_torch
 from rpg.backends.local.trainer import Trainer
 from rpg.config.run import RunSpec
-from rpg.models.initial import initial_policy
+from rpg.models.initial import initial_policy, prepare_model
+from rpg.rewards import Item
 from rpg.rewards.reward import reward
 from rpg.rewards.verifiers import grade
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems
 
-SPEC = RunSpec.model_validate(
-    {
-        # DAPO's loss without its sampling: both sides do the same rollouts.
-        "algorithm": {"name": "dapo", "dynamic_sampling": False, "overlong": None},
-        "training": {"prompts_per_step": 32, "mini_batch_prompts": 8, "optimizer": {"learning_rate": 1e-4}},
-    }
-)
+# DAPO's loss without its sampling: both sides do the same rollouts.
+COMMON = {"algorithm": {"name": "dapo", "dynamic_sampling": False, "overlong": None}}
+OPTIMIZER = {"learning_rate": 1e-4}
+
+
+def spec_of(model: str | None, shape: str) -> RunSpec:
+    """The run both sides do; `shape` is prompts x responses per prompt x tokens, for a model that is named."""
+    if model is None:
+        training = {"prompts_per_step": 32, "mini_batch_prompts": 8, "optimizer": OPTIMIZER}
+        return RunSpec.model_validate({**COMMON, "training": training})
+    prompts, group, tokens = map(int, shape.split("x"))
+    return RunSpec.model_validate(
+        {
+            **COMMON,
+            "model": {"type": "pretrained", "path": model},
+            "training": {"prompts_per_step": prompts, "mini_batch_prompts": prompts, "optimizer": OPTIMIZER},
+            "rollout": {"group_size": group, "max_response_tokens": tokens, "max_prompt_tokens": 256},
+        }
+    )
+
+
+class Even:
+    """A verifier any model learns from at once."""
+
+    def grade(self, items: Sequence[Item]) -> list[Even]:
+        return [Even(len(item.response) % 2 == 0) for item in items]
+
+    def __init__(self, correct: bool = False):
+        self.correct = correct
 
 
 class Clock(TrainerCallback):
@@ -62,12 +96,14 @@ class Clock(TrainerCallback):
         self.seconds = time.perf_counter() - self.began[0], time.process_time() - self.began[1]
 
 
-def ours(home: Path, rollouts: int) -> tuple[float, float, float]:
+def ours(spec: RunSpec, home: Path, rollouts: int) -> tuple[float, float, float]:
     """(wall seconds, processor seconds, accuracy of the last rollout), per rollout step."""
-    policy = initial_policy(SPEC, home)
-    problems = read_problems(prepare_data(SPEC, home).train)
-    optimizer = Optimizer(policy.model, SPEC.training.optimizer)
-    trainer = Trainer(SPEC, policy, optimizer, Reference(SPEC.algorithm), Roller(SPEC, problems))
+    policy = initial_policy(spec, home)
+    problems = read_problems(prepare_data(spec, home).train)
+    optimizer = Optimizer(policy.model, spec.training.optimizer)
+    trainer = Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
+    if spec.model.type == "pretrained":
+        trainer.roller.grader = Even()
     wall, cpu = time.perf_counter(), time.process_time()
     for step in range(1, rollouts + 1):
         metrics = trainer.step(step)
@@ -75,26 +111,30 @@ def ours(home: Path, rollouts: int) -> tuple[float, float, float]:
     return wall / rollouts, cpu / rollouts, metrics["accuracy"]
 
 
-def theirs(home: Path, rollouts: int) -> tuple[float, float, float]:
+def theirs(spec: RunSpec, home: Path, rollouts: int) -> tuple[float, float, float]:
     """The same for TRL."""
-    policy = initial_policy(SPEC, home)
-    problems = read_problems(prepare_data(SPEC, home).train)
-    verifier = verifier_of(SPEC.task)
+    policy = initial_policy(spec, home)
+    problems = read_problems(prepare_data(spec, home).train)
+    verifier, named = verifier_of(spec.task), spec.model.type == "pretrained"
     seen: list[float] = []
 
     def rewards(completions, answer, **kwargs):
         graded = [
-            grade(verifier, text, truth).correct for text, truth in zip(completions, answer, strict=True)
+            len(text) % 2 == 0 if named else grade(verifier, text, truth).correct
+            for text, truth in zip(completions, answer, strict=True)
         ]
         seen.append(sum(graded) / len(graded))
         return [reward(right) for right in graded]
 
-    bos = policy.tokenizer.bos_token
-    data = Dataset.from_list([{"prompt": bos + p.prompt, "answer": p.answer} for p in problems])
-    training, rollout = SPEC.training, SPEC.rollout
+    chats = [[{"role": "user", "content": p.prompt}] for p in problems]
+    texts = policy.tokenizer.apply_chat_template(chats, tokenize=False, add_generation_prompt=True)
+    data = Dataset.from_list(
+        [{"prompt": text, "answer": p.answer} for text, p in zip(texts, problems, strict=True)]
+    )
+    training, rollout = spec.training, spec.rollout
     updates = training.prompts_per_step // training.mini_batch_prompts
     rows = training.mini_batch_prompts * rollout.group_size
-    optimizer, clip = training.optimizer, SPEC.algorithm.clip
+    optimizer, clip = training.optimizer, spec.algorithm.clip
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
@@ -135,30 +175,54 @@ def theirs(home: Path, rollouts: int) -> tuple[float, float, float]:
     return clock.seconds[0] / rollouts, clock.seconds[1] / rollouts, seen[-1]
 
 
+SIDES = {"ours": ours, "TRL": theirs}
+
+
+def turn(options: argparse.Namespace, home: Path) -> None:
+    """One side's turn, in this process; prints its numbers as JSON."""
+    spec = spec_of(options.model, options.shape)
+    configure_torch(spec)
+    torch.use_deterministic_algorithms(options.side == "ours")
+    seconds = SIDES[options.side](spec, home, options.rollouts)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(json.dumps([*seconds, peak]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--model", help="a pretrained model instead of the tiny one")
+    parser.add_argument("--shape", default="4x4x24", help="prompts x responses x tokens, with --model")
     parser.add_argument("--rollouts", type=int, default=10, help="rollout steps per turn")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side")
     parser.add_argument("--home", type=Path, help="keep data and warm start here")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         home = options.home or Path(scratch)
-        initial_policy(SPEC, home)
-        configure_torch(SPEC)
-        ratios = []
-        print(f"{'':8}{'wall s':>10}{'cpu s':>10}{'accuracy':>10}   per rollout step")
+        if options.side:
+            turn(options, home)
+            return
+        prepare_model(spec_of(options.model, options.shape), home)
+        rows: dict[str, list[list[float]]] = {side: [] for side in SIDES}
+        print(f"{'':8}{'wall s':>10}{'cpu s':>10}{'accuracy':>10}{'peak GiB':>10}   per rollout step")
         for _ in range(options.rounds):
-            torch.use_deterministic_algorithms(True)
-            mine = ours(home, options.rollouts)
-            torch.use_deterministic_algorithms(False)
-            other = theirs(home, options.rollouts)
-            for name, row in (("ours", mine), ("TRL", other)):
-                print(f"{name:8}{row[0]:10.4f}{row[1]:10.4f}{row[2]:10.3f}", flush=True)
-            ratios.append((other[0] / mine[0], other[1] / mine[1]))
-        wall, cpu = (statistics.median(r[i] for r in ratios) for i in (0, 1))
-        print(f"TRL / ours, median of {options.rounds}: {wall:.1f} wall, {cpu:.1f} processor time")
+            for side in SIDES:
+                command = [sys.executable, *sys.argv, "--home", str(home), "--side", side]
+                out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+                row = json.loads(out.splitlines()[-1])
+                rows[side].append(row)
+                print(f"{side:8}{row[0]:10.4f}{row[1]:10.4f}{row[2]:10.3f}{row[3]:10.2f}", flush=True)
+        wall, cpu, _, peak = (
+            statistics.median(
+                other[i] / mine[i] for mine, other in zip(rows["ours"], rows["TRL"], strict=True)
+            )
+            for i in (0, 1, 1, 3)
+        )
+        print(
+            f"TRL / ours, median of {options.rounds}: {wall:.1f} wall, {cpu:.2f} processor time, {peak:.2f} peak memory"
+        )
 
 
 if __name__ == "__main__":

@@ -7,12 +7,14 @@ import streamlit as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # Streamlit puts only this file's folder there
 
-from dashboard import common, compare, nightly, overview, paper, run, table, why
+from dashboard import common, compare, grid, nightly, overview, paper, problems, run, table, why
 
 PAGES = {
     "overview": ("Overview", overview.page),
     "compare": ("Compare", compare.page),
     "table": ("Table", table.page),
+    "grid": ("Grid", grid.page),
+    "problems": ("Problems", problems.page),
     "why": ("Why", why.page),
     "paper": ("Paper", paper.page),
     "run": ("Run", run.page),
@@ -20,9 +22,18 @@ PAGES = {
 }
 
 
+STYLE = """
+.stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }
+/* What was chosen can be read: Streamlit cuts long names. */
+.stMultiSelect [data-tag] { height: auto; max-width: 100%; }
+.stMultiSelect [data-tag] span { white-space: normal; overflow-wrap: anywhere; max-width: none; }
+@media (max-width: 640px) { .stMainBlockContainer { padding-left: .8rem; padding-right: .8rem; } }
+"""
+
+
 def main() -> None:
-    st.set_page_config(page_title="rpg-lab", layout="wide", initial_sidebar_state="expanded")
-    st.html("<style>.stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }</style>")
+    st.set_page_config(page_title="rpg-lab", layout="wide", initial_sidebar_state="auto")
+    st.html(f"<style>{STYLE}</style>")
     pages = [
         st.Page(common.guarded(page), title=title, url_path=path, default=path == "overview")
         for path, (title, page) in PAGES.items()

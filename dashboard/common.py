@@ -4,9 +4,12 @@ Text from run folders is shown with `st.text`, in data frames, in charts or in e
 """
 
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
 
 import altair as alt
 import duckdb
@@ -23,6 +26,7 @@ from rpg.store.health import read_problems
 
 disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
 
+T = TypeVar("T")
 REFRESH = 3  # seconds between looks at CURRENT
 
 _HTML = jinja2.Environment(autoescape=True)
@@ -32,24 +36,27 @@ _TABLE = _HTML.from_string("""
   .rpg th, .rpg td { padding: .28rem .8rem; text-align: right; white-space: nowrap; border: none; }
   .rpg th:first-child, .rpg td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere;
     min-width: 12rem; }
-  .rpg thead th { border-top: 2px solid #333; border-bottom: 1px solid #333; font-weight: 600; }
-  .rpg tbody tr:last-child td { border-bottom: 2px solid #333; }
-  .rpg .rank1 { font-weight: 700; } .rpg .rank2 { text-decoration: underline; }
-  .rpg .better { color: #007a58; font-weight: 600; } .rpg .worse { color: #b34a00; font-weight: 600; }
-  .rpg .noise { color: #666; } .rpgscroll { overflow-x: auto; }
+  .rpg thead th { border-top: 2px solid currentColor; border-bottom: 1px solid currentColor; font-weight: 600; }
+  .rpg tbody tr:last-child td { border-bottom: 2px solid currentColor; }
+  .rpg a { color: inherit; text-decoration: underline dotted; text-underline-offset: 3px; } .rpg .bold { font-weight: 700; }
+  .rpg .better { color: {{ '#3fc79a' if dark else '#007a58' }}; font-weight: 600; }
+  .rpg .worse { color: {{ '#ff9a5c' if dark else '#b34a00' }}; font-weight: 600; }
+  .rpg .noise { opacity: .7; } .rpgscroll { overflow-x: auto; }
   .rpg.prose th, .rpg.prose td { text-align: left; } .rpg.prose td:last-child { white-space: normal; }
 </style>
 <div class="rpgscroll"><table class="rpg {{ 'prose' if prose }}">
 <thead><tr>{% for name in grid.header %}<th>{{ name }}</th>{% endfor %}</tr></thead>
 <tbody>{% for row in grid.rows %}<tr>{% for cell in row %}
-<td class="rank{{ cell.rank }} {{ kinds.get(cell.text, '') if not loop.first }}">{{ cell.text }}</td>
+<td class="{{ 'bold' if cell.bold }} {{ kinds.get(cell.text, '') if not loop.first }}">
+{%- if loop.first and cell.text in links -%}
+<a href="{{ links[cell.text] }}" target="_self">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>
 {% endfor %}</tr>{% endfor %}</tbody></table></div>""")
 _LEGEND = _HTML.from_string("""
 <div style="display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; font-size: .88rem">
-{% for label, colour, line in entries %}<span style="white-space: nowrap"><span
- style="display: inline-block; width: 30px; margin-right: 7px; vertical-align: middle;
- border-top: 3px {{ line }} {{ colour }}"></span>{{ label }}</span>{% endfor %}</div>""")
-_LINES = ("solid", "dashed", "dotted", "double")  # the dashes of charts.DASHES as CSS knows them
+{% for label, colour, stops in entries %}<span><span style="display: inline-block; width: 34px; height: 3px;
+ margin-right: 7px; vertical-align: middle;
+ background: repeating-linear-gradient(90deg, {% for kind, start, end in stops %}{{ ', ' if not loop.first }}{{
+ colour if kind else 'transparent' }} {{ start }}px {{ end }}px{% endfor %})"></span>{{ label }}</span>{% endfor %}</div>""")
 
 
 class View(NamedTuple):
@@ -163,36 +170,58 @@ def show_warnings(lines: Sequence[str]) -> None:
 
 
 def choose(label: str, options: Sequence[str], key: str, default: str | None = None) -> str | None:
-    """Select one; the selection is in the URL under `key` and stays when the page changes."""
+    """Select one; the selection is always in the URL under `key`, and stays when the page changes."""
     if not options:
         return None
-    _forget_unknown(key, options)
-    index = list(options).index(default) if default in options else 0
-    return st.selectbox(label, options, index=index, key=key, bind="query-params", persist_state="session")
+    _begin(label, key, options, [default] if default in options else options[:1], many=False)
+    return linked(key, st.selectbox(label, options, key=key, persist_state="session"))
 
 
 def choose_many(
     label: str, options: Sequence[str], key: str, default: Sequence[str] | None = None
 ) -> list[str]:
-    """Select several (default: all); the selection is in the URL under `key`."""
-    _forget_unknown(key, options)
-    chosen = [name for name in (options if default is None else default) if name in options]
-    return st.multiselect(
-        label, options, default=chosen, key=key, bind="query-params", persist_state="session"
+    """Select several (default: all); the selection is always in the URL under `key`."""
+    first = [name for name in (options if default is None else default) if name in options]
+    _begin(label, key, options, first, many=True)
+    return linked(key, st.multiselect(label, options, key=key, persist_state="session"))
+
+
+def choose_part(options: Sequence[str], key: str, default: str | None = None) -> str:
+    """Which part of the page is shown, as buttons in a row; in the URL under `key`."""
+    _begin("Part", key, options, [default or options[0]], many=False)
+    return linked(
+        key, st.segmented_control("Show", options, key=key, required=True, label_visibility="collapsed")
     )
 
 
-def _forget_unknown(key: str, options: Sequence[str]) -> None:
-    """Another sweep has other variants: drop a selection that is no longer there."""
-    kept = st.session_state.get(key)
-    if isinstance(kept, list):
-        known = [name for name in kept if name in options]
-        if known != kept:
-            del st.session_state[key]
-            if known:
-                st.session_state[key] = known
-    elif kept is not None and kept not in options:
-        del st.session_state[key]
+def _begin(label: str, key: str, options: Sequence[str], first: Sequence[str], many: bool) -> None:
+    """Give a widget its selection: what it had, else what the link asks for, else `first`.
+
+    What is not there (another sweep has other variants) is left out; if the link asked for it, that is said. Streamlit's
+    own binding leaves a widget's default out of the address, so that a copied link would open whatever is the default by
+    then.
+    """
+    state = st.session_state
+    wanted = st.query_params.get_all(key) if key not in state else state[key] if many else [state[key]]
+    known = [name for name in wanted if name in options]
+    if key not in state and len(known) < len(wanted):
+        missing = ", ".join(repr(name) for name in wanted if name not in options)
+        notice(f"{label}: nothing here is called {missing}; this is what there is instead.")
+    chosen = known if known or (many and key in state and not wanted) else list(first)
+    state[key] = chosen if many else (chosen or [None])[0]
+
+
+def linked(key: str, value: T) -> T:
+    """Write a value into the address, where a copied link keeps it."""
+    texts = [str(one) for one in (value if isinstance(value, list) else [value]) if one not in (None, "")]
+    if st.query_params.get_all(key) != texts:
+        st.query_params[key] = texts
+    return value
+
+
+def address(page: str, **selection: str) -> str:
+    """A link to another page, relative so that it holds behind any host name."""
+    return f"./{page}?{urlencode(selection, quote_via=quote)}"
 
 
 def choose_sweep(view: View) -> str | None:
@@ -214,32 +243,83 @@ def series_labels(view: View, sweeps: Sequence[str], superseded: bool = False) -
     return names
 
 
-def show_grid(grid: Grid, prose: bool = False) -> None:
-    """A table with the best in bold and the second underlined; every text is escaped. `prose`: no numbers."""
+def show_mathematics(text: str) -> None:
+    """Text of a data set or of a model, its formulas set; nothing else in it is markup."""
+    st.markdown(mathematics(text))
+
+
+def mathematics(text: str) -> str:
+    """Markdown that shows the text as it is, with what stands between $, $$, \\( \\) and \\[ \\] as formulas."""
+    parts = []
+    end = 0
+    for found in _FORMULA.finditer(text):
+        formula = next(group for group in found.groups() if group is not None).strip()
+        parts.append(_plain(text[end : found.start()]))
+        shown = " ".join(formula.split()).replace("$", r"\$")
+        parts.append(f"${shown}$" if shown else _plain(found.group()))
+        end = found.end()
+    return "".join([*parts, _plain(text[end:])]).strip()
+
+
+def _plain(text: str) -> str:
+    """Every mark escaped, so that no link, image, directive or HTML comes of it; line breaks kept."""
+    escaped = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
+    return re.sub(r"[ \t]*\n[ \t]*", "  \n", escaped)  # a line that begins with four blanks would be code
+
+
+_FORMULA = re.compile(
+    r"\$\$(.+?)\$\$|(?<![\\$])\$(?!\s)([^$\n]+?)(?<!\s)\$(?![\d$])|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
+)
+
+
+def show_grid(grid: Grid, prose: bool = False, links: Mapping[str, str] | None = None) -> None:
+    """A table; every text is escaped. `prose`: no numbers. `links`: where the first cell of a row leads."""
     kinds = {"better": "better", "worse": "worse", "within noise": "noise"}
-    st.html(_TABLE.render(grid=grid, kinds=kinds, prose=prose))
+    st.html(_TABLE.render(grid=grid, kinds=kinds, prose=prose, dark=dark(), links=links or {}))
 
 
 def show_legend(labels: Sequence[str], shown: Sequence[str]) -> None:
     """The lines of the `shown` variants; colours follow from all `labels`, whatever is selected."""
-    scales = charts.style(labels)
-    colours = scales["color"].to_dict()["scale"]["range"]
-    dashes = scales["strokeDash"].to_dict()["scale"]["range"]
+    looks = charts.looks(labels)
+    shades = charts.ON_DARK if dark() else {}
     entries = [
-        (label, colour, _LINES[charts.DASHES.index(dash)])
-        for label, colour, dash in zip(labels, colours, dashes, strict=True)
+        (label, shades.get(looks[label][0], looks[label][0]), _stops(looks[label][1]))
+        for label in labels
         if label in shown
     ]
     st.html(_LEGEND.render(entries=entries))
 
 
+def _stops(dash: Sequence[int]) -> list[tuple[bool, int, int]]:
+    """A dash as CSS draws it: (drawn, from, to) in pixels."""
+    ends = list(itertools.accumulate(dash))
+    return [
+        (place % 2 == 0, end - length, end)
+        for place, (length, end) in enumerate(zip(dash, ends, strict=True))
+    ]
+
+
+def rows_of(count: int, across: int = 3) -> Iterator[Any]:
+    """So many places for panels, row by row: on a narrow screen they stand below each other in their order."""
+    for start in range(0, count, across):
+        yield from st.columns(across)[: count - start]
+
+
+def dark() -> bool:
+    """Whether the reader's browser shows the page on a dark ground."""
+    return bool(st.context.theme.type == "dark")
+
+
 def show_chart(chart: Any, key: str) -> None:
     """A chart with our own look; its tool bar saves it as PNG."""
     if chart.data is alt.Undefined:
-        st.altair_chart(charts.themed(chart), theme=None, key=key, width="stretch")
+        whole = charts.themed(chart)
+        if dark():
+            whole = type(whole).from_dict(charts.on_dark(whole.to_dict(validate=False)), validate=False)
+        st.altair_chart(whole, theme=None, key=key, width="stretch")
         return
     # st.altair_chart would validate every chart against the schema of Vega-Lite again: half a second a page.
     data, chart.data = chart.data, alt.Undefined
     canvas = {"embedOptions": {"renderer": "canvas"}}  # thousands of SVG elements take seconds to paint
     spec = chart.to_dict(validate=False) | {"config": charts.THEME, "usermeta": canvas}
-    st.vega_lite_chart(data, spec, theme=None, key=key, width="stretch")
+    st.vega_lite_chart(data, charts.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch")

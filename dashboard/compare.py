@@ -1,18 +1,27 @@
 """The paper's figure for any sweeps, variants and quantities."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pandas
 import streamlit as st
 import vl_convert
 
-from dashboard.common import View, choose, choose_many, series_labels, show_chart, show_legend
+from dashboard.common import (
+    View,
+    choose,
+    choose_many,
+    notice,
+    rows_of,
+    series_labels,
+    show_chart,
+    show_legend,
+)
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts
 from rpg.report.summary import MEAN
 from rpg.store import queries
 
-COLUMNS = 3
 POINTS = 560  # of all curves of a panel together: what a browser draws without a wait
 
 
@@ -25,7 +34,9 @@ def page(view: View) -> None:
             help="Older runs of the same name, with other settings: as variants of their own",
         )  # fmt: skip
         names = series_labels(view, sweeps, superseded)
-        chosen = choose_many("Variants", list(names.values()), "variants")
+        chosen = choose_many(
+            "Variants", list(names.values()), "variants", charts.first_shown(list(names.values()))
+        )
         benchmarks = view.ask("benchmarks", tuple(sweeps))
         benchmarks = [MEAN, *benchmarks] if len(benchmarks) > 1 else benchmarks
         metrics = view.ask("metric_names")
@@ -41,6 +52,9 @@ def page(view: View) -> None:
     if data.empty:
         st.text("Nothing to show: choose sweeps, variants and panels on the left.")
         return
+    for sweep in sweeps:
+        for line in view.ask("differences", sweep):
+            notice(f"! {sweep}: {line}")
     labels = list(names.values())
     show_legend(labels, chosen)
     shown = [name for name in panels if (data["name"] == name).any()]
@@ -59,25 +73,53 @@ def page(view: View) -> None:
             **options,
         )
 
-    columns = st.columns(COLUMNS)
-    for place, name in enumerate(shown):
-        with columns[place % COLUMNS]:
+    for place, (name, column) in enumerate(zip(shown, rows_of(len(shown)), strict=True)):
+        with column:
             show_chart(panel(name, legend=False, height=210, zoom=True), f"panel {place}")
     explanation = charts.explanation(data, bands, smooth)
     st.text(" ".join([*explanation, "Drag moves a panel, Shift and wheel zooms, double click resets."]))
 
-    def figure() -> str:
+    def figure(across: int) -> str:
         still = [panel(name, hover=False, legend=chosen) for name in shown]
-        chart = charts.figure(still, ", ".join(sweeps), explanation, columns=min(4, len(still)))
+        chart = charts.figure(still, ", ".join(sweeps), explanation, columns=across)
         return vl_convert.vegalite_to_svg(chart.to_dict())
 
-    files = {
-        "Figure as PNG": ("figure.png", lambda: vl_convert.svg_to_png(figure(), scale=2)),
-        "Figure as SVG": ("figure.svg", figure),
-        "Data as CSV": ("curves.csv", lambda: curve_data(view, **wanted, thin=False).to_csv(index=False)),
-    }
-    for place, (label, (file, make)) in zip(st.columns([1, 1, 1, 3]), files.items(), strict=False):
-        place.download_button(label, make, file, on_click="ignore")
+    with st.container(horizontal=True):
+        _save(
+            figure, len(shown), repr((sorted(wanted.items(), key=str), bands, smooth, chosen, view.version))
+        )
+        st.download_button(
+            "Data as CSV",
+            lambda: curve_data(view, **wanted, thin=False).to_csv(index=False),
+            "curves.csv",
+            on_click="ignore",
+        )
+
+
+FORMATS: dict[str, Callable[[str], Any]] = {
+    "PNG": lambda svg: vl_convert.svg_to_png(svg, scale=3),
+    "SVG": lambda svg: svg,
+    "PDF": vl_convert.svg_to_pdf,
+}
+
+
+def _save(figure: Callable[[int], str], panels: int, of: str) -> None:
+    """Make the figure, then offer it. Streamlit forgets a file that it makes itself after the click, if that takes
+    longer than it takes the page to look for newer results; one that is there it keeps.
+    """
+    with st.popover("Save the figure"):
+        across = st.slider("Panels in a row", 1, max(2, min(6, panels)), max(1, min(4, panels)), key="across")
+        kind = st.segmented_control("Format", list(FORMATS), default="PNG", required=True, key="format")
+        asked = (of, across, kind)
+        if st.button("Make"):
+            with st.spinner("Drawing"):
+                st.session_state["figure"] = asked, FORMATS[str(kind)](figure(across))
+        made = st.session_state.get("figure")
+        if made and made[0] == asked:
+            suffix = str(kind).lower()
+            st.download_button(
+                f"Figure as {kind}", made[1], f"figure.{suffix}", on_click="ignore", type="primary"
+            )
 
 
 def curve_data(view: View, series, panels, x, names, thin: bool = True) -> pandas.DataFrame:

@@ -5,7 +5,7 @@ import time
 import pandas
 import streamlit as st
 
-from dashboard.common import View, choose_sweep, notice
+from dashboard.common import View, address, choose_sweep, notice
 from rpg.report.summary import MEAN
 from rpg.store import StoreError
 from rpg.store.run import RunFolder
@@ -67,7 +67,7 @@ def _live(view: View, sweep: str) -> None:
     st.text(" · ".join(f"{counts[state]} {state}" for state in ORDER if state in counts))
     for row in table[table["error"] != ""].itertuples():
         notice(f"{row.run}: {row.error}")
-    for line in view.summary(sweep, None, None).health:
+    for line in (*view.summary(sweep, None, None).health, *view.ask("differences", sweep)):
         notice(f"! {line}")
     if "running" not in counts:
         table = table.drop(columns=["reward", "left"])
@@ -75,10 +75,12 @@ def _live(view: View, sweep: str) -> None:
         table = table.drop(columns="where")
     if "queued" not in counts:
         table = table.drop(columns="waits")
+    table["run"] = [address("run", sweep=sweep, run=name) for name in table["run"]]
     st.dataframe(
         table.drop(columns="error"),
         hide_index=True,
         column_config={
+            "run": st.column_config.LinkColumn("run", display_text="run=(.*)$", width="medium"),
             "progress": st.column_config.ProgressColumn(
                 "progress", format="percent", min_value=0, max_value=1
             ),

@@ -6,7 +6,7 @@ from typing import Any
 import pandas
 import streamlit as st
 
-from dashboard.common import View, choose, choose_sweep, notice, show_chart
+from dashboard.common import View, choose, choose_part, choose_sweep, linked, notice, rows_of, show_chart
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts
 from rpg.store import StoreError
@@ -16,6 +16,7 @@ from rpg.store.run import RunFolder
 SHOWN = 20_000  # characters of a text on the page; the file holds the rest
 DRAWN = "rules that were not recorded"
 ROWS = 200  # samples per table
+PARTS = ("Curves", "Settings", "Samples")
 
 
 def page(view: View) -> None:
@@ -36,12 +37,13 @@ def page(view: View) -> None:
     found = view.ask("run", sweep, name)
     folder = view.layout.run(sweep, name)
     _facts(found, folder)
-    curves, settings, samples = st.tabs(["Curves", "Settings", "Samples"])
-    with curves:
+    about_samples = {"benchmark", "sample", "search"} & set(st.query_params)
+    shown = choose_part(PARTS, "part", "Samples" if about_samples else None)
+    if shown == "Curves":
         _curves(view, sweep, name)
-    with settings:
+    elif shown == "Settings":
         _settings(found, view.ask("run", sweep, other) if other else None)
-    with samples:
+    else:
         _samples(folder)
 
 
@@ -55,6 +57,8 @@ def _facts(found: dict[str, Any], folder: RunFolder) -> None:
     if pandas.notna(found["seconds"]):
         parts.append(f"{found['seconds']:.0f} s")
     st.text(" · ".join(str(part) for part in parts if isinstance(part, str) and part))
+    if now := folder.now():
+        st.text(f"now: {now}")
     if isinstance(found["superseded"], str):
         notice(f"Superseded, and in no mean: {found['superseded']}")
     if isinstance(found["error"], str):
@@ -66,17 +70,18 @@ def _facts(found: dict[str, Any], folder: RunFolder) -> None:
 def _curves(view: View, sweep: str, name: str) -> None:
     metrics = view.ask("run_metrics", sweep, name)
     scores = view.ask("run_evals", sweep, name)
-    columns = st.columns(3)
-    place = 0
-    for benchmark, part in scores.groupby("benchmark"):
-        with columns[place % 3]:
-            show_chart(_line(part["step"], part["accuracy"], str(benchmark), points=True), f"curve {place}")
-        place += 1
-    for column in shown_metrics():
-        if column in metrics and metrics[column].notna().any():
-            with columns[place % 3]:
-                show_chart(_line(metrics["step"], metrics[column], column), f"curve {place}")
-            place += 1
+    lines = [
+        _line(part["step"], part["accuracy"], str(benchmark), points=True)
+        for benchmark, part in scores.groupby("benchmark")
+    ]
+    lines += [
+        _line(metrics["step"], metrics[column], column)
+        for column in shown_metrics()
+        if column in metrics and metrics[column].notna().any()
+    ]
+    for place, (line, column) in enumerate(zip(lines, rows_of(len(lines)), strict=True)):
+        with column:
+            show_chart(line, f"curve {place}")
     with st.expander("Every number"):
         st.dataframe(metrics, hide_index=True)
         st.dataframe(scores, hide_index=True)
@@ -99,7 +104,7 @@ def _settings(found: dict[str, Any], other: dict[str, Any] | None) -> None:
         st.dataframe(differences(mine, flat(json.loads(other["spec"] or "{}"))), hide_index=True)
     with st.expander("Machine and versions"):
         facts = {name: json.loads(found[name] or "null") for name in ("machine", "versions")}
-        facts |= {"git revision": found["git_revision"], "run id": found["run_id"]}
+        facts |= {"git revision": found["git_revision"], "code": found["code"], "run id": found["run_id"]}
         shown = flat(facts)
         st.dataframe(pandas.DataFrame({"fact": list(shown), "value": list(shown.values())}), hide_index=True)
 
@@ -189,7 +194,11 @@ def _samples(folder: RunFolder) -> None:
     )
     rows = event["selection"]["rows"] if event else []
     if len(shown):
-        _sample(shown.iloc[rows[0] if rows and rows[0] < len(shown) else 0])
+        names = [f"{one.problem_id}/{one.sample}" for one in shown.itertuples()]
+        asked = st.query_params.get("sample")
+        place = rows[0] if rows and rows[0] < len(shown) else names.index(asked) if asked in names else 0
+        linked("sample", names[place])
+        _sample(shown.iloc[place])
 
 
 @st.cache_data(max_entries=4, show_spinner=False, hash_funcs={RunFolder: str})

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from dashboard.common import View, choose, choose_many, choose_sweep, notice, show_chart, show_grid
+from dashboard.common import View, address, choose, choose_many, choose_sweep, notice, show_chart, show_grid
 from rpg.report import charts, tables
 
 
@@ -25,12 +25,18 @@ def page(view: View) -> None:
     if found.table.empty:
         st.text("No checkpoint has been evaluated on all of these benchmarks yet.")
     else:
+        first = view.ask("runs", sweep).groupby("variant")["run"].first()
+        links = {
+            found.labels[variant]: address("run", sweep=sweep, run=run)
+            for variant, run in first.items()
+            if variant in found.labels
+        }
         for grid in (tables.main_table(found), tables.benchmark_table(found)):
             if grid:
                 st.subheader(
                     grid.title if grid.title in ("Mean accuracy", "Accuracy per benchmark") else "Accuracy"
                 )
-                show_grid(grid)
+                show_grid(grid, links=links)
         st.caption(" ".join(tables.caption(found)))
         judged = found.table[
             (found.table["benchmark"] == tables.headline(found)) & (found.table["verdict"] != "")

@@ -5,7 +5,17 @@ import json
 import pandas
 import streamlit as st
 
-from dashboard.common import View, choose, choose_many, choose_sweep, series_labels, show_chart, show_legend
+from dashboard.common import (
+    View,
+    choose,
+    choose_many,
+    choose_part,
+    choose_sweep,
+    rows_of,
+    series_labels,
+    show_chart,
+    show_legend,
+)
 from dashboard.compare import curve_data
 from rpg.metrics import groups
 from rpg.report import charts
@@ -21,12 +31,11 @@ def page(view: View) -> None:
         if sweep is None:
             return
         names = series_labels(view, [sweep])
-        chosen = choose_many("Variants", list(names.values()), "variants")
+        chosen = choose_many(
+            "Variants", list(names.values()), "variants", charts.first_shown(list(names.values()))
+        )
     series = tuple(key for key, label in names.items() if label in chosen)
-    group = st.segmented_control(
-        "Show", list(GROUPS), default=next(iter(GROUPS)), required=True, key="group", bind="query-params",
-        label_visibility="collapsed",
-    )  # fmt: skip
+    group = choose_part(list(GROUPS), "group")
     show_legend(list(names.values()), chosen)
     if group == AUDIT:
         _audit(view, series, names)
@@ -43,13 +52,13 @@ def _curves(view: View, series, names, metrics: tuple[str, ...]) -> None:
         return
     seeds = int(data["seeds"].max())
     band = charts.band_for(seeds, score=False)
-    columns = st.columns(3)
-    for place, name in enumerate(name for name in shown if (data["name"] == name).any()):
+    there = [name for name in shown if (data["name"] == name).any()]
+    for name, column in zip(there, rows_of(len(there)), strict=True):
         part = data[data["name"] == name]
         panel = charts.curves(
             part, list(names.values()), name=name, band=band, legend=False, height=190, zoom=True
         )
-        with columns[place % 3]:
+        with column:
             show_chart(panel, f"panel {name}")
     st.text(" ".join(charts.explanation(data)))
 

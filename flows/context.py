@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -10,6 +10,7 @@ from flows.processes import Children
 from flows.sharing import Claims
 from flows.slots import Machine
 from rpg.errors import UserError
+from rpg.store import RunFolder
 
 if TYPE_CHECKING:
     from flows.live import Progress
@@ -27,6 +28,8 @@ class Context:
     progress: Progress | None
     machine: Machine
     claims: Claims
+    writing: dict[RunFolder, float] = field(default_factory=dict)
+    """Runs that train now, and the bytes each will take at most (flows.space)."""
     flow_run: UUID | None = None
     """The sweep's own flow run, once it has begun."""
     adopted_by: UUID | None = None

@@ -47,6 +47,8 @@ class RunView:
     """What went wrong, what a queued run waits for, or where else it is running."""
     health: tuple[str, ...] = ()
     """What is noticed about its training, each with its evidence and what to do (rpg.report.health)."""
+    now: str | None = None
+    """Where it is within a step that takes long, or which checkpoint is being evaluated (rpg.store.progress)."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -104,6 +106,7 @@ class Watch:
             folder.name, manifest["variant"], manifest["seed"], state, int(last.get("step", 0)), manifest["steps"],
             last.get("reward"), last.get("accuracy"), rate, evals, due, error,
             tuple(str(finding) for finding in of_training([*first_metrics(folder), *tail])),
+            folder.now() if state in ("running", "evaluating") else None,
         )  # fmt: skip
         if state == "done":
             self._finished[folder.name] = view
@@ -203,6 +206,8 @@ def table(views: Sequence[RunView], most: int = 30) -> Table:
             Text(v.variant[:44]), str(v.seed), Text(v.state, style=STYLES.get(v.state, "")), bar,
             f"{v.step}/{v.steps}", number, accuracy, f"{v.evals}/{v.evals_due}", clock(v.seconds_left),
         )  # fmt: skip
+        if v.now:
+            out.add_row(Text(f"  {v.now}"[:140], style="dim"))
         for finding in v.health:
             out.add_row(Text(f"  ! {finding}"[:140], style="yellow"))
         if v.error:
@@ -269,3 +274,7 @@ class Progress:
             left = time_left(views, self.workers, self._started, self._at_start)
             phase = f"{self.phase}: {self.note}" if self.note else self.phase
             self.console.print(headline(self.title, views, phase, left))
+            for v in views:
+                if v.now:
+                    line = f"             {v.variant} seed {v.seed}: {v.now}"
+                    self.console.print(line, markup=False, highlight=False, soft_wrap=True)

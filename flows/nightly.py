@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flows.register import git_revision, machine, versions
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep import Sweep, load_sweep
+from rpg.provenance import git_revision, machine, versions
 from rpg.report.digests import compare_digests, environment, run_digest
 from rpg.report.nightly import NIGHTS, Finding, judge, markdown, measure, read_nights, spread
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from flows.nursery import FORKED, Forked, Nursery
 from rpg.processes import end_descendants, owner_mark, python_module
 
 PREPARE, TRAINER, EVALUATOR = "rpg.backends.local.prepare", "rpg.backends.{}", "rpg.evaluation"
@@ -31,8 +32,9 @@ class Children:
     its parent (see rpg.backends.process), so that `kill -9` of the sweep leaves no orphan.
     """
 
-    def __init__(self) -> None:
-        self._running: set[subprocess.Popen] = set()
+    def __init__(self, nursery: Nursery | None = None) -> None:
+        self._nursery = nursery
+        self._running: set[subprocess.Popen | Forked] = set()
         self._lock = threading.Lock()
         self.stopping = threading.Event()
 
@@ -45,8 +47,8 @@ class Children:
         stdin: int = subprocess.DEVNULL,
         keep: Sequence[int] = (),
         extra: Mapping[str, str] | None = None,
-    ) -> subprocess.Popen:
-        """Start `python -m module args`, its output appended to `log`.
+    ) -> subprocess.Popen | Forked:
+        """Start `python -m module args`, its output appended to `log`: forked from the nursery, where there is one.
 
         `keep` are open files the child inherits (locks it is to hold), `extra` goes over its environment.
         """
@@ -58,19 +60,26 @@ class Children:
         with self._lock, log.open("ab") as output:
             if self.stopping.is_set():
                 raise Stopped
-            child = subprocess.Popen(
-                python_module(module, *args),
-                stdin=stdin,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=keep,
-                env=environment,
-            )
+            child: subprocess.Popen | Forked | None = None
+            if self._nursery is not None and module in FORKED and threads == 1:
+                texts, pipe = [str(arg) for arg in args], stdin == subprocess.PIPE
+                child = self._nursery.start(module, texts, output.fileno(), pipe, keep, dict(extra or {}))
+            if child is None:
+                if self.stopping.is_set():  # that is why the nursery is gone
+                    raise Stopped
+                child = subprocess.Popen(
+                    python_module(module, *args),
+                    stdin=stdin,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=keep,
+                    env=environment,
+                )
             self._running.add(child)
         return child
 
-    def wait(self, child: subprocess.Popen) -> int:
+    def wait(self, child: subprocess.Popen | Forked) -> int:
         """The child's exit code; raises Stopped when the sweep is being stopped."""
         try:
             code = child.wait()
@@ -93,10 +102,12 @@ class Children:
             time.sleep(0.05)
         for child in running:
             self._end_group(child, signal.SIGKILL)
+        if self._nursery is not None:
+            self._nursery.close()
         end_descendants()  # what has left its group, as Ray's processes do
 
     @staticmethod
-    def _end_group(child: subprocess.Popen, how: int) -> None:
+    def _end_group(child: subprocess.Popen | Forked, how: int) -> None:
         try:
             os.killpg(child.pid, how)
         except (ProcessLookupError, PermissionError):

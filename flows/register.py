@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
 import time
-from functools import cache
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-from flows.renewal import identified, renew, upgrade
+from flows.renewal import identified, renew, set_aside, upgrade
 from rpg.config.code import kept_sources
 from rpg.config.sweep import PlannedRun, Sweep
+from rpg.provenance import git_revision, machine, versions
 from rpg.store import Layout, RunFolder, StoreError
-from rpg.store.current import imported_runs
-
-_VERSIONED = (
-    "rpg-lab", "torch", "transformers", "numpy", "prefect", "duckdb", "schedulefree", "verl", "ray", "vllm",
-)  # fmt: skip
+from rpg.store.current import FRESH, imported_runs
 
 
-def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
+def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolder]:
     """Write sweep.json and a manifest for every run; what is already there for the same run stays untouched.
+
+    `fresh`: what other code than today's has trained is set aside, and nothing of the kind is taken over.
 
     Raises:
         StoreError: a folder cannot be written, or a run's folder holds the manifest of another run.
@@ -45,10 +38,12 @@ def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
         }
     )
     for folder, run in zip(folders, sweep.runs, strict=True):
+        wanted = _manifest(sweep, run)
         if folder.manifest_path.exists() and _same_run(folder, run):
-            renew(folder, _manifest(sweep, run))
-            continue
-        folder.write_manifest(_manifest(sweep, run))
+            if not fresh or not set_aside(layout, folder):
+                renew(folder, wanted | ({FRESH: True} if fresh else {}))
+                continue
+        folder.write_manifest(wanted | ({FRESH: True} if fresh else {}))
     return folders
 
 
@@ -91,52 +86,4 @@ def _manifest(sweep: Sweep, run: PlannedRun) -> dict[str, Any]:
         "eval_steps": list(spec.eval_steps()),
         "benchmarks": list(spec.benchmarks()),
         **({"rewards": kept} if (kept := kept_sources(spec)) else {}),
-    }
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Installed versions of what a run's numbers depend on."""
-    found = {"python": platform.python_version()}
-    for name in _VERSIONED:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-@cache
-def git_revision() -> str | None:
-    """Commit of the source tree, with `+` when tracked files differ from it; None outside a checkout."""
-    root = Path(__file__).resolve().parent.parent
-    if not (root / ".git").exists():
-        return None
-    try:
-        git = ["git", "-C", str(root)]
-        commit = subprocess.run(
-            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10
-        )
-        dirty = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=30).returncode
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return commit.stdout.strip() + ("+" if dirty else "")
-
-
-@cache
-def machine() -> dict[str, Any]:
-    """Where the run was registered: host name, system, processor, cores."""
-    processor = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                processor = line.split(":", 1)[1].strip()
-                break
-    except OSError:
-        pass
-    return {
-        "host": platform.node(),
-        "system": f"{platform.system()} {platform.release()}",
-        "processor": processor,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     }

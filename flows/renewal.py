@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from rpg.config.identity import evaluation_identity, former_identity, identity, identity_record, root
 from rpg.config.run import RunSpec
-from rpg.store import Layout, RunFolder, StoreError
+from rpg.store import Layout, RunFolder, StoreError, provenance
+from rpg.store.current import OUTDATED
 from rpg.store.files import readable
 from rpg.store.pending import pending_evaluations
 from rpg.store.run import folders
@@ -63,6 +64,8 @@ def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:
     What says how the run began (versions, revision, machine, time) stays.
     """
     manifest = folder.read_manifest()
+    for name in (OUTDATED, "run"):  # of a kill while it was being set aside
+        manifest.pop(name, None)
     fresh = {name: value for name, value in wanted.items() if name not in _BEGAN}
     before = manifest.get("evaluation_id", fresh["evaluation_id"])
     if before != fresh["evaluation_id"]:
@@ -75,6 +78,33 @@ def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:
     if folder.done_path.exists() and pending_evaluations(folder):
         with readable("remove", folder.done_path):
             folder.done_path.unlink(missing_ok=True)
+
+
+def set_aside(layout: Layout, folder: RunFolder) -> bool:
+    """Make room for a run that other code than today's has trained; False where there is nothing of the kind.
+
+    What is there keeps all its files, under another name, and is superseded from now on. Can be killed at any moment.
+
+    Raises:
+        StoreError: somebody is training it.
+    """
+    found = provenance.outdated(folder)
+    if found is None:
+        return False
+    if folder.state() == "running":
+        raise StoreError(
+            f"{folder.path} is being trained by older code; stop that first, or wait for its end"
+        )
+    manifest = folder.read_manifest() | {OUTDATED: found}
+    name = f"{folder.name}-code-{found['code']}"
+    others = (name if number == 1 else f"{name}-{number}" for number in range(1, 1000))
+    aside = next(
+        one for one in (layout.run(folder.sweep, other) for other in others) if not one.path.exists()
+    )
+    folder.write_manifest(manifest | {"run": aside.name})
+    with readable("rename", folder.path):
+        folder.path.rename(aside.path)
+    return True
 
 
 _BEGAN = ("versions", "git_revision", "machine", "created")

@@ -136,6 +136,9 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
         # Loopback is not a wall against a page in the user's own browser: only our own pages may call the API.
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": plan.ui,
         "PREFECT_LOGGING_LEVEL": "WARNING",
+        # Prefect looks at a schedule that was edited once in so many seconds; by default once a minute, so that one which
+        # was moved to the next minute made its first run a day later.
+        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "10",
     }
     if plan.secret:
         server[SERVER_AUTH] = plan.secret

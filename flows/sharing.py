@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rpg.store import Layout, RunFolder, StoreError, locks
+from rpg.store import Layout, RunFolder, StoreError, locks, provenance
+from rpg.store.current import FRESH, OUTDATED
 from rpg.store.files import atomic_path, atomic_write_json, folder_aside, readable
 from rpg.store.run import folders
 
@@ -77,7 +78,7 @@ class Claims:
             for name in self._folder_names(sweep):
                 other = self._layout.run(sweep, name)
                 named = any(name.endswith(f"-{one[:8]}") for one in ids)
-                if named and other != folder and _is(other, ids):
+                if named and other != folder and _is(other, ids) and _usable(manifest, other):
                     there = progress(other)
                     if there > best:
                         best, found = there, other
@@ -94,7 +95,7 @@ class Claims:
                 if root != manifest.get("root_id") or steps >= manifest["steps"] or other == folder:
                     continue
                 there = progress(other)
-                if there > best and other.state() != "running":
+                if there > best and other.state() != "running" and _usable(manifest, other):
                     best, found = there, other
         return found
 
@@ -107,7 +108,7 @@ class Claims:
             for name in names:
                 with contextlib.suppress(StoreError):
                     manifest = self._layout.run(sweep, name).read_manifest()
-                    if "root_id" in manifest:
+                    if "root_id" in manifest and OUTDATED not in manifest:
                         roots.append((name, manifest["root_id"], manifest["steps"]))
             self._known_roots[sweep] = (changed, roots)
         return self._known_roots[sweep][1]
@@ -135,6 +136,9 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
     """
     first = folder.next_attempt()
     for number, attempt in enumerate(source.attempts()):
+        if source.provenance_path(attempt).exists():
+            with atomic_path(folder.provenance_path(first + number)) as temporary:
+                shutil.copyfile(source.provenance_path(attempt), temporary)
         with atomic_path(folder.metrics_path(first + number)) as temporary:
             shutil.copyfile(source.metrics_path(attempt), temporary)
     for step in source.checkpoint_steps():
@@ -164,6 +168,11 @@ def _is(folder: RunFolder, ids: list[str]) -> bool:
         return folder.read_manifest()["run_id"] in ids
     except StoreError:
         return False
+
+
+def _usable(manifest: dict[str, Any], other: RunFolder) -> bool:
+    """Whether a run may take over what another folder has: one that is to be made afresh, only what today's code made."""
+    return not manifest.get(FRESH) or provenance.outdated(other) is None
 
 
 def _link_tree(source: Path, target: Path) -> None:

@@ -6,13 +6,16 @@ folders, so running the same sweep again does exactly what is missing.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from flows import processes
 from flows.context import Context
+from flows.nursery import FORKED, Nursery
 from flows.processes import Children
 from flows.reconcile import cancelled, tasks_cancelled
 from flows.register import register
@@ -24,6 +27,7 @@ from rpg.errors import UserError
 from rpg.processes import end_orphans
 from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.pending import pending_evaluations
+from rpg.store.provenance import of_other_code
 
 if TYPE_CHECKING:
     from flows.live import Progress
@@ -44,9 +48,14 @@ class Outcome:
     seconds: float = 0.0
 
 
-def unfinished(folders: Sequence[RunFolder]) -> list[RunFolder]:
-    """Runs that lack DONE.json, or an evaluation that their manifest promises."""
-    return [folder for folder in folders if not folder.done_path.exists() or pending_evaluations(folder)]
+def unfinished(folders: Sequence[RunFolder], fresh: bool = False) -> list[RunFolder]:
+    """Runs that lack DONE.json, or an evaluation that their manifest promises; `fresh`: or were trained by other code."""
+    again = set(of_other_code(folders)[0]) if fresh else set()
+    return [
+        folder
+        for folder in folders
+        if not folder.done_path.exists() or folder.name in again or pending_evaluations(folder)
+    ]
 
 
 @contextmanager
@@ -66,10 +75,13 @@ def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
         yield
 
 
-def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | None = None) -> Outcome:
+def conduct(
+    sweep: Sweep, layout: Layout, workers: int, progress: Progress | None = None, fresh: bool = False
+) -> Outcome:
     """Run what is missing of a sweep, under Prefect, and rebuild database and report.
 
     `workers` trainings go on at a time. Interrupting (Ctrl-C, SIGTERM) ends every child before it is re-raised.
+    `fresh`: what other code than today's has trained is trained again.
 
     Raises:
         flows.server.ServerError, rpg.store.layout.StoreError
@@ -78,7 +90,7 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
 
     started = time.time()
     end_orphans()  # of a conductor that was killed
-    folders = register(sweep, layout)
+    folders = register(sweep, layout, fresh)
     due = unfinished(folders)
     outcome = Outcome(total=len(folders), trained=len(due))
     if not due and any(run.spec.track for run in sweep.runs):
@@ -87,7 +99,7 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
             pass
         children.stop()
     if due:
-        children, claims = Children(), Claims(layout)
+        children, claims = Children(_nursery(sweep, layout)), Claims(layout)
         try:
             with tracked(sweep, layout, children), prefect_api(layout.home):
                 from prefect import tags
@@ -127,6 +139,15 @@ def conduct(sweep: Sweep, layout: Layout, workers: int, progress: Progress | Non
             outcome.failed[folder.name] = failure["error"]
     outcome.seconds = time.time() - started
     return outcome
+
+
+def _nursery(sweep: Sweep, layout: Layout) -> Nursery | None:
+    """One process for the imports of all children, where they are of the kind that it forks."""
+    backends = [run.spec.backend for run in sweep.runs]
+    wanted = all(one.type == "local" and one.device == "cpu" and one.threads == 1 for one in backends)
+    if not wanted or sys.platform != "linux" or processes.TRAINER.format("local") not in FORKED:
+        return None
+    return Nursery(layout.sweep_folder(sweep.spec.name) / "nursery.log")
 
 
 def _in_a_line(error: BaseException) -> str | None:

@@ -13,6 +13,7 @@ from flows.context import Context, StageFailed
 from flows.processes import Stopped
 from flows.sharing import take_over
 from flows.slots import Held, need_of
+from flows.space import room
 from rpg.config.backend import BACKENDS, Backend, BackendSection
 from rpg.errors import UserError
 from rpg.processes import BUSY
@@ -50,7 +51,7 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
         while folder.holder():
             if context.children.stopping.wait(LEASE_SECONDS):
                 raise Stopped
-        with slot(folder, backend, context) as held:
+        with room(folder, context), slot(folder, backend, context) as held:
             folder.stop_waiting()
             archive_failure(folder)
             child = context.children.start(
@@ -66,7 +67,7 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
     if failure is None:
         how = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
         if code == -9:
-            how += " (out of memory?)"
+            how += f" (out of memory? {backend.less_memory})" if backend.less_memory else " (out of memory?)"
         folder.write_failed(f"the training process was {how}" if code < 0 else f"the training process {how}")
         failure = folder.read_failed() or {}
     raise StageFailed(f"{folder.name}: {failure.get('error')}")

@@ -187,6 +187,30 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
+def holm_levels(p_values: Sequence[float]) -> list[float]:
+    """The level at which Holm's procedure tests each p-value of a family; NaN stays NaN.
+
+    The k-th smallest of m is tested at (1 - LEVEL) / (m - k + 1) until one is not below its level; it and those
+    after it keep that level. So the interval at 1 - level leaves out zero exactly where the test rejects, which an
+    uncorrected interval does not.
+    """
+    order = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
+    levels = [math.nan] * len(p_values)
+    level, stopped = math.nan, False
+    for rank, (p, index) in enumerate(order):
+        if not stopped:
+            level = (1 - LEVEL) / (len(order) - rank)
+            stopped = p > level
+        levels[index] = level
+    return levels
+
+
+def student_interval(mean: float, standard_error: float, df: float, level: float) -> tuple[float, float]:
+    """Student's two-sided interval that fails to cover with probability `level`."""
+    half = float(_scipy.t.ppf(1 - level / 2, max(df, 1.0))) * standard_error if df >= 1 else math.nan
+    return mean - half, mean + half
+
+
 def verdict(difference: float, p_corrected: float) -> str:
     """`better`, `worse` or `within noise` at the 5 % level; `not testable` without a p-value."""
     if math.isnan(p_corrected):

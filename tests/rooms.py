@@ -30,6 +30,7 @@ ROOMS = (
     _room("rpg.web", "what stands before a port: host names, origins, the password"),
     _room("rpg.stats", "estimates, intervals and paired tests", outside="numpy scipy"),
     _room("rpg.metrics", "what a training step is measured by: every metric once"),
+    _room("rpg.provenance", "what a training is computed with: source files, packages, machine"),
     _room("rpg.catalogue", "what an algorithm is, as data", "rpg.errors", "pydantic rich"),
     _room("rpg.losses", "pure torch functions: losses, divergences, advantages, aggregation", "rpg.catalogue", "torch"),
     _room(
@@ -38,7 +39,7 @@ ROOMS = (
     ),
     _room(
         "rpg.store", "run folders, current runs, what is owed, the database and its queries",
-        "rpg.errors rpg.processes rpg.stats rpg.metrics", "duckdb numpy pandas pyarrow psutil",
+        "rpg.errors rpg.processes rpg.stats rpg.metrics rpg.provenance", "duckdb numpy pandas pyarrow psutil",
     ),
     _room(
         "rpg.config", "run and sweep files: sections, expansion, identity", "rpg.errors rpg.catalogue",
@@ -55,7 +56,7 @@ ROOMS = (
     _room("rpg.planning", "what a run needs: counts, measured time, GPUs by arithmetic", "rpg.config rpg.store rpg.tasks"),
     _room(
         "rpg.models", "language models: loading, sampling, log-probabilities, warm starts",
-        "rpg.errors rpg.config rpg.rewards rpg.tasks", "torch transformers tokenizers safetensors jinja2",
+        "rpg.errors rpg.config rpg.rewards rpg.tasks", "torch transformers tokenizers safetensors gguf jinja2",
     ),
     _room(
         "rpg.backends", "what both back ends share: manifest, prompts, reference schedule, meters",
@@ -95,7 +96,8 @@ ROOMS = (
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
     _room(
         "flows", "Prefect flows and deployments, child processes, slots, sharing, reconciler, live table",
-        "rpg.errors rpg.processes rpg.web rpg.catalogue rpg.store rpg.config rpg.tasks rpg.report",
+        "rpg.errors rpg.processes rpg.web rpg.provenance rpg.catalogue rpg.store rpg.config rpg.tasks rpg.planning "
+        "rpg.report",
         "prefect pydantic psutil rich starlette uvicorn",
     ),
     _room(

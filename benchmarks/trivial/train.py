@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.trivial import HOLD, SECONDS
 from rpg.processes import die_with_parent
-from rpg.store import RunFolder, locks
+from rpg.store import RunFolder, locks, provenance
 from rpg.store.checkpoints import digests
 
 
@@ -29,6 +29,7 @@ def main(folder: RunFolder) -> int:
     eval_steps = set(manifest["eval_steps"])
     if not done:
         _checkpoint(folder, 0)
+    provenance.write(folder, attempt)
     for step in range((done[-1] if done else 0) + 1, manifest["steps"] + 1):
         time.sleep(seconds)
         reward = zlib.crc32(f"{manifest['run_id']} {step}".encode()) / 2**32

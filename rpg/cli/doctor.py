@@ -23,7 +23,7 @@ def doctor(
     home: Home = None,
 ) -> int:
     """Check that everything a sweep needs is here: Python, packages, cores, a writable data folder; with FILE its data,
-    models, gold answers, GPUs and disk: all that is wrong in one list, before anything starts.
+    models, gold answers, longest prompts, GPUs, ports and disk: all that is wrong in one list, before anything starts.
     """
     import os
     import shutil
@@ -81,11 +81,12 @@ def doctor(
 
 
 def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]:
-    """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, and its problems themselves."""
+    """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, ports, and its problems themselves."""
     from flows.slots import machine, need_of
     from rpg.cli.lenient import LenientDigest
     from rpg.config.sweep import load_file
-    from rpg.planning.preflight import preflight
+    from rpg.models.initial import check_lengths
+    from rpg.planning.preflight import preflight, unreachable
     from rpg.tasks import DataError, load_problems
 
     specs = [run.spec for run in load_file(file, overrides, LenientDigest()).runs]
@@ -96,9 +97,19 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
         if need is not None and (need.kind != "gpu" or need.count > len(here.gpus)):
             wanted = spec.backend.workers_here() or 1
             lines.append(f"backend: wants {wanted} GPUs, and this machine shows {len(here.gpus)}")
+    lines += unreachable(specs)
+    splits = {}
     for task in {spec.task.model_dump_json(): spec.task for spec in specs}.values():
         try:
-            lines += load_problems(task).notes
+            splits[task.model_dump_json()] = found = load_problems(task)
+            lines += found.notes
         except DataError as error:
             lines.append(str(error))
+    alike = {
+        (spec.task.model_dump_json(), spec.model.model_dump_json(), spec.rollout.max_prompt_tokens): spec
+        for spec in specs
+    }
+    for (task_json, *_), spec in alike.items():
+        too_long = check_lengths(spec, splits[task_json], layout.home) if task_json in splits else None
+        lines += [too_long] if too_long else []
     return list(dict.fromkeys(lines))

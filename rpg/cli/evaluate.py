@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 )
 def evaluate(
     checkpoint: Annotated[
-        str, typer.Argument(help="Hugging Face model: a folder (any checkpoint of a run) or a hub id.")
+        str,
+        typer.Argument(
+            help="Hugging Face model: a folder (any checkpoint of a run), a name that `rpg model` lists, or a hub id."
+        ),
     ],
     benchmarks: Annotated[
         str, typer.Option("--benchmarks", "-b", help="Benchmarks: names or YAML files, separated by commas.")
@@ -28,6 +31,9 @@ def evaluate(
     engine: Annotated[str, typer.Option(help="Engine: local, huggingface or vllm.")] = "local",
     k: Annotated[
         int | None, typer.Option("--k", min=1, help="Samples per problem. Default: the benchmark's own.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Only the first so many problems of each benchmark.")
     ] = None,
     temperature: Annotated[
         float, typer.Option(min=0, help="Sampling temperature; 0 is greedy decoding with one sample.")
@@ -76,6 +82,7 @@ def evaluate(
     from rpg.config.errors import ConfigError
     from rpg.evaluation.by_hand import default_folder
     from rpg.evaluation.by_hand import evaluate as evaluate_model
+    from rpg.models.library import pretrained_folder
     from rpg.store import Layout
 
     for value, known, option in (
@@ -93,7 +100,7 @@ def evaluate(
     if ray is None and (workers != 1 or gpus):
         raise ConfigError("--workers and --gpus are for a Ray cluster; name it with --ray, e.g. --ray auto")
     results = evaluate_model(
-        checkpoint,
+        pretrained_folder(checkpoint, Layout.at(home).home, complain),
         [part.strip() for part in benchmarks.split(",") if part.strip()],
         engine=engine,
         place=None if ray is None else {"address": ray, "workers": workers, "gpus": gpus},
@@ -101,6 +108,7 @@ def evaluate(
         data=data,
         training=training,
         samples_per_problem=k,
+        limit=limit,
         temperature=temperature,
         max_prompt_tokens=max_prompt_tokens,
         max_response_tokens=max_response_tokens,

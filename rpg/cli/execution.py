@@ -40,7 +40,15 @@ Name = Annotated[
 ]
 
 
-def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
+Fresh = Annotated[
+    bool,
+    typer.Option(
+        "--fresh", help="Train again what other code than today's has trained; the older runs are superseded."
+    ),
+]
+
+
+def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool = False) -> int:
     """Conduct a sweep in the foreground, showing its progress. Returns the exit code."""
     from rpg.cli.extras import require
     from rpg.cli.lenient import refuse_wrong_paths
@@ -48,13 +56,15 @@ def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
     specs = [run.spec for run in planned.runs]
-    refuse_wrong_paths(specs, short(planned.path))
+    from rpg.store import Layout
+    from rpg.store.provenance import of_other_code
+
+    layout = Layout.at(home)
+    refuse_wrong_paths(specs, short(planned.path), layout)
     from flows.live import Progress
     from flows.sweep import conduct, sweep_lock, unfinished
     from rpg.planning.preflight import preflight
-    from rpg.store import Layout
 
-    layout = Layout.at(home)
     name, workers = planned.spec.name, workers or default_workers(planned)
     folders = [layout.run(name, run.folder) for run in planned.runs]
     again = f"rpg {'sweep' if planned.spec.axes else 'train'} {short(planned.path)}"
@@ -62,14 +72,19 @@ def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
         with sweep_lock(layout, name):
             for line in preflight(specs, layout):
                 complain(f"! {line}", "yellow")
-            due = unfinished(folders)
+            due = unfinished(folders, fresh)
+            older = of_other_code(folders)[0] if fresh else []
+            if older:
+                say(
+                    f"{name}: {len(older)} runs that other code has trained are set aside: {', '.join(older)}"
+                )
             if due:
                 say(
                     f"{name}: {len(due)} of {len(folders)} runs to do, {workers} at a time, in {layout.sweep_folder(name)}"
                 )
             progress = Progress(console, name, folders, workers)
             with _terminal(progress) if due else _nothing(), _sigterm_is_interrupt():
-                outcome = conduct(planned, layout, workers, progress)
+                outcome = conduct(planned, layout, workers, progress, fresh)
     except KeyboardInterrupt:
         complain(f"\nstopped; every process has ended. Nothing finished is lost. Continue with: {again}")
         return 130
@@ -79,6 +94,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
 def _conclude(outcome: Outcome, layout: Layout, planned: Sweep, again: str) -> int:
     from rpg.report import print_report
     from rpg.store import StoreError
+    from rpg.store.provenance import said_of_other_code
 
     name = planned.spec.name
     if not outcome.trained:
@@ -87,6 +103,8 @@ def _conclude(outcome: Outcome, layout: Layout, planned: Sweep, again: str) -> i
         print_report(layout, name, console)
     except StoreError as error:
         outcome.error = outcome.error or str(error)
+    for line in said_of_other_code(layout.run(name, run.folder) for run in planned.runs):
+        complain(f"! {line}", "yellow")
     lines = [f"failed: {run}: {error}" for run, error in outcome.failed.items()]
     if outcome.error and not outcome.failed:
         lines.append(f"error: {outcome.error}")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rpg.config.run import RunSpec
+
+if TYPE_CHECKING:
+    from rpg.store import Layout
 
 UNKNOWN = "not-known-yet"
 """Stands for an identity that depends on data that is neither here nor, just now, to be had."""
@@ -37,10 +42,10 @@ class LenientDigest:
         return spec.task.model_dump_json() not in self.absent
 
 
-def refuse_wrong_paths(specs: list[RunSpec], file: object) -> None:
+def refuse_wrong_paths(specs: list[RunSpec], file: object, layout: Layout) -> None:
     """Raises: ConfigError: files or models that are named and are not there, a line each."""
     from rpg.config.errors import ConfigError
     from rpg.planning.preflight import wrong_paths
 
-    if lines := wrong_paths(specs):
+    if lines := wrong_paths(specs, layout):
         raise ConfigError("\n".join(f"{file}: {line}" for line in lines))

@@ -92,11 +92,13 @@ def _choose(runs: tuple[PlannedRun, ...], name: str | None, file: Path) -> Plann
 
 def _model(spec: RunSpec, home: Path, known: bool) -> str | Path:
     """The folder of a tiny model's warm start, made or not; a pretrained model's path or hub id."""
-    if spec.model.type == "pretrained":
-        local = Path(spec.model.path).expanduser()
-        return local.resolve() if local.exists() else spec.model.path
+    if spec.model.type == "pretrained" and spec.model.warm_start is None:
+        from rpg.config.pretrained import located
+
+        local = located(spec.model.path, home)
+        return local.resolve() if local else spec.model.path
     if not known:
         return home / "cache" / "warm" / UNKNOWN
-    from rpg.models.initial import warm_folder
+    from rpg.models.digest import warm_folder
 
     return warm_folder(spec, home)

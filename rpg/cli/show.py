@@ -36,7 +36,7 @@ def show(
 
     digest = LenientDigest()
     sweep = load_file(file, parse_assignments(set_), digest)
-    refuse_wrong_paths([run.spec for run in sweep.runs], file)
+    refuse_wrong_paths([run.spec for run in sweep.runs], file, Layout.at(home))
     if as_json:
         runs = [
             {

@@ -22,6 +22,7 @@ def status(
     from rpg.store import Layout
     from rpg.store.current import current_runs, superseded
     from rpg.store.health import read_problems
+    from rpg.store.provenance import said
 
     layout = Layout.at(home)
     for problem in read_problems(layout.home):
@@ -33,11 +34,14 @@ def status(
         console.print(f"no sweeps in {layout.home} yet; start one with: rpg sweep quickstart")
         return 0
     watches = {name: Watch(current_runs(layout, name)) for name in ([sweep] if sweep else known)}
+    computed = {name: said(current_runs(layout, name)) for name in watches}
     while True:
         for name, one in watches.items():
             views = one.views()
             console.print(headline(name, views, "", None))
             console.print(table(views))
+            for line in computed[name]:
+                say(f"  ! {line}", "yellow")
             for run, why in superseded(layout, name).items():
                 say(f"  superseded: {run}: {why}", "dim")
         if not watch:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rpg.cli.app import Home, Set, SweepFile, app
-from rpg.cli.execution import Name, Workers, execute
+from rpg.cli.execution import Fresh, Name, Workers, execute
 
 
 @app.command(
@@ -22,6 +22,7 @@ def sweep(
     name: Name = None,
     home: Home = None,
     workers: Workers = None,
+    fresh: Fresh = False,
 ) -> int:
     """Run a sweep: train, evaluate, report. Run it again and it does only what is missing."""
     from rpg.config.load import parse_assignments, parse_axes
@@ -30,4 +31,4 @@ def sweep(
 
     axes = parse_axes(axis)
     planned = load_sweep(file, parse_assignments(set_), data_digest, axes=axes, name=name)
-    return execute(planned, home, workers)
+    return execute(planned, home, workers, fresh)

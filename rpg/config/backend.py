@@ -28,6 +28,9 @@ class BackendSection(Section):
     chooses_sampler: ClassVar[bool] = False
     """Samples can be drawn from an earlier or rounded policy, and corrected for it."""
 
+    less_memory: ClassVar[str] = ""
+    """What to do where a training ran out of memory, for the message."""
+
     def workers_here(self) -> int | None:
         """GPUs (or, on a CPU, processes) of this machine that a run takes; None where its workers are elsewhere."""
         return 1
@@ -43,8 +46,15 @@ class LocalBackend(BackendSection):
     device: Literal["cpu", "cuda"] = "cpu"
     threads: Annotated[Positive, OPERATES] = 1
     """Threads per process. On a CPU, several runs with one thread each are faster than one run with several threads."""
+    offload: Annotated[bool, OPERATES] = False
+    """Keep what the backward pass needs in the host's memory (GPU) or in a file of the run's folder (CPU): less memory,
+    more time, and the same numbers to the bit."""
 
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
+    less_memory: ClassVar[str] = (
+        "set backend.offload: true, which changes no bit, and run the same command again: it goes on after the last "
+        "checkpoint (fewer training.micro_batch_rows go on too, and round differently in the last digits)"
+    )
     chooses_sampler: ClassVar[bool] = True
 
 

@@ -551,6 +551,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 # Fields that came later, by place.
 ADDED: dict[str, Any] = {
+    "backend.local.offload": False,
     "algorithm.rollout_correction.type": "none",
     "rollout.sampler": "section",
     "rollout.sampler.dtype": "same",
@@ -581,4 +582,6 @@ ADDED: dict[str, Any] = {
     "reward.correctness.name": None,
     "reward.correctness.right": 1.0,
     "reward.correctness.wrong": -1.0,
+    "training.micro_batch_tokens": None,
+    "model.pretrained.warm_start": None,
 }

@@ -34,6 +34,25 @@ class WarmStart(Section):
     """Stage 2: probability that a step of a scratchpad is wrong."""
 
 
+class SupervisedStart(Section):
+    """Supervised fine-tuning of a pretrained model on the task's demonstrations, before reinforcement learning.
+
+    The loss counts the tokens of responses only. Made once and cached by the digest of model, data and these settings.
+    """
+
+    seed: int = 0
+    steps: Positive = 50
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-4
+    """It rises over the first fifth of the steps (20 at most), then falls linearly to a tenth."""
+    batch_size: Positive = 16
+    """Demonstrations per step."""
+    scratchpad_fraction: Fraction = 1.0
+    """Fraction of demonstrations that are full responses; the rest are a bare answer, which leaves reinforcement
+    learning something to choose."""
+    corruption: Fraction = 0.0
+    """Probability that a step of a scratchpad is wrong, where the task can say what a step is."""
+
+
 class TinyModel(Section):
     """A Qwen3 made from its config (about 0.1 M parameters by default) with a tokenizer over the task's characters."""
 
@@ -60,9 +79,15 @@ class PretrainedModel(Section):
 
     type: Literal["pretrained"]
     path: Annotated[str, Field(min_length=1)]
-    """A folder, or a hub id such as Qwen/Qwen3-0.6B."""
+    """A folder, a hub id such as Qwen/Qwen3-0.6B, or the name of a model that `rpg model` lists or keeps."""
     revision: str | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
+    warm_start: SupervisedStart | None = None
+
+
+def bfloat16(model: TinyModel | PretrainedModel) -> bool:
+    """Whether the arithmetic is bfloat16, and the exported weights are; weights in training and optimizer stay float32."""
+    return isinstance(model, PretrainedModel) and model.dtype == "bfloat16"
 
 
 Model = Annotated[TinyModel | PretrainedModel, Field(discriminator="type"), default_type("tiny")]

@@ -265,6 +265,26 @@ class MathTask(TaskSection):
         return {**raw, **_chat_paths(raw, at)}
 
 
+class WordsTask(TaskSection):
+    """Arithmetic word problems in English of two steps, made by code from templates; some of these are held out.
+
+    A response ends with the result, after `Answer:`. Benchmarks: `words-known` has other problems of the templates that
+    are trained on, `words-new` those of templates that are not.
+    """
+
+    type: Literal["words"]
+    train_problems: Positive = 2_000
+    benchmark_problems: Positive = 64
+    """Held-out problems per benchmark; none of them is in the training set."""
+    largest: Annotated[int, Field(ge=5, le=500)] = 10
+    """Largest number that is added or taken away; what it is taken from is at most twice as large, factors at most 9."""
+    data_seed: int = 0
+    """Seed of the problems. The run's `seed` never changes the data."""
+
+    def benchmark_names(self) -> tuple[str, ...]:
+        return "words-known", "words-new"
+
+
 _YAML = (".yaml", ".yml")
 
 
@@ -273,5 +293,7 @@ def is_name(train: object) -> bool:
     return isinstance(train, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]*", train) is not None
 
 
-Task = Annotated[ChainTask | FileTask | MathTask, Field(discriminator="type"), default_type("chain")]
+Task = Annotated[
+    ChainTask | FileTask | MathTask | WordsTask, Field(discriminator="type"), default_type("chain")
+]
 TASKS: dict[str, type[TaskSection]] = kinds_of(Task)

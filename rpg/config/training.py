@@ -54,6 +54,8 @@ class Training(Section):
     """Passes over each rollout."""
     micro_batch_rows: Annotated[Positive, OPERATES] = 128
     """Responses per forward and backward pass; affects memory, never the gradient."""
+    micro_batch_tokens: Annotated[Positive | None, OPERATES] = None
+    """Tokens per pass, a prompt counted once for its responses; by itself as many as a model of its size has room for."""
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     optimizer: Optimizer = AdamW()
     checkpoint_every: Annotated[Positive, OPERATES] = 1

@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from rpg.evaluation.engines.start import start_engine
 from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.evaluation.summary import Summary, summarise
+from rpg.models.library import pretrained_folder
 from rpg.rewards.rules import rules_name
 from rpg.rewards.scoring import Scorer
 from rpg.store.checkpoints import model_digest
@@ -61,6 +62,7 @@ def evaluate(
     data: Path | None = None,
     training: str | None = None,
     samples_per_problem: int | None = None,
+    limit: int | None = None,
     temperature: float = 1.0,
     max_prompt_tokens: int = 2048,
     max_response_tokens: int = 2048,
@@ -84,13 +86,15 @@ def evaluate(
         training: what the model was trained on (a JSON-lines, Parquet or YAML file, as `task.train` of a run): problems
             of the benchmarks that are in it, word for word or nearly so, are named, and counted separately.
         samples_per_problem: k (default: each benchmark's own). Temperature 0 is greedy and takes one sample.
+        limit: the first so many problems of each benchmark only, to try things out.
 
     Raises:
         ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one readable line. Of
             two calls at once into one folder the second gets Busy, a StoreError.
     """
+    checkpoint = pretrained_folder(str(checkpoint), home(), say)
     spec, where = _section(EngineSpec, engine, "engine"), _place(place)
-    sets = [load_benchmark(one, folder=data) for one in _chosen(benchmarks)]
+    sets = [_first(load_benchmark(one, folder=data), limit) for one in _chosen(benchmarks)]
     train = None if training is None else load_training(training_set(training), data)
     known = (train.problems, train.source) if train else ()
     folder = Path(out) if out is not None else default_folder(checkpoint, home())
@@ -115,6 +119,8 @@ def evaluate(
             name, own = loaded.benchmark.name, loaded.benchmark
             k = 1 if temperature == 0 else samples_per_problem or own.samples_per_problem
             identity = {**common, "samples_per_problem": k, **_set_identity(loaded)}
+            if limit is not None:
+                identity["limit"] = limit
             path = folder / f"{name}.parquet"
             partial_path = folder / f"{name}.partial.jsonl"
             done = record.get(name, {}).get("identity") == identity and path.exists()
@@ -161,6 +167,11 @@ class _Engine:
     def __exit__(self, *_exc) -> None:
         if self._engine is not None:
             self._engine.close()
+
+
+def _first(loaded: LoadedBenchmark, limit: int | None) -> LoadedBenchmark:
+    """With its first `limit` problems only; the digest stays that of the whole benchmark."""
+    return loaded if limit is None else replace(loaded, problems=loaded.problems[:limit])
 
 
 def _chosen(names: Sequence[str | Path]) -> list[Benchmark]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rpg.evaluation.engines.protocol import Completion, Engine, Request
 from rpg.evaluation.partial import Partial
+from rpg.rewards import Grading, Item
 from rpg.rewards.scoring import Answered, Scorer
 from rpg.tasks import Problem
 
@@ -98,6 +99,16 @@ def evaluate_problems(
     if waiting:
         flush()
     return [rows[problem.id, k] for problem, k in wanted]
+
+
+def graded_again(rows: Sequence[dict[str, Any]], grader: Grading) -> list[dict[str, Any]]:
+    """Stored samples with the grades that this grader gives them; nothing is drawn again.
+
+    Raises:
+        GradingError: answers cannot be graded.
+    """
+    grades = grader.grade([Item(row["response"], row["answer"], row["truncated"]) for row in rows])
+    return [{**row, **asdict(grade)} for row, grade in zip(rows, grades, strict=True)]
 
 
 def _grade(samples: Sequence[tuple[Problem, int, Completion]], scorer: Scorer) -> list[dict[str, Any]]:

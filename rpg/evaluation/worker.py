@@ -13,17 +13,18 @@ from pathlib import Path
 from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import ThisMachine
 from rpg.config.identity import evaluation_identity
+from rpg.config.model import bfloat16
 from rpg.config.run import RunSpec
-from rpg.config.task import chat_of
+from rpg.config.task import RewardVerifier, chat_of
 from rpg.errors import UserError
 from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
 from rpg.evaluation.engines.start import start_engine
 from rpg.evaluation.limits import explained, strictest
 from rpg.evaluation.partial import Partial
-from rpg.evaluation.samples import Progress, evaluate_problems
+from rpg.evaluation.samples import Progress, evaluate_problems, graded_again
 from rpg.models.device import configure_device
-from rpg.models.loading import bfloat16
 from rpg.models.rewarding import scorer_of
+from rpg.rewards import grader_for
 from rpg.rewards.rules import rules_name
 from rpg.rewards.scoring import Scorer
 from rpg.store.checkpoints import damaged, model_digest
@@ -31,6 +32,7 @@ from rpg.store.current import current_runs
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
 from rpg.store.layout import Layout
 from rpg.store.pending import pending_evaluations
+from rpg.store.progress import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
 from rpg.store.regrades import graded_by
 from rpg.store.run import RunFolder, read_samples, step_name
 from rpg.tasks import verifier_of
@@ -119,13 +121,17 @@ class Evaluator:
                 shutil.copyfile(earlier, temporary)
             return True
         parquet = prepare_data(spec, self.layout.home).benchmarks[benchmark]
-        partial = Partial(target.with_suffix(".partial.jsonl"), drawn)
-        fewer = folder.fewer_path(benchmark, step)
         rules = rules_name(verifier_of(spec.task))
-        if (
-            fewer.exists() and graded_by(fewer) == rules
-        ):  # of this run, weights and way of drawing: see flows.renewal
-            partial.know(read_samples(fewer).to_pylist())
+        partial = Partial(target.with_suffix(".partial.jsonl"), f"{rules} {drawn}")
+        fewer = folder.fewer_path(benchmark, step)
+        if fewer.exists():  # of this run, weights and way of drawing: see flows.renewal
+            known, verifier = read_samples(fewer).to_pylist(), verifier_of(spec.task)
+            if graded_by(fewer) != rules and isinstance(verifier, RewardVerifier):
+                known = []  # what they earned is not known under another threshold or reward
+            elif graded_by(fewer) != rules:
+                with grader_for(verifier) as grader:
+                    known = graded_again(known, grader)
+            partial.know(known)
         rows = evaluate_problems(
             self._engine(spec, checkpoint, weights),
             read_problems(parquet),
@@ -133,8 +139,9 @@ class Evaluator:
             seed=spec.seed,
             scorer=self._scorer(folder, spec),
             partial=partial,
-            progress=self._say_now_and_then(f"{folder.name}: step {step} on {benchmark}"),
+            progress=self._say_now_and_then(folder, step, benchmark),
         )
+        clear_progress(folder.path / EVALUATION)
         self._done[same] = folder.write_eval(benchmark, step, rows, rules)
         partial.remove()
         fewer.unlink(missing_ok=True)
@@ -176,11 +183,21 @@ class Evaluator:
             self._scorers[key] = scorer_of(spec, folder.read_manifest().get("rewards") or {})
         return self._scorers[key]
 
-    def _say_now_and_then(self, what: str) -> Callable[[Progress], None]:
-        last = time.monotonic()
+    def _say_now_and_then(self, folder: RunFolder, step: int, benchmark: str) -> Callable[[Progress], None]:
+        """Into the run's folder whenever samples are finished, into the log now and then."""
+        last, written = time.monotonic(), float("-inf")
+        what = f"{folder.name}: step {step} on {benchmark}"
 
         def say(progress: Progress) -> None:
-            nonlocal last
+            nonlocal last, written
+            record = {
+                "step": step, "phase": f"evaluation on {benchmark}", "done": progress.done, "of": progress.total,
+                "what": "samples", "tokens": progress.tokens, "tokens_per_second": progress.tokens_per_second,
+                "seconds": progress.seconds, "left": progress.seconds_left,
+            }  # fmt: skip
+            if time.monotonic() - written > WRITE_SECONDS:
+                written = time.monotonic()
+                write_progress(folder.path / EVALUATION, record)
             if time.monotonic() - last > SAY_SECONDS:
                 last = time.monotonic()
                 self.say(f"{what}: {progress}")

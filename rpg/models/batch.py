@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -47,4 +48,5 @@ def token_log_prob(logits: Tensor, targets: Tensor, temperature: float) -> Tenso
     logits = logits.float()
     if temperature != 1.0:
         logits = logits / temperature
-    return logits.gather(-1, targets[..., None])[..., 0] - logits.logsumexp(-1)
+    losses = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none")
+    return -losses.view(targets.shape)

@@ -10,7 +10,7 @@ R rows of the cache, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,9 @@ import torch
 from torch import Tensor
 
 from rpg.models.batch import Batch
+
+_LEAST = -1e4
+"""Below the logarithm of every float32 that is not zero."""
 
 
 class Engine(Protocol):
@@ -57,8 +60,11 @@ def generate(
     stop: Sequence[int],
     uniforms: Tensor | None,
     temperature: float = 1.0,
+    tell: Callable[[int, int], None] = lambda finished, position: None,
 ) -> Samples:
     """Sample `group_size` responses to each prompt.
+
+    `tell` is called at every position with how many responses are finished.
 
     `uniforms` (N, max_new_tokens) in [0, 1) are all the randomness there is: token t of row i is the inverse
     distribution function at uniforms[i, t], so a row's response does not depend on which rows are beside it. None
@@ -97,9 +103,12 @@ def generate(
             lengths[finished] = t + 1
             truncated[finished] = False
             active, row_of, drawn = active[~ended], row_of[~ended], drawn[~ended]
+            tell(rows - len(active), t + 1)
             if not len(active) or t == max_new_tokens - 1:
                 break
             parts, row_of = torch.unique(row_of * logits.shape[1] + drawn, return_inverse=True)
+            row_of, order = row_of.sort(stable=True)
+            active = active[order]
             parents = parts // logits.shape[1]
             if len(parents) != len(logits) or bool((parents[1:] == parents[:-1]).any()):
                 engine.select(parents)
@@ -132,5 +141,10 @@ def draw(
         # Below the total also where u rounds up to it: a token of probability zero is never drawn.
         below = torch.nextafter(total, torch.zeros_like(total))
         target = torch.minimum(u * total[row_of], below[row_of])
-        token = (cumulative[row_of] <= target[:, None]).sum(-1)
-    return token, log_p[row_of, token], torch.special.entr(p).sum(-1)[row_of]
+        apart = len(row_of) == len(cumulative) and bool((row_of[1:] > row_of[:-1]).all())
+        cumulative = cumulative if apart else cumulative[row_of]
+        token = torch.searchsorted(cumulative, target[:, None], right=True)[:, 0]
+    log_prob = log_p[row_of, token]
+    # Where p is zero its logarithm may be -inf, and zero times that is not a number.
+    entropy = -p.mul_(log_p.clamp_(min=_LEAST)).sum(-1)
+    return token, log_prob, entropy[row_of]

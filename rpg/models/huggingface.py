@@ -44,15 +44,20 @@ class CacheEngine:
         return out.logits[:, -1]
 
     def step(self, tokens: Tensor) -> Tensor:
-        self.attend = torch.cat([self.attend, self.attend.new_ones(len(tokens), 1)], 1)
+        return self.read(tokens[:, None])[:, -1]
+
+    def read(self, tokens: Tensor) -> Tensor:
+        """Append tokens (R, T) to the rows; logits (R, T, V) behind each."""
+        filled = self.attend.sum(-1, keepdim=True)
+        self.attend = torch.cat([self.attend, self.attend.new_ones(tokens.shape)], 1)
         out = self.model(
-            tokens[:, None],
+            tokens,
             attention_mask=self.attend,
-            position_ids=self.attend.sum(-1, keepdim=True) - 1,
+            position_ids=filled + torch.arange(tokens.shape[1], device=self.device),
             past_key_values=self.cache,
             use_cache=True,
         )
-        return out.logits[:, -1]
+        return out.logits
 
     def select(self, index: Tensor) -> None:
         self.cache.batch_select_indices(index)
@@ -61,6 +66,22 @@ class CacheEngine:
 
 def log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tensor:
     """Log-probabilities of the response tokens, (N, T), zero behind a row's length; differentiable.
+
+    A prompt with several responses is computed once: they go on from its keys and values.
+    """
+    if len(batch.prompts) == len(batch):
+        return padded_log_probs(model, batch, temperature)
+    engine = CacheEngine(model)
+    first = engine.prefill(batch.prompts, batch.tokens.shape[1])
+    logits = first[batch.prompt_of, None]
+    if batch.tokens.shape[1] > 1:
+        engine.select(batch.prompt_of)
+        logits = torch.cat([logits, engine.read(batch.tokens[:, :-1])], 1)
+    return torch.where(batch.mask, token_log_prob(logits, batch.tokens, temperature), 0.0)
+
+
+def padded_log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tensor:
+    """:func:`log_probs`, prompt and response in one piece.
 
     Rows are padded on the right: behind a causal mask nothing sees the padding, so no attention mask is needed.
     """

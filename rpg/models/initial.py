@@ -10,49 +10,38 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rpg.config.identity import frozen_dump
-from rpg.config.model import PretrainedModel
+from rpg.config.model import PretrainedModel, bfloat16
+from rpg.config.pretrained import located
 from rpg.config.run import RunSpec
 from rpg.config.task import chat_of
-from rpg.models.loading import ModelError, bfloat16, build_tiny, load_pretrained, load_tokenizer
+from rpg.models.digest import local_files, warm_folder
+from rpg.models.library import pretrained_folder
+from rpg.models.loading import ModelError, build_tiny, load_pretrained, load_tokenizer, tokenizer_here
 from rpg.models.policy import Policy
-from rpg.models.tokenizer import build_tokenizer, dress, dresses
-from rpg.models.warmstart import WARM_START_VERSION, warm_start
-from rpg.tasks import load_problems
+from rpg.models.tokenizer import build_tokenizer, check_prompts, dress, dresses
+from rpg.models.warmstart import supervised_start, warm_start
+from rpg.tasks import Splits, load_problems
 from rpg.tasks.demonstrations import around, characters, demonstrations
-from rpg.tasks.preparation import data_digest, once
-
-
-def model_digest(spec: RunSpec) -> str:
-    """Identity of a run's initial tiny model: what warm start and tokenizer depend on."""
-    value = {
-        "version": WARM_START_VERSION,
-        "model": frozen_dump(spec.model, f"model.{spec.model.type}"),
-        "data": data_digest(spec),
-    }
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def warm_folder(spec: RunSpec, home: Path) -> Path:
-    """Where the initial tiny model of a run is, or will be."""
-    return Path(home) / "cache" / "warm" / model_digest(spec)
+from rpg.tasks.preparation import once
 
 
 def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Path | None:
-    """Make sure a run's tiny model is in the cache and return its folder; None for a pretrained model.
+    """Make sure a run's warm-started model is in the cache and return its folder; None for a pretrained model as it is.
 
     Safe to call from several processes at once: one does the warm start, the others wait for it.
 
     Raises:
         ModelError, DataError, StoreError
     """
-    if isinstance(spec.model, PretrainedModel):
+    if isinstance(spec.model, PretrainedModel) and spec.model.warm_start is None:
+        pretrained_folder(spec.model.path, home, say)
         return None
     folder = warm_folder(spec, home)
     with once(folder) as build:
         if build is not None:
-            policy = _make(spec, say)
+            policy = _make(spec, home, say)
             policy.model.save_pretrained(build)
             policy.tokenizer.save_pretrained(build)
     return folder
@@ -66,7 +55,7 @@ def dressed_folder(spec: RunSpec, home: Path, model: Path) -> Path:
     """
     if not dresses(chat_of(spec.task)):
         return model
-    settings = json.dumps([str(model), _files(model), chat_of(spec.task).model_dump(mode="json")])
+    settings = json.dumps([str(model), local_files(model), chat_of(spec.task).model_dump(mode="json")])
     folder = Path(home) / "cache" / "dressed" / hashlib.sha256(settings.encode()).hexdigest()[:16]
     with once(folder) as build:
         if build is not None:
@@ -79,10 +68,20 @@ def dressed_folder(spec: RunSpec, home: Path, model: Path) -> Path:
     return folder
 
 
-def _files(folder: Path) -> list[tuple[str, int, int]]:
-    """What tells the contents of a local folder from later ones under the same path."""
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.is_file()]
+def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
+    """Which prompts of a run's problems, of training or of a benchmark, are longer than `rollout.max_prompt_tokens`.
+
+    Counted with the run's own tokenizer; None also where that is not on this machine (it is not downloaded for this).
+    """
+    if isinstance(spec.model, PretrainedModel):
+        tokenizer = tokenizer_here(located(spec.model.path, home) or spec.model.path, spec.model.revision)
+        if tokenizer is None:
+            return None
+    else:
+        tokenizer = build_tokenizer(characters(spec.task, splits))
+    dress(tokenizer, chat_of(spec.task))
+    problems = [*splits.train, *(one for held_out in splits.benchmarks.values() for one in held_out)]
+    return check_prompts(tokenizer, [one.given() for one in problems], spec.rollout.max_prompt_tokens)
 
 
 def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
@@ -93,8 +92,7 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
     """
     folder = prepare_model(spec, home, say)
     if folder is None:
-        model, tokenizer = load_pretrained(spec.model.path, spec.model.revision)
-        dress(tokenizer, chat_of(spec.task))
+        model, tokenizer = _pretrained(spec, home, say)
     else:
         try:
             model, tokenizer = load_pretrained(folder)
@@ -106,9 +104,26 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
     return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
 
 
-def _make(spec: RunSpec, say: Callable[[str], None]) -> Policy:
+def _pretrained(
+    spec: RunSpec, home: Path, say: Callable[[str], None]
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    chosen = spec.model
+    assert isinstance(chosen, PretrainedModel)
+    model, tokenizer = load_pretrained(pretrained_folder(chosen.path, home, say), chosen.revision)
+    dress(tokenizer, chat_of(spec.task))
+    return model, tokenizer
+
+
+def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
     splits = load_problems(spec.task)
     warm = spec.model.warm_start
+    if isinstance(spec.model, PretrainedModel):
+        demos = demonstrations(spec.task, splits)
+        model, tokenizer = _pretrained(spec, home, say)
+        policy = Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
+        say(f"warm start: {warm.steps} steps of {warm.batch_size} demonstrations (cached for later runs)")
+        supervised_start(policy, demos, warm, say)
+        return policy
     if warm is None:
         tokenizer = build_tokenizer(characters(spec.task, splits))
         dress(tokenizer, chat_of(spec.task))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Qwen3Config,
@@ -17,7 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from rpg.config.model import PretrainedModel, TinyModel
+from rpg.config.model import TinyModel
 from rpg.errors import UserError
 
 transformers_logging.disable_progress_bar()  # our output is a log file
@@ -25,6 +29,15 @@ transformers_logging.disable_progress_bar()  # our output is a log file
 
 class ModelError(UserError):
     """A model that cannot be had; `str(error)` is one line that names the field and what it may be."""
+
+
+def tokenizer_here(source: str | Path, revision: str | None) -> PreTrainedTokenizerBase | None:
+    """A model's tokenizer where it is a folder or in the hub's cache; None otherwise. Asks no network."""
+    try:
+        path = str(Path(source).expanduser())
+        return AutoTokenizer.from_pretrained(path, revision=revision, local_files_only=True)
+    except Exception:  # loaders raise many kinds; what is wrong is said when the model is loaded
+        return None
 
 
 def build_tiny(model: TinyModel, tokenizer: PreTrainedTokenizerBase, seed: int) -> Qwen3ForCausalLM:
@@ -87,6 +100,48 @@ def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedT
         raise ModelError(f"model.path: {str(path)!r} has no tokenizer that can be loaded ({line})") from error
 
 
+def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model (float32, de-quantized) and tokenizer from a GGUF file, with the special tokens that the file names.
+
+    transformers guesses them from the tokens' texts and takes `<|im_start|>` for an end token; the file says by
+    number which is which. `pad_token` replaces the file's.
+
+    Raises:
+        ModelError: no GGUF file, an architecture that transformers does not read, or no package `gguf`.
+    """
+    if importlib.util.find_spec("gguf") is None:
+        raise ModelError(
+            "reading a GGUF file needs the package gguf; install it with: pip install 'rpg-lab[models]'"
+        )
+    from gguf import GGUFReader
+
+    try:
+        fields = GGUFReader(file).fields
+        special = {
+            name: int(fields[key].contents())
+            for name in ("bos", "eos", "padding", "unknown")
+            if (key := f"tokenizer.ggml.{name}_token_id") in fields
+        }
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    except Exception as error:  # the readers raise many kinds, for as many ways in which a file can be wrong
+        line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ModelError(f"{file}: cannot be read as a GGUF file ({line})") from error
+    if "eos" not in special:
+        raise ModelError(f"{file}: names no end-of-sequence token (tokenizer.ggml.eos_token_id)")
+    pad = special.get("padding", special["eos"])
+    if pad_token is not None:
+        pad = tokenizer.convert_tokens_to_ids(pad_token)
+    bos = special.get("bos")
+    tokenizer.eos_token, tokenizer.pad_token = tokenizer.convert_ids_to_tokens([special["eos"], pad])
+    if bos is not None:
+        tokenizer.bos_token = tokenizer.convert_ids_to_tokens(bos)
+    tokenizer.padding_side, tokenizer.clean_up_tokenization_spaces = "left", False
+    for config in (model.config, model.generation_config or GenerationConfig()):
+        config.bos_token_id, config.eos_token_id, config.pad_token_id = bos, special["eos"], pad
+    return model.eval(), tokenizer
+
+
 _SHAPE_FILES = (
     "chat_template.jinja",
     "config.json",
@@ -133,6 +188,28 @@ def put_weights(model: PreTrainedModel, path: str | Path) -> bool:
     return True
 
 
-def bfloat16(model: TinyModel | PretrainedModel) -> bool:
-    """Whether the arithmetic is bfloat16 (weights and optimizer stay float32)."""
-    return isinstance(model, PretrainedModel) and model.dtype == "bfloat16"
+def halve(folder: Path) -> None:
+    """Bring the weights of a checkpoint's folder, and what its config says of them, to bfloat16.
+
+    Files are replaced, never written in place: they may be links to others.
+
+    Raises:
+        OSError, SafetensorError: it cannot be written.
+    """
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata()
+            tensors = {name: half(file.get_tensor(name)) for name in file.keys()}
+        aside = path.with_name(f"{path.name}.half")
+        save_file(tensors, aside, metadata=metadata)
+        aside.replace(path)
+    config = json.loads((folder / "config.json").read_text())
+    aside = folder / "config.json.half"
+    name = "torch_dtype" if "torch_dtype" in config else "dtype"
+    aside.write_text(json.dumps(config | {name: "bfloat16"}, indent=2) + "\n")
+    aside.replace(folder / "config.json")
+
+
+def half(tensor: torch.Tensor) -> torch.Tensor:
+    """In bfloat16, unless it holds no fractions."""
+    return tensor.bfloat16() if tensor.is_floating_point() else tensor

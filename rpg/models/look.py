@@ -9,9 +9,10 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from rpg.config.model import PretrainedModel
+from rpg.config.pretrained import located
 from rpg.config.run import RunSpec
 from rpg.config.task import RewardVerifier, chat_of
-from rpg.models.initial import warm_folder
+from rpg.models.digest import warm_folder
 from rpg.models.loading import load_tokenizer
 from rpg.models.tokenizer import build_tokenizer, dress, rendered
 from rpg.rewards import Item, grader_for
@@ -76,7 +77,7 @@ def _read(spec: RunSpec, problems: Sequence[Problem]) -> list[tuple[str | None, 
 def tokenizer_of(spec: RunSpec, home: Path) -> PreTrainedTokenizerBase:
     """The tokenizer that the run's model will have; of a tiny model without making the model."""
     if isinstance(spec.model, PretrainedModel):
-        tokenizer = load_tokenizer(spec.model.path, spec.model.revision)
+        tokenizer = load_tokenizer(located(spec.model.path, home) or spec.model.path, spec.model.revision)
     elif warm_folder(spec, home).is_dir():
         return load_tokenizer(warm_folder(spec, home))
     else:

@@ -22,6 +22,8 @@ from rpg.models.batch import Batch
 _MASKED = -1e9
 _SHORTER = 0.7
 """A path with fewer new tokens than this fraction of its block's longest begins the next block."""
+_TILE = 128
+"""Queries of a block, where its rows have many: keys behind a tile are left out, which is half of them all in all."""
 _CELLS = 2**23
 """Queries times keys of a block are at most this many (but a block has at least one row), to bound its mask."""
 
@@ -69,21 +71,20 @@ class Packing:
             within, prompt_starts[:, None] + torch.arange(within.shape[1], device=device), 0
         )
         blocks = []
-        for rows in _split(torch.arange(len(prompt_sizes), device=device), within.shape[1] ** 2):
+        cells = _tile(within.shape[1]) * within.shape[1]
+        for rows in _split(torch.arange(len(prompt_sizes), device=device), cells):
             nodes, size = prompt_nodes[rows], prompt_sizes[rows]
-            blocks.append(_block(nodes[:, :0], torch.zeros_like(size), nodes, torch.zeros_like(size), size))
+            blocks += _tiles(nodes[:, :0], torch.zeros_like(size), nodes, torch.zeros_like(size), size)
         for rows in _similar(paths.size - paths.shared, within.shape[1] + paths.nodes.shape[1]):
             prompt = paths.prompt[rows]
             width = int(prompt_sizes[prompt].max())
             path = paths.nodes[rows, : int(paths.size[rows].max())]
-            blocks.append(
-                _block(
-                    prompt_nodes[prompt, :width],
-                    prompt_sizes[prompt],
-                    path,
-                    paths.shared[rows],
-                    paths.size[rows],
-                )
+            blocks += _tiles(
+                prompt_nodes[prompt, :width],
+                prompt_sizes[prompt],
+                path,
+                paths.shared[rows],
+                paths.size[rows],
             )
         ids = torch.cat([prompt_ids, paths.tokens[paths.new]])
         positions = torch.cat(
@@ -154,13 +155,31 @@ def _similar(new: Tensor, keys: int) -> list[Tensor]:
             cuts.append(place)
     groups = [order[a:b] for a, b in zip(cuts, [*cuts[1:], total], strict=True) if a < b]
     return [
-        part for group, cut in zip(groups, cuts, strict=False) for part in _split(group, counts[cut] * keys)
+        part
+        for group, cut in zip(groups, cuts, strict=False)
+        for part in _split(group, _tile(counts[cut]) * keys)
     ]
 
 
 def _split(rows: Tensor, cells: int) -> tuple[Tensor, ...]:
     """`rows`, each of so many cells, in parts of at most _CELLS."""
     return rows.split(max(1, _CELLS // max(cells, 1)))
+
+
+def _tile(queries: int) -> int:
+    """Queries of a tile of rows with so many."""
+    return queries if queries <= 1.5 * _TILE else _TILE
+
+
+def _tiles(before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, size: Tensor) -> list[Block]:
+    """:func:`_block`, cut into tiles of queries."""
+    queries, furthest = int((size - shared).max()), int(shared.max())
+    tile, blocks = _tile(queries), []
+    for start in range(0, queries, tile):
+        end = torch.minimum(size, shared + start + tile)
+        seen = path[:, : furthest + start + tile]
+        blocks.append(_block(before, before_size, seen, shared + start, end))
+    return blocks
 
 
 def _block(before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, size: Tensor) -> Block:

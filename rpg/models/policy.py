@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
+from transformers.pytorch_utils import Conv1D
 
-from rpg.models import huggingface, qwen3
+from rpg.models import huggingface
 from rpg.models.batch import Batch
 from rpg.models.decoding import Samples, generate
+from rpg.models.lean import log_probs as lean_log_probs
+from rpg.models.lean import longest, supports
+from rpg.models.lean_decoding import LeanEngine
 from rpg.models.tokenizer import stop_tokens
 
 
@@ -32,7 +36,7 @@ class Policy:
         lean: bool = True,
     ):
         self.model, self.tokenizer, self.bfloat16 = model.eval(), tokenizer, bfloat16
-        self.lean = lean and not bfloat16 and qwen3.supports(model)
+        self.lean = lean and supports(model)
         self.stop = stop_tokens(tokenizer, model)
 
     @property
@@ -43,6 +47,19 @@ class Policy:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def tokens_per_pass(self) -> int:
+        """Tokens whose forward pass, kept for a backward pass, takes about a GiB (8 on a GPU); at most 8,192."""
+        layers = [m for m in self.model.modules() if isinstance(m, nn.Linear | Conv1D)]
+        # What goes into and comes out of linear maps; the vocabulary's are not kept (vocabulary.py).
+        sizes = [sum(m.weight.shape) for m in layers if m is not self.model.get_output_embeddings()]
+        room = 2**30 if self.device.type == "cpu" else 2**33
+        return max(1, min(8192, room // (4 * sum(sizes))))
+
+    def _lean(self, tokens: int) -> bool:
+        """Whether sequences of so many tokens are computed the lean way."""
+        return self.lean and tokens <= longest(self.model)
 
     def _arithmetic(self):
         if self.bfloat16:
@@ -57,9 +74,11 @@ class Policy:
         max_new_tokens: int,
         uniforms: Tensor | None,
         temperature: float,
+        tell: Callable[[int, int], None] = lambda finished, position: None,
     ) -> Samples:
         """`group_size` responses to each prompt; see decode.generate."""
-        engine = qwen3.LeanEngine(self.model) if self.lean else huggingface.CacheEngine(self.model)
+        lean = self._lean(max(map(len, prompts)) + max_new_tokens)
+        engine = LeanEngine(self.model) if lean else huggingface.CacheEngine(self.model)
         with self._arithmetic():
             return generate(
                 engine,
@@ -69,12 +88,14 @@ class Policy:
                 stop=self.stop,
                 uniforms=uniforms,
                 temperature=temperature,
+                tell=tell,
             )
 
     def log_probs(self, batch: Batch, temperature: float) -> Tensor:
         """Log-probabilities of a batch's response tokens, (N, T), zero behind a row's length; differentiable."""
         with self._arithmetic():
-            forward = qwen3.log_probs if self.lean else huggingface.log_probs
+            lean = self._lean(int(batch.total_lengths().max()))
+            forward = lean_log_probs if lean else huggingface.log_probs
             return forward(self.model, batch, temperature)
 
     def text(self, batch: Batch) -> list[str]:

@@ -14,6 +14,8 @@ from rpg.tasks import DataError
 from rpg.tasks.problems import Given
 
 PAD, BOS, EOS, UNKNOWN = "<pad>", "<bos>", "<eos>", "<unk>"
+_SPARE = 8
+"""Tokens that a tokenizer may add to a text of its own accord."""
 # The tiny model sees the bare problem: what a chat is to larger models is one begin token here.
 _TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
@@ -44,16 +46,38 @@ def encode_prompts(
     Raises:
         DataError: a prompt has no tokens, or more than `limit`; a conversation that cannot be shown.
     """
-    texts = [rendered(tokenizer, prompt) for prompt in prompts]
-    own = {"add_special_tokens": False} if tokenizer.chat_template else {}  # a template writes them itself
-    encoded = tokenizer(texts, **own)["input_ids"]
-    for prompt, text, ids in zip(prompts, texts, encoded, strict=True):
-        if not 1 <= len(ids) <= limit:
-            shown = prompt if isinstance(prompt, str) else text
-            raise DataError(
-                f"rollout.max_prompt_tokens: {limit}, but a prompt has {len(ids)} tokens: {shown[:80]!r}"
-            )
+    encoded = _encode(tokenizer, prompts)
+    if (wrong := outside(prompts, encoded, limit)) is not None:
+        raise DataError(wrong)
     return encoded
+
+
+def check_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], limit: int) -> str | None:
+    """What is wrong with the prompts of a run, in one line; None where all have between 1 and `limit` tokens."""
+    # Hardly a token is less than a byte, so most prompts need not be encoded.
+    suspects = [prompt for prompt in prompts if len(rendered(tokenizer, prompt).encode()) + _SPARE > limit]
+    return outside(suspects, _encode(tokenizer, suspects), limit) if suspects else None
+
+
+def outside(prompts: Sequence[Given], encoded: Sequence[Sequence[int]], limit: int) -> str | None:
+    """Which of the prompts have too many tokens, or none."""
+    wrong = [i for i, ids in enumerate(encoded) if not 1 <= len(ids) <= limit]
+    if not wrong:
+        return None
+    worst = max(wrong, key=lambda i: len(encoded[i]))
+    what = "a prompt has" if len(wrong) == 1 else f"{len(wrong):,} prompts are longer, the longest has"
+    if not encoded[worst]:
+        what = "a prompt has"
+    return f"rollout.max_prompt_tokens: {limit}, but {what} {len(encoded[worst])} tokens: {_shown(prompts[worst])!r}"
+
+
+def _shown(prompt: Given) -> str:
+    return (prompt if isinstance(prompt, str) else prompt[-1]["content"])[:80]
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given]) -> list[list[int]]:
+    own = {"add_special_tokens": False} if tokenizer.chat_template else {}  # a template writes them itself
+    return tokenizer([rendered(tokenizer, prompt) for prompt in prompts], **own)["input_ids"]
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given) -> str:

@@ -1,14 +1,15 @@
-"""Supervised warm start of a tiny model: first an ability, then a behaviour that mostly does not use it."""
+"""Supervised warm starts: of a tiny model first an ability, then a behaviour that mostly does not use it; of a
+pretrained model the behaviour only."""
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
-from rpg.config.model import WarmStart
+from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import TaskSection
 from rpg.models.batch import Batch
 from rpg.models.loading import ModelError
@@ -18,8 +19,10 @@ from rpg.rewards import Item, grader_for
 from rpg.tasks import DataError, verifier_of
 from rpg.tasks.kind import Demonstrations
 
-WARM_START_VERSION = 1
-"""Part of the cache's digest: raise it when the same settings would give another model."""
+# Where the same settings would give another model, raise rpg.models.digest.WARM_START_VERSION.
+_SAY_SECONDS = 10.0
+_MICRO_TOKENS = 2048
+"""Prompt and response tokens that go through a model at once."""
 _CHECK_EVERY = 25
 _WARM_UP = 20
 _SETTLE = 0.5
@@ -51,6 +54,30 @@ def warm_start(
     say(f"warm start: behaviour learnt, greedy accuracy now {_accuracy(policy, task, demos):.2f}")
 
 
+def supervised_start(
+    policy: Policy, demos: Demonstrations, start: SupervisedStart, say: Callable[[str], None] = print
+) -> None:
+    """Fine-tune `policy` in place on demonstrations; `say` gets a line now and then.
+
+    Raises:
+        DataError: a demonstration that the model has no room for.
+    """
+    rng = random.Random(f"supervised start {start.seed}")
+    optimizer = _optimizer(policy, start.learning_rate)
+    began = said = time.monotonic()
+
+    def tell(step: int, loss: float) -> None:
+        nonlocal said
+        if time.monotonic() - said > _SAY_SECONDS or step == start.steps:
+            said = time.monotonic()
+            left = (said - began) / step * (start.steps - step)
+            say(f"warm start: step {step} of {start.steps}, loss {loss:.3f} a token, about {left:.0f} s left")
+
+    _decay(
+        policy, optimizer, lambda rng: demos.behaviour(rng, start), start, start.learning_rate, start.steps, rng, tell
+    )  # fmt: skip
+
+
 def _ability(policy, task, demos, warm, rng, say) -> torch.optim.Optimizer:
     """Stage 1 up to the target accuracy."""
     optimizer = _optimizer(policy, warm.learning_rate)
@@ -72,12 +99,13 @@ def _ability(policy, task, demos, warm, rng, say) -> torch.optim.Optimizer:
     )
 
 
-def _decay(policy, optimizer, demonstrate, warm, learning_rate, steps, rng) -> None:
+def _decay(policy, optimizer, demonstrate, warm, learning_rate, steps, rng, tell=lambda step, loss: None):
     """`steps` updates on `demonstrate(rng)`, the rate going up shortly and then linearly to a tenth."""
+    rise = _WARM_UP if isinstance(warm, WarmStart) else min(_WARM_UP, -(-steps // 5))
     for step in range(1, steps + 1):
-        factor = min(1.0, step / _WARM_UP) * (1 - 0.9 * step / steps)
+        factor = min(1.0, step / rise) * (1 - 0.9 * step / steps)
         pairs = [demonstrate(rng) for _ in range(warm.batch_size)]
-        _update(policy, optimizer, _batch(policy, pairs), learning_rate * factor)
+        tell(step, _update(policy, optimizer, _batch(policy, pairs), learning_rate * factor))
 
 
 def _optimizer(policy: Policy, learning_rate: float) -> torch.optim.Optimizer:
@@ -85,15 +113,35 @@ def _optimizer(policy: Policy, learning_rate: float) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
 
 
-def _update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, learning_rate: float) -> None:
-    """One step of maximum likelihood on the responses' tokens."""
+def _update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, learning_rate: float) -> float:
+    """One step of maximum likelihood on the responses' tokens; returns the loss per token."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
     optimizer.zero_grad(set_to_none=True)
-    loss: Tensor = -policy.log_probs(batch, 1.0).sum() / batch.lengths.sum()
-    loss.backward()
+    tokens, total = batch.lengths.sum(), 0.0
+    for part in _micro_batches(batch):
+        loss = -policy.log_probs(part, 1.0).sum() / tokens
+        loss.backward()
+        total += float(loss.detach())
     torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
     optimizer.step()
+    return total
+
+
+def _micro_batches(batch: Batch) -> list[Batch]:
+    """The batch in parts of about _MICRO_TOKENS tokens; whole where it has no more."""
+    totals = batch.total_lengths().tolist()
+    if sum(totals) <= _MICRO_TOKENS:
+        return [batch]
+    parts: list[list[int]] = [[]]
+    room = _MICRO_TOKENS
+    for row, size in enumerate(totals):
+        if parts[-1] and size > room:
+            parts.append([])
+            room = _MICRO_TOKENS
+        parts[-1].append(row)
+        room -= size
+    return [batch.rows(torch.tensor(part, device=batch.lengths.device)) for part in parts]
 
 
 def _batch(policy: Policy, pairs: list[tuple[str, str]]) -> Batch:

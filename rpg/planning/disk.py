@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rpg.config.model import TinyModel
+from rpg.config.model import TinyModel, bfloat16
 from rpg.config.run import RunSpec
 from rpg.planning.shapes import Shape, shape_of
 
 FLOAT = 4
-"""Bytes of a weight: both back ends keep weights and moments in float32, whatever they compute in."""
+"""Bytes of a weight while it is trained: both back ends keep weights and moments in float32, whatever they compute in."""
+HALF = 2
+"""Of a weight of a checkpoint, where the training computes in bfloat16."""
 MOMENTS = 2
 """Numbers per weight that either optimizer keeps: two moments, or one and the schedule-free iterate."""
 TINY_VOCABULARY = 24
 """About that many characters a tiny model of the chain task knows."""
 FILES_BYTES = 12_000
 """Of a checkpoint: config, tokenizer, headers and digests, of which all but the first have mostly links."""
+VERL_BYTES = 45_000
+"""Of verl's own state beside tensors: random states, the data loader's place, headers; measured on a tiny model."""
 STEP_BYTES = 1_050
 """A line of metrics and one of the log."""
 EVALUATION_BYTES = 2_700
@@ -30,11 +34,12 @@ RESPONSE_SHARE = 0.5
 @dataclass(frozen=True)
 class Disk:
     """Bytes of one run. `after`: what lies there when it is done; `if_last`: the same if its last checkpoint is its
-    best; `most`: while it trains."""
+    best; `most`: while it trains; `newest`: a checkpoint from which the training can go on."""
 
     after: float
     if_last: float
     most: float
+    newest: float
 
 
 def disk(spec: RunSpec, problems: int) -> Disk | None:
@@ -42,10 +47,13 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     parameters = parameters_of(spec)
     if parameters is None:
         return None
-    weights = FLOAT * parameters + FILES_BYTES
-    training = FLOAT * parameters * (MOMENTS + _reference(spec))
-    if spec.backend.type == "verl":  # verl's own state holds the weights once more
-        training = FLOAT * parameters * (1 + MOMENTS)
+    half = bfloat16(spec.model)
+    verl = spec.backend.type == "verl"
+    weights = (HALF if half else FLOAT) * parameters + FILES_BYTES
+    # What training goes on from holds the weights once more where they are not those of the checkpoint (verl's always),
+    # and the earlier policies that are still to sample.
+    copies = MOMENTS + _reference(spec) + (half or verl) + spec.rollout.staleness
+    training = FLOAT * parameters * copies + VERL_BYTES * verl
     steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
     names = len(spec.benchmarks())
     k = 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
@@ -58,9 +66,9 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
         kept = len({*keep, steps[-1]} & set(steps))
     after = kept * weights + training + rest
     alone = after - weights if keep == "best" and evaluated > 1 else after
-    # The two newest can be gone on from; one is being written, and one waits for its evaluation.
-    most = max(after, (kept + 3) * weights + 3 * training + rest)
-    return Disk(after, alone, most)
+    # The two newest can be gone on from; one is being written (by verl in float32), and one waits for its evaluation.
+    most = max(after, (kept + 3) * weights + 3 * training + FLOAT * parameters * (half and verl) + rest)
+    return Disk(after, alone, most, weights + training)
 
 
 def parameters_of(spec: RunSpec) -> int | None:

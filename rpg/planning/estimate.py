@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from rpg.config.backend import VerlBackend, VllmRollout
 from rpg.config.evaluation import ThisMachine, VllmEngineSpec
 from rpg.config.run import RunSpec
-from rpg.config.task import ChainTask
+from rpg.config.task import ChainTask, WordsTask
+from rpg.planning.disk import disk
 from rpg.planning.shapes import Shape, shape_of
 
 GB = 1e9
@@ -77,8 +78,8 @@ class Estimate:
     memory_update: float
     cache_tokens: int
     """Tokens the key-value caches of one vLLM hold."""
-    checkpoint_bytes: float
     disk_bytes: float
+    """What `training.keep_checkpoints` leaves (rpg.planning.disk)."""
 
     @property
     def hours(self) -> float:
@@ -87,10 +88,6 @@ class Estimate:
     @property
     def gpu_hours(self) -> float:
         return self.hours * self.gpus
-
-
-CHECKPOINTS_KEPT = 3
-"""The newest, the one before it until that is whole, and one that waits for its evaluation."""
 
 
 def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | None:
@@ -120,7 +117,8 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     reference = 4 * shape.parameters / gpus * (spec.algorithm.needs_reference and not backend.offload)
     shared = evaluator.utilization * isinstance(spec.evaluation.place, ThisMachine)
     beside = reference + shared * a.machine.memory + a.context_bytes
-    checkpoint = 16.0 * shape.parameters  # the same, unsharded, and the weights once more for evaluation
+    left = disk(spec, problems_of(spec, a))
+    assert left is not None, "its model's size is known"
     return Estimate(
         gpus=gpus,
         parameters=shape.parameters,
@@ -132,14 +130,8 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
         memory_rollout=offloaded + server.utilization * a.machine.memory + beside,
         memory_update=states + 4 * shape.parameters / gpus + _working(shape, backend) + beside,
         cache_tokens=int(server.cache // shape.cache_bytes_per_token),
-        checkpoint_bytes=checkpoint,
-        disk_bytes=CHECKPOINTS_KEPT * checkpoint
-        + len(spec.eval_steps()) * each * response * _BYTES_PER_KEPT_TOKEN,
+        disk_bytes=left.after,
     )
-
-
-_BYTES_PER_KEPT_TOKEN = 1.5
-"""Of a graded sample: about four characters, compressed."""
 
 
 def _flops_per_token(shape: Shape, length: float) -> float:
@@ -190,7 +182,7 @@ class _Server:
 
 def problems_of(spec: RunSpec, a: Assumptions) -> int:
     """Problems of all of a run's benchmarks together."""
-    if isinstance(spec.task, ChainTask):
+    if isinstance(spec.task, ChainTask | WordsTask):
         return spec.task.benchmark_problems * len(spec.benchmarks())
     from rpg.tasks.benchmarks import benchmarks
 

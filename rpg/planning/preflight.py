@@ -6,31 +6,62 @@ import importlib.util
 import os
 import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rpg.config.model import PretrainedModel
+from rpg.config.pretrained import KNOWN_MODELS, located
 from rpg.config.run import RunSpec
 from rpg.config.task import ChainTask, FileTask, MathTask, is_name
 from rpg.planning.disk import disk
 from rpg.planning.estimate import Assumptions, problems_of
 from rpg.store.layout import Layout
 
+REACH_SECONDS = 3.0
 _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def wrong_paths(specs: Sequence[RunSpec]) -> list[str]:
+def wrong_paths(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     """Files and models on this machine that are named and are not there, or hold nothing."""
-    found = (line for spec in specs for line in (*_files(spec), *_model(spec)))
+    found = (line for spec in specs for line in (*_files(spec), *_model(spec, layout)))
     return list(dict.fromkeys(found))
 
 
 def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     """All that can be known to be wrong without reading data, loading a model or asking a network."""
     return list(
-        dict.fromkeys([*wrong_paths(specs), *_lengths(specs), *_packages(specs), *_folder(specs, layout)])
+        dict.fromkeys(
+            [*wrong_paths(specs, layout), *_lengths(specs), *_packages(specs), *_folder(specs, layout)]
+        )
     )
+
+
+def unreachable(specs: Sequence[RunSpec]) -> list[str]:
+    """Ports that the runs of a file need and at which nobody listens: of Ray clusters, and of the Prefect server."""
+    named: dict[str, str] = {}
+    for spec in specs:
+        ray = getattr(spec.backend, "ray", None)
+        if ray is not None and ray.type in ("job", "address"):
+            named[ray.address] = "backend.ray.address"
+        if spec.evaluation.place.type == "ray":
+            named[spec.evaluation.place.address] = "evaluation.place.address"
+    if url := os.environ.get("PREFECT_API_URL"):
+        named[url] = "PREFECT_API_URL"
+    lines = []
+    for address, field in named.items():
+        if address == "auto":  # Ray finds it
+            continue
+        url = urlsplit(address if "://" in address else f"//{address}")
+        try:
+            port = url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
+            socket.create_connection((url.hostname or "", port), timeout=REACH_SECONDS).close()
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            lines.append(f"{field}: nobody answers at {address} ({why})")
+    return lines
 
 
 def _files(spec: RunSpec) -> list[str]:
@@ -52,12 +83,12 @@ def _files(spec: RunSpec) -> list[str]:
     return lines
 
 
-def _model(spec: RunSpec) -> list[str]:
+def _model(spec: RunSpec, layout: Layout) -> list[str]:
     if not isinstance(spec.model, PretrainedModel):
         return []
     if spec.backend.type == "verl" and spec.backend.ray.type == "job":
         return []  # it is the cluster's file system that counts
-    path = Path(spec.model.path).expanduser()
+    path = located(spec.model.path, layout.home) or Path(spec.model.path).expanduser()
     if path.is_dir():
         missing = [] if (path / "config.json").is_file() else ["config.json"]
         missing += [] if any(path.glob("*.safetensors")) else ["*.safetensors"]
@@ -65,11 +96,20 @@ def _model(spec: RunSpec) -> list[str]:
         return (
             [f"model.path: {path} is no Hugging Face model: it lacks {', '.join(missing)}"] if missing else []
         )
+    if path.suffix == ".gguf" and path.is_file():
+        return [
+            f"model.path: {path} is a GGUF file; convert it first: rpg model {path}, then name it {path.stem.lower()}"
+        ]
     if path.exists():
         return [f"model.path: {path} is a file; expected the folder of a Hugging Face model"]
+    if spec.model.path in KNOWN_MODELS:
+        return []  # fetched when it is first needed
     if _HUB.fullmatch(spec.model.path) and not spec.model.path.startswith("."):
         return []  # may be on the hub, which is not asked here
-    return [f"model.path: {path}: no such folder; expected one, or an id of the hub such as Qwen/Qwen3-0.6B"]
+    return [
+        f"model.path: {path}: no such folder; expected one, a model that is known or kept here ({', '.join(KNOWN_MODELS)}: "
+        "rpg model), or an id of the hub such as Qwen/Qwen3-0.6B"
+    ]
 
 
 def _lengths(specs: Sequence[RunSpec]) -> list[str]:

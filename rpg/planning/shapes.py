@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rpg.config.model import PretrainedModel
+from rpg.config.pretrained import KNOWN_MODELS
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ KNOWN = {
     "Qwen/Qwen3-4B": Shape(36, 2560, 32, 8, 128, 9728, 151936, tied=True, qk_norm=True),
     "Qwen/Qwen2.5-7B-Instruct": _QWEN25_7B,
     "Qwen/Qwen2.5-Math-7B": _QWEN25_7B,
+    **{name: Shape(*model.shape, tied=model.tied) for name, model in KNOWN_MODELS.items() if model.shape},
 }
 
 

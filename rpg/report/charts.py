@@ -1,9 +1,10 @@
 """The charts of the report and of the dashboard. Frames in, Altair charts out; nothing here reads a database.
 
 Colours are those of Okabe and Ito (2008), safe for colour-blind readers, without their yellow, which is
-invisible on white; from the ninth variant on the dash differs as well.
+invisible on white. The colour is the algorithm's; its variants along an axis differ in dash, then in lightness.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ from rpg.metrics import METRICS
 from rpg.report.summary import MEAN
 
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#7F7F7F")
-DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3])
+DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [12, 4], [3, 5])
+LIGHTER = (0.0, 0.4, 0.65)  # mixed with so much white, once the dashes are used up
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # vl-convert brings the first, browsers the others
 BANDS = {"interval": ("low", "high"), "range": ("lowest", "highest")}
 AUTOMATIC, RANGE, NONE = "automatic", "lowest to highest seed", "none"  # what bands people can choose
@@ -46,11 +48,46 @@ def band_for(seeds: int, score: bool) -> str | None:
     return {0: None, 1: None, 2: "range"}.get(seeds, "interval")
 
 
+def family(label: str) -> str:
+    """What variants along an axis have in common: `RPG-UFKL` of `sweep · RPG-UFKL beta=0.001`."""
+    return re.split(r" (?=[\w.]+=)", label.rpartition(" · ")[2], maxsplit=1)[0]
+
+
+def looks(labels: Sequence[str]) -> dict[str, tuple[str, list[int]]]:
+    """Label to its colour and dash: those of a family share the colour. 144 labels of 8 families differ."""
+    families = list(dict.fromkeys(map(family, labels)))
+    members = [0] * len(COLOURS)
+    found = {}
+    for label in labels:
+        place = families.index(family(label)) % len(COLOURS)
+        lightness, dash = divmod(members[place], len(DASHES))
+        members[place] += 1
+        found[label] = lighter(COLOURS[place], LIGHTER[lightness % len(LIGHTER)]), DASHES[dash]
+    return found
+
+
+def lighter(colour: str, share: float) -> str:
+    """The colour `#rrggbb` mixed with a share of white."""
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(part + share * (255 - part)):02X}" for part in parts)
+
+
+def first_shown(labels: Sequence[str], count: int = 6) -> list[str]:
+    """So many labels to begin with, in their order: the first of each family, then the seconds, and so on."""
+    members: dict[str, int] = {}
+    order = []
+    for place, label in enumerate(labels):
+        members[family(label)] = turn = members.get(family(label), -1) + 1
+        order.append((turn, place, label))
+    kept = {label for *_, label in sorted(order)[:count]}
+    return [label for label in labels if label in kept]
+
+
 def style(labels: Sequence[str], legend: bool | Sequence[str] = True) -> dict[str, Any]:
     """Encodings that give every label its colour and dash, the same in every chart; `legend`: which to list."""
-    count = range(len(labels))
-    colour = alt.Scale(domain=list(labels), range=[COLOURS[i % len(COLOURS)] for i in count])
-    dash = alt.Scale(domain=list(labels), range=[DASHES[i // 4 % len(DASHES)] for i in count])
+    look = looks(labels).values()
+    colour = alt.Scale(domain=list(labels), range=[one for one, _ in look])
+    dash = alt.Scale(domain=list(labels), range=[one for _, one in look])
     symbols = {"symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 2.5, "symbolOpacity": 1}
     listed = {} if legend is True else {"values": list(legend or ())}
     shown = alt.Legend(title=None, **symbols, **listed) if legend else None
@@ -102,7 +139,10 @@ def curves(
     heading = title(name)
     layers = []
     if band:
-        area = alt.Chart().mark_area(opacity=0.1, clip=True, strokeWidth=0)
+        faint = min(
+            0.1, 0.5 / max(1, data["label"].nunique())
+        )  # many bands on top of each other stay grey, not black
+        area = alt.Chart().mark_area(opacity=faint, clip=True, strokeWidth=0)
         layers.append(area.encode(x=across, y=alt.Y(f"{low}:Q", **y), y2=f"{high}:Q", color=encoded["color"]))
     if smooth > 1:
         heading += f" · average of {smooth}"
@@ -210,7 +250,7 @@ def differences(table: pandas.DataFrame, baseline: str, width: int | str = 460) 
         .encode(x="x:Q")
     )
     base = alt.Chart(data)
-    heading = f"Difference to {baseline} in accuracy, percentage points (paired, 95 % interval)"
+    heading = f"Difference to {baseline} in accuracy, percentage points (paired, 95 %, for all together)"
     rule = base.mark_rule(strokeWidth=2.2).encode(
         x=alt.X("difference_low:Q", title=heading, axis=axis, scale=scale),
         x2="difference_high:Q",
@@ -223,6 +263,53 @@ def differences(table: pandas.DataFrame, baseline: str, width: int | str = 460) 
     return alt.layer(zero, rule, point).properties(width=width, height=alt.Step(24))
 
 
+def grid(data: pandas.DataFrame, across: str, down: str, width: int | str = 560) -> alt.LayerChart:
+    """A heat map of accuracy with its numbers written in, the best cell framed.
+
+    `data` has columns across, down, accuracy, low, high, variants; values that are numbers are in their order.
+    """
+    best = data["accuracy"] == data["accuracy"].max()
+    # Streamlit draws once before the data is there: without their domains the axes would keep an undefined value.
+    places = {name: alt.Scale(domain=_ordered(data[name])) for name in ("across", "down")}
+    x = alt.X("across:N", title=across, scale=places["across"], axis=alt.Axis(labelAngle=0, labelLimit=200))
+    y = alt.Y("down:N", title=down or None, scale=places["down"], axis=alt.Axis(labelLimit=260))
+    low, high = float(data["accuracy"].min()), float(data["accuracy"].max())
+    colour = alt.Color(
+        "accuracy:Q",
+        scale=alt.Scale(scheme="viridis", domain=[low, high if high > low else low + 1e-6]),
+        legend=alt.Legend(title=None, format=".2f"),
+    )
+    tooltip = [
+        alt.Tooltip("across:N", title=across),
+        *([alt.Tooltip("down:N", title=down)] if down else []),
+        alt.Tooltip("accuracy:Q", format=".4f"),
+        alt.Tooltip("low:Q", title="95 % interval from", format=".4f"),
+        alt.Tooltip("high:Q", title="to", format=".4f"),
+        alt.Tooltip("variants:Q"),
+    ]
+    data = data.assign(best=best, dark=data["accuracy"] < (low + high) / 2)
+    base = alt.Chart().encode(x=x, y=y)
+    cells = base.mark_rect().encode(color=colour, tooltip=tooltip)
+    frame = base.transform_filter("datum.best").mark_rect(filled=False, stroke="#D55E00", strokeWidth=4)
+    number = (
+        base.transform_filter("isValid(datum.accuracy)")
+        .mark_text(fontSize=12)
+        .encode(
+            text=alt.Text("accuracy:Q", format=".3f"),
+            color=alt.condition("datum.dark", alt.value("#FFFFFF"), alt.value("#111111")),
+        )
+    )
+    layers = alt.layer(cells, frame, number, data=data, width=width, height=alt.Step(46))
+    return layers.resolve_scale(color="independent")
+
+
+def _ordered(values: pandas.Series) -> list[str]:
+    """Numbers by size, then words in their order."""
+    words = list(dict.fromkeys(values))
+    numbers = dict(zip(words, pandas.to_numeric(pandas.Series(words), errors="coerce"), strict=True))
+    return sorted(words, key=lambda word: (np.isnan(numbers[word]), np.nan_to_num(numbers[word])))
+
+
 def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
     """Bias and noise of losses against the drift of the policy, with and without clipping.
 
@@ -230,10 +317,7 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
     """
     data = rows.assign(clip=np.where(rows["clipped"], "with its clip", "without clip"))
     shown = [label for label in labels if label in set(data["label"])]
-    colour = style(labels)["color"].to_dict()["scale"]
-    colour = alt.Scale(
-        domain=shown, range=[colour["range"][colour["domain"].index(label)] for label in shown]
-    )
+    colour = alt.Scale(domain=shown, range=[looks(labels)[label][0] for label in shown])
     dash = alt.Scale(domain=["without clip", "with its clip"], range=[[1, 0], [4, 3]])
     symbols = {
         "title": None,
@@ -294,6 +378,18 @@ THEME = {
     },
 }
 """Fonts, greys and grid of all charts: the `config` of their specification."""
+ON_DARK = {"#000000": "#F2F2F2", "#333333": "#D6D6D6", "#444444": "#BBBBBB", "#555555": "#BBBBBB", "#E6E6E6": "#3C3F45",
+           "white": "transparent", "#0072B2": "#4AA8E0"}  # fmt: skip
+"""Colours that a dark page needs others for: black lines, dark text, a light grid."""
+
+
+def on_dark(spec: Any) -> Any:
+    """The specification of a chart as a dark page shows it."""
+    if isinstance(spec, dict):
+        return {name: on_dark(value) for name, value in spec.items()}
+    if isinstance(spec, list):
+        return [on_dark(value) for value in spec]
+    return ON_DARK.get(spec, spec) if isinstance(spec, str) else spec
 
 
 def themed(chart: Any) -> Any:

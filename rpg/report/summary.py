@@ -55,12 +55,14 @@ COLUMNS = (
     "pass_at_k",
     "maj_at_k",
     "difference",  # last minus the baseline's last, paired by seed and problem
-    "difference_low",
+    "difference_low",  # its interval at the level of Holm's test: without zero exactly where the verdict is not noise
     "difference_high",
     "p",
     "p_corrected",
     "verdict",
+    "leads",  # the highest `last` of its benchmark, and better than every other by the paired test, corrected
 )
+_WORKING = ("difference_error", "difference_df")
 
 
 def label(variant: str, algorithm: str | None, display_name: str | None) -> str:
@@ -115,13 +117,15 @@ def summarise(
     if waiting:
         notes.append(f"no checkpoint evaluated on all benchmarks yet: {', '.join(waiting)}")
     notes += _late(chosen, runs, names_of)
+    notes += queries.differences(db, sweep)
     rows = _rows(db, sweep, runs, scores, chosen, benchmarks, baseline)
-    table = pandas.DataFrame(
-        rows, columns=[name for name in COLUMNS if name not in ("label", "p_corrected", "verdict")]
-    )
-    _correct(table)
+    derived = ("label", "p_corrected", "verdict", "leads")
+    table = pandas.DataFrame(rows, columns=[*(name for name in COLUMNS if name not in derived), *_WORKING])
+    twins = _identical(scores)
+    _correct(table, {variant for group in twins for variant in _repeated(group, baseline)})
+    table["leads"] = _leads(db, sweep, scores, chosen, table, twins, benchmarks)
     table.insert(1, "label", table["variant"].map(names_of))
-    ill = _health(db, sweep, runs, scores, names_of) + _seeds(table, benchmarks)
+    ill = _health(db, sweep, runs, scores, names_of, twins) + _seeds(table, benchmarks)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table[list(COLUMNS)], notes + ill, queries.rules(db, sweep),
         tuple(ill),
@@ -193,6 +197,7 @@ def _health(
     runs: pandas.DataFrame,
     scores: pandas.DataFrame,
     names: dict[str, str],
+    twins: list[list[str]],
 ) -> list[str]:
     """What the rules notice (rpg.report.health), a line for all runs of a variant that show the same."""
     rows = queries.health_metrics(db, sweep, health.OFTEN, health.WINDOW)
@@ -205,7 +210,12 @@ def _health(
         for rule in dict.fromkeys(rule for found in of_runs for rule in found):
             shown = [found[rule] for found in of_runs if rule in found]
             lines.append(f"{names[variant]} ({len(shown)} of {len(mine)} runs): {shown[0]}")
-    return lines + _identical(scores, names, _kl_shares(db, sweep, rows))
+    shares = _kl_shares(db, sweep, rows)
+    for group in twins:
+        known = [shares[variant] for variant in group if variant in shares]
+        whole = known if len(known) == len(group) else []
+        lines.append(str(health.identical([names[variant] for variant in group], whole)))
+    return lines
 
 
 def _kl_shares(
@@ -227,21 +237,24 @@ def _kl_shares(
     return shares
 
 
-def _identical(scores: pandas.DataFrame, names: dict[str, str], shares: dict[str, float]) -> list[str]:
-    """Variants that agree in every evaluation: what differs between them had no effect that can be seen here."""
+def _identical(scores: pandas.DataFrame) -> list[list[str]]:
+    """Groups of variants that agree in every evaluation: what differs between them had no effect that can be seen here.
+
+    Each is one hypothesis: drawn once, and counted once in the correction for many tests.
+    """
     trained = scores[scores["step"] > 0]
     groups: dict[tuple, list[str]] = {}
     for variant, part in trained.groupby("variant"):
         columns = ["seed", "benchmark", "step", "accuracy"]
         key = tuple(part[columns].sort_values(columns).itertuples(index=False, name=None))
         groups.setdefault(key, []).append(variant)
-    lines = []
-    for group in groups.values():
-        if len(group) > 1:
-            known = [shares[variant] for variant in group if variant in shares]
-            whole = known if len(known) == len(group) else []
-            lines.append(str(health.identical([names[variant] for variant in group], whole)))
-    return lines
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _repeated(group: list[str], baseline: str | None) -> list[str]:
+    """Of variants that are the same in every evaluation: all but the one that stands for them."""
+    kept = baseline if baseline in group else group[0]
+    return [variant for variant in group if variant != kept]
 
 
 def _seeds(table: pandas.DataFrame, benchmarks: list[str]) -> list[str]:
@@ -249,7 +262,8 @@ def _seeds(table: pandas.DataFrame, benchmarks: list[str]) -> list[str]:
     judged = MEAN if len(benchmarks) > 1 else (benchmarks or [MEAN])[0]
     lines = []
     for row in table[(table["benchmark"] == judged) & (table["verdict"] == "within noise")].itertuples():
-        half = (row.difference_high - row.difference_low) / 2
+        low, high = stats.student_interval(0.0, row.difference_error, row.difference_df, 1 - stats.LEVEL)
+        half = (high - low) / 2
         if finding := health.seeds_needed(row.label, row.difference, half, int(row.seeds)):
             lines.append(str(finding))
     return lines
@@ -297,7 +311,7 @@ def _rows(db, sweep, runs, scores, chosen, benchmarks, baseline) -> list[dict[st
             if against and parts and all(name in against[0] for name in parts):
                 compared = stats.compare(*([side[name] for name in parts] for side in against))
                 row |= {"difference": compared.difference, "p": compared.p}
-                row |= {"difference_low": compared.low, "difference_high": compared.high}
+                row |= {"difference_error": compared.standard_error, "difference_df": compared.df}
             rows.append(row)
     return rows
 
@@ -382,12 +396,69 @@ class _Problems:
         return sides
 
 
-def _correct(table: pandas.DataFrame) -> None:
-    """Holm's correction, the mean accuracy as one family and the single benchmarks together as another."""
-    table["p_corrected"] = math.nan
+def _correct(table: pandas.DataFrame, repeated: set[str]) -> None:
+    """Holm's correction, the mean accuracy as one family and the single benchmarks together as another.
+
+    `repeated`: variants whose every evaluation is another's; they ask no question of their own, and get its answer.
+    """
+    table["p_corrected"] = table["level"] = math.nan
     for chosen in (table["benchmark"] == MEAN, table["benchmark"] != MEAN):
-        table.loc[chosen, "p_corrected"] = stats.holm(table.loc[chosen, "p"].astype(float).tolist())
+        own = chosen & ~table["variant"].isin(repeated)
+        p_values = table.loc[own, "p"].astype(float).tolist()
+        table.loc[own, "p_corrected"] = stats.holm(p_values)
+        table.loc[own, "level"] = stats.holm_levels(p_values)
+        for place in table.index[chosen & ~own]:
+            same = (
+                own
+                & (table["benchmark"] == table.loc[place, "benchmark"])
+                & (table["p"] == table.loc[place, "p"])
+            )
+            if same.any():
+                table.loc[place, ["p_corrected", "level"]] = table.loc[same, ["p_corrected", "level"]].iloc[0]
+            elif table.loc[place, "difference"] == 0:  # the baseline's own twin
+                table.loc[place, ["p_corrected", "level"]] = 1.0, 1 - stats.LEVEL
+    bounds = [
+        stats.student_interval(row.difference, row.difference_error, row.difference_df, row.level)
+        if pandas.notna(row.level)
+        else (math.nan, math.nan)
+        for row in table.astype({"difference_error": float, "difference_df": float}).itertuples()
+    ]
+    table["difference_low"], table["difference_high"] = zip(*bounds, strict=True) if bounds else ((), ())
     table["verdict"] = [
         stats.verdict(row.difference, row.p_corrected) if pandas.notna(row.difference) else ""
         for row in table.itertuples()
     ]
+
+
+def _leads(
+    db: duckdb.DuckDBPyConnection,
+    sweep: str,
+    scores: pandas.DataFrame,
+    chosen: dict[str, tuple[int, dict[int, str]]],
+    table: pandas.DataFrame,
+    twins: list[list[str]],
+    benchmarks: list[str],
+) -> list[bool]:
+    """Which row is the best of its benchmark *and* beats every other in the paired test, corrected for their number."""
+    leads = pandas.Series(False, index=table.index)
+    against: dict[str, _Problems] = {}
+    for benchmark, part in table.groupby("benchmark"):
+        place = part["last"].idxmax()
+        best = str(part.loc[place, "variant"])
+        same = next((set(group) for group in twins if best in group), {best})
+        others = [variant for variant in part["variant"] if variant not in same]
+        if best not in against:
+            against[best] = _Problems(db, sweep, scores, chosen, best)
+        problems = against[best]
+        parts = benchmarks if benchmark == MEAN else [str(benchmark)]
+        p_values: list[float] = []
+        for other in others:
+            mine, theirs = problems.against(other)
+            if not all(name in mine for name in parts):
+                break
+            found = stats.compare([theirs[name] for name in parts], [mine[name] for name in parts])
+            p_values.append(found.p if found.difference > 0 else 1.0)
+        corrected = stats.holm(p_values)
+        if len(same) == 1 and others and len(p_values) == len(others):
+            leads[place] = all(stats.verdict(1.0, p) == "better" for p in corrected)
+    return leads.tolist()

@@ -1,11 +1,12 @@
 """The summary as tables: for the terminal, in Markdown, LaTeX and CSV.
 
 Two tables: what happened to the mean accuracy and whether it is real, and last/best per benchmark as papers
-print it (best in bold, second underlined).
+print it. A number is set in bold only where it is the best and better than every other by the paired test.
 """
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -20,16 +21,19 @@ from rpg.report.summary import MEAN, Summary
 BEST_NOTE = "Best is the maximum over checkpoints, chosen on the same problems, and therefore optimistic."
 INTERVAL_NOTE = "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
 TEST_NOTE = (
-    "Verdict: t test of the paired difference with seeds and problems as crossed random effects; "
-    "p (not the interval) is corrected by Holm for the number of variants, and above 0.05 it is within noise."
+    "Verdict: t test of the paired difference with seeds and problems as crossed random effects; p and the "
+    "difference's interval are corrected by Holm for the number of variants, and above 0.05 it is within noise."
+)
+BOLD_NOTE = (
+    "Bold: better than every other variant by the same test; where nothing is bold, the best is not settled."
 )
 
 
 class Cell(NamedTuple):
-    """A text, and its rank in its column: 1 is set in bold, 2 underlined, 0 plain."""
+    """A text, and whether it is set in bold: the best of its column, and really better."""
 
     text: str
-    rank: int = 0
+    bold: bool = False
 
 
 class Grid(NamedTuple):
@@ -46,14 +50,10 @@ def main_table(summary: Summary) -> Grid:
     compared = bool(data["verdict"].ne("").any())
     if compared:
         header += ["Last − baseline", "p", "Verdict"]
-    last, best = ranks(data["last"]), ranks(data["best"])
     rows = []
-    for place, row in enumerate(data.itertuples()):
+    for row in data.itertuples():
         cells = [Cell(row.label), Cell(str(row.seeds)), Cell(number(row.first))]
-        cells += [
-            Cell(plus_minus(row.last, row.low, row.high), last[place]),
-            Cell(number(row.best), best[place]),
-        ]
+        cells += [Cell(plus_minus(row.last, row.low, row.high), row.leads), Cell(number(row.best))]
         if compared and row.verdict:
             cells.append(Cell(plus_minus(row.difference, row.difference_low, row.difference_high, signed)))
             cells += [Cell(p_value(row.p_corrected)), Cell(row.verdict)]
@@ -73,9 +73,9 @@ def benchmark_table(summary: Summary) -> Grid | None:
     shown = [variant for variant in summary.variants if (summary.table["variant"] == variant).any()]
     for name in names:
         data = summary.table[summary.table["benchmark"] == name].set_index("variant").reindex(shown)
-        for kind in ("last", "best"):
-            order = ranks(data[kind])
-            columns.append([Cell(number(value), order[place]) for place, value in enumerate(data[kind])])
+        leads = data["leads"].eq(True).tolist()
+        columns.append([Cell(number(value), lead) for value, lead in zip(data["last"], leads, strict=True)])
+        columns.append([Cell(number(value)) for value in data["best"]])
     rows = [
         [Cell(summary.labels[variant]), *cells]
         for variant, cells in zip(shown, zip(*columns, strict=True), strict=True)
@@ -97,7 +97,7 @@ def caption(summary: Summary) -> list[str]:
     """What a reader must know to read the tables."""
     lines = [BEST_NOTE, INTERVAL_NOTE]
     if summary.table["verdict"].ne("").any():
-        lines.append(TEST_NOTE)
+        lines += [TEST_NOTE, BOLD_NOTE]
     if not summary.table.empty:
         seeds, samples = summary.table["seeds"].min(), sorted(set(summary.table["k"]) - {0})
         if samples:
@@ -174,7 +174,7 @@ def _rich(grid: Grid, sweep: str) -> Table:
 
 def _style(cell: Cell) -> str:
     colours = {"better": "green", "worse": "red", "within noise": "dim"}
-    return colours.get(cell.text, {0: "", 1: "bold", 2: "underline"}[cell.rank])
+    return colours.get(cell.text, "bold" if cell.bold else "")
 
 
 def markdown(summary: Summary) -> str:
@@ -182,40 +182,51 @@ def markdown(summary: Summary) -> str:
     lines = [f"# {_md(summary.sweep)}", ""]
     for grid in (main_table(summary), benchmark_table(summary)) if not summary.table.empty else ():
         if grid:
-            lines += [f"## {_md(grid.title)}", "", "| " + " | ".join(map(_md, grid.header)) + " |"]
-            lines.append("|" + "|".join(["---"] + ["--:"] * (len(grid.header) - 1)) + "|")
-            marks = {0: "{}", 1: "**{}**", 2: "<u>{}</u>"}
-            for row in grid.rows:
-                lines.append(
-                    "| " + " | ".join(marks[cell.rank].format(_md(cell.text)) for cell in row) + " |"
-                )
-            lines.append("")
+            lines += [f"## {_md(grid.title)}", "", *markdown_grid(grid), ""]
     lines += caption(summary)
     lines += ["", *(f"- {_md(note)}" for note in summary.notes)] if summary.notes else []
     return "\n".join(lines) + "\n"
 
 
+def markdown_grid(grid: Grid) -> list[str]:
+    """One table as lines of Markdown."""
+    rows = [[f"**{_md(cell.text)}**" if cell.bold else _md(cell.text) for cell in row] for row in grid.rows]
+    return [
+        "| " + " | ".join(map(_md, grid.header)) + " |",
+        "|" + "|".join(["---"] + ["--:"] * (len(grid.header) - 1)) + "|",
+        *("| " + " | ".join(row) + " |" for row in rows),
+    ]
+
+
 def latex(summary: Summary) -> str:
-    """Both tables for a paper, with the booktabs package; names are escaped."""
-    lines = ["% needs \\usepackage{booktabs}"]
-    marks = {0: "{}", 1: "\\textbf{{{}}}", 2: "\\underline{{{}}}"}
+    """Both tables for a paper of one or two columns, with the packages booktabs and graphicx; names are escaped."""
+    lines = [r"% In the preamble: \usepackage{booktabs,graphicx}"]
     for grid in (main_table(summary), benchmark_table(summary)) if not summary.table.empty else ():
         if grid:
-            text = f"{summary.sweep}: {grid.title.lower()}. {' '.join(caption(summary))}"
-            lines += [r"\begin{table}", r"\centering", rf"\caption{{{_tex(text)}}}"]
-            lines += [rf"\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}", r"\toprule"]
-            lines += [" & ".join(map(_tex, grid.header)) + r" \\", r"\midrule"]
+            kind = "accuracy" if grid.title.startswith(("Mean", "Accuracy on")) else "benchmarks"
+            name = re.sub(r"[^A-Za-z0-9-]+", "-", summary.sweep)
+            body = [rf"\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}", r"\toprule"]
+            body += [" & ".join(map(_tex, grid.header)) + r" \\", r"\midrule"]
             for row in grid.rows:
-                lines.append(" & ".join(marks[cell.rank].format(_tex(cell.text)) for cell in row) + r" \\")
-            lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
+                texts = [rf"\textbf{{{_tex(cell.text)}}}" if cell.bold else _tex(cell.text) for cell in row]
+                body.append(" & ".join(texts) + r" \\")
+            body += [r"\bottomrule", r"\end{tabular}"]
+            lines += [r"\begin{table}", r"\centering"]
+            lines += [
+                rf"\caption{{{_tex(summary.sweep)}: {_tex(_small(grid.title))}. {_tex(' '.join(caption(summary)))}}}"
+            ]
+            # Never wider than the column, and never enlarged.
+            lines += [rf"\label{{tab:{name}-{kind}}}", r"\sbox0{%", *body, "}"]
+            lines += [r"\ifdim\wd0>\columnwidth\resizebox{\columnwidth}{!}{\usebox0}\else\usebox0\fi"]
+            if notes := summary.notes:
+                lines += [r"\par\smallskip\begin{minipage}{\columnwidth}\footnotesize"]
+                lines += [" ".join(rf"{_tex(note.rstrip('.'))}." for note in notes), r"\end{minipage}"]
+            lines += [r"\end{table}", ""]
     return "\n".join(lines)
 
 
-def ranks(values: pandas.Series) -> list[int]:
-    """1 for the largest values, 2 for the second largest, 0 for the rest, as the table prints them."""
-    shown = [number(value) for value in values]
-    order = sorted({text for text in shown if text}, key=float, reverse=True)
-    return [order.index(text) + 1 if text in order[:2] and len(shown) > 1 else 0 for text in shown]
+def _small(title: str) -> str:
+    return title[:1].lower() + title[1:]
 
 
 def number(value: float) -> str:
@@ -248,13 +259,38 @@ _TEX = {
     "^": r"\textasciicircum{}",
     "−": "$-$",
     "…": r"\dots{}",
-}
-_TEX |= (
-    {"±": r"$\pm$"}
-    | {character: f"\\{character}" for character in "&%$#_{}"}
-    | {"<": "$<$", ">": "$>$", "\n": " "}
-)
+    "±": r"$\pm$",
+    "·": r"$\cdot$",
+    "“": "``",
+    "”": "''",
+    "‘": "`",
+    "’": "'",
+    "–": "--",
+    "—": "---",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # after the end of a row it would be taken for an option
+    "]": "{]}",
+    "\n": " ",
+    "\t": " ",
+} | {character: f"\\{character}" for character in "&%$#_{}"}
 
 
 def _tex(text: str) -> str:
-    return "".join(_TEX.get(character, character) for character in text)
+    """Text that any LaTeX takes: what its standard fonts lack is written as its code point."""
+    return "".join(_TEX.get(one) or (one if " " <= one <= "~" else _accented(one)) for one in text)
+
+
+def _accented(character: str) -> str:
+    base, *marks = unicodedata.normalize("NFD", character)
+    accents = {"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030c": "v"}
+    if len(marks) == 1 and marks[0] in accents and base.isascii() and base.isalpha():
+        return rf"\{accents[marks[0]]}{{{base}}}"
+    greek = unicodedata.name(character, "").removeprefix("GREEK SMALL LETTER ").lower()
+    if greek in _GREEK:
+        return rf"$\{greek}$"
+    return f"{{[}}U+{ord(character):04X}{{]}}"
+
+
+_GREEK = "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi pi rho sigma tau phi chi psi omega".split()

@@ -57,7 +57,7 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
         drawing = vl_convert.vegalite_to_svg(figure(summary, data, hover=False).to_dict())
         write("report.png", vl_convert.svg_to_png(drawing, scale=2))
         write("report.svg", drawing)
-    write("report.html", page(summary, data))
+    write("report.html", page(summary, data, _library(layout)))
     write("table.md", tables.markdown(summary))
     write("table.tex", tables.latex(summary))
     write("table.csv", summary.table.to_csv(index=False))
@@ -105,10 +105,19 @@ def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
     return charts.figure(panels, summary.sweep, charts.explanation(data))
 
 
-def page(summary: Summary, data: pandas.DataFrame) -> str:
+def _library(layout: Layout) -> str:
+    """The JavaScript that draws charts; kept, because putting it together takes more than a second each time."""
+    import vl_convert
+
+    kept = layout.cache / f"vega-{vl_convert.__version__}.js"
+    if not kept.is_file():
+        atomic_write_text(kept, vl_convert.javascript_bundle())
+    return kept.read_text("utf-8")
+
+
+def page(summary: Summary, data: pandas.DataFrame, library: str) -> str:
     """A page that needs nothing but itself: tables, charts and the library that draws them."""
     import jinja2
-    import vl_convert
 
     specs = [] if data.empty else [("Curves", figure(summary, data))]
     judged = summary.table
@@ -126,7 +135,7 @@ def page(summary: Summary, data: pandas.DataFrame) -> str:
         grids=[grid for grid in grids if grid],
         caption=tables.caption(summary),
         charts=[(name, _script(chart.to_dict())) for name, chart in specs],
-        library=_inline(vl_convert.javascript_bundle()),
+        library=_inline(library),
     )
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rpg.store import provenance
 from rpg.store.files import StoreError
 from rpg.store.layout import Layout
 from rpg.store.run import IMPORTED, RunFolder, folder_name, folders
@@ -22,6 +23,12 @@ Manifest = Mapping[str, Any]
 
 NOT_IN_FILE = "not in the newest file"
 """Why a run is superseded for which no current run has the same variant."""
+
+OUTDATED = "outdated"
+"""In the manifest of a run that was set aside because other code than today's had trained it: rpg.store.provenance."""
+
+FRESH = "fresh"
+"""In the manifest of a run that shall not take over what older code has trained, wherever it lies."""
 
 DATA = "data"
 """Stands among settings for the digest of a run's problems."""
@@ -152,6 +159,8 @@ def _difference(manifest: Manifest, twin: Manifest) -> str:
             parts.append("other data")
         elif name != "seed":
             parts.append(f"{name}={_at(manifest['spec'], name)}, now {_at(twin['spec'], name)}")
+    if manifest.get(OUTDATED):
+        parts.append(provenance.reason(manifest[OUTDATED]))
     return "; ".join(parts) or NOT_IN_FILE
 
 

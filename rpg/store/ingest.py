@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow
 
-from rpg.store.current import current_runs, superseded_runs, superseded_variant, why_superseded
+from rpg.store import provenance
+from rpg.store.current import OUTDATED, current_runs, superseded_runs, superseded_variant, why_superseded
 from rpg.store.files import StoreError, read_json_object
 from rpg.store.layout import Layout
 from rpg.store.run import EVAL_COLUMNS, IMPORTED, RunFolder
@@ -70,6 +71,7 @@ def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source],
     warnings: Rows = []
     _runs(db, sources, warnings)
     _metrics(db, sources, warnings)
+    _attempts(db, sources, warnings)
     _samples(db, sources, warnings)
     _evals(db)
     _scores(db, sources, warnings)
@@ -85,7 +87,7 @@ def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source],
 def forget(db: duckdb.DuckDBPyConnection, keys: list[tuple[str, str]]) -> None:
     """Delete all rows of these runs, (sweep, run) each; they stay in the temporary table `changed`."""
     _temporary(db, "changed", [{"sweep": sweep, "run": run} for sweep, run in keys], ("sweep", "run"))
-    for table in ("runs", "metrics", "samples", "evals", "warnings"):
+    for table in ("runs", "metrics", "attempts", "samples", "evals", "warnings"):
         db.execute(f"DELETE FROM {table} t USING changed c WHERE t.sweep = c.sweep AND t.run = c.run")
 
 
@@ -122,6 +124,7 @@ def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
         name: json.dumps(manifest.get(name)) for name in ("axes", "versions", "machine", "spec", "identity")
     }
     row["imported"] = json.dumps(manifest["imported"]) if manifest.get("imported") else None
+    row["outdated"] = json.dumps(manifest[OUTDATED]) if manifest.get(OUTDATED) else None
     row["created"] = _number(manifest.get("created"))
     row["benchmarks"] = _names(manifest.get("benchmarks"))
     return row
@@ -228,6 +231,45 @@ def _each_readable(files: Rows, read: Callable[[Rows], object], warnings: Rows) 
         message = f"{file['filename']} left out: {str(error).splitlines()[0]}"
         warnings.append({"sweep": file["sweep"], "run": file["run"], "message": message})
         return []
+
+
+def _attempts(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
+    """What computed the attempts whose steps count; a run's own columns say what its newest one was computed by."""
+    rows: Rows = []
+    files: dict[str, dict[str, str]] = {}
+    for folder, _, _ in sources:
+        for attempt in folder.attempts():
+            row = {**_key(folder), "attempt": attempt}
+            try:
+                record = provenance.read(folder, attempt)
+            except StoreError as error:
+                warnings.append({**_key(folder), "message": str(error)})
+                record = {}
+            if record:
+                row |= {name: _text(record.get(name)) for name in ("code", "git_revision")}
+                row |= {name: json.dumps(record.get(name)) for name in ("versions", "machine")}
+                row["begun"] = _number(record.get("time"))
+                files[str(row["code"])] = record["sources"]
+            rows.append(row)
+    _insert(db, "attempts", rows)
+    known = {code for (code,) in db.execute("SELECT DISTINCT code FROM sources").fetchall()}
+    found = [
+        {"code": code, "file": str(name), "digest": _text(digest)}
+        for code, own in files.items()
+        if code not in known
+        for name, digest in own.items()
+    ]
+    _insert(db, "sources", found)
+    db.execute(
+        """DELETE FROM attempts WHERE NOT EXISTS (SELECT 1 FROM metrics m
+           WHERE (m.sweep, m.run, m.attempt) = (attempts.sweep, attempts.run, attempts.attempt))"""
+    )
+    db.execute(
+        """UPDATE runs SET code = a.code, git_revision = a.git_revision, versions = a.versions, machine = a.machine
+           FROM (SELECT sweep, run, max_by(attempts, attempt) AS a FROM attempts JOIN changed USING (sweep, run)
+                 WHERE code IS NOT NULL GROUP BY ALL)
+           WHERE (runs.sweep, runs.run) = (a.sweep, a.run)"""
+    )
 
 
 # Runs whose samples have a reward beside the verifier's verdict (rpg.rewards.scoring.Scorer.plain).
@@ -347,10 +389,13 @@ def _mark_superseded(db: duckdb.DuckDBPyConnection, layout: Layout) -> None:
         names = [run for (run,) in db.execute("SELECT run FROM runs WHERE sweep = ?", [sweep]).fetchall()]
         if current.issuperset(names):
             continue
-        rows = db.execute("SELECT run, variant, seed, spec, identity FROM runs WHERE sweep = ?", [sweep])
+        rows = db.execute(
+            "SELECT run, variant, seed, spec, identity, outdated FROM runs WHERE sweep = ?", [sweep]
+        )
+        parts = ("spec", "identity", OUTDATED)
         manifests = {
-            run: {"variant": variant, "seed": seed, "spec": _json(spec), "identity": _json(identity)}
-            for run, variant, seed, spec, identity in rows.fetchall()
+            run: {"variant": variant, "seed": seed, **dict(zip(parts, map(_json, texts), strict=True))}
+            for run, variant, seed, *texts in rows.fetchall()
         }
         old = {run: manifest for run, manifest in manifests.items() if run not in current}
         whys = why_superseded(old, (manifests[run] for run in manifests if run in current))

@@ -9,6 +9,7 @@ import numpy as np
 import pandas
 
 from rpg.stats import t_quantile
+from rpg.store.provenance import differences as provenance_differences
 from rpg.store.schema import KEYS, quote
 
 POINTS = 200  # points per curve: more cannot be told apart on a screen and make pages slow
@@ -88,6 +89,32 @@ def manifests(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, dict[str, 
         | {name: json.loads(text or "null") or {} for name, text in zip(names, texts, strict=True)}
         for run, variant, seed, *texts in rows.fetchall()
     }
+
+
+def provenance(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, list[dict[str, Any]]]:
+    """Current run that has begun -> what its attempts were computed with (rpg.store.provenance.Record), oldest first."""
+    rows = db.execute(
+        """SELECT a.run, a.code, a.git_revision, a.versions, a.machine FROM attempts a JOIN runs r USING (sweep, run)
+           WHERE a.sweep = ? AND r.superseded IS NULL ORDER BY a.run, a.attempt""",
+        [sweep],
+    ).fetchall()
+    files: dict[str, dict[str, str]] = {}
+    codes = list({code for _, code, *_ in rows if code is not None})
+    for code, file, digest in db.execute(
+        "SELECT * FROM sources WHERE list_contains(?, code)", [codes]
+    ).fetchall():
+        files.setdefault(code, {})[file] = digest
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, code, revision, versions, machine in rows:
+        record = {"code": code, "git_revision": revision, "sources": files.get(code, {})}
+        record |= {"versions": json.loads(versions or "{}"), "machine": json.loads(machine or "{}")}
+        found.setdefault(name, []).append(record if code is not None else {})
+    return found
+
+
+def differences(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:
+    """What the current runs of a sweep were computed with, where it is not the same for all: a line each."""
+    return provenance_differences(provenance(db, sweep))
 
 
 def run(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from rpg.processes import is_here
 from rpg.store import lease as leases
 from rpg.store.files import StoreError, atomic_path, atomic_write_json, read_json_object, readable, write_all
+from rpg.store.progress import EVALUATION, TRAINING, progress_line, read_progress
 
 if TYPE_CHECKING:
     import pyarrow
@@ -153,6 +154,9 @@ class RunFolder:
 
     def metrics_path(self, attempt: int) -> Path:
         return self.path / f"metrics-{attempt}.jsonl"
+
+    def provenance_path(self, attempt: int) -> Path:
+        return self.path / f"provenance-{attempt}.json"
 
     def checkpoint(self, step: int) -> Path:
         return self.checkpoints / step_name(step)
@@ -319,6 +323,11 @@ class RunFolder:
         """What a live process says that this run waits for."""
         note = leases.read_lease(self.path / "waiting.json")
         return str(note.get("why")) if note and leases.lease_alive(note) else None
+
+    def now(self) -> str | None:
+        """Where the run is within a step that takes long, or in the evaluation of a checkpoint; None where nobody says."""
+        said = (read_progress(self.path / name) for name in (TRAINING, EVALUATION))
+        return "; ".join(progress_line(record) for record in said if record) or None
 
     def stop_waiting(self) -> None:
         with readable("remove", self.path / "waiting.json"):

@@ -5,7 +5,7 @@ docs/database.md is checked against this file by a test.
 
 from rpg.metrics import METRICS
 
-VERSION = 4  # raise it when a table changes: databases of another version are rebuilt from the run folders
+VERSION = 5  # raise it when a table changes: databases of another version are rebuilt from the run folders
 
 TABLES: dict[str, dict[str, tuple[str, str]]] = {
     "meta": {
@@ -51,7 +51,15 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "finished": ("DOUBLE", "when it was done (unix seconds)"),
         "seconds": ("DOUBLE", "seconds of work until done, all attempts together"),
         "attempts": ("INTEGER", "attempts that wrote metrics"),
-        "git_revision": ("VARCHAR", "revision of the code"),
+        "outdated": (
+            "JSON",
+            "of a run that `rpg sweep --fresh` set aside: its code, and the files that have changed",
+        ),
+        "code": (
+            "VARCHAR",
+            "digest of the source files its newest attempt imported; null where it is not recorded",
+        ),
+        "git_revision": ("VARCHAR", "revision of the checkout, `+` where files were edited"),
         "versions": ("JSON", "versions of the libraries"),
         "machine": ("JSON", "the machine"),
         "spec": ("JSON", "the resolved settings"),
@@ -68,6 +76,21 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "step": ("BIGINT", "training step: one rollout and its updates"),
         "optimizer_step": ("BIGINT", "optimizer steps taken so far"),
         "time": ("DOUBLE", "when the step ended (unix seconds)"),
+    },
+    "attempts": {
+        "sweep": ("VARCHAR", "sweep of the run"),
+        "run": ("VARCHAR", "run"),
+        "attempt": ("INTEGER", "attempt of which steps count"),
+        "code": ("VARCHAR", "digest of the source files it imported; null where it is not recorded"),
+        "git_revision": ("VARCHAR", "revision of the checkout, `+` where files were edited"),
+        "versions": ("JSON", "versions of the packages that its numbers depend on"),
+        "machine": ("JSON", "the machine it ran on"),
+        "begun": ("DOUBLE", "when it ended its first step (unix seconds)"),
+    },
+    "sources": {
+        "code": ("VARCHAR", "digest of all files together"),
+        "file": ("VARCHAR", "source file, from the folder in which the package `rpg` lies"),
+        "digest": ("VARCHAR", "digest of its text"),
     },
     "samples": {
         "sweep": ("VARCHAR", "sweep of the run"),

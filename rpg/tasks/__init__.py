@@ -19,6 +19,7 @@ KINDS = {
     "chain": "rpg.tasks.chain",
     "file": "rpg.tasks.files",
     "math": "rpg.tasks.math",
+    "words": "rpg.tasks.words",
 }
 """Task type -> the module whose KIND says how its problems are made; loaded when a task of that type is used."""
 registered("task type", TASKS, KINDS, "rpg/tasks/__init__.py")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from rpg.config.model import WarmStart
+from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import ChainTask, MarkerVerifier
 from rpg.tasks.kind import HELD_OUT, TaskKind
 from rpg.tasks.problems import DataError, Problem, Splits
@@ -165,7 +165,7 @@ class ChainDemonstrations:
         one = self._fresh(rng.randint(1, self._longest), rng)
         return one.prompt, one.scratchpad()
 
-    def behaviour(self, rng: random.Random, warm: WarmStart) -> tuple[str, str]:
+    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[str, str]:
         one = self._fresh(rng.choice(list(self.task.tiers.values())), rng)
         if rng.random() < warm.scratchpad_fraction:
             return one.prompt, one.scratchpad(warm.corruption, rng)

@@ -1,4 +1,4 @@
-"""Demonstrations of any task, for the warm start of a model made from its config."""
+"""Demonstrations of any task, for the warm start of a model."""
 
 from __future__ import annotations
 

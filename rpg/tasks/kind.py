@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rpg.config.model import WarmStart
+from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import Verifier
 from rpg.tasks.problems import Given, Problem, Splits
 
@@ -16,7 +16,7 @@ HELD_OUT = 64
 
 
 class Demonstrations(Protocol):
-    """What a model made from its config is warm-started on: demonstrations in two styles.
+    """What a model is warm-started on: demonstrations in two styles.
 
     *Ability*: full, right responses. *Behaviour*: mostly bare answers, which leaves reinforcement learning an ability
     that is there to sharpen.
@@ -33,7 +33,7 @@ class Demonstrations(Protocol):
     def ability(self, rng: random.Random) -> tuple[Given, str]:
         """(prompt, response) with a full, right response."""
 
-    def behaviour(self, rng: random.Random, warm: WarmStart) -> tuple[Given, str]:
+    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, str]:
         """(prompt, response) as the initial policy shall behave."""
 
 

@@ -6,7 +6,7 @@ import itertools
 import random
 from dataclasses import dataclass, field
 
-from rpg.config.model import WarmStart
+from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import Verifier
 from rpg.tasks.kind import HELD_OUT
 from rpg.tasks.problems import DataError, Given, Problem, Splits
@@ -26,8 +26,8 @@ class OwnDemonstrations:
         shown = [p for p in self.splits.train if p.demonstration]
         if len(shown) < 2:
             raise DataError(
-                f"{self.source}: field demonstration is missing: a tiny model is warm-started on full responses; "
-                "add the column, set model.warm_start to null, or use a pretrained model"
+                f"{self.source}: field demonstration is missing: a model is warm-started on full responses; add the "
+                "column, set model.warm_start to null, or use a pretrained model without it"
             )
         random.Random("warm start held-out").shuffle(shown)
         count = max(1, min(HELD_OUT, len(shown) // 10))
@@ -43,7 +43,7 @@ class OwnDemonstrations:
         problem = rng.choice(self._shown)
         return problem.given(), problem.demonstration
 
-    def behaviour(self, rng: random.Random, warm: WarmStart) -> tuple[Given, str]:
+    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, str]:
         problem = rng.choice(self._shown)
         if rng.random() < warm.scratchpad_fraction:
             return problem.given(), problem.demonstration  # there is no general way to corrupt a step of it

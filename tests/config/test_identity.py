@@ -40,6 +40,7 @@ RUNS = {
     "file": {"task": {"type": "file", "train": "a", "benchmarks": {"b": "c"}, "verifier": {"type": "math"}}},
     "marker": {"task": {"type": "file", "train": "a", "benchmarks": {"b": "c"}}},
     "math": {"task": {"type": "math", "train": "math-train"}, "model": {"type": "pretrained", "path": "x"}},
+    "words": {"task": {"type": "words"}, "model": {"type": "pretrained", "path": "x", "warm_start": {}}},
     "schedule-free": {"training": {"optimizer": {"type": "schedule_free"}}},
     "huggingface": {"evaluation": {"engine": {"type": "huggingface"}, "place": {"type": "ray"}}},
     "vllm": {"evaluation": {"engine": {"type": "vllm"}}},
@@ -132,6 +133,7 @@ def test_the_fields_of_the_issue_are_of_the_kinds_it_says():
     kinds = {place: leaf.kind for place, (_, leaf) in FIELDS.items()}
     operating = [
         "evaluation.engine.local.rows", "evaluation.engine.huggingface.rows", "training.micro_batch_rows",
+        "training.micro_batch_tokens",
         "training.checkpoint_every", "backend.local.threads", "backend.verl.threads", "backend.verl.hang_minutes",
         "backend.verl.max_tokens_per_gpu", "backend.verl.offload", "backend.verl.rollout.vllm.gpu_memory_utilization",
         "backend.verl.validation_samples", "backend.verl.nodes", "backend.verl.ray.job.address",

@@ -9,6 +9,7 @@ pytest.importorskip("streamlit")
 from streamlit.testing.v1 import AppTest
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
+from dashboard import common
 from rpg.metrics import groups
 from rpg.report.summary import summarise
 from rpg.report.tables import plus_minus
@@ -17,7 +18,7 @@ from rpg.store.database import build, connect
 from rpg.store.regrades import grades_path, write_grades
 from tests.waiting import HANG
 
-PAGES = ("overview", "compare", "table", "why", "paper", "run", "nightly")
+PAGES = ("overview", "compare", "table", "grid", "problems", "why", "paper", "run", "nightly")
 SHAPE = Shape(steps=6, eval_every=3, problems=5, samples=3, benchmarks=("easy", "hard"))
 HOSTILE = "<img src=x onerror=window.pwned=1> **[a](http://evil)** $x$ :red[b] '); DROP TABLE runs;--🙂"
 
@@ -90,7 +91,8 @@ def test_hostile_names_are_text(layout, page):
     assert "<img" not in markup(app)
     for kind in ("markdown", "caption", "subheader", "title", "header"):
         for element in app.get(kind):
-            assert "evil" not in str(element.value)
+            unescaped = re.sub(r"\\.", "", str(element.value))  # a backslash makes the mark after it a letter
+            assert not re.search(r"<|\]\(|://|:red|\*\*", unescaped), element.value
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -117,14 +119,105 @@ def test_the_table_follows_baseline_and_benchmarks_of_the_url(demo):
     app = show("table", baseline="RPG-URKL", benchmarks="hard")
     assert app.selectbox(key="baseline").value == "RPG-URKL"
     assert app.multiselect(key="benchmarks").value == ["hard"]
-    rows = re.findall(r"<td[^>]*>([^<]*)</td>", markup(app))
+    rows = re.findall(r"<td[^>]*>(?:<a [^>]*>)?([^<]*)(?:</a>)?</td>", markup(app))
     assert rows[0] == "RPG-URKL" and rows[5] == "baseline" and "Accuracy per benchmark" not in markup(app)
 
 
-def test_an_unknown_selection_in_the_url_is_dropped(demo):
+def test_an_unknown_selection_in_the_url_is_said(demo):
     app = show("table", sweep="gone", baseline="gone", benchmarks="gone")
     assert app.selectbox(key="sweep").value == "demo"
     assert "GRPO" in markup(app)
+    for label in ("Sweep", "Baseline", "Benchmarks"):
+        assert f"{label}: nothing here is called 'gone'; this is what there is instead." in texts(app)
+
+
+@pytest.mark.parametrize("page", ["overview", "compare", "table", "grid", "problems", "run"])
+def test_what_is_shown_is_always_in_the_address(layout, page):
+    """A link that is copied now opens the same sweep when there is a newer one."""
+    write_sweep(layout.home, "demo", ("grpo", "rpg-urkl"), (0, 1), SHAPE)
+    build(layout)
+    link = dict(show(page).query_params)
+    write_sweep(layout.home, "newer", ("dapo", "rpg-ufkl"), (0, 1), SHAPE)
+    content = layout.read_sweep("newer")
+    layout.write_sweep(content | {"created": content["created"] + 1000})
+    build(layout)
+    key = "sweeps" if page == "compare" else "sweep"
+    assert show(page).session_state[key] in ("newer", ["newer"])
+    again = show(page, **link)
+    assert link[key] in ("demo", ["demo"]) and again.session_state[key] in ("demo", ["demo"])
+
+
+def test_at_most_six_variants_are_chosen_at_first(layout):
+    variants = [
+        f"{name} algorithm.beta={beta}" for name in ("grpo", "rpg-urkl") for beta in (0, 0.1, 0.2, 0.3)
+    ]
+    write_sweep(layout.home, "many", variants, (0, 1), SHAPE)
+    build(layout)
+    app = show("compare")
+    assert app.multiselect(key="variants").value == [
+        f"{name} beta={beta}" for name in ("GRPO", "RPG-URKL") for beta in (0, 0.1, 0.2)
+    ]
+    assert len(app.multiselect(key="variants").options) == 8
+
+
+def test_problems_are_those_that_differ_most_and_both_answers_are_shown(demo):
+    app = show("problems", benchmark="hard")
+    table = app.dataframe[0].value
+    with connect(demo) as db:
+        rows = db.execute(
+            """SELECT s.problem_id, avg(correct::INT) FILTER (variant = 'rpg-urkl') AS mine,
+                      avg(correct::INT) FILTER (variant = 'grpo') AS other
+               FROM samples s JOIN runs r USING (sweep, run)
+               WHERE s.benchmark = 'hard' AND s.step = 6 GROUP BY ALL"""
+        ).fetchall()
+    expected = {problem: (mine, other) for problem, mine, other in rows}
+    for row in table.itertuples():
+        assert (row.mine, row.other) == pytest.approx(expected[row.problem_id])
+    assert len(table) == len(expected) == 5
+    assert table["difference"].abs().is_monotonic_decreasing
+    won = sum(mine > other for mine, other in expected.values())
+    assert f"RPG-URKL does better on {won} of 5 problems" in texts(app)[0]
+    shown = [element.value for element in app.markdown]
+    assert any("Compute problem" in text for text in shown) and sum("Answer" in text for text in shown) == 2
+    other = show("problems", benchmark="hard", problem="hard-3")
+    assert any("problem 3 of hard" in element.value for element in other.markdown)
+
+
+def test_the_grid_holds_the_table_of_every_cell_and_names_the_best(layout):
+    variants = [f"{name} algorithm.beta={beta}" for name in ("grpo", "rpg-urkl") for beta in (0.1, 1, 0.02)]
+    write_sweep(layout.home, "beta", variants, (0, 1), SHAPE)
+    build(layout)
+    with connect(layout) as db:
+        table = summarise(db, "beta").table
+    mean = table[table["benchmark"] == "mean"].set_index("variant")
+    best = mean["last"].idxmax()
+    app = show("grid", across="algorithm.beta", down="algorithm")
+    name, _, beta = best.partition(" algorithm.beta=")
+    row = mean.loc[best]
+    assert (
+        f"Best: algorithm.beta = {beta}, algorithm = {name}: {row['last']:.3f} [{row['low']:.3f}, {row['high']:.3f}] (95 %)."
+        in texts(app)
+    )
+    [over] = [
+        text
+        for text in texts(show("grid", across="algorithm.beta", down="(nothing)"))
+        if "means over" in text
+    ]
+    assert over == "Cells are means over algorithm: up to 2 variants each."
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("a $x^2$ b", "a $x^2$ b"),
+        ("so \\(\\frac{1}{2}\\) and \\[y\n= 3\\]", r"so $\frac{1}{2}$ and $y = 3$"),
+        ("costs $5 or $6", r"costs \$5 or \$6"),
+        ("<img src=x> [a](http://b) :red[c] # d", r"\<img src\=x\> \[a\]\(http\:\/\/b\) \:red\[c\] \# d"),
+        ("one\ntwo", "one  \ntwo"),
+    ],
+)
+def test_only_formulas_are_markup(text, markdown):
+    assert common.mathematics(text) == markdown
 
 
 def test_compare_draws_what_is_chosen(demo):
@@ -143,6 +236,13 @@ def test_compare_draws_what_is_chosen(demo):
     assert not app.exception
 
 
+def by_run(app):
+    """The runs of the overview; each is a link to its page."""
+    table = app.dataframe[1].value
+    assert table["run"].str.startswith("./run?sweep=demo&run=").all()
+    return table.set_index(table["run"].str.rpartition("run=")[2])
+
+
 def test_overview_reads_states_from_the_files_of_this_moment(demo):
     run = demo.run("demo", "grpo-seed1")
     run.done_path.unlink()
@@ -150,14 +250,14 @@ def test_overview_reads_states_from_the_files_of_this_moment(demo):
     run.claim()
     run.append_metrics(2, {"step": 5, "reward": 0.25, "seconds_step": 1.0})
     app = show("overview", sweep="demo")
-    table = app.dataframe[1].value.set_index("run")
+    table = by_run(app)
     assert table.loc["grpo-seed1", "state"] == "running"
     assert table.loc["grpo-seed1", "reward"] == 0.25 and table.loc["grpo-seed1", "step"] == 5
     run.write_failed("ValueError: no", step=5)
     app = show("overview", sweep="demo")
     assert any("grpo-seed1: ValueError: no" in text for text in texts(app))
     run.wait_for("waits for a slot: 2 of 2 taken")
-    row = show("overview", sweep="demo").dataframe[1].value.set_index("run").loc["grpo-seed1"]
+    row = by_run(show("overview", sweep="demo")).loc["grpo-seed1"]
     assert row["state"] == "queued" and row["waits"] == "waits for a slot: 2 of 2 taken"
 
 
@@ -179,11 +279,12 @@ def test_overview_links_to_the_flow_run(demo, url, shown):
 def test_run_shows_differences_of_settings_and_finds_samples(demo):
     write_run(demo.run("demo", "beta"), "grpo algorithm.beta=0.001", 0, 0.3, SHAPE, "grpo")
     build(demo)
-    app = show("run", sweep="demo", run="grpo-seed0", other="beta")
+    app = show("run", sweep="demo", run="grpo-seed0", other="beta", part="Settings")
     tables = [frame.value for frame in app.dataframe]
     [settings] = [table for table in tables if "other run" in table]
     assert settings["setting"].tolist() == ["algorithm.algorithm.beta"]
     assert json.loads(settings["other run"].iloc[0]) == "0.001"
+    app = show("run", sweep="demo", run="grpo-seed0", part="Samples")
     app.text_input(key="search").set_value("problem 3 of easy").run()
     assert any(text.startswith("3 of 15 samples") for text in texts(app))
     app.selectbox(key="show").set_value("wrong").run()
@@ -295,3 +396,15 @@ def test_nightly_runs_show_what_changed_who_accepted_it_and_the_bands(demo):
     nights = show("nightly").dataframe[0].value
     assert list(nights["state"]) == ["accepted", "as before", "as before"]
     assert nights["accepted because"][0] == "meant" and nights["by"][0] == "anna"
+
+
+@pytest.mark.parametrize("page", ["overview", "compare", "table"])
+def test_runs_of_different_code_are_named(demo, page):
+    for name in demo.read_sweep("demo")["runs"]:
+        loss = "1" if name.startswith("grpo") else "2"
+        record = {"code": f"code{loss}", "sources": {"rpg/losses/policy_loss.py": loss}, "git_revision": None}
+        atomic_write_json(demo.run("demo", name).provenance_path(1), record | {"versions": {}, "machine": {}})
+    build(demo)
+    words = " ".join(texts(show(page)))
+    assert "trained by different code: code1 (no git checkout): grpo-seed0" in words, words
+    assert "rpg/losses/policy_loss.py differs" in words

@@ -61,6 +61,16 @@ def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchma
     )
 
 
+def test_a_limit_takes_the_first_problems_and_is_not_taken_for_the_whole(
+    checkpoints, own_benchmark, tmp_path
+):
+    [some] = evaluate(checkpoints[0], [own_benchmark], limit=3, out=tmp_path, say=str, **LIMITS)
+    first = samples(some)
+    [whole] = evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
+    assert (some.summary.problems, whole.summary.problems) == (3, 24)
+    assert some.notes == whole.notes == [] and samples(whole)[:12] == first
+
+
 @pytest.mark.parametrize("kind", ["huggingface", VLLM])
 def test_greedy_results_do_not_depend_on_the_engine(kind, checkpoints, own_benchmark, tmp_path, monkeypatch):
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")

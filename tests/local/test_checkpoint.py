@@ -14,8 +14,11 @@ from rpg.backends.local import checkpoint as checkpoints_module
 from rpg.backends.local.checkpoint import Checkpoints, load_past, load_training
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.run import train
+from rpg.config.run import RunSpec
+from rpg.planning.disk import disk
 from rpg.store import RunFolder, StoreError
 from rpg.store.checkpoints import damaged, damaged_training
+from rpg.store.gc import size
 from tests.tiny import make_run, make_spec, numbers
 
 quiet = lambda line: None  # noqa: E731
@@ -257,3 +260,42 @@ def test_records_hold_no_pickle_and_are_readable(folder, policy):
     record = json.loads((folder.checkpoint(1) / "checkpoint.json").read_text())
     assert record["step"] == 1 and record["optimizer_step"] == 2
     assert damaged_training(folder.checkpoint(1)) is None
+
+
+def test_a_training_in_bfloat16_exports_bfloat16_and_goes_on_bit_for_bit_from_float32(home, policy, tmp_path):
+    start = tmp_path / "start"
+    policy.model.save_pretrained(start)
+    policy.tokenizer.save_pretrained(start)
+    spec = make_spec(training={"steps": 3, "keep_checkpoints": "all"}, evaluation={"every": 3}).model_dump()
+    spec["model"] = {"type": "pretrained", "path": str(start), "dtype": "bfloat16"}
+    spec["training"]["optimizer"]["learning_rate"] = 1e-6  # far below what bfloat16 resolves
+    spec = RunSpec.model_validate(spec)
+    whole, parts = make_run(home, "half-whole", spec), make_run(home, "half-parts", spec)
+    train(whole, home, quiet)
+
+    class Killed(BaseException):
+        pass
+
+    def killer(line):
+        if "step 2/" in line:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(parts, home, killer)
+    train(parts, home, quiet)
+    assert parts.attempts() == [1, 2] and numbers(parts) == numbers(whole)
+
+    last = whole.checkpoint(3)
+    assert damaged(last) is None and damaged_training(last) is None
+    exported = load_file(last / "model.safetensors")
+    trained = load_file(last / "training" / "weights.safetensors")
+    assert {t.dtype for t in exported.values()} == {torch.bfloat16} and exported.keys() == trained.keys()
+    assert all(trained[name].bfloat16().equal(value) for name, value in exported.items())
+    assert AutoModelForCausalLM.from_pretrained(last, dtype="auto").dtype == torch.bfloat16
+    for name in ("model.safetensors", "training/weights.safetensors", "training/optimizer.safetensors"):
+        assert (last / name).read_bytes() == (parts.checkpoint(3) / name).read_bytes(), name
+    assert any(not t.float().equal(trained[name]) for name, t in exported.items()), (
+        "or the test would say nothing"
+    )
+    foretold = disk(spec, 16)
+    assert size(last) == pytest.approx(foretold.newest, rel=0.1)

@@ -13,7 +13,7 @@ from rpg.store.checkpoints import CheckpointFolder, checkpoints_of
 from rpg.store.current import current_runs
 from rpg.store.gc import collect, garbage, remove, size
 from rpg.store.pending import pending_evaluations
-from rpg.store.run import RunFolder
+from rpg.store.run import RunFolder, write_samples
 from tests.tiny import make_run, make_spec, numbers
 
 SPEC = make_spec(training={"steps": 8, "keep_checkpoints": "all"}, evaluation={"every": 2}, algorithm="dapo")
@@ -136,8 +136,11 @@ def test_rm_puts_a_run_into_a_dated_trash_that_gc_empties(copy):
     assert not gone.exists() and json.dumps(garbage(layout)) == "[]"
 
 
-def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch):
-    """The evaluator draws the further samples only; the first ones are those that were there, to the letter."""
+@pytest.mark.parametrize("rules", ["the same", "other rules"])
+def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch, rules):
+    """The evaluator draws the further samples only; the first ones are those that were there, to the letter. Where they
+    were graded by other rules, they are graded again.
+    """
     folder = copy("all")
     layout = Layout(folder.path.parents[2])
     shutil.copytree(home / "cache", layout.cache, symlinks=True)
@@ -146,6 +149,9 @@ def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch):
     manifest["spec"]["evaluation"]["samples_per_problem"] = 5
     folder.write_manifest(manifest)
     folder.eval_path("chain-one", 4).rename(folder.fewer_path("chain-one", 4))
+    if rules == "other rules":
+        wrong = [{**row, "correct": not row["correct"], "reason": "?"} for row in before]
+        write_samples(folder.fewer_path("chain-one", 4), wrong, "other-1")
     said = []
     asked = []
     import rpg.evaluation.worker as worker

@@ -2,13 +2,22 @@
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+)
 
-from rpg.backends.local.reference import score
-from rpg.models import huggingface, qwen3
+from rpg.backends.local.passes import Limits, score
+from rpg.models import huggingface, lean_decoding
+from rpg.models.batch import Batch
 from rpg.models.decoding import draw, generate
+from rpg.models.lean_decoding import LeanEngine
 from rpg.models.seeds import uniforms
-from tests.models.test_qwen3 import model
+from tests.models.test_lean import model
 
 PROMPTS = [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]]
 
@@ -57,7 +66,7 @@ def random_numbers(rows=32, limit=10):
 def test_lean_and_transformers_decode_the_same(greedy, temperature):
     lm = model()
     u = None if greedy else random_numbers()
-    lean = sample(qwen3.LeanEngine(lm), u, temperature=temperature)
+    lean = sample(LeanEngine(lm), u, temperature=temperature)
     full = sample(huggingface.CacheEngine(lm), u, temperature=temperature)
     assert lean.batch.tokens.equal(full.batch.tokens)
     assert lean.batch.lengths.equal(full.batch.lengths)
@@ -88,7 +97,7 @@ def test_greedy_is_the_model_s_own_greedy_generation(kind):
 
 
 def test_lengths_and_truncation():
-    found = sample(qwen3.LeanEngine(model()), random_numbers())
+    found = sample(LeanEngine(model()), random_numbers())
     rows, lengths = found.batch.tokens.tolist(), found.batch.lengths.tolist()
     assert len(set(lengths)) > 2
     for ids, length, cut in zip(rows, lengths, found.truncated.tolist(), strict=True):
@@ -98,7 +107,7 @@ def test_lengths_and_truncation():
         assert not any(ids[length:])
 
 
-@pytest.mark.parametrize("engine", [qwen3.LeanEngine, huggingface.CacheEngine])
+@pytest.mark.parametrize("engine", [LeanEngine, huggingface.CacheEngine])
 def test_a_sample_depends_on_its_own_numbers_only(engine):
     lm = model()
     u = random_numbers()
@@ -117,7 +126,7 @@ def test_first_token_has_the_model_s_distribution():
     lm = model()
     count = 20_000
     u = uniforms(count, 1, "distribution")
-    found = sample(qwen3.LeanEngine(lm), u, group_size=count, prompts=[[1, 5, 6]], limit=1)
+    found = sample(LeanEngine(lm), u, group_size=count, prompts=[[1, 5, 6]], limit=1)
     with torch.no_grad():
         p = lm(torch.tensor([[1, 5, 6]])).logits[0, -1].softmax(-1)
     observed = torch.bincount(found.batch.tokens[:, 0], minlength=19)
@@ -138,6 +147,43 @@ def test_impossible_tokens_are_never_drawn():
     assert torch.allclose(entropy, torch.full((4,), 2.0).log())
 
 
+def windowed():
+    torch.manual_seed(0)
+    config = MistralConfig(
+        **{**llama().config.to_dict(), "model_type": "mistral", "sliding_window": 6, "pad_token_id": 0}
+    )
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.mark.parametrize("kind", [gpt2, llama, windowed])
+@pytest.mark.parametrize("width", [1, 9])
+def test_a_prompt_that_is_computed_once_changes_nothing(kind, width):
+    """Values and gradients of the general path, beside each response with its own prompt."""
+    lm, prompt_of = kind(), torch.tensor([0, 0, 1, 1, 2, 2, 3])
+    lengths = (torch.arange(7) % width) + 1
+    tokens = torch.randint(0, 19, (7, int(lengths.max())), generator=torch.Generator().manual_seed(0))
+    rows = Batch(PROMPTS, prompt_of, tokens, lengths)
+    found = []
+    for forward in (huggingface.log_probs, huggingface.padded_log_probs):
+        lm.zero_grad()
+        values = forward(lm, rows, 0.7)
+        values.square().sum().backward()
+        found.append((values.detach(), [p.grad.clone() for p in lm.parameters()]))
+    (values, grads), (full, expected) = found
+    assert torch.allclose(values, full, atol=2e-5)
+    for grad, other in zip(grads, expected, strict=True):
+        assert (grad - other).abs().max() < 2e-5 * other.abs().max() + 1e-6
+
+
+def test_caches_grow(monkeypatch):
+    monkeypatch.setattr(lean_decoding, "_ROOM", 2)
+    grown, u = sample(LeanEngine(model()), random_numbers()), random_numbers()
+    monkeypatch.setattr(lean_decoding, "_ROOM", 100)
+    whole = sample(LeanEngine(model()), u)
+    assert whole.batch.tokens.equal(grown.batch.tokens) and whole.log_prob.equal(grown.log_prob)
+    assert whole.batch.lengths.max() > 5
+
+
 def test_scoring_in_parts_is_scoring(policy):
     g = policy.sample(
         [[1, 5, 6], [1, 7]],
@@ -146,13 +192,14 @@ def test_scoring_in_parts_is_scoring(policy):
         uniforms=uniforms(8, 6, "x"),
         temperature=1.0,
     )
-    whole = score(policy, g.batch, 1.0, rows=100)
-    assert torch.allclose(whole, score(policy, g.batch, 1.0, rows=3), atol=1e-5)
+    whole = score(policy, g.batch, 1.0, Limits(100, 1000))
+    assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(3, 1000)), atol=1e-5)
+    assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(100, 10)), atol=1e-5)
     assert torch.allclose(whole, g.log_prob, atol=1e-5)
 
 
 def test_wrong_shapes_are_said():
     with pytest.raises(ValueError, match=r"uniforms: shape \(3, 10\), accepted: \(32, 10\)"):
-        sample(qwen3.LeanEngine(model()), random_numbers()[:3])
+        sample(LeanEngine(model()), random_numbers()[:3])
     with pytest.raises(ValueError, match="nothing to generate"):
-        sample(qwen3.LeanEngine(model()), None, prompts=[])
+        sample(LeanEngine(model()), None, prompts=[])

@@ -8,8 +8,11 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from rpg.backends.local.run import train
 from rpg.config.run import RunSpec
-from rpg.models.initial import initial_policy, model_digest, prepare_model
+from rpg.models import warmstart
+from rpg.models.digest import model_digest
+from rpg.models.initial import initial_policy, prepare_model
 from rpg.models.loading import ModelError, load_pretrained
+from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer, encode_prompts
 from rpg.tasks import DataError
 from tests.tiny import make_run, make_spec, numbers
@@ -118,7 +121,8 @@ def test_a_task_of_ones_own_is_warm_started_and_trained(tmp_path):
     assert len(rows) == 3 and all(0 <= row["accuracy"] <= 1 for row in rows)
 
 
-def test_any_causal_model_trains(tmp_path):
+def tiny_llama(folder):
+    """A Llama with random weights in a folder, with a tokenizer of the chain task's characters."""
     tokenizer = build_tokenizer("0123456789+-*=#abcdefghijklm")
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -132,9 +136,14 @@ def test_any_causal_model_trains(tmp_path):
         bos_token_id=1,
         eos_token_id=2,
     )
-    path = tmp_path / "llama"
+    path = folder / "llama"
     LlamaForCausalLM(config).save_pretrained(path)
     tokenizer.save_pretrained(path)
+    return path
+
+
+def test_any_causal_model_trains(tmp_path):
+    path = tiny_llama(tmp_path)
     spec = make_spec().model_dump(mode="json")
     for dtype in ("float32", "bfloat16"):
         model = {"type": "pretrained", "path": str(path), "dtype": dtype}
@@ -148,6 +157,63 @@ def test_any_causal_model_trains(tmp_path):
         changed = [not p.equal(q) for p, q in zip(start.parameters(), end.parameters(), strict=True)]
         learnt = any(row["groups_kept"] for row in numbers(folder))
         assert any(changed) == learnt
+
+
+def supervised(steps=60, **settings):
+    return {"steps": steps, "learning_rate": 3e-3, "batch_size": 16, **settings}
+
+
+def test_a_pretrained_model_is_fine_tuned_on_demonstrations_once_and_remembers(tmp_path):
+    path = tiny_llama(tmp_path)
+    run = make_spec(algorithm="grpo").model_dump(mode="json")
+    run |= {"model": {"type": "pretrained", "path": str(path), "warm_start": supervised()}}
+    spec, lines = RunSpec.model_validate(run), []
+    policy = initial_policy(spec, tmp_path, lines.append)
+    losses = [float(line.split("loss ")[1].split()[0]) for line in lines if "loss" in line]
+    prompts = encode_prompts(policy.tokenizer, ["a3b+4="], 16)
+    shown = policy.sample(prompts, group_size=1, max_new_tokens=12, uniforms=None, temperature=1.0)
+    assert losses[-1] < 2 and policy.text(shown.batch)[0].startswith(
+        "b"
+    )  # as all demonstrations of chains do
+    again: list[str] = []
+    other = RunSpec.model_validate(run | {"seed": 7, "algorithm": "dapo"})
+    assert prepare_model(other, tmp_path, again.append) == prepare_model(spec, tmp_path, again.append)
+    assert again == []
+    settings = run["model"] | {"warm_start": supervised(seed=1)}
+    assert model_digest(RunSpec.model_validate(run | {"model": settings})) != model_digest(spec)
+
+
+def test_the_loss_of_the_supervised_start_counts_the_tokens_of_responses_only(tmp_path):
+    """Against transformers' own loss with the prompts' labels masked out; also in micro-batches."""
+    model, tokenizer = load_pretrained(tiny_llama(tmp_path))
+    policy = Policy(model, tokenizer)
+    pairs = [("a3b+4=", "b+47#7"), ("a1b+2c-3=", "b+23c-30#0"), ("a9=", "#9")]
+    ids = [
+        (encode_prompts(tokenizer, [p], 32)[0], [*tokenizer(r)["input_ids"], tokenizer.eos_token_id])
+        for p, r in pairs
+    ]
+    sums = [
+        model(torch.tensor([p + r]), labels=torch.tensor([[-100] * len(p) + r])).loss.item() * len(r)
+        for p, r in ids
+    ]
+    wanted = sum(sums) / sum(len(r) for _, r in ids)
+    for most in (10_000, 20, 1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(warmstart, "_MICRO_TOKENS", most)
+            optimizer = torch.optim.SGD(policy.model.parameters(), 0.0)
+            got = warmstart._update(policy, optimizer, warmstart._batch(policy, pairs), 0.0)
+        assert got == pytest.approx(wanted, abs=1e-5)
+
+
+def test_without_demonstrations_the_supervised_start_says_what_is_missing(tmp_path):
+    task = own_task(tmp_path)
+    rows = [json.loads(line) for line in open(task["train"])]
+    bare = [json.dumps({"prompt": row["prompt"], "answer": row["answer"]}) for row in rows]
+    (tmp_path / "train.jsonl").write_text("\n".join(bare))
+    model = {"type": "pretrained", "path": str(tiny_llama(tmp_path)), "warm_start": {}}
+    spec = RunSpec.model_validate(make_spec().model_dump(mode="json") | {"task": task, "model": model})
+    with pytest.raises(DataError, match="field demonstration is missing"):
+        prepare_model(spec, tmp_path, quiet)
 
 
 @pytest.mark.parametrize(

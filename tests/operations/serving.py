@@ -11,6 +11,7 @@ import httpx
 import psutil
 
 from benchmarks.trivial import SECONDS, SWEEP
+from flows.nursery import FORKED
 from rpg.store import Layout
 from tests.waiting import HANG, ended, until
 
@@ -31,6 +32,7 @@ baseline: grpo
 TRIVIAL = SWEEP.format(name="trivial", steps=3, every=3, seeds=[0, 1])
 """Its trainings and evaluations are made up (site/sitecustomize.py): for tests of who starts and ends whom."""
 ROOT = Path(__file__).parents[2]
+UP = b"Ctrl-C stops"
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
@@ -43,14 +45,14 @@ def free_port():
 class Served:
     """A running `rpg serve` and its API."""
 
-    def __init__(self, root, database=None, secret=None):
+    def __init__(self, root, database=None, secret=None, tree=ROOT):
         self.home, self.root = root / "data", root
         (self.home / "configs").mkdir(parents=True)
         (self.home / "configs" / "small.yaml").write_text(SMALL)
         (self.home / "configs" / "trivial.yaml").write_text(TRIVIAL)
         self.port, self.dashboard_port = free_port(), free_port()
         self.layout, self.log = Layout.at(self.home), root / "serve.log"
-        path = os.pathsep.join([str(ROOT), str(Path(__file__).parent / "site")])
+        path = os.pathsep.join([str(tree), str(Path(__file__).parent / "site")])
         others = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "RPG_HOME"))}
         self.environment = others | {"PYTHONPATH": path, SECONDS: "0.2"}
         self.arguments = ["--home", str(self.home), "--port", str(self.port)]
@@ -64,6 +66,8 @@ class Served:
         self.start()
 
     def start(self):
+        """Until server, worker and dashboard are up, another time as well."""
+        before = self.log.read_bytes().count(UP) if self.log.exists() else 0
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 self.command(),
@@ -74,7 +78,7 @@ class Served:
                 cwd=self.root,
             )
         until(
-            lambda: b"Ctrl-C stops" in self.log.read_bytes() or self.process.poll() is not None,
+            lambda: self.log.read_bytes().count(UP) > before or self.process.poll() is not None,
             "the start",
         )
         assert self.process.poll() is None, self.log.read_text()
@@ -135,7 +139,14 @@ class Served:
     def trainers(self):
         me = psutil.Process(self.process.pid)
         trainers = {"rpg.backends.local", "benchmarks.trivial.train"}
-        return [p for p in me.children(recursive=True) if trainers & set(_words(p))]
+        return [p for p in me.children(recursive=True) if trainers & set(_words(p)) or is_forked_training(p)]
+
+
+def is_forked_training(process):
+    try:
+        return process.name() == FORKED["rpg.backends.local"]
+    except psutil.Error:
+        return False
 
 
 def _words(process):

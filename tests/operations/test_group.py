@@ -2,6 +2,7 @@
 
 import grp
 import os
+import struct
 import traceback
 
 import pyarrow.parquet  # noqa: F401 - before the user changes: another one may not be able to read this environment
@@ -16,6 +17,7 @@ from rpg.tasks.preparation import once
 ANNA, BORIS, GROUP = 60001, 60002, 60100
 ROW = {"problem_id": "p", "sample": 0, "problem": "1+1", "answer": "2", "response": "2", "extracted": "2",
        "correct": True, "reason": "", "tokens": 1, "truncated": False}  # fmt: skip
+NOBODY = 0xFFFFFFFF  # in an entry of an ACL that is about no named user
 root_only = pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
 
 
@@ -110,6 +112,27 @@ def test_umask_077_keeps_files_to_their_owner(shared):
     assert not [p for p in shared.rglob("*") if p.stat().st_mode & 0o077]
     refused = as_user(BORIS, 0o002, work, shared, "mine", 2)
     assert "StoreError" in refused and "permission denied" in refused
+
+
+@root_only
+def test_an_acl_opens_a_folder_to_one_more_user_whatever_the_umask(shared):
+    """As `setfacl -m u:boris:rwx -d -m u:boris:rwx data` leaves it: nobody's group, and a umask of 077."""
+    os.chown(shared, ANNA, ANNA)
+    shared.chmod(0o700)
+    entries = [(1, 7, NOBODY), (2, 7, BORIS), (4, 0, NOBODY), (16, 7, NOBODY), (32, 0, NOBODY)]
+    acl = struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", *entry) for entry in entries
+    )  # linux/posix_acl_xattr.h
+    try:
+        for kind in ("access", "default"):
+            os.setxattr(shared, f"system.posix_acl_{kind}", acl)
+    except OSError as error:
+        pytest.skip(f"no ACLs on this file system: {error.strerror}")
+    assert as_user(ANNA, 0o077, work, shared, "both", 1) == ""
+    assert as_user(BORIS, 0o077, work, shared, "both", 2) == ""
+    assert as_user(ANNA, 0o077, work, shared, "both", 3) == ""
+    assert as_user(BORIS, 0o077, share, shared) == ""
+    assert "PermissionError" in as_user(60003, 0o002, os.listdir, shared), "and to nobody else"
 
 
 def test_umask_022_is_what_it_was(tmp_path):

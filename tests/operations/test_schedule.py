@@ -11,8 +11,16 @@ pytestmark = pytest.mark.long
 
 
 def test_a_schedule_of_every_minute_makes_a_flow_run_that_starts_and_ends(served):
-    """As someone does it who moves the night to the next minute in the UI."""
-    folder = served.home / "configs" / "minutely"
+    nights = every_minute(served, "minutely")
+    assert nights and "few / grpo / response_length" in json.loads(nights[0].read_text())["values"]
+
+
+def every_minute(served, name):
+    """As someone does it who moves the night to the next minute in the UI; returns the files of a night that ended.
+
+    `name` is that of the set; the trainings of one that is called nights are made up (site/sitecustomize.py).
+    """
+    folder = served.home / "configs" / name
     folder.mkdir()
     (folder / "few.yaml").write_text(SMALL.replace("[grpo, rpg-reinforce-urkl]", "[grpo]"))
     deployment = served.api.get("/deployments/name/nightly/nightly").json()
@@ -20,7 +28,7 @@ def test_a_schedule_of_every_minute_makes_a_flow_run_that_starts_and_ends(served
     place = f"/deployments/{deployment['id']}/schedules/{nightly['id']}"
     change = {
         "schedule": {"cron": "* * * * *", "timezone": "UTC"},
-        "parameters": {"sweeps": "own/minutely"},
+        "parameters": {"sweeps": f"own/{name}"},
     }
     # The form knows the folder a few seconds after it is there.
     until(lambda: served.api.patch(place, json=change).status_code == 204, "the change of the schedule")
@@ -42,6 +50,5 @@ def test_a_schedule_of_every_minute_makes_a_flow_run_that_starts_and_ends(served
         back = {"schedule": nightly["schedule"], "parameters": {}}
         assert served.api.patch(place, json=back).status_code == 204
     assert ended[0]["state_type"] == "COMPLETED", ended[0]["state"]
-    assert ended[0]["parameters"]["sweeps"] == "own/minutely"
-    nights = list((served.home / "nightly" / "minutely").glob("*.json"))
-    assert nights and "few / grpo / response_length" in json.loads(nights[0].read_text())["values"]
+    assert ended[0]["parameters"]["sweeps"] == f"own/{name}"
+    return list((served.home / "nightly" / name).glob("*.json"))

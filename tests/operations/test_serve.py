@@ -138,6 +138,20 @@ def test_a_bad_override_fails_the_flow_run_with_its_reason(served):
     )
 
 
+@pytest.mark.long
+def test_the_limits_of_a_form_hold_where_it_is_served(served):
+    asked = {
+        "model.hidden_size=100000000": "model: parameters",
+        "rollout.group_size=1000000000": "rollout.group_size",
+        "evaluation.place={type: ray, address: 'ray://10.0.0.1:10001'}": "may not be named from here",
+    }
+    runs = {text: served.run_id("sweep", config="quickstart", overrides=text) for text in asked}
+    for text, run in runs.items():
+        kind, message = served.finished(run)
+        assert kind == "FAILED" and asked[text] in message and "limits.yaml" in message, message
+    assert "quickstart" not in served.layout.sweeps(), "nothing was begun"
+
+
 def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
     """The flow run completes with artifacts; `rpg sweep` on the same file then finds everything done."""
     run = served.run_id("sweep", config="own/trivial")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rpg.config.load import resolve
-from rpg.planning.preflight import preflight, wrong_paths
+from rpg.planning.preflight import preflight, unreachable, wrong_paths
 from rpg.store import Layout, StoreError, home
 
 ROOT = Path(__file__).parents[2]
@@ -31,22 +32,25 @@ def test_files_that_are_missing_empty_or_folders_are_named_with_their_field(tmp_
         "train": str(tmp_path / "none.jsonl"),
         "benchmarks": {"a": str(tmp_path / "empty.jsonl"), "b": str(tmp_path)},
     }
-    lines = wrong_paths([resolve({"task": {"type": "file", **files}}, "x")])
+    lines = wrong_paths([resolve({"task": {"type": "file", **files}}, "x")], Layout(tmp_path))
     assert [line.split(":")[0] for line in lines] == ["task.train", "task.benchmarks.a", "task.benchmarks.b"]
     assert "no such file" in lines[0] and "the file is empty" in lines[1] and "is a folder" in lines[2]
 
 
 @pytest.mark.parametrize(
-    "path,found", [("/nowhere/model", True), ("./model", True), ("Qwen/Qwen3-0.6B", False)]
+    "path,found",
+    [("/nowhere/model", True), ("./model", True), ("Qwen/Qwen3-0.6B", False), ("smollm2-135m", False)],
 )
-def test_a_model_that_cannot_be_is_found_and_one_that_may_be_on_the_hub_is_not(path, found):
+def test_a_model_that_cannot_be_is_found_and_one_that_may_be_on_the_hub_is_not(tmp_path, path, found):
     spec = resolve({"model": {"type": "pretrained", "path": path}}, "x")
-    assert any("model.path" in line for line in wrong_paths([spec])) is found
+    assert any("model.path" in line for line in wrong_paths([spec], Layout(tmp_path))) is found
 
 
 def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    [line] = wrong_paths([resolve({"model": {"type": "pretrained", "path": str(tmp_path)}}, "x")])
+    [line] = wrong_paths(
+        [resolve({"model": {"type": "pretrained", "path": str(tmp_path)}}, "x")], Layout(tmp_path)
+    )
     assert "lacks *.safetensors, a tokenizer" in line
 
 
@@ -64,6 +68,79 @@ def test_the_list_holds_everything_at_once(tmp_path):
         "model.path", "rollout.max_response_tokens", "evaluation.engine.type",
     ]  # fmt: skip
     assert "about 31 tokens" in lines[1] and "vllm, which is not installed" in lines[2]
+
+
+def file_task(folder, train, **changes):
+    for name, problems in {"train": train, "test": [("1+1", "2")]}.items():
+        lines = (json.dumps({"prompt": prompt, "answer": answer}) for prompt, answer in problems)
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    task = {"type": "file", "train": "train.jsonl", "benchmarks": {"held-out": "test.jsonl"}}
+    run = {"task": task, "model": {"type": "tiny", "warm_start": None}, **changes}
+    (folder / "run.yaml").write_text(json.dumps(run))
+    return folder / "run.yaml"
+
+
+def test_doctor_counts_the_longest_prompt_with_the_runs_tokenizer(tmp_path):
+    from rpg.cli.doctor import _of_file
+
+    long = [("a", "1"), ("b" * 63, "1"), ("c" * 64, "1"), ("d" * 70, "1")]
+    lines = _of_file(file_task(tmp_path, long), {}, Layout(tmp_path))
+    assert lines == [
+        "rollout.max_prompt_tokens: 64, but 2 prompts are longer, the longest has 71 tokens: "
+        + repr("d" * 70)
+    ]
+    assert _of_file(file_task(tmp_path, long), {"rollout.max_prompt_tokens": 71}, Layout(tmp_path)) == []
+
+
+def test_a_sweep_whose_prompts_are_too_long_ends_before_it_trains(tmp_path, capsys):
+    from flows.register import register
+    from rpg.backends.local.prepare import main
+    from rpg.config.sweep import single_run
+    from rpg.tasks.preparation import data_digest
+
+    layout = Layout(tmp_path / "data")
+    register(single_run(file_task(tmp_path, [("d" * 70, "1")]), {}, data_digest), layout)
+    assert main([str(layout.sweep_folder("run")), "--detached"]) == 1
+    assert "rollout.max_prompt_tokens: 64, but a prompt has 71 tokens" in capsys.readouterr().out
+
+
+def test_doctor_asks_the_ports_that_the_runs_need(tmp_path, monkeypatch):
+    with socket.socket() as taken, socket.socket() as free:
+        for one in (taken, free):
+            one.bind(("127.0.0.1", 0))
+        taken.listen()
+        there, nobody = (f"127.0.0.1:{one.getsockname()[1]}" for one in (taken, free))
+        free.close()
+        verl = {"type": "verl", "ray": {"type": "job", "address": f"http://{nobody}"}}
+        specs = [resolve({"backend": verl}, "x")]
+        specs.append(resolve({"evaluation": {"place": {"type": "ray", "address": there}}}, "x"))
+        monkeypatch.setenv("PREFECT_API_URL", f"http://{nobody}/api")
+        lines = unreachable(specs)
+        assert [line.split(" (")[0] for line in lines] == [
+            f"backend.ray.address: nobody answers at http://{nobody}",
+            f"PREFECT_API_URL: nobody answers at http://{nobody}/api",
+        ]
+        verl["ray"]["address"] = f"http://{there}"
+        monkeypatch.setenv("PREFECT_API_URL", f"http://{there}/api")
+        assert unreachable([resolve({"backend": verl}, "x")]) == []
+
+
+@pytest.mark.parametrize("answer,said", [
+    ("because #### 2", "train-00002: field answer: 'because #### 2' holds a whole solution: only what follows #### is "
+     "the answer; write '2'"),
+    ("because 1 and 1 make two of them and never any more than that as everybody knows",
+     "1 gold answers are whole sentences, which hardly any response will equal, e.g. train-00002"),
+])  # fmt: skip
+def test_rpg_data_says_which_gold_answers_no_response_can_equal(tmp_path, monkeypatch, capfd, answer, said):
+    from rpg.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["rpg", "data", str(file_task(tmp_path, [("a", "1"), ("b", answer)]))])
+    monkeypatch.setenv("RPG_HOME", str(tmp_path / "data"))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capfd.readouterr()
+    text = " ".join((out + err).split())
+    assert ended.value.code == (2 if "####" in answer else 0) and said in text, text
 
 
 def test_too_little_disk_is_foretold(tmp_path):

@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy.stats import t as student
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg import stats
@@ -185,10 +186,75 @@ def test_labels(variant, expected):
     assert label(variant, "rpg-ufkl", "RPG-UFKL") == expected
 
 
-def test_best_is_bold_and_second_underlined(layout):
-    lines = tables.markdown(summary(layout)).splitlines()
-    base, other = (next(line for line in lines if line.startswith(f"| {name}")) for name in ("GRPO", "RPG"))
-    assert other.count("**") == 4 and base.count("<u>") == 2
+def test_only_a_best_that_is_really_better_is_bold(layout, tmp_path):
+    """Of three variants one is far above: bold. Of two within noise of each other none is."""
+    assert "**" not in tables.markdown(summary(layout))
+    clear = write_sweep(tmp_path, "demo", ("grpo", "dapo", "rpg-urkl"), (0, 1, 2), SHAPE)
+    for run in clear.run_folders("demo"):
+        if run.name.startswith("rpg-urkl"):
+            answered(run, 8, right=lambda problem, sample: problem or sample)
+    found = summary(clear)
+    p_values = [paired(clear, "rpg-urkl", other, "mean").p for other in ("grpo", "dapo")]
+    assert max(stats.holm(p_values)) < 0.05
+    assert found.table.set_index(["variant", "benchmark"])["leads"].to_dict() == {
+        (variant, name): variant == "rpg-urkl"
+        and max(stats.holm([paired(clear, variant, other, name).p for other in ("grpo", "dapo")])) < 0.05
+        for variant in found.variants
+        for name in ("easy", "hard", "mean")
+    }
+    assert "**RPG" not in tables.markdown(found) and tables.markdown(found).count("**") >= 2
+
+
+def answered(run, step, right):
+    """Answer a run's stored evaluations anew: right(problem, sample) says which samples are right."""
+    for benchmark in ("easy", "hard"):
+        rows = run.read_eval(benchmark, step).to_pylist()
+        problems = sorted({row["problem_id"] for row in rows})
+        for row in rows:
+            row["correct"] = bool(right(problems.index(row["problem_id"]), row["sample"]))
+            row["extracted"] = row["answer"] if row["correct"] else "no"
+        run.eval_path(benchmark, step).unlink()
+        run.write_eval(benchmark, step, rows)
+
+
+def paired(layout, one, other, benchmark):
+    names = ("easy", "hard") if benchmark == "mean" else (benchmark,)
+    return stats.compare(*([array(layout, variant, name, 8) for name in names] for variant in (one, other)))
+
+
+def test_an_interval_of_a_difference_leaves_out_zero_exactly_where_the_verdict_is_not_noise(tmp_path):
+    rng = np.random.default_rng(0)
+    kinds = set()
+    for _ in range(300):
+        p_values = rng.random(5) ** 4
+        corrected, levels = stats.holm(list(p_values)), stats.holm_levels(list(p_values))
+        for p, mended, level in zip(p_values, corrected, levels, strict=True):
+            error, df = 0.1, 7.0
+            difference = error * float(student.isf(p / 2, df))
+            low, _ = stats.student_interval(difference, error, df, level)
+            kinds.add((low > 0, mended < 0.05, p < 0.05))
+            assert (low > 0) == (mended < 0.05)
+    assert (False, False, True) in kinds, "an uncorrected interval would have said otherwise"
+
+
+def test_variants_that_are_the_same_count_once_in_the_correction(tmp_path):
+    layout = write_sweep(tmp_path, "demo", ("grpo", "dapo", "rpg-urkl"), (0, 1, 2), SHAPE)
+    before = row(summary(layout), "dapo", "mean")
+    for seed in (0, 1, 2):  # RPG-URKL answers as DAPO does
+        for benchmark in ("easy", "hard"):
+            for step in (0, 4, 8):
+                twin = layout.run("demo", f"rpg-urkl-seed{seed}")
+                twin.eval_path(benchmark, step).unlink()
+                twin.write_eval(
+                    benchmark,
+                    step,
+                    layout.run("demo", f"dapo-seed{seed}").read_eval(benchmark, step).to_pylist(),
+                )
+    found = summary(layout)
+    assert before["p_corrected"] >= before["p"]
+    one, other = row(found, "dapo", "mean"), row(found, "rpg-urkl", "mean")
+    assert one["p_corrected"] == other["p_corrected"] == one["p"] == pytest.approx(before["p"])
+    assert one["verdict"] == other["verdict"]
 
 
 def test_terminal_table_holds_the_numbers(layout):
@@ -240,17 +306,34 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
     assert "! 2 training problems are in" in shown(layout)
 
 
-def test_curves_of_sixteen_variants_can_be_told_apart():
-    scales = charts.style([str(number) for number in range(16)])
-    pairs = {
-        (colour, tuple(dash))
-        for colour, dash in zip(
-            scales["color"].to_dict()["scale"]["range"],
-            scales["strokeDash"].to_dict()["scale"]["range"],
-            strict=True,
-        )
-    }
-    assert len(pairs) == 16
+def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
+    labels = [f"{name} clip={i}" for name in ("GRPO", "RPG-URKL", "DAPO") for i in range(18)]
+    looks = charts.looks(labels)
+    assert len({(colour, tuple(dash)) for colour, dash in looks.values()}) == len(labels)
+    full = {label: colour for label, (colour, _) in looks.items() if colour in charts.COLOURS}
+    assert {charts.family(label): colour for label, colour in full.items()} == dict(
+        zip(("GRPO", "RPG-URKL", "DAPO"), charts.COLOURS, strict=False)
+    )
+    many = [f"algorithm {i}" for i in range(40)]
+    assert len({(colour, tuple(dash)) for colour, dash in charts.looks(many).values()}) == 40
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        ("RPG-UFKL beta=0.001", "RPG-UFKL"),
+        ("night · RPG-UFKL clip.low=0.1 steps=3", "RPG-UFKL"),
+        ("GRPO (corrected)", "GRPO (corrected)"),
+    ],
+)
+def test_families(label, expected):
+    assert charts.family(label) == expected
+
+
+def test_at_first_six_variants_of_different_families_are_shown():
+    labels = [f"{name} beta={i}" for name in ("GRPO", "DAPO") for i in range(9)]
+    assert charts.first_shown(labels) == [f"{name} beta={i}" for name in ("GRPO", "DAPO") for i in range(3)]
+    assert charts.first_shown(["a", "b"]) == ["a", "b"]
 
 
 def test_two_seeds_get_a_range_and_three_an_interval():
@@ -321,6 +404,7 @@ def test_shares_near_one_show_both_ends_in_every_form(layout):
     last = row(found, "rpg-urkl", "mean")
     assert last["high"] - last["last"] < 0.8 * (last["last"] - last["low"])
     text = f"{last['last']:.3f} [{last['low']:.3f}, {last['high']:.3f}]"
-    for form in (tables.markdown(found).replace("\\", ""), tables.latex(found), shown(layout)):
+    latex = tables.latex(found).replace("{[}", "[").replace("{]}", "]")
+    for form in (tables.markdown(found).replace("\\", ""), latex, shown(layout)):
         assert text in form
     assert {"low", "high"} <= set(found.table.columns)

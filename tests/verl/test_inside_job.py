@@ -11,6 +11,8 @@ from rpg.backends.local.trainer import Trainer
 from rpg.backends.verl.state import State, newest
 from rpg.config.code import kept_sources
 from rpg.models.initial import initial_policy
+from rpg.planning.disk import disk
+from rpg.store.gc import size
 from rpg.tasks.preparation import prepare_data, read_problems
 from tests.verl.inside import job, make_spec, ours
 
@@ -82,3 +84,5 @@ def test_a_job_is_the_embedded_trainers_run(home, model, tmp_path, resumed):
     final = newest(tmp_path / "state")
     assert State.read(final).reference["renewed_at"] == 6
     assert (final / "reference" / "world_size_1_rank_0.safetensors").is_file()
+    foretold = disk(spec, 16)  # the exported model is linked into the checkpoint: once on disk
+    assert size(final) == pytest.approx(foretold.newest, rel=0.1), "what `rpg show` foretells lies there"

@@ -1,5 +1,6 @@
 """The launcher from outside, with a stand-in for verl's driver: hangs, deaths, kills and going on, in seconds."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from rpg.backends.process import TrainingFailed
 from rpg.backends.verl import jobs
@@ -16,7 +19,7 @@ from rpg.backends.verl.launch import Launcher
 from rpg.config.errors import ConfigError
 from rpg.config.run import RunSpec
 from rpg.store import Layout
-from rpg.store.checkpoints import damaged, model_digest
+from rpg.store.checkpoints import damaged, damaged_training, model_digest
 from tests.tiny import make_run, make_spec
 from tests.waiting import HANG, until
 
@@ -211,3 +214,39 @@ def test_verl_that_is_not_installed_is_said(home, monkeypatch):
     with pytest.raises(ConfigError, match=r"backend.type: 'verl' needs verl.*pip install 'rpg-lab\[verl\]'"):
         train(folder, home)
     assert Layout(home).run("sweep", "not-installed").attempts() == []
+
+
+def test_a_training_in_bfloat16_leaves_bfloat16_and_verls_copy_in_float32_goes(home, tmp_path):
+    """verl exports in float32; what it goes on from are its own shards."""
+    start = make_run(home, "half-start", spec(1))
+    train(start, home)
+    config = spec(3).model_dump()
+    config["model"] = {"type": "pretrained", "path": str(start.checkpoint(1)), "dtype": "bfloat16"}
+    folder = make_run(home, "half", RunSpec.model_validate(config))
+    train(folder, home)
+    last = folder.checkpoint(3)
+    weights = load_file(last / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
+    before = load_file(start.checkpoint(1) / "model.safetensors")
+    assert all(tensor.bfloat16().equal(weights[name]) for name, tensor in before.items())
+    assert json.loads((last / "config.json").read_text())["dtype"] == "bfloat16"
+    assert damaged(last) is None and damaged_training(last) is None
+    left = {path.name for path in (last / "training").rglob("*") if path.is_file()}
+    assert "model.safetensors" not in left and "model_world_size_1_rank_0.pt" in left
+
+
+def test_other_workers_than_those_of_the_checkpoint_are_refused_and_as_many_again_go_on(home):
+    folder = make_run(home, "workers", spec(2))
+    train(folder, home)
+    for workers, steps_now in ((2, 4), (1, 4)):
+        more = spec(steps_now, gpus_per_node=workers)
+        manifest = folder.read_manifest() | {"spec": more.model_dump(mode="json"), "steps": steps_now}
+        folder.write_manifest(manifest | {"eval_steps": list(more.eval_steps())})
+        if workers == 1:
+            assert "going on after step 2 of 4" in train(folder, home)[0]
+            continue
+        with pytest.raises(
+            ConfigError, match=r"= 2, but the checkpoint of step 2 .* written by 1 workers.* choose 1"
+        ):
+            train(folder, home)
+        assert folder.checkpoint_steps()[-1] == 2

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rpg.backends.process import Say, run_training
+from rpg.backends.process import Say, TrainingFailed, run_training
 
 if TYPE_CHECKING:
     from rpg.store.run import RunFolder
@@ -24,7 +24,23 @@ def main(arguments: list[str] | None = None) -> int:
 def _train(folder: RunFolder, home: Path, say: Say) -> None:
     from rpg.backends.local.run import train  # torch: after the run is claimed, and who asks can see it
 
-    train(folder, home, say)
+    try:
+        train(folder, home, say)
+    except (MemoryError, RuntimeError) as error:
+        if not _no_memory(error):
+            raise
+        from rpg.config.backend import LocalBackend
+
+        raise TrainingFailed(f"not enough memory: {LocalBackend.less_memory}") from error
+
+
+def _no_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on a CPU or a GPU; PyTorch has an error of its own for the latter only."""
+    said = str(error)
+    return isinstance(error, MemoryError) or any(
+        words in said
+        for words in ("can't allocate memory", "out of memory", "std::bad_alloc", "Cannot allocate memory")
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The embedded trainer's checkpoints: a Hugging Face model folder plus what is needed to go on bit for bit.
 
-`training/` holds state.json, optimizer.safetensors and, where they are kept, reference.safetensors and the past policies
-that are still to sample, past-<rollout steps done>.safetensors; no file is a pickle. How checkpoints lie on disk and are
-kept: rpg.store.checkpoints.
+`training/` holds state.json, optimizer.safetensors and, where they are kept, reference.safetensors, the past policies
+that are still to sample, past-<rollout steps done>.safetensors, and the float32 weights.safetensors of a model that is
+exported in bfloat16; no file is a pickle. How checkpoints lie on disk and are kept: rpg.store.checkpoints.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from rpg.backends.local.sampler import Weights
+from rpg.models.loading import half, halve
 from rpg.models.policy import Policy
 from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digest, digests, link
 from rpg.store.files import StoreError, read_json_object, readable
@@ -58,6 +60,8 @@ class Checkpoints(CheckpointFolder):
                 (build / "training").mkdir(parents=True)
                 self._write_model(policy, build)
                 save_file(optimizer, build / "training" / "optimizer.safetensors")
+                if policy.bfloat16:
+                    save_file(self._tensors(policy), build / "training" / "weights.safetensors")
                 if reference is not None:
                     save_file(reference, build / "training" / "reference.safetensors")
                 self._write_past(past, build / "training")
@@ -87,22 +91,41 @@ class Checkpoints(CheckpointFolder):
 
     def _write_model(self, policy: Policy, build: Path) -> None:
         """Weights anew; config and tokenizer, which never change, as links to those of the last checkpoint."""
-        weights = policy.model.state_dict()
         if self._last is None or self._keys is None:
             policy.model.save_pretrained(build, max_shard_size="1000GB")
             policy.tokenizer.save_pretrained(build)
+            if policy.bfloat16:
+                halve(build)
             with safe_open(build / _MODEL, "pt") as file:
                 keys = list(file.keys())
             # A model that is stored under other names than its own takes the slow way every time.
-            self._keys = keys if all(key in weights for key in keys) else None
+            self._keys = keys if all(key in policy.model.state_dict() for key in keys) else None
             self._digests = digests(build)
             return
         for name in self._digests:
             if name != _MODEL:
                 link(self._last / name, build / name)
-        tensors = {key: weights[key].contiguous() for key in self._keys}
+        tensors = self._tensors(policy)
+        if policy.bfloat16:
+            tensors = {name: half(tensor) for name, tensor in tensors.items()}
         save_file(tensors, build / _MODEL, metadata={"format": "pt"})
         self._digests = {**self._digests, _MODEL: digest(build / _MODEL)}
+
+    def _tensors(self, policy: Policy) -> dict[str, Tensor]:
+        """The weights as they are trained; of several names for one tensor, the one it is stored under."""
+        weights = policy.model.state_dict()
+        names = dict(policy.model.named_parameters()) if self._keys is None else self._keys
+        return {name: weights[name].contiguous() for name in names}
+
+
+def restore_weights(model: nn.Module, checkpoint: Path) -> None:
+    """Put the float32 weights of a checkpoint that was exported in bfloat16 back into the model loaded from it."""
+    path = checkpoint / "training" / "weights.safetensors"
+    if path.exists():
+        own = model.state_dict()
+        with torch.no_grad():
+            for name, value in load_file(path).items():
+                own[name].copy_(value)
 
 
 def load_training(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor] | None]:

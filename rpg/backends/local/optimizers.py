@@ -60,6 +60,10 @@ class Optimizer:
             FloatingPointError: the gradient is not finite; nothing is updated.
         """
         grads = [p.grad for p in self.parameters if p.grad is not None]
+        if not grads:  # no micro-batch had a gradient; moments and weight decay go on
+            for parameter in self.parameters:
+                parameter.grad = torch.zeros_like(parameter)
+            grads = [p.grad for p in self.parameters]
         norm = torch.nn.utils.get_total_norm(grads)
         value = float(norm)
         if not value - value == 0.0:

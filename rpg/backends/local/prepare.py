@@ -24,10 +24,11 @@ def main(arguments: list[str] | None = None) -> int:
 
     from rpg.backends.manifest import spec_of
     from rpg.errors import UserError
-    from rpg.models.initial import prepare_model
+    from rpg.models.digest import is_prepared, lengths_checked
     from rpg.store.current import current_runs, is_imported
     from rpg.store.layout import Layout
-    from rpg.tasks.preparation import data_notes, prepare_data
+    from rpg.tasks import DataError, Splits
+    from rpg.tasks.preparation import data_files, data_notes, prepare_data, read_problems
 
     sweep = options.sweep.resolve()
     home = (options.home or sweep.parents[1]).absolute()
@@ -42,8 +43,21 @@ def main(arguments: list[str] | None = None) -> int:
             if key not in seen:
                 prepared = prepare_data(spec, home)
                 notes |= dict.fromkeys(data_notes(prepared))
-                prepare_model(spec, home, say)
+                if not is_prepared(spec, home):
+                    from rpg.models.initial import prepare_model  # torch, which takes seconds
+
+                    prepare_model(spec, home, say)
                 seen.add(key)
+            mark = lengths_checked(spec, home)
+            if not mark.exists():  # a training would come upon a prompt that is too long some day, and fail
+                from rpg.models.initial import check_lengths
+
+                files = data_files(spec, home)
+                held_out = {name: read_problems(path) for name, path in files.benchmarks.items()}
+                if too_long := check_lengths(spec, Splits(read_problems(files.train), held_out), home):
+                    raise DataError(too_long)
+                mark.parent.mkdir(parents=True, exist_ok=True)
+                mark.touch()
         layout.write_data_notes(sweep.name, list(notes))
     except UserError as error:
         say(str(error))

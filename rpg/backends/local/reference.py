@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from rpg.backends.local.passes import Limits, score
 from rpg.backends.schedule import ReferenceSchedule
 from rpg.catalogue import Algorithm
 from rpg.models.batch import Batch
@@ -30,11 +30,11 @@ class Reference(ReferenceSchedule):
         if self.renew_if_due(optimizer_step):
             self.policy = None
 
-    def log_probs(self, batch: Batch, temperature: float, rows: int) -> Tensor | None:
-        """(N, T) under the reference, computed `rows` at a time; None where it is the policy as it is."""
+    def log_probs(self, batch: Batch, temperature: float, limits: Limits) -> Tensor | None:
+        """(N, T) under the reference, a pass at a time; None where it is the policy as it is."""
         if self.policy is None:
             return None
-        return score(self.policy, batch, temperature, rows)
+        return score(self.policy, batch, temperature, limits)
 
     def begin_updates(self, policy: Policy) -> None:
         """The policy is about to change: keep its weights where it is the reference."""
@@ -68,13 +68,3 @@ class Reference(ReferenceSchedule):
         elif numbers["weights"] == "own":
             self.policy = sampler.frozen_copy()
             self.policy.model.load_state_dict(weights, strict=False)  # tied weights have one name only
-
-
-def score(policy: Policy, batch: Batch, temperature: float, rows: int) -> Tensor:
-    """Log-probabilities (N, T) without a gradient, `rows` responses at a time."""
-    result = torch.zeros(batch.tokens.shape, device=batch.tokens.device)
-    with torch.no_grad():
-        for index in torch.arange(len(batch), device=result.device).split(rows):
-            values = policy.log_probs(batch.rows(index), temperature)
-            result[index, : values.shape[1]] = values
-    return result

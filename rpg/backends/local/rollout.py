@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rpg.backends.progress import Progress
 from rpg.backends.prompts import PromptOrder, Refills
 from rpg.config.run import RunSpec
 from rpg.models import seeds
@@ -78,9 +79,16 @@ class Rollout:
 class Roller:
     """Makes rollouts for one run; everything random follows from (seed, step, round)."""
 
-    def __init__(self, spec: RunSpec, problems: Sequence[Problem], sources: Sources | None = None):
+    def __init__(
+        self,
+        spec: RunSpec,
+        problems: Sequence[Problem],
+        sources: Sources | None = None,
+        progress: Progress | None = None,
+    ):
         """`sources` are those of reward functions in the run's manifest; None outside a run: those on disk."""
         self.spec, self.problems = spec, problems
+        self.progress = progress or Progress()
         self.scorer = scorer_of(spec, sources)
         self.order = PromptOrder(len(problems), spec.seed)
 
@@ -98,6 +106,10 @@ class Roller:
         useful = [_useful(first, size)]
         found = len(useful[0]) // size
         while numbers := refills.further(found):
+            self.progress.note = (
+                f"refill {refills.rounds} of at most {spec.rollout.max_refills}: {found} of {wanted} groups so far had "
+                "responses with different rewards"
+            )
             extra = self._round(policy, numbers, step, refills.rounds, seconds)
             tokens += int(extra.samples.batch.lengths.sum())
             good = _useful(extra, size)
@@ -113,14 +125,23 @@ class Roller:
         problems = [self.problems[i] for i in numbers]
         prompts = encode_prompts(policy.tokenizer, [p.given() for p in problems], rollout.max_prompt_tokens)
         rows = len(prompts) * rollout.group_size
+        progress, limit = self.progress, rollout.max_response_tokens
+        progress.begin("rollout", rows, "responses")
+
+        def tell(finished: int, position: int) -> None:
+            progress.tokens += rows - progress.done  # as many as were not finished before this position
+            progress.done, progress.share = finished, position / limit
+
         samples = policy.sample(
             prompts,
             group_size=rollout.group_size,
             max_new_tokens=rollout.max_response_tokens,
             uniforms=seeds.uniforms(rows, rollout.max_response_tokens, spec.seed, "rollout", step, round_),
             temperature=rollout.temperature,
+            tell=tell,
         )
         sampled = time.perf_counter()
+        progress.begin("reward", rows, "responses")
         texts, cut = policy.text(samples.batch), samples.truncated.tolist()
         lengths = samples.batch.lengths.tolist()
         answered = []
@@ -134,7 +155,6 @@ class Roller:
         rewards = earned
         overlong = spec.algorithm.overlong
         if overlong:
-            limit = rollout.max_response_tokens
             rewards = [
                 value + overlong_punishment(tokens, limit, overlong.buffer_fraction, overlong.factor)
                 for value, tokens in zip(earned, lengths, strict=True)

@@ -8,19 +8,23 @@ from pathlib import Path
 
 import torch
 
-from rpg.backends.local.checkpoint import Checkpoints, load_past, load_training
+from rpg.backends.local.checkpoint import Checkpoints, load_past, load_training, restore_weights
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.sampler import Sampler
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.manifest import spec_of
+from rpg.backends.progress import Reporter
+from rpg.config.model import bfloat16
 from rpg.config.run import RunSpec
 from rpg.models.device import configure_device
 from rpg.models.initial import initial_policy
-from rpg.models.loading import bfloat16, load_pretrained
+from rpg.models.loading import load_pretrained
 from rpg.models.policy import Policy
+from rpg.store import provenance
 from rpg.store.pending import pending_evaluations
+from rpg.store.progress import TRAINING
 from rpg.store.run import RunFolder
 from rpg.tasks.preparation import prepare_data, read_problems
 
@@ -34,15 +38,21 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
     spec = spec_of(folder)
     configure_torch(spec)
     trainer, checkpoints, done = _begin(folder, spec, home, say)
+    trainer.place = folder.path
     attempt, steps = folder.next_attempt(), spec.training.steps
-    for step in range(done + 1, steps + 1):
-        metrics = trainer.step(step)
-        # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
-        folder.append_metrics(attempt, metrics)
-        if step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps:
-            checkpoints.wait_for_space(_room(trainer), say)
-            _save(checkpoints, step, trainer)
-        say(_line(step, steps, metrics))
+    with Reporter(trainer.progress, folder.path / TRAINING, say):
+        for step in range(done + 1, steps + 1):
+            metrics = trainer.step(step)
+            if step == done + 1:  # by now everything is imported that the training computes with
+                provenance.write(folder, attempt)
+            # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
+            folder.append_metrics(attempt, metrics)
+            if step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps:
+                trainer.progress.begin("checkpoint", 0, "")
+                checkpoints.wait_for_space(_room(trainer), say)
+                _save(checkpoints, step, trainer)
+            trainer.progress.begin("", 0, "")
+            say(_line(step, steps, metrics))
     say(f"trained: {steps} of {steps} steps")
 
 
@@ -75,6 +85,7 @@ def _begin(
 
     state, tensors, weights = load_training(resume)
     model, tokenizer = load_pretrained(resume)
+    restore_weights(model, resume)
     policy = Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
     optimizer = Optimizer(policy.model, spec.training.optimizer, spec.training.optimizer_steps)
     optimizer.load(tensors, state["optimizer"])

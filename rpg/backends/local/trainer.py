@@ -6,16 +6,20 @@ Shapes: N responses (rows), T response tokens.
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.reference import Reference, score
+from rpg.backends.local.passes import Limits, micro_batches, score
+from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
 from rpg.backends.meter import Meter
+from rpg.backends.progress import Progress
 from rpg.config.run import RunSpec
 from rpg.errors import UserError
 from rpg.losses.advantages import advantages as advantages_of
@@ -25,6 +29,7 @@ from rpg.losses.divergences import k3
 from rpg.losses.policy_loss import policy_loss
 from rpg.models import seeds
 from rpg.models.batch import Batch
+from rpg.models.offload import offloaded
 from rpg.models.policy import Policy
 
 
@@ -58,7 +63,10 @@ class Trainer:
     Attributes:
         optimizer_step: optimizer steps done.
         tokens: response tokens sampled so far.
+        place: a folder on a disk, for what `backend.offload` keeps out of memory; by itself that of temporary files.
     """
+
+    place: Path | None = None
 
     def __init__(
         self,
@@ -79,6 +87,11 @@ class Trainer:
         self.sampler = sampler or Sampler(spec.rollout)
         self.optimizer_step = self.tokens = 0
 
+    @property
+    def progress(self) -> Progress:
+        """Where it is within its step."""
+        return self.roller.progress
+
     def step(self, step: int) -> dict[str, float]:
         """Rollout step number `step` (from 1); returns its metrics.
 
@@ -95,6 +108,7 @@ class Trainer:
 
     def _step(self, step: int) -> dict[str, float]:
         began = time.perf_counter()
+        self.progress.begin_step(step, self.spec.training.steps)
         self.optimizer.rollout_mode()
         self.reference.begin_rollout(self.optimizer_step)
         sampler, age = self.sampler.policy(self.policy), self.sampler.age()
@@ -116,6 +130,7 @@ class Trainer:
             metrics |= self._update(step, experience)
             self.optimizer.rollout_mode()
             log_prob, update = scored - start, time.perf_counter() - scored
+        self.progress.begin("", 0, "")
         total = time.perf_counter() - began
         metrics |= {f"seconds_{name}": value for name, value in rollout.seconds.items()}
         metrics |= {"seconds_log_prob": log_prob, "seconds_update": update, "seconds_step": total}
@@ -125,16 +140,17 @@ class Trainer:
     def _score(self, graded: Graded, sampler: Policy) -> tuple[Experience, float]:
         """Old and reference log-probabilities, advantages and weights; and KL(sampler || policy) per token."""
         spec, batch = self.spec, graded.samples.batch
-        rows, temperature = spec.training.micro_batch_rows, spec.rollout.temperature
+        self.progress.begin("log-probabilities", 0, "")
+        limits, temperature = Limits.of(spec.training, self.policy), spec.rollout.temperature
         drawn = graded.samples.log_prob
-        own = drawn if self.policy.exact_samples else score(sampler, batch, temperature, rows)
-        begin = own if sampler is self.policy else score(self.policy, batch, temperature, rows)
+        own = drawn if self.policy.exact_samples else score(sampler, batch, temperature, limits)
+        begin = own if sampler is self.policy else score(self.policy, batch, temperature, limits)
         correction = spec.algorithm.rollout_correction
         old = own if correction.type == "none" else begin
         weights = rollout_weights(
             correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=batch.mask
         )
-        reference = self.reference.log_probs(batch, temperature, rows)
+        reference = self.reference.log_probs(batch, temperature, limits)
         if reference is None and spec.algorithm.needs_reference:
             reference = begin  # it has just been renewed: it is the policy as it is
         advantages = advantages_of(
@@ -154,6 +170,7 @@ class Trainer:
         meter, norms, rate = Meter(), [], 0.0
         groups = len(experience.batch) // size
         device = experience.old.device
+        self.progress.begin("update", training.epochs * len(experience.batch), "responses")
         for epoch in range(training.epochs):
             order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch).to(device)
             for chosen in order.split(training.mini_batch_prompts):
@@ -176,11 +193,14 @@ class Trainer:
         lengths = mini.batch.lengths
         counts = Counts(int(lengths.sum()), len(lengths), spec.rollout.max_response_tokens)
         token_kl = 0.0
-        for rows in _micro_batches(mini.batch, spec.training.micro_batch_rows):
+        for rows in micro_batches(mini.batch, mini.advantages, Limits.of(spec.training, self.policy)):
             micro = mini if len(rows) == len(lengths) else mini.rows(rows)
+            with self._kept():
+                log_prob = self.policy.log_probs(micro.batch, spec.rollout.temperature)
+            leaf = log_prob.detach().requires_grad_()
             out = policy_loss(
                 spec.algorithm,
-                log_prob=self.policy.log_probs(micro.batch, spec.rollout.temperature),
+                log_prob=leaf,
                 old_log_prob=micro.old,
                 advantages=micro.advantages,
                 response_mask=micro.batch.mask,
@@ -190,20 +210,23 @@ class Trainer:
                 optimizer_step=self.optimizer_step,
             )
             out.loss.backward()
+            if bool(
+                leaf.grad.any()
+            ):  # otherwise it would add zeros: groups without a signal, everything clipped
+                log_prob.backward(leaf.grad)
+            del log_prob  # and with it what was kept for a backward pass
             meter.add(out.metrics, out.weight)
             token_kl += out.metrics["kl_policy_to_ref"] * out.weight / counts.tokens
+            self.progress.done += len(rows)
+            self.progress.tokens += int(micro.batch.lengths.sum())
+            self.progress.share = self.progress.done / self.progress.of
         return token_kl
 
-
-def _micro_batches(batch: Batch, rows: int) -> list[Tensor]:
-    """Row indices of each micro-batch: sequences of similar length, groups together."""
-    index = torch.arange(len(batch), device=batch.lengths.device)
-    if len(batch) <= rows:
-        return [index]
-    total = batch.total_lengths()
-    longest = total.new_zeros(len(batch.prompts)).scatter_reduce(0, batch.prompt_of, total, "amax")
-    key = longest[batch.prompt_of] * len(batch.prompts) + batch.prompt_of
-    return list(key.argsort(stable=True).split(rows))
+    def _kept(self) -> AbstractContextManager[None]:
+        """Where the forward pass leaves what the backward pass needs."""
+        if not self.spec.backend.offload:
+            return nullcontext()
+        return offloaded(self.policy.model, self.place)
 
 
 def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:

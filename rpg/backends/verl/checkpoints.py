@@ -24,9 +24,16 @@ _UNUSED = (".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx")
 class VerlCheckpoints(CheckpointFolder):
     """Moves verl's checkpoints from `state`, the folder it saves to, into the run's."""
 
-    def __init__(self, folder: RunFolder, eval_steps: Collection[int], state: Path, keep: Keep = KEEP):
+    def __init__(
+        self,
+        folder: RunFolder,
+        eval_steps: Collection[int],
+        state: Path,
+        keep: Keep = KEEP,
+        bfloat16: bool = False,
+    ):
         super().__init__(folder, eval_steps, keep)
-        self.state = state
+        self.state, self.bfloat16 = state, bfloat16
 
     def whole(self) -> list[tuple[int, Path]]:
         """(step, folder) of verl's finished checkpoints that are not published yet, ascending."""
@@ -41,21 +48,29 @@ class VerlCheckpoints(CheckpointFolder):
         """
         build = self._begin(step)
         model = source / "actor" / "huggingface"
-        self._fill(build, model, step, State.read(source).optimizer_step)
+        self._fill(build, model, step, State.read(source).optimizer_step, self.bfloat16)
         with readable("write", build):
             fsync_tree(source)
             sizes = {
                 str(Path(source.name, path.relative_to(source))): {"bytes": path.stat().st_size}
                 for path in sorted(source.rglob("*"))
-                if path.is_file()
+                if path.is_file() and not self._exported(path)
             }
             (build / "training").mkdir()
             record = {"format": FORMAT, "step": step, "files": sizes}
             (build / "training" / "state.json").write_text(json.dumps(record, indent=1))
             # Last, so that a kill leaves verl's folder where it is found, or the checkpoint in place.
             source.replace(build / "training" / source.name)
-            self.publish(build, self.folder.checkpoint(step))
+            final = self.folder.checkpoint(step)
+            self.publish(build, final)
+            for path in (final / "training" / source.name).rglob("*.safetensors"):
+                if self._exported(path):
+                    path.unlink()
         self.prune()
+
+    def _exported(self, path: Path) -> bool:
+        """Whether a file of verl's folder is the model in float32, of which the checkpoint has the bfloat16 weights."""
+        return self.bfloat16 and path.parent.name == "huggingface" and path.suffix == ".safetensors"
 
     def begin_with(self, model: Path) -> None:
         """The initial model as checkpoint 0, unless that is there."""
@@ -85,7 +100,7 @@ class VerlCheckpoints(CheckpointFolder):
             build.mkdir(parents=True)
         return build
 
-    def _fill(self, build: Path, model: Path, step: int, optimizer_step: int) -> None:
+    def _fill(self, build: Path, model: Path, step: int, optimizer_step: int, half: bool = False) -> None:
         with readable("read", model):
             files = [
                 path for path in sorted(model.iterdir()) if path.is_file() and path.suffix not in _UNUSED
@@ -95,6 +110,10 @@ class VerlCheckpoints(CheckpointFolder):
         with readable("write", build):
             for path in files:
                 link(Path(os.path.realpath(path)), build / path.name)
+            if half:
+                from rpg.models.loading import halve  # torch: only where it is needed
+
+                halve(build)
             record = {"format": FORMAT, "step": step, "optimizer_step": optimizer_step}
             (build / "checkpoint.json").write_text(json.dumps(record | {"files": digests(build)}, indent=1))
             fsync_tree(build)

@@ -17,11 +17,13 @@ def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
         ConfigError: model.path is neither a usable folder nor an id the hub knows.
         ModelError, DataError, StoreError: the warm start cannot be made.
     """
-    if not isinstance(spec.model, PretrainedModel):
+    if not isinstance(spec.model, PretrainedModel) or spec.model.warm_start is not None:
         from rpg.models.initial import prepare_model
 
         return prepare_model(spec, home, say)
-    folder = Path(spec.model.path).expanduser()
+    from rpg.models.library import pretrained_folder
+
+    folder = Path(pretrained_folder(spec.model.path, home, say))
     if not folder.exists():
         return _dressed(spec, home, _from_hub(spec.model))
     missing = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]

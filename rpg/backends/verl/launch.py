@@ -23,15 +23,22 @@ from rpg.backends.verl.metrics import Stream
 from rpg.backends.verl.overrides import plan
 from rpg.backends.verl.paths import STATE, Paths
 from rpg.backends.verl.reasons import reason, tail
+from rpg.backends.verl.state import State
 from rpg.config.backend import RayAddress, RayJob
 from rpg.config.errors import ConfigError
+from rpg.config.model import bfloat16
 from rpg.config.run import RunSpec
+from rpg.store import provenance
 from rpg.store.files import StoreError, atomic_write_json, read_json_object
 from rpg.store.pending import pending_evaluations
 from rpg.store.run import RunFolder
 from rpg.tasks.preparation import PreparedData, prepare_data
 
 POLL_SECONDS = 0.5
+COMPUTES = (
+    "rpg.backends", "rpg.catalogue", "rpg.config", "rpg.losses", "rpg.models", "rpg.rewards", "rpg.tasks",
+)  # fmt: skip
+"""Our code in verl's processes. This process does not import it; so all of it counts as what a training imports."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,7 @@ class Launcher:
             if resume.step >= spec.training.steps:
                 say(f"trained: all {spec.training.steps} steps")
                 return
+            require_as_many(spec, resume.step, resume.path)
             model = initial_model(spec, home, say)
             if resume.path is None:
                 run.checkpoints.begin_with(model)
@@ -120,7 +128,7 @@ class _Run:
         self.folder, self.spec, self.say = folder, spec, say
         self.state = folder.path / STATE
         self.checkpoints = VerlCheckpoints(
-            folder, spec.eval_steps(), self.state, spec.training.keep_checkpoints
+            folder, spec.eval_steps(), self.state, spec.training.keep_checkpoints, bfloat16(spec.model)
         )
 
     def earlier(self) -> Attempt | None:
@@ -139,6 +147,7 @@ class _Run:
             job = f"rpg-{self.folder.read_manifest()['run_id']}-{place}-{number}"
         files = (str(self.state / name) for name in (f"metrics-{number}.jsonl", f"log-{number}.txt"))
         attempt = Attempt(number, *files, job)
+        provenance.write(self.folder, number, COMPUTES)
         atomic_write_json(self.state / "attempt.json", asdict(attempt))
         return attempt
 
@@ -205,6 +214,19 @@ def require_verl(spec: RunSpec) -> None:
     if vllm and importlib.util.find_spec("vllm") is None:
         raise ConfigError(
             "backend.rollout.type: 'vllm' is not installed; install it with: pip install 'rpg-lab[verl,vllm]'"
+        )
+
+
+def require_as_many(spec: RunSpec, step: int, resume: Path | None) -> None:
+    """Raises: ConfigError: the checkpoint to go on from is in as many parts as other workers than the run's had."""
+    if resume is None:
+        return
+    workers, then = spec.backend.nodes * spec.backend.gpus_per_node, State.read(resume).world_size
+    if workers != then:
+        raise ConfigError(
+            f"backend.nodes x gpus_per_node = {workers}, but the checkpoint of step {step} that this run goes on from was "
+            f"written by {then} workers, and verl reads it with as many only: choose {then} again, or begin another run "
+            "(another seed, or rpg rm SWEEP/RUN)"
         )
 
 

@@ -1,0 +1,123 @@
+"""Tables and figures in docs/ that come from results, made from the results that are kept in docs/results/.
+
+    python -m benchmarks.documented                          # write them again, from what is kept
+    python -m benchmarks.documented --keep rpg-data kl-weight ...   # keep the results of these sweeps first
+
+Kept are all files of a sweep but weights and logs. A page says where a table belongs:
+
+    <!-- results: kl-weight -->
+    ... (written by this command, held to the results by tests/docs/test_documented.py)
+    <!-- end of results -->
+
+`results: quickstart, whole` has all tables and notes of `rpg report`, otherwise it is the first one; docs/NAME.png is
+the figure of a sweep that has a page of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rpg.report import tables
+from rpg.report.summary import summarise
+from rpg.report.write import curve_data, write_report
+from rpg.store import Layout, atomic_write_bytes, atomic_write_json, atomic_write_text
+from rpg.store.database import build, connect
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+KEPT = DOCS / "results"
+FIGURES = KEPT / "figures.json"
+"""{figure: {data, file}}: digests of what it shows and of the picture."""
+_PLACE = re.compile(r"(<!-- results: ([\w.-]+)(, whole)? -->\n)(.*?)(<!-- end of results -->)", re.DOTALL)
+
+
+def keep(home: Path, sweep: str) -> None:
+    """Put the results of a finished sweep into docs/results/."""
+    folder = Layout.at(home).sweep_folder(sweep)
+
+    def chosen(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        name = Path(entry.name).name
+        if name in ("checkpoints", "log.txt", "lease.json", "waiting.json", "flow-run.json", "prepare.log"):
+            return None
+        return None if name.startswith(".") else entry
+
+    KEPT.mkdir(exist_ok=True)
+    with tarfile.open(KEPT / f"{sweep}.tar.xz", "w:xz") as archive:
+        archive.add(folder, sweep, filter=chosen)
+
+
+def unpack(home: Path) -> Layout:
+    """All kept results as a data folder with its database."""
+    layout = Layout.at(home)
+    for path in sorted(KEPT.glob("*.tar.xz")):
+        with tarfile.open(path) as archive:
+            archive.extractall(layout.runs, filter="data")
+    build(layout)
+    return layout
+
+
+def written(layout: Layout, text: str) -> str:
+    """A page with its tables as the results are."""
+    with connect(layout) as db:
+
+        def made(place: re.Match[str]) -> str:
+            summary = summarise(db, place[2])
+            if place[3]:
+                lines = tables.markdown(summary).split("\n", 2)[2]
+            else:
+                lines = "\n".join(tables.markdown_grid(tables.main_table(summary))) + "\n"
+            return f"{place[1]}{lines}{place[5]}"
+
+        return _PLACE.sub(made, text)
+
+
+def pages() -> dict[Path, list[str]]:
+    """Page -> sweeps whose results it shows."""
+    found = {
+        path: [place[2] for place in _PLACE.finditer(path.read_text("utf-8"))] for path in DOCS.rglob("*.md")
+    }
+    return {path: sweeps for path, sweeps in sorted(found.items()) if sweeps}
+
+
+def shown(layout: Layout, sweep: str) -> str:
+    """Digest of what a sweep's figure shows."""
+    with connect(layout) as db:
+        data = curve_data(db, summarise(db, sweep))
+    return hashlib.sha256(data.round(9).to_csv(index=False).encode()).hexdigest()[:16]
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--keep", nargs="+", metavar=("HOME", "SWEEP"), help="a data folder, and sweeps in it"
+    )
+    options = parser.parse_args(arguments)
+    for sweep in (options.keep or [])[1:]:
+        keep(Path(options.keep[0]), sweep)
+    with tempfile.TemporaryDirectory() as folder:
+        layout = unpack(Path(folder))
+        for page, _ in pages().items():
+            atomic_write_text(page, written(layout, page.read_text("utf-8")))
+            print(page)
+        figures = {}
+        for path in sorted(DOCS.glob("*.png")):
+            write_report(layout, path.stem)
+            atomic_write_bytes(path, (layout.reports(path.stem) / "report.png").read_bytes())
+            figures[path.name] = {"data": shown(layout, path.stem), "file": digest(path)}
+            print(path)
+        atomic_write_json(FIGURES, figures)
+
+
+if __name__ == "__main__":
+    main()

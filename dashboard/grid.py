@@ -1,0 +1,96 @@
+"""Accuracy over any two axes of a sweep, as a heat map: the best cell is marked, with its interval."""
+
+import json
+from typing import Any
+
+import pandas
+import streamlit as st
+
+from dashboard.common import View, choose, choose_sweep, show_chart
+from rpg.report import charts
+from rpg.report.summary import MEAN
+
+NOTHING = "(nothing)"
+
+
+def page(view: View) -> None:
+    columns = st.columns(4)
+    with columns[0]:
+        sweep = choose_sweep(view)
+    if sweep is None:
+        st.text("No sweeps yet.")
+        return
+    summary = view.summary(sweep, None, None)
+    settings = axes(view.ask("manifests", sweep))
+    if summary.table.empty or not settings:
+        st.text("No checkpoint has been evaluated on all benchmarks yet.")
+        return
+    names = list(dict.fromkeys(name for one in settings.values() for name in one))
+    with columns[1]:
+        across = choose("Across", names, "across", names[-1])
+    with columns[2]:
+        down = choose(
+            "Down",
+            [NOTHING, *(name for name in names if name != across)],
+            "down",
+            next((name for name in names if name != across), NOTHING),
+        )
+    with columns[3]:
+        kinds = [MEAN, *summary.benchmarks] if len(summary.benchmarks) > 1 else summary.benchmarks
+        benchmark = choose("Accuracy", kinds, "accuracy")
+    if across is None or down is None or benchmark is None:
+        return
+    data = cells(summary.table[summary.table["benchmark"] == benchmark], settings, across, down)
+    show_chart(charts.grid(data, across, "" if down == NOTHING else down), "grid")
+    best = data.loc[data["accuracy"].idxmax()]
+    place = ", ".join(
+        f"{name} = {best[key]}" for name, key in ((across, "across"), (down, "down")) if name != NOTHING
+    )
+    interval = f" [{best['low']:.3f}, {best['high']:.3f}] (95 %)" if best["variants"] == 1 else ""
+    st.text(f"Best: {place}: {best['accuracy']:.3f}{interval}.")
+    others = [name for name in names if name not in (across, down)]
+    if data["variants"].max() > 1:
+        st.text(f"Cells are means over {', '.join(others)}: up to {data['variants'].max()} variants each.")
+    inside = data[(data["high"] >= best["low"]) & (data["variants"] == 1)]
+    if best["variants"] == 1 and len(inside) > 1:
+        st.text(
+            f"{len(inside) - 1} other cells have intervals that reach into that of the best: the table tests them."
+        )
+
+
+def axes(manifests: dict[str, dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """Variant to its values on the axes on which the sweep's variants differ (the seed is none of them)."""
+    found = {
+        one["variant"]: {name: _text(value) for name, value in one["axes"].items() if name != "seed"}
+        for one in manifests.values()
+    }
+    names = dict.fromkeys(name for values in found.values() for name in values)
+    moving = [name for name in names if len({values.get(name) for values in found.values()}) > 1]
+    return {
+        variant: {name: values.get(name, "as in the file") for name in moving}
+        for variant, values in found.items()
+        if moving
+    }
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def cells(
+    table: pandas.DataFrame, settings: dict[str, dict[str, str]], across: str, down: str
+) -> pandas.DataFrame:
+    """One row per cell: across, down, accuracy (mean over the variants in it), low, high, variants.
+
+    `table` holds one row per variant with last, low and high; bounds of a cell of several variants are NaN.
+    """
+    known = table[table["variant"].isin(list(settings))]
+    placed = known.assign(
+        across=[settings[variant][across] for variant in known["variant"]],
+        down=[settings[variant].get(down, "") for variant in known["variant"]],
+    )
+    data = placed.groupby(["across", "down"], sort=False).agg(
+        accuracy=("last", "mean"), low=("low", "min"), high=("high", "max"), variants=("variant", "nunique")
+    )
+    data.loc[data["variants"] > 1, ["low", "high"]] = float("nan")
+    return data.reset_index()

@@ -1,0 +1,233 @@
+"""Trainings and evaluators forked from one process that has imported torch already.
+
+Importing torch and transformers takes a process four to five processor seconds, more than many a short run itself. The
+nursery does it once, while the sweep prepares, and every child begins where it is. Run as a module, this file is that
+process. It talks with the sweep over a socket: requests with the files a child inherits, and who began and ended.
+
+Each child is a session of its own and ends with the nursery, as the nursery ends with the sweep. Where there is no
+nursery (another system than Linux, or it was killed) children are started the ordinary way.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+from rpg.processes import PARENT, die_with_parent, owner_mark, python_module
+
+FORKED = {"rpg.backends.local": "rpg-training", "rpg.evaluation": "rpg-evaluation"}
+"""The modules whose processes are forked, and the names of these in `ps` and `top`."""
+PRELOADED = ("rpg.backends.local.run", "rpg.evaluation.worker", "rpg.evaluation.engines.local")
+_PR_SET_NAME = 15
+_MOST = 65_536
+"""Bytes of a message."""
+_FILES = 64
+"""Files that come with one."""
+
+
+class Forked:
+    """A child of the nursery, with as much of Popen's interface as a sweep uses."""
+
+    def __init__(self, pid: int, stdin: IO[bytes] | None) -> None:
+        self.pid, self.stdin = pid, stdin
+        self.returncode: int | None = None
+        self._over = threading.Event()
+
+    def ended(self, code: int) -> None:
+        self.returncode = code
+        self._over.set()
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self) -> int:
+        self._over.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+
+class Nursery:
+    """The sweep's end: begins the process, asks it for children, learns of their ends."""
+
+    def __init__(self, log: Path) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        with theirs, log.open("ab") as output:
+            self._process = subprocess.Popen(
+                python_module("flows.nursery", theirs.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **single, **owner_mark(), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"},
+            )  # fmt: skip
+        self._lock = threading.Lock()
+        self._begun = threading.Condition()
+        self._started: list[int] = []
+        self._children: dict[int, Forked] = {}
+        self._early: dict[int, int] = {}
+        self._gone = False
+        threading.Thread(target=self._listen, name="nursery", daemon=True).start()
+
+    def start(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        log: int,
+        pipe: bool,
+        keep: Sequence[int],
+        environment: Mapping[str, str],
+    ) -> Forked | None:
+        """A new child, its output appended to the file `log`; None where the nursery is gone.
+
+        With `pipe` its standard input is a pipe, else empty. `keep` are open files that it holds as long as it lives.
+        """
+        mine = theirs = -1
+        if pipe:
+            theirs, mine = os.pipe()
+        else:
+            theirs = os.open(os.devnull, os.O_RDONLY)
+        request = {"module": module, "arguments": list(arguments), "environment": dict(environment)}
+        try:
+            with self._lock, self._begun:  # one at a time: the next process that begins is ours
+                if self._gone:
+                    raise OSError
+                files = array.array("i", [log, theirs, *keep])
+                self._socket.sendmsg(
+                    [json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)]
+                )
+                self._begun.wait_for(lambda: self._started or self._gone)
+                if not self._started:
+                    raise OSError
+                pid = self._started.pop()
+                child = Forked(pid, os.fdopen(mine, "wb") if pipe else None)
+                self._children[pid] = child
+                if pid in self._early:
+                    child.ended(self._early.pop(pid))
+                return child
+        except OSError:
+            if pipe:
+                os.close(mine)
+            return None
+        finally:
+            os.close(theirs)
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                message = self._socket.recv(_MOST)
+            except OSError:
+                message = b""
+            with self._begun:
+                if not message:  # whoever is left was killed with it
+                    self._gone = True
+                    for child in self._children.values():
+                        if child.returncode is None:
+                            child.ended(-signal.SIGKILL)
+                    self._begun.notify_all()
+                    return
+                told = json.loads(message)
+                if "began" in told:
+                    self._started.append(told["began"])
+                    self._begun.notify_all()
+                elif (known := self._children.pop(told["ended"], None)) is not None:
+                    known.ended(told["code"])
+                else:
+                    self._early[told["ended"]] = told["code"]
+
+    def close(self) -> None:
+        """End it; children that are left end with it."""
+        self._process.kill()
+        self._process.wait()
+        self._socket.close()
+
+
+def main() -> None:
+    """`python -m flows.nursery FD`: fork children as they are asked for, until the sweep hangs up."""
+    die_with_parent()
+    with socket.socket(fileno=int(sys.argv[1])) as sweep:
+        for module in (*PRELOADED, *(f"{name}.__main__" for name in FORKED)):
+            import_module(module)
+        awake, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake)
+        while True:
+            ready, _, _ = select.select([sweep, awake], [], [])
+            if awake in ready:
+                os.read(awake, _MOST)
+                _reap(sweep)
+            if sweep in ready:
+                message, files, _, _ = socket.recv_fds(sweep, _MOST, _FILES)
+                if not message:
+                    return
+                if os.fork() == 0:
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    os.close(awake)
+                    os.close(wake)
+                    _be_born(sweep, json.loads(message), files)
+                for file in files:  # a lock is the child's alone
+                    os.close(file)
+
+
+def _reap(sweep: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        _tell(sweep, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+
+
+def _tell(sweep: socket.socket, message: dict[str, Any]) -> None:
+    try:
+        sweep.send(json.dumps(message).encode())
+    except OSError:
+        os._exit(0)  # there is nobody to tell
+
+
+def _be_born(sweep: socket.socket, request: dict[str, Any], files: Sequence[int]) -> None:
+    """What is left of the forked process's life."""
+    code: Any = 1
+    try:
+        nursery = os.getppid()
+        os.setsid()
+        os.dup2(files[1], 0)
+        os.dup2(files[0], 1)
+        os.dup2(files[0], 2)
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, FORKED[request["module"]].encode(), 0, 0, 0)
+        os.environ.update(request["environment"], **{PARENT: str(nursery)})
+        _tell(sweep, {"began": os.getpid()})
+        sweep.close()
+        code = import_module(f"{request['module']}.__main__").main(request["arguments"])
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1 if code else 0)
+
+
+if __name__ == "__main__":
+    main()

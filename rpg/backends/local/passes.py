@@ -1,0 +1,74 @@
+"""How responses are divided into passes through the model: memory, and work that is known to change nothing.
+
+Shapes: N responses (rows), T response tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rpg.config.training import Training
+from rpg.models.batch import Batch
+from rpg.models.policy import Policy
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one pass. One row is a pass whatever its size."""
+
+    rows: int
+    tokens: int
+    """A prompt counts once for all of its responses."""
+
+    @classmethod
+    def of(cls, training: Training, policy: Policy) -> Limits:
+        return cls(training.micro_batch_rows, training.micro_batch_tokens or policy.tokens_per_pass)
+
+    def split(self, batch: Batch, order: Sequence[int]) -> list[list[int]]:
+        """The rows `order` in passes that are as long as the limits allow."""
+        prompts, lengths = batch.prompt_of.tolist(), batch.lengths.tolist()
+        passes: list[list[int]] = []
+        tokens, known = 0, set[int]()
+        for row in order:
+            prompt = prompts[row]
+            more = lengths[row] + (0 if prompt in known else len(batch.prompts[prompt]))
+            if not passes or len(passes[-1]) == self.rows or tokens + more > self.tokens:
+                passes.append([])
+                tokens, known = 0, set()
+                more = lengths[row] + len(batch.prompts[prompt])
+            passes[-1].append(row)
+            tokens += more
+            known.add(prompt)
+        return passes
+
+
+def score(policy: Policy, batch: Batch, temperature: float, limits: Limits) -> Tensor:
+    """Log-probabilities (N, T) without a gradient, a pass at a time."""
+    result = torch.zeros(batch.tokens.shape, device=batch.tokens.device)
+    with torch.no_grad():
+        for rows in limits.split(batch, range(len(batch))):
+            index = torch.tensor(rows, device=result.device)
+            values = policy.log_probs(batch.rows(index), temperature)
+            result[index, : values.shape[1]] = values
+    return result
+
+
+def micro_batches(batch: Batch, advantages: Tensor, limits: Limits) -> list[Tensor]:
+    """Rows (int64) of each micro-batch. If there are several: sequences of similar length, groups together, and
+    groups whose advantages (N, T) are all zero by themselves, so that their backward pass can be left out.
+    """
+    everything = list(range(len(batch)))
+    if len(limits.split(batch, everything)) < 2:
+        return [torch.tensor(everything, device=batch.lengths.device)]
+    groups = len(batch.prompts)
+    total = batch.total_lengths()
+    longest = total.new_zeros(groups).scatter_reduce(0, batch.prompt_of, total, "amax")
+    speaks = ((advantages != 0) & batch.mask).any(-1).long()
+    speaking = speaks.new_zeros(groups).scatter_reduce(0, batch.prompt_of, speaks, "amax")[batch.prompt_of]
+    order = (longest[batch.prompt_of] * groups + batch.prompt_of).argsort(stable=True)
+    parts = [order[speaking[order] == kind].tolist() for kind in (1, 0)]
+    return [torch.tensor(rows, device=total.device) for part in parts for rows in limits.split(batch, part)]

@@ -1,0 +1,90 @@
+"""Differentiable pieces of a transformer layer whose backward passes are written down: fewer temporaries, less kept.
+
+Shapes: M tokens, H heads, D head size. Statistics and products of float32 values are float32; of bfloat16 values the
+statistics are float32, as in transformers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def swap_halves(x: Tensor) -> Tensor:
+    first, second = x.chunk(2, -1)
+    return torch.cat([second, first], -1)
+
+
+class RMSNorm(torch.autograd.Function):
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        wide = x.float()
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+        normed = (wide * scale).to(x.dtype)
+        ctx.save_for_backward(normed, scale, weight)
+        return normed * weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        normed, scale, weight = ctx.saved_tensors
+        along = grad * normed
+        weight_grad = along.view(-1, weight.shape[0]).sum(0)
+        inner = (along * weight).mean(-1, keepdim=True)
+        x_grad = (grad * weight).addcmul_(normed, inner, value=-1)
+        x_grad = x_grad.mul_(scale) if x_grad.dtype == scale.dtype else (x_grad * scale).to(normed.dtype)
+        return x_grad, weight_grad, None
+
+
+class SwiGLU(torch.autograd.Function):
+    """silu(gate) * up of (M, 2 * width)."""
+
+    @staticmethod
+    def forward(ctx: Any, gate_up: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, -1)
+        activated = F.silu(gate)
+        ctx.save_for_backward(gate_up, activated)
+        return activated * up
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        gate_up, activated = ctx.saved_tensors
+        gate, up = gate_up.chunk(2, -1)
+        result = torch.empty_like(gate_up)
+        gate_grad, up_grad = result.chunk(2, -1)
+        torch.mul(grad, activated, out=up_grad)
+        torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=gate_grad)
+        return result
+
+
+class GatedProduct(torch.autograd.Function):
+    """silu(gate) * up of two tensors (M, width); nothing but its inputs is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate, up)
+        return F.silu(gate).mul_(up)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        gate, up = ctx.saved_tensors
+        up_grad = F.silu(gate).mul_(grad)
+        return torch.ops.aten.silu_backward(grad * up, gate), up_grad
+
+
+class Rotate(torch.autograd.Function):
+    """Rotary position embedding; its transpose is the rotation back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return (x * cos).addcmul_(swap_halves(x), sin)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return swap_halves(grad * sin).addcmul_(grad, cos), None, None

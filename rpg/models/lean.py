@@ -1,0 +1,150 @@
+"""A lean forward pass for Llama, Mistral, Qwen2 and Qwen3: transformers' function, computed with less work.
+
+Tokens of all sequences lie behind each other in one packed tensor (no padding outside attention), what sequences
+have in common is computed once (packing.py), and little is kept for the backward pass (kernels.py). The four families
+are one: what they differ in (biases, norms of queries and keys, scaling of positions) is read from the modules. Weights
+are read from the transformers model at every call, so there is nothing to keep in step. Tests compare both, values and
+gradients.
+
+Shapes: M packed tokens, E hidden size, H query heads, K key-value heads, D head size; P, N, T as in batch.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
+
+from rpg.models.batch import Batch
+from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, SwiGLU
+from rpg.models.packing import Packing
+from rpg.models.vocabulary import chosen_log_prob
+
+FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+_ROTATIONS = {"default", "linear", "llama3", "yarn"}
+"""Kinds of RoPE whose frequencies do not depend on the length of what is read."""
+_SMALL = 2**17
+"""Of layers with fewer MLP weights than this, projections of one input are joined: copying costs less than a call."""
+
+
+def supports(model: nn.Module) -> bool:
+    """Whether the lean implementation computes exactly what `model` does (of sequences up to `longest(model)`)."""
+    if type(model) not in FAMILIES:
+        return False
+    config = model.config
+    kinds = {p.dtype for p in model.parameters()}
+    return (
+        config.hidden_act == "silu"
+        and not (model.training and config.attention_dropout)
+        and config.rope_parameters.get("rope_type") in _ROTATIONS
+        and 2 * len(model.model.rotary_emb.inv_freq) == Sizes.of(model).head
+        and kinds in ({torch.float32}, {torch.bfloat16})
+    )
+
+
+def longest(model: nn.Module) -> float:
+    """Tokens up to which every one sees all before it: the sliding window, where a layer has one."""
+    config = model.config
+    kinds = getattr(config, "layer_types", None)
+    slides = config.sliding_window if hasattr(config, "sliding_window") else None
+    if slides is None or (kinds is not None and "sliding_attention" not in kinds):
+        return float("inf")
+    return slides
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What both passes need to know of a config."""
+
+    heads: int
+    kv_heads: int
+    head: int
+    eps: float
+    small: bool
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Sizes:
+        config = model.config
+        head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        small = config.hidden_size * config.intermediate_size < _SMALL
+        return cls(config.num_attention_heads, config.num_key_value_heads, head, config.rms_norm_eps, small)
+
+
+def log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tensor:
+    """Log-probabilities of the response tokens, (N, T), zero behind a row's length; differentiable."""
+    pack = Packing.of(batch)
+    mask = batch.mask
+    hidden = _hidden(model, pack)[pack.predictors]
+    chosen = chosen_log_prob(hidden, model.lm_head.weight, pack.predictor_of, batch.tokens[mask], temperature)
+    return torch.zeros(mask.shape, device=chosen.device).masked_scatter(mask, chosen)
+
+
+def _hidden(model: nn.Module, pack: Packing) -> Tensor:
+    """The last hidden states, (M, E)."""
+    sizes = Sizes.of(model)
+    heads, kv_heads, size, eps = sizes.heads, sizes.kv_heads, sizes.head, sizes.eps
+    embedding = model.model.embed_tokens
+    x = F.embedding(pack.ids, embedding.weight, embedding.padding_idx)
+    cos, sin = (
+        table[pack.positions][:, None].to(x.dtype) for table in rotary(model, int(pack.positions.max()) + 1)
+    )
+    for layer in model.model.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        h = RMSNorm.apply(x, layer.input_layernorm.weight, eps)
+        q, k, v = _projected(h, (attention.q_proj, attention.k_proj, attention.v_proj), sizes.small)
+        q, k = q.reshape(-1, heads, size), k.reshape(-1, kv_heads, size)
+        if hasattr(attention, "q_norm"):
+            q = RMSNorm.apply(q, attention.q_norm.weight, eps)
+            k = RMSNorm.apply(k, attention.k_norm.weight, eps)
+        q, k, v = Rotate.apply(q, cos, sin), Rotate.apply(k, cos, sin), v.reshape(-1, kv_heads, size)
+        x = _added(x, _attend(q, torch.cat([k, v.to(k.dtype)], 1), pack), attention.o_proj)
+        h = RMSNorm.apply(x, layer.post_attention_layernorm.weight, eps)
+        if sizes.small:
+            h = SwiGLU.apply(F.linear(h, *joined((mlp.gate_proj, mlp.up_proj))))
+        else:
+            h = GatedProduct.apply(mlp.gate_proj(h), mlp.up_proj(h))
+        x = _added(x, h, mlp.down_proj)
+    return RMSNorm.apply(x, model.model.norm.weight, eps)
+
+
+def joined(modules: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """Weights and biases of linear maps of one input, behind each other."""
+    bias = None if modules[0].bias is None else torch.cat([module.bias for module in modules])
+    return torch.cat([module.weight for module in modules]), bias
+
+
+def _projected(h: Tensor, modules: Sequence[nn.Linear], small: bool) -> Sequence[Tensor]:
+    if small:
+        return F.linear(h, *joined(modules)).split([module.out_features for module in modules], -1)
+    return [module(h) for module in modules]
+
+
+def _added(x: Tensor, h: Tensor, module: nn.Linear) -> Tensor:
+    """x + module(h); with autocast the sum stays in the type of `x`."""
+    if module.bias is None and not torch.is_autocast_enabled(x.device.type):
+        return torch.addmm(x, h, module.weight.t())
+    return x + module(h)
+
+
+def _attend(q: Tensor, kv: Tensor, pack: Packing) -> Tensor:
+    """Causal attention of every packed token to its own sequence: q (M, H, D), kv (M, 2K, D) -> (M, H * D)."""
+    parts = []
+    for block in pack.blocks:
+        rows, queries = block.queries.shape
+        qs = q[block.queries].transpose(1, 2)
+        ks, vs = kv[block.keys].transpose(1, 2).chunk(2, 1)
+        out = F.scaled_dot_product_attention(qs, ks, vs, attn_mask=block.mask.to(q.dtype), enable_gqa=True)
+        parts.append(out.transpose(1, 2).reshape(rows * queries, -1))
+    return torch.cat(parts)[pack.slots]
+
+
+def rotary(model: nn.Module, positions: int) -> tuple[Tensor, Tensor]:
+    """Tables (positions, D) for rotation as x * cos + swap_halves(x) * sin."""
+    module = model.model.rotary_emb
+    angles = torch.outer(torch.arange(positions, device=module.inv_freq.device).float(), module.inv_freq)
+    cos, sin = angles.cos() * module.attention_scaling, angles.sin() * module.attention_scaling
+    return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)

@@ -1,0 +1,207 @@
+"""Cached decoding for the families of lean.py.
+
+Shapes: R rows of the cache, H query heads, K key-value heads, D head size, E hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rpg.models.kernels import swap_halves
+from rpg.models.lean import Sizes, joined, rotary
+
+_MASKED = -1e9
+_ROOM = 64
+"""Slots that a cache begins with behind its prompts; where they do not do, it doubles."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A layer as the loops below use it. Maps of one input are a list: one that is joined, or each by itself."""
+
+    norm: Tensor | None
+    qkv: list[tuple[Tensor, Tensor | None]]
+    cos: Tensor
+    """(positions, H + K, D); the scale of attention and the norms of queries and keys are multiplied in."""
+    sin: Tensor
+    output: tuple[Tensor, Tensor | None]
+    mlp_norm: Tensor | None
+    gate_up: list[tuple[Tensor, Tensor | None]]
+    down: tuple[Tensor, Tensor | None]
+
+
+class LeanEngine:
+    """Decoding with few operations per token (see decoding.Engine).
+
+    Prompts are padded on the left and positions count cache slots: rotary attention depends on differences of
+    positions only, so all rows can share one.
+
+    A small model's weights are joined, with its norms multiplied in: its time is that of the calls. A large one's are
+    used where they are, so nothing is copied.
+    """
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+        self.device = model.lm_head.weight.device
+        self.sizes = Sizes.of(model)
+        self.heads, self.kv_heads, self.size = self.sizes.heads, self.sizes.kv_heads, self.sizes.head
+        self.normed_heads = hasattr(model.model.layers[0].self_attn, "q_norm")
+
+    def _read(self, positions: int) -> None:
+        """The weights as they are now."""
+        cos, sin = rotary(self.model, positions)
+        scale = self.size**-0.5
+        plain = torch.ones(self.heads + self.kv_heads, self.size, device=self.device)
+        plain[: self.heads] = scale
+        turn = cos[:, None] * plain, sin[:, None] * plain
+        self.layers = []
+        for layer in self.model.model.layers:
+            attention, mlp = layer.self_attn, layer.mlp
+            if self.normed_heads:
+                norms = torch.cat(
+                    [
+                        (attention.q_norm.weight * scale).expand(self.heads, -1),
+                        attention.k_norm.weight.expand(self.kv_heads, -1),
+                    ]
+                )
+                turn = cos[:, None] * norms, sin[:, None] * swap_halves(norms)
+            qkv = (attention.q_proj, attention.k_proj, attention.v_proj)
+            gate_up = (mlp.gate_proj, mlp.up_proj)
+            norm, mlp_norm = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
+            if self.sizes.small:
+                self.layers.append(
+                    _Layer(
+                        None,
+                        [_multiplied(joined(qkv), norm)],
+                        *turn,
+                        _multiplied((attention.o_proj.weight, attention.o_proj.bias)),
+                        None,
+                        [_multiplied(joined(gate_up), mlp_norm)],
+                        _multiplied((mlp.down_proj.weight, mlp.down_proj.bias)),
+                    )
+                )
+            else:
+                self.layers.append(
+                    _Layer(
+                        norm,
+                        [(m.weight, m.bias) for m in qkv],
+                        *turn,
+                        (attention.o_proj.weight, attention.o_proj.bias),
+                        mlp_norm,
+                        [(m.weight, m.bias) for m in gate_up],
+                        (mlp.down_proj.weight, mlp.down_proj.bias),
+                    )
+                )
+        self.embedding = self.model.model.embed_tokens.weight
+        head, norm = self.model.lm_head.weight, self.model.model.norm.weight
+        self.norm = None if self.sizes.small else norm
+        self.head = _multiplied((head, None), norm) if self.sizes.small else (head, None)
+
+    def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
+        width = max(map(len, prompts))
+        self._read(width + max_new_tokens)
+        ids = torch.zeros(len(prompts), width, dtype=torch.long)
+        for row, prompt in enumerate(prompts):
+            ids[row, width - len(prompt) :] = torch.tensor(prompt)
+        padding = torch.tensor([width - len(prompt) for prompt in prompts])
+        seen = torch.arange(width) >= padding[:, None]
+        mask = seen[:, None, :] & torch.ones(width, width, dtype=torch.bool).tril()
+        mask = torch.where(mask, 0.0, _MASKED)[:, None].to(self.device)
+        x = self.embedding[ids.to(self.device)]
+        self.keys, self.values, self.last = [], [], width + max_new_tokens
+        room = width + min(max_new_tokens, _ROOM)
+        for layer in self.layers:
+            q, k, v = self._project(x, layer, slice(0, width))
+            q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+            self.keys.append(_with_room(k.transpose(2, 3), room, 3))
+            self.values.append(_with_room(v, room, 2))
+            o = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask.to(q.dtype), enable_gqa=True, scale=1.0
+            )
+            x = self._finish(x, o.transpose(1, 2).flatten(2), layer)
+        self.bias = torch.zeros(len(prompts), 1, 1, width + max_new_tokens, device=self.device)
+        self.bias[:, 0, 0, :width] = torch.where(seen, 0.0, _MASKED)
+        self.filled = width
+        return self._logits(x[:, -1])
+
+    def step(self, tokens: Tensor) -> Tensor:
+        rows, at = len(tokens), self.filled
+        if at == self.values[0].shape[2]:
+            room = min(2 * at, self.last)
+            self.keys = [_with_room(keys, room, 3) for keys in self.keys]
+            self.values = [_with_room(values, room, 2) for values in self.values]
+        x = self.embedding[tokens][:, None]
+        bias = self.bias[..., : at + 1]
+        for index, layer in enumerate(self.layers):
+            q, k, v = self._project(x, layer, slice(at, at + 1))
+            keys, values = self.keys[index], self.values[index]
+            keys[..., at], values[:, :, at] = k[:, 0], v[:, 0]
+            q = q.view(rows, self.kv_heads, -1, self.size)  # query heads of a group side by side
+            scores = torch.matmul(q, keys[..., : at + 1]) + bias
+            o = torch.matmul(scores.softmax(-1).to(values.dtype), values[:, :, : at + 1])
+            x = self._finish(x, o.view(rows, 1, -1), layer)
+        self.filled += 1
+        return self._logits(x[:, 0])
+
+    def select(self, index: Tensor) -> None:
+        """Copies filled slots only; with room for as many as before."""
+        at = self.filled
+        self.keys = [_with_room(one[..., :at][index], one.shape[3], 3) for one in self.keys]
+        self.values = [_with_room(one[:, :, :at][index], one.shape[2], 2) for one in self.values]
+        self.bias = self.bias[index]
+
+    def _normed(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
+        """RMS norm; its weight may be multiplied into what follows."""
+        wide = x.float()
+        x = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.sizes.eps)).to(x.dtype)
+        return x if weight is None else x * weight
+
+    def _project(self, x: Tensor, layer: _Layer, at: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries (scaled) and keys, and values, (rows, tokens, heads, D), for the cache slots `at`."""
+        heads = _mapped(self._normed(x, layer.norm), layer.qkv).unflatten(-1, (-1, self.size))
+        qk, v = heads.split([self.heads + self.kv_heads, self.kv_heads], 2)
+        if self.normed_heads:
+            qk = self._normed(qk)
+        qk = (qk * layer.cos[at]).addcmul_(swap_halves(qk), layer.sin[at])
+        return *qk.split([self.heads, self.kv_heads], 2), v
+
+    def _finish(self, x: Tensor, attended: Tensor, layer: _Layer) -> Tensor:
+        x = x + F.linear(attended, *layer.output)
+        h = self._normed(x, layer.mlp_norm)
+        if len(layer.gate_up) == 1:
+            gate, up = F.linear(h, *layer.gate_up[0]).chunk(2, -1)
+        else:
+            gate, up = (F.linear(h, *one) for one in layer.gate_up)
+        return x + F.linear(F.silu(gate) * up, *layer.down)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return F.linear(self._normed(x, self.norm), *self.head)
+
+
+def _mapped(x: Tensor, maps: list[tuple[Tensor, Tensor | None]]) -> Tensor:
+    """What linear maps make of one input, behind each other."""
+    if len(maps) == 1:
+        return F.linear(x, *maps[0])
+    return torch.cat([F.linear(x, *one) for one in maps], -1)
+
+
+def _multiplied(
+    linear: tuple[Tensor, Tensor | None], norm: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """A copy of a linear map that is quick with few rows: its weight in the order of its input, `norm` multiplied in."""
+    weight, bias = linear
+    return (weight if norm is None else weight * norm).t().contiguous().t(), bias
+
+
+def _with_room(x: Tensor, slots: int, dim: int) -> Tensor:
+    """A cache of so many slots in dimension `dim` that begins with `x`."""
+    shape = list(x.shape)
+    shape[dim] = slots
+    cache = x.new_empty(shape)
+    cache.narrow(dim, 0, x.shape[dim]).copy_(x)
+    return cache

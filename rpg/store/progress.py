@@ -1,0 +1,72 @@
+"""Where a run is within its step: a small file that its process renews, and one line about it for people.
+
+    <run>/progress.json             by the training: {time, step, steps, phase, done, of, what, tokens, ...}
+    <run>/progress-evaluation.json  by the evaluator, about one checkpoint
+
+They are for people who look now: nothing is derived from them, and a lost one costs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+TRAINING, EVALUATION = "progress.json", "progress-evaluation.json"
+WRITE_SECONDS = 1.0
+"""A file is renewed at most this often."""
+FRESH_SECONDS = 60.0
+"""A file that is older says nothing about now: its process ended, or has not begun the next step."""
+
+
+def write_progress(path: Path, record: dict[str, Any]) -> None:
+    """Renew the file; a full disk or a removed folder is for others to report."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps({**record, "time": time.time()}), encoding="utf-8")
+        os.replace(temporary, path)  # no flush to the disk: it is worthless after a power failure
+    except OSError:
+        temporary.unlink(missing_ok=True)
+
+
+def read_progress(path: Path, now: float | None = None) -> dict[str, Any] | None:
+    """What the file says; None where there is none, it is old, or it is not one of these."""
+    try:
+        record = json.loads(path.read_bytes())
+        old = (time.time() if now is None else now) - float(record["time"]) > FRESH_SECONDS
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return None if old or not isinstance(record.get("phase"), str) else record
+
+
+def clear_progress(path: Path) -> None:
+    """There is nothing more to say."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        pass
+
+
+def progress_line(record: dict[str, Any]) -> str:
+    """`step 3: rollout, 12 of 64 responses, 143 tokens/s, 0:21, at most 0:14 left; refill 1 of 8: ...`."""
+    parts = [str(record["phase"])]
+    if record.get("of"):
+        parts.append(f"{record.get('done', 0)} of {record['of']} {record.get('what', '')}".rstrip())
+    if record.get("tokens_per_second"):
+        parts.append(f"{record['tokens_per_second']:,.0f} tokens/s")
+    if record.get("seconds") is not None:
+        parts.append(_clock(record["seconds"]))
+    if record.get("left") is not None:
+        parts.append(f"about {_clock(record['left'])} left")
+    line = ", ".join(parts)
+    if record.get("note"):
+        line += f"; {record['note']}"
+    return f"step {record['step']}: {line}" if record.get("step") is not None else line
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,46 @@
+"""Tables and figures in the documents are those of the results that are kept beside them."""
+
+import json
+
+import pytest
+
+from benchmarks.documented import DOCS, FIGURES, KEPT, digest, pages, shown, unpack, written
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return unpack(tmp_path_factory.mktemp("kept"))
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_a_page_shows_what_the_results_say(kept, page):
+    text = page.read_text("utf-8")
+    assert written(kept, text) == text, "write it again with: python -m benchmarks.documented"
+
+
+def test_a_number_that_is_edited_is_noticed(kept):
+    text = (DOCS / "quickstart.md").read_text("utf-8")
+    assert "0.969" in text and written(kept, text.replace("0.969", "0.979")) == text
+
+
+def test_all_that_is_kept_is_shown():
+    assert {path.name.removesuffix(".tar.xz") for path in KEPT.glob("*.tar.xz")} == {
+        sweep for sweeps in pages().values() for sweep in sweeps
+    }
+
+
+@pytest.mark.parametrize("figure", sorted(DOCS.glob("*.png")), ids=lambda path: path.name)
+def test_a_figure_is_the_one_that_was_made_of_these_results(kept, figure):
+    """Not drawn again: other fonts than those of the machine that drew it give other bits."""
+    assert json.loads(FIGURES.read_text())[figure.name] == {
+        "data": shown(kept, figure.stem), "file": digest(figure)
+    }, "draw it again with: python -m benchmarks.documented"  # fmt: skip
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
+def test_no_page_gives_a_share_with_an_interval_that_would_leave_0_to_1(page):
+    """`0.830 ± 0.239` says up to 1.069: such numbers are those of an older method."""
+    import re
+
+    for value, half in re.findall(r"(?<![−+\d.])(0\.\d+) ± (0\.\d+)", page.read_text("utf-8")):
+        assert 0 <= float(value) - float(half) and float(value) + float(half) <= 1, f"{value} ± {half}"

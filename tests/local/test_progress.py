@@ -1,0 +1,125 @@
+"""A step that takes long says where it is, in a file and in the log; the numbers do not depend on it."""
+
+import json
+import time
+
+import pytest
+from rich.console import Console
+
+from flows.live import Progress as Live
+from flows.live import Watch
+from rpg.backends import progress as module
+from rpg.backends.local.run import train
+from rpg.backends.progress import Progress
+from rpg.models.policy import Policy
+from rpg.store.progress import EVALUATION, TRAINING, progress_line, read_progress, write_progress
+from tests.tiny import make_run, make_spec, numbers
+
+SPEC = {"algorithm": "dapo", "training": {"steps": 2}, "rollout": {"max_refills": 2}}
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Every rollout takes a fifth of a second longer after its first position, every look is quick."""
+    real = Policy.sample
+
+    def sample(self, *args, tell, **settings):
+        def told(finished, position):
+            tell(finished, position)
+            if position == 1:
+                time.sleep(0.2)
+
+        return real(self, *args, tell=told, **settings)
+
+    monkeypatch.setattr(Policy, "sample", sample)
+    monkeypatch.setattr(module, "WRITE_SECONDS", 0.02)
+    monkeypatch.setattr(module, "SAY_SECONDS", 0.05)
+
+
+def test_a_long_step_tells_its_phases_responses_and_refills_and_changes_no_number(
+    home, tmp_path, slow, monkeypatch
+):
+    seen, lines, write = [], [], module.write_progress
+
+    def written(path, record):
+        seen.append(record)
+        write(path, record)
+
+    monkeypatch.setattr(module, "write_progress", written)
+    told = make_run(tmp_path, "told", make_spec(**SPEC))
+    train(told, home, lines.append)
+    rollouts = [record for record in seen if record["phase"] == "rollout"]
+    assert rollouts and all(0 <= record["done"] <= record["of"] for record in seen)
+    assert {record["of"] for record in rollouts} >= {64} and any(
+        record["tokens_per_second"] for record in rollouts
+    )
+    assert any("responses with different rewards" in record["note"] for record in rollouts)
+    assert any("rollout, " in line and "of 64 responses" in line for line in lines)
+    assert not (told.path / TRAINING).exists()
+    monkeypatch.undo()
+    plain = make_run(tmp_path, "plain", make_spec(**SPEC))
+    train(plain, home, lines.append)
+    assert numbers(plain) == numbers(told)
+
+
+def test_a_fast_training_writes_nothing(home, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        module, "write_progress", lambda *_: pytest.fail("a step of milliseconds was written down")
+    )
+    train(make_run(tmp_path, "fast", make_spec(**SPEC)), home, lambda line: None)
+
+
+def test_the_time_left_comes_from_the_share_that_is_over_and_from_the_step_before(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    progress = Progress()
+    progress.begin_step(1, 3)
+    assert progress.record() is None
+    progress.begin("rollout", 8, "responses")
+    clock[0] = 10.0
+    progress.done, progress.share, progress.tokens = 2, 0.25, 500
+    record = progress.record()
+    assert (record["left"], record["tokens_per_second"], record["seconds"]) == (30.0, 50.0, 10.0)
+    assert progress_line(record) == "step 1: rollout, 2 of 8 responses, 50 tokens/s, 0:10, about 0:30 left"
+    clock[0] = 100.0
+    progress.begin_step(2, 3)
+    progress.begin("rollout", 8, "responses")
+    clock[0] = 110.0
+    assert progress.record()["left"] == 90.0
+
+
+def test_an_old_or_broken_file_says_nothing(tmp_path):
+    path = tmp_path / TRAINING
+    write_progress(path, {"phase": "update", "step": 1})
+    assert read_progress(path)["phase"] == "update" and [p.name for p in tmp_path.iterdir()] == [TRAINING]
+    assert read_progress(path, now=time.time() + 3600) is None
+    for broken in (
+        "",
+        "{",
+        "[]",
+        "{}",
+        json.dumps({"time": "x", "phase": "y"}),
+        json.dumps({"time": time.time()}),
+    ):
+        path.write_text(broken)
+        assert read_progress(path) is None
+
+
+def test_status_and_the_lines_of_a_sweep_show_it(tmp_path):
+    folder = make_run(tmp_path, "one", make_spec())
+    folder.claim()
+    write_progress(
+        folder.path / TRAINING, {"step": 3, "phase": "update", "done": 16, "of": 64, "what": "responses"}
+    )
+    write_progress(
+        folder.path / EVALUATION, {"step": 2, "phase": "evaluation on chain-easy", "done": 1, "of": 8}
+    )
+    now = "step 3: update, 16 of 64 responses; step 2: evaluation on chain-easy, 1 of 8"
+    assert Watch([folder]).views()[0].now == folder.now() == now
+    console = Console(record=True, width=200, file=open("/dev/null", "w"))
+    Live(console, "sweep", [folder], 1).lines()
+    assert now in console.export_text(clear=False)
+    console.print(Live(console, "sweep", [folder], 1).render())
+    assert console.export_text().count(now) == 2
+    folder.release()
+    assert Watch([folder]).views()[0].now is None

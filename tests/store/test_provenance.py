@@ -1,0 +1,132 @@
+"""Runs of one table that were computed with something else are named: which runs, which versions, and what differs."""
+
+import json
+
+import pytest
+
+from benchmarks.synthetic import Shape, write_sweep
+from rpg import provenance as here
+from rpg.report.summary import summarise
+from rpg.report.tables import latex, markdown
+from rpg.store import provenance, queries
+from rpg.store.database import build, connect
+from rpg.store.provenance import differences, of_other_code, said_of_other_code
+
+SHAPE = Shape(steps=4, eval_every=2, problems=6, samples=2, benchmarks=("easy",), metrics=3)
+
+
+def record(loss="1", revision="a" * 40, torch="2.6.0", processor="Xeon", **sources):
+    sources = {"rpg/losses/policy_loss.py": loss, "rpg/models/batch.py": "1", **sources}
+    machine = {"processor": processor, "host": "here"}
+    versions = {"python": "3.11.7", "torch": torch}
+    return {
+        "code": here.code(sources), "sources": sources, "git_revision": revision, "versions": versions, "machine": machine
+    }  # fmt: skip
+
+
+def test_runs_that_are_alike_need_no_word():
+    assert differences({"one": [record()], "two": [record(), record()]}) == []
+    assert differences({"one": [{}], "two": []}) == [], "of runs from before there is nothing to compare"
+
+
+def test_what_only_one_of_two_trainings_imports_is_no_difference():
+    assert differences({"chain": [record()], "math": [record(**{"rpg/tasks/math.py": "1"})]}) == []
+
+
+def test_another_line_in_a_loss_is_said_with_runs_and_file_whatever_the_commit():
+    [line] = differences({"one": [record()], "two": [record(loss="2")], "three": [record()]})
+    assert line == (
+        f"trained by different code: {record(loss='2')['code']} (commit aaaaaaaaaa): two; "
+        f"{record()['code']} (commit aaaaaaaaaa): one, three; rpg/losses/policy_loss.py differs; "
+        "rpg sweep --fresh trains again what older code has trained"
+    )
+
+
+def test_a_run_that_was_resumed_after_an_upgrade_belongs_to_both():
+    [line] = differences({"one": [record()], "two": [record(), record(loss="2")]})
+    assert (
+        f"{record(loss='2')['code']} (commit aaaaaaaaaa): two;" in line and ": one, two; rpg/losses" in line
+    )
+
+
+def test_another_commit_with_the_same_code_is_said_to_be_that():
+    [line] = differences({"one": [record()], "two": [record(revision="b" * 40 + "+")]})
+    assert line == (
+        "trained at different git revisions: commit aaaaaaaaaa: one; commit bbbbbbbbbb+: two; "
+        "the code that a training imports is the same"
+    )
+
+
+def test_other_pins_and_machines_are_said():
+    lines = differences({"one": [record()], "two": [record(torch="2.7.0", processor="EPYC")]})
+    assert lines == [
+        "trained with different versions of torch: torch 2.6.0: one; torch 2.7.0: two",
+        "trained on different machines, whose numbers may differ in the last digits: Xeon: one; EPYC: two",
+    ]
+
+
+def test_runs_of_before_are_said_to_be_unknown():
+    [line] = differences({"one": [record()], "two": [{}]})
+    assert line == "it is not recorded by which code two was trained (by an earlier version)"
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """A source tree of its own, which tests may edit."""
+    root = tmp_path / "tree"
+    (root / "rpg" / "losses").mkdir(parents=True)
+    (root / "dashboard").mkdir()
+    for name in ("rpg/losses/policy_loss.py", "rpg/losses/levels.py", "dashboard/app.py"):
+        (root / name).write_text("one = 1\n")
+    monkeypatch.setattr(here, "ROOT", root)
+    here._digest.cache_clear()
+    return root
+
+
+def test_table_status_and_database_name_runs_of_other_code(tmp_path, tree):
+    layout = write_sweep(tmp_path, "demo", ("grpo", "rpg-urkl"), (0, 1), SHAPE)
+    folders = {name: layout.run("demo", name) for name in layout.read_sweep("demo")["runs"]}
+    for name, folder in folders.items():
+        if name == "rpg-urkl-seed1":
+            (tree / "rpg/losses/policy_loss.py").write_text("one = 2\n")
+            here._digest.cache_clear()
+        provenance.write(folder, 1, ("rpg.losses",))
+    assert of_other_code(folders.values()) == (
+        ["grpo-seed0", "grpo-seed1", "rpg-urkl-seed0"], ["rpg/losses/policy_loss.py"]
+    )  # fmt: skip
+    build(layout)
+    with connect(layout) as db:
+        summary = summarise(db, "demo")
+        assert len(queries.provenance(db, "demo")) == 4
+        files = "SELECT file FROM sources GROUP BY file HAVING count(DISTINCT digest) > 1"
+        assert db.execute(files).fetchall() == [("rpg/losses/policy_loss.py",)]
+        codes = dict(db.execute("SELECT run, code FROM runs").fetchall())
+    assert len(set(codes.values())) == 2 and codes["grpo-seed0"] == codes["rpg-urkl-seed0"]
+    [note] = [note for note in summary.notes if "different code" in note]
+    assert f"{codes['rpg-urkl-seed1']} (" in note and ": rpg-urkl-seed1; " in note
+    assert "rpg/losses/policy\\_loss.py differs" in markdown(summary)
+    assert "% trained by different code: " in latex(summary)
+    (tree / "dashboard" / "app.py").write_text("one = 2\n")
+    (tree / "rpg" / "losses" / "policy_loss.py").write_text("one = 1\n")
+    assert said_of_other_code(folders.values()) == [
+        "trained by other code than today's: rpg-urkl-seed1; rpg/losses/policy_loss.py has changed since; "
+        "rpg sweep --fresh trains them again"
+    ]
+
+
+def test_a_record_that_cannot_be_read_is_a_warning(tmp_path):
+    layout = write_sweep(tmp_path, "demo", ("grpo",), (0,), SHAPE)
+    path = layout.run("demo", "grpo-seed0").provenance_path(1)
+    path.write_text("{")
+    build(layout)
+    with connect(layout) as db:
+        assert any(str(path) in line for line in queries.warnings(db))
+    assert said_of_other_code([layout.run("demo", "grpo-seed0")]) == []
+
+
+def test_what_a_process_has_imported_is_ours_and_nobodys_packages():
+    found = here.loaded()
+    assert {"rpg/provenance.py", "rpg/store/provenance.py", "tests/store/test_provenance.py"} <= set(found)
+    assert not any("site-packages" in name or "lib/python" in name for name in found)
+    assert here.changed(found) == []
+    assert json.loads(json.dumps(here.record(found)))["code"] == here.code(found)
