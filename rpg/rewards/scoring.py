@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any, NamedTuple
 
-from rpg.config.code import kept_source
+from rpg.config.code import Source, digest, kept_source
 from rpg.config.reward import (
     CorrectnessReward,
     FormatReward,
@@ -195,4 +195,9 @@ def _sources(part: PythonReward, kept: Sources | None) -> Sequence[Mapping[str, 
         return kept_source(part)
     if part.called() not in kept:
         raise RewardError(f"reward: {part.function}: the run's manifest does not hold its source")
-    return kept[part.called()]
+    found = kept[part.called()]
+    if part.digest is not None and digest([Source(**one) for one in found]) != part.digest:
+        raise RewardError(
+            f"reward: {part.function}: the source in the run's manifest is not the one it was planned with"
+        )
+    return found

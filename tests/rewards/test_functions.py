@@ -165,6 +165,9 @@ def test_it_runs_from_the_source_that_was_kept_whatever_lies_there_now(folder):
         assert [one.reward for one in scorer.score(RESPONSES)] == [3.0, 0.0]
     with pytest.raises(RewardError, match="mine:score: the run's manifest does not hold its source"):
         Scorer(MarkerVerifier(), (chosen,), max_response_tokens=10, sources={})
+    planned = chosen.model_copy(update={"digest": "0" * 16})
+    with pytest.raises(RewardError, match="is not the one it was planned with"):
+        Scorer(MarkerVerifier(), (planned,), max_response_tokens=10, sources=kept)
 
 
 def test_a_function_that_hangs_or_ends_its_process_stops_the_batch_and_leaves_no_process(folder):
