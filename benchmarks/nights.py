@@ -133,9 +133,9 @@ MUTATIONS = {
     "sampling: prompts one step ahead": (
         "backends/prompts.py", "range((step - 1) * count, step * count)", "range(step * count, (step + 1) * count)"),
     "sampling: groups that are all right are kept": (
-        "backends/local/rollout.py", "(right > 0) & (right < size)", "(right > 0)"),
+        "backends/local/rollout.py", "earned.amax(-1) > earned.amin(-1)", "earned.amax(-1) > 0"),
     "grading: a wrong response costs nothing": (
-        "rewards/reward.py", "CORRECT, WRONG = 1.0, -1.0", "CORRECT, WRONG = 1.0, 0.0"),
+        "rewards/scoring.py", "part.right if grade.correct else part.wrong", "part.right if grade.correct else 0.0"),
     "grading: length rewarded": (
         "rewards/reward.py", "return -factor * min(", "return factor * min("),
     "grading: an answer that was cut off counts": (

@@ -18,6 +18,7 @@ from flows import limits
 from rpg.config import shipped
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping
+from rpg.config.reward import PythonReward
 from rpg.config.sweep import Sweep, load_sweep
 from rpg.store import Layout
 
@@ -35,6 +36,8 @@ class Roots:
     home: Path
     own: Path
     folders: tuple[Path, ...]
+    code: Path | None = None
+    """The folder whose files may name functions to run: $RPG_CONFIGS, where it is set."""
 
     def check(self, path: Path, where: str) -> Path:
         """The path with every link followed; ConfigError when it is in none of the folders."""
@@ -51,7 +54,8 @@ def roots(home: Path, environment: Mapping[str, str] = os.environ) -> Roots:
     allowed = dict.fromkeys(
         Path(os.path.realpath(p.expanduser())) for p in (shipped.SHIPPED, home, own, *data)
     )
-    return Roots(home, own, tuple(allowed))
+    code = Path(os.path.realpath(own)) if environment.get(OWN) else None
+    return Roots(home, own, tuple(allowed), code)
 
 
 def configs(where: Roots) -> dict[str, Path]:
@@ -87,6 +91,7 @@ def nightly(where: Roots, sweeps: str, workers: int = 0) -> tuple[Path, list[str
         _check_bases(where.check(path, "sweeps"), where)
         planned = load_sweep(path, {}, lambda _: "")
         _check_paths(planned, where)
+        _check_code(planned, where)
         limits.check(planned, limits.limits_of(where.home), where.home)
     arguments = ["nightly", str(folder), "--home", str(where.home)]
     return folder, [*arguments, *([f"--workers={int(workers)}"] if workers else [])]
@@ -126,8 +131,11 @@ def sweep(
     if seeds:
         axes["seed"] = [int(seed) for seed in seeds]
     # No digest of the data: that would read files before their paths are checked.
-    planned = load_sweep(path, parse_assignments(lines), lambda _: "", axes=axes, name=name or None)
+    assignments = parse_assignments(lines)
+    _check_no_code(assignments)
+    planned = load_sweep(path, assignments, lambda _: "", axes=axes, name=name or None)
     _check_paths(planned, where)
+    _check_code(planned, where)
     limits.check(planned, limits.limits_of(where.home), where.home)
     arguments = ["sweep", str(path), "--home", str(where.home), *(f"--set={line}" for line in lines)]
     arguments += [f"--axis={field}={json.dumps(values)}" for field, values in axes.items()]
@@ -200,6 +208,39 @@ def _check_paths(planned: Sweep, where: Roots) -> None:
                 continue
             seen.add((field, text))
             _check_text(text, field, Path.cwd(), where)
+
+
+def _check_no_code(assignments: Mapping[str, Any]) -> None:
+    """A form sets numbers and names; which code runs is for the files of whoever serves."""
+    for field, value in assignments.items():
+        if field.split(".")[0] == "track":
+            raise ConfigError(f"{field}: where numbers are sent is for a file in ${OWN}, not for a form")
+        if field.split(".")[0] != "reward":
+            continue
+        texts = [text for _, text in _texts(value)]
+        if field.split(".")[-1] in ("type", "function", "beside", "digest") or "python" in texts:
+            raise ConfigError(
+                f"{field}: a reward function is code, and only comes from a file in ${OWN}, never from a form"
+            )
+
+
+def _check_code(planned: Sweep, where: Roots) -> None:
+    """Functions may only come from files in $RPG_CONFIGS, not from the data folder, which others may write to."""
+    for run in planned.runs:
+        for part in run.spec.reward:
+            if not isinstance(part, PythonReward):
+                continue
+            folder = Path(os.path.realpath(part.beside)) if part.beside else None
+            if (
+                where.code is None
+                or folder is None
+                or (folder != where.code and where.code not in folder.parents)
+            ):
+                raise ConfigError(
+                    f"reward.function: {part.function}: a reward function is code, and from here it may only be named "
+                    f"by a file in ${OWN}{f' ({where.code})' if where.code else ', which is not set'}; or run it with: "
+                    f"rpg sweep {planned.path}"
+                )
 
 
 def _check_text(text: str, field: str, beside: Path, where: Roots) -> None:

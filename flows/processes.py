@@ -14,6 +14,7 @@ from flows.nursery import FORKED, Forked, Nursery
 from rpg.processes import end_descendants, owner_mark, python_module
 
 PREPARE, TRAINER, EVALUATOR = "rpg.backends.local.prepare", "rpg.backends.{}", "rpg.evaluation"
+TRACKING = "rpg.tracking"
 """The modules that run as children of a sweep; a trainer's is that of the run's back end."""
 
 GRACE_SECONDS = 5.0

@@ -6,10 +6,11 @@ import time
 from typing import Any
 
 from flows.renewal import identified, renew, set_aside, upgrade
+from rpg.config.code import kept_sources
 from rpg.config.sweep import PlannedRun, Sweep
 from rpg.provenance import git_revision, machine, versions
 from rpg.store import Layout, RunFolder, StoreError
-from rpg.store.current import FRESH
+from rpg.store.current import FRESH, imported_runs
 
 
 def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolder]:
@@ -32,7 +33,7 @@ def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolde
             "path": str(sweep.path),
             "baseline": sweep.baseline,
             "created": previous or time.time(),
-            "runs": [run.folder for run in sweep.runs],
+            "runs": [*(run.folder for run in sweep.runs), *imported_runs(layout, sweep.spec.name)],
             "benchmarks": benchmarks,
         }
     )
@@ -84,4 +85,5 @@ def _manifest(sweep: Sweep, run: PlannedRun) -> dict[str, Any]:
         "steps": spec.training.steps,
         "eval_steps": list(spec.eval_steps()),
         "benchmarks": list(spec.benchmarks()),
+        **({"rewards": kept} if (kept := kept_sources(spec)) else {}),
     }

@@ -21,6 +21,7 @@ from flows.reconcile import cancelled, tasks_cancelled
 from flows.register import register
 from flows.sharing import Claims
 from flows.slots import machine
+from flows.tracking import tracked
 from rpg.config.sweep import Sweep
 from rpg.errors import UserError
 from rpg.processes import end_orphans
@@ -92,10 +93,15 @@ def conduct(
     folders = register(sweep, layout, fresh)
     due = unfinished(folders)
     outcome = Outcome(total=len(folders), trained=len(due))
+    if not due and any(run.spec.track for run in sweep.runs):
+        children = Children()
+        with tracked(sweep, layout, children):  # what an earlier call could not send
+            pass
+        children.stop()
     if due:
         children, claims = Children(_nursery(sweep, layout)), Claims(layout)
         try:
-            with prefect_api(layout.home):
+            with tracked(sweep, layout, children), prefect_api(layout.home):
                 from prefect import tags
 
                 from flows.follow import folder_tag

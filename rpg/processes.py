@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import socket
 import sys
@@ -113,6 +114,14 @@ def die_with_parent() -> None:
 def parent_mark() -> dict[str, str]:
     """For the environment of a child that calls `die_with_parent`."""
     return {PARENT: str(os.getpid())}
+
+
+def stdin_closed() -> bool:
+    """Whether the other end of standard input was closed; what it may send is thrown away."""
+    while select.select([0], [], [], 0)[0]:
+        if not os.read(0, 4096):
+            return True
+    return False
 
 
 def owner_mark() -> dict[str, str]:

@@ -47,7 +47,7 @@ ROOMS = (
     ),
     _room(
         "rpg.rewards", "verifiers, grading of answers, rewards", "rpg.errors rpg.processes rpg.config",
-        "math_verify sympy latex2sympy2_extended mpmath pydantic",
+        "math_verify sympy latex2sympy2_extended mpmath pydantic regex",
     ),
     _room(
         "rpg.tasks", "problems: task types, training sets, benchmarks, leaks, preparation",
@@ -56,11 +56,11 @@ ROOMS = (
     _room("rpg.planning", "what a run needs: counts, measured time, GPUs by arithmetic", "rpg.config rpg.store rpg.tasks"),
     _room(
         "rpg.models", "language models: loading, sampling, log-probabilities, warm starts",
-        "rpg.errors rpg.config rpg.rewards rpg.tasks", "torch transformers tokenizers safetensors gguf",
+        "rpg.errors rpg.config rpg.rewards rpg.tasks", "torch transformers tokenizers safetensors gguf jinja2",
     ),
     _room(
         "rpg.backends", "what both back ends share: manifest, prompts, reference schedule, meters",
-        "rpg.errors rpg.processes rpg.catalogue rpg.store rpg.config rpg.models", "pydantic",
+        "rpg.errors rpg.processes rpg.catalogue rpg.store rpg.config rpg.models", "pydantic torch transformers",
     ),
     _room(
         "rpg.backends.local", "the embedded trainer, one process per run; how its checkpoints' gradients point",
@@ -76,10 +76,19 @@ ROOMS = (
         "omegaconf tensordict transfer_queue psutil pydantic",
     ),
     _room(
+        "rpg.integrations", "our losses inside other trainers, by one import",
+        "rpg.catalogue rpg.losses rpg.backends.verl", "torch trl",
+    ),
+    _room(
         "rpg.evaluation", "checkpoints to graded samples",
         "rpg.errors rpg.processes rpg.stats rpg.store rpg.config rpg.rewards rpg.tasks rpg.models rpg.backends",
         "torch transformers numpy pydantic ray vllm",
     ),
+    _room(
+        "rpg.tracking", "numbers of runs sent to TensorBoard, Weights & Biases, MLflow",
+        "rpg.errors rpg.processes rpg.config rpg.store", "torch wandb mlflow pydantic",
+    ),
+    _room("rpg.importing", "runs that were trained elsewhere, as run folders", "rpg.errors rpg.store"),
     _room(
         "rpg.report", "tables, figures and nightly bands from stored results", "rpg.stats rpg.metrics rpg.store",
         "altair vl_convert jinja2 markupsafe duckdb numpy pandas rich",
@@ -98,7 +107,8 @@ ROOMS = (
     _room(
         "rpg.cli", "the command, a file each; the only room that calls flows",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning "
-        "rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.report rpg.paper flows",
+        "rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing rpg.report rpg.paper "
+        "flows",
         "typer rich duckdb yaml",
     ),
     _room("rpg.__main__", "`python -m rpg`", "rpg.cli"),

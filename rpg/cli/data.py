@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from rpg.cli.app import File, Home, Set, app, console, error_console, say
 
+if TYPE_CHECKING:
+    from rpg.config.run import RunSpec
+
 _SHOWN = 8
 """Left-out problems of a reason that are printed; all are in dropped.jsonl."""
 
 
-@app.command(epilog="Example: rpg data table3")
+@app.command(epilog="Examples: rpg data table3 · rpg data my.yaml --look")
 def data(
     file: File,
     set_: Set = [],  # noqa: B006 - typer copies it
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    look: Annotated[
+        bool,
+        typer.Option(
+            "--look",
+            help="Print five problems as the model will see them, with their tokens and the gold as it is read.",
+        ),
+    ] = False,
 ) -> int:
     """Prepare the problems of a run or sweep, and report what was left out and why: repeats, leaks into benchmarks."""
     from rpg.config.load import parse_assignments
@@ -29,6 +39,8 @@ def data(
     from rpg.tasks.preparation import data_digest, prepare_data
 
     sweep = load_file(file, parse_assignments(set_), data_digest)
+    if look:
+        return _look(sweep.runs[0].spec, Layout.at(home).home, as_json)
     prepared = {}
     for run in sweep.runs:
         digest = data_digest(run.spec)
@@ -46,6 +58,41 @@ def data(
         return 0
     for digest, report in reports.items():
         _print(digest, report)
+    return 0
+
+
+def _look(spec: RunSpec, home: Path, as_json: bool) -> int:
+    from dataclasses import asdict
+
+    from rpg.models.look import look
+
+    with error_console.status("reading problems ..."):
+        looked = look(spec, home)
+    if as_json:
+        print(json.dumps(asdict(looked), indent=1, ensure_ascii=False, default=str))
+        return 0
+    for one in looked.shown:
+        console.rule(f"{one.problem.id}: {one.tokens} tokens", align="left", characters="-")
+        say(one.text)
+        console.print("|- here the response begins", style="dim", markup=False)
+        if one.read is None:
+            gold = "no gold answer: the reward says what is right"
+        elif one.accepted:
+            gold = f"gold {one.problem.answer!r}, read as {one.read!r}"
+        else:
+            gold = (
+                f"! gold {one.problem.answer!r}, read as {one.read!r}, and even that would not count as right"
+            )
+        say(gold, "yellow" if gold.startswith("!") else None)
+        if one.problem.columns:
+            say(f"columns for reward functions: {', '.join(one.problem.columns)}", "dim")
+    console.rule(align="left", characters="-")
+    fits = looked.longest <= looked.limit
+    say(
+        f"{'' if fits else '! '}{looked.total:,} problems; the longest prompt has {looked.longest} tokens, "
+        f"rollout.max_prompt_tokens is {looked.limit}",
+        None if fits else "yellow",
+    )
     return 0
 
 

@@ -1,42 +1,105 @@
-"""The command `rpg export`: the results database as files for other tools."""
+"""The command `rpg export`: the results database as files for other tools, and sweeps sent to trackers."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpg.cli.app import Home, app, say
+from rpg.cli.app import Home, app, complain, require_sweep, say
+
+if TYPE_CHECKING:
+    from rpg.store import Layout
 
 
-class FileKind(StrEnum):
-    """What `rpg export` writes."""
+class Target(StrEnum):
+    """What `rpg export` writes, or where it sends."""
 
     parquet = "parquet"
     csv = "csv"
+    tensorboard = "tensorboard"
+    wandb = "wandb"
+    mlflow = "mlflow"
 
 
-@app.command(epilog="Example: rpg export results --format csv")
+@app.command(
+    epilog="Examples: rpg export results --to csv · rpg export --to tensorboard --sweep quickstart · "
+    "rpg export http://127.0.0.1:5000 --to mlflow --sweep quickstart"
+)
 def export(
-    folder: Annotated[Path, typer.Argument(help="Folder for the files; created if it does not exist.")],
-    format: Annotated[FileKind, typer.Option(help="File format.")] = FileKind.parquet,
+    where: Annotated[
+        str | None,
+        typer.Argument(
+            help="Folder for the files (csv, parquet); address of the server (mlflow); project (wandb, else rpg)."
+        ),
+    ] = None,
+    to: Annotated[
+        Target, typer.Option("--to", "--format", help="Kind of files, or a tracker.")
+    ] = Target.parquet,
+    sweep: Annotated[
+        list[str], typer.Option("--sweep", help="For a tracker: the sweep to send. Repeatable.")
+    ] = [],  # noqa: B006
+    online: Annotated[
+        bool, typer.Option("--online", help="wandb: send it, instead of writing offline files.")
+    ] = False,
     home: Home = None,
 ) -> int:
-    """Write every table and view of the results database to its own file, for other tools."""
-    from rpg.store import Layout, atomic_path
+    """Write the results database as files for other tools, or send finished sweeps to a tracker."""
+    from rpg.config.errors import ConfigError
+    from rpg.store import Layout
+
+    layout = Layout.at(home)
+    if to in (Target.parquet, Target.csv):
+        if where is None:
+            raise ConfigError("WHERE: name a folder for the files, e.g. rpg export results --to csv")
+        return _files(layout, Path(where), to.value)
+    return _send(layout, to, where, sweep, online)
+
+
+def _files(layout: Layout, folder: Path, ending: str) -> int:
+    from rpg.store import atomic_path
     from rpg.store.database import build, connect
     from rpg.store.schema import TABLES, VIEWS
 
-    layout = Layout.at(home)
     build(layout)
     with connect(layout, external=True) as db:
         for name in (*TABLES, *VIEWS):
-            with atomic_path(folder.absolute() / f"{name}.{format.value}") as temporary:
+            with atomic_path(folder.absolute() / f"{name}.{ending}") as temporary:
                 query = db.sql(f"SELECT * FROM {name}")
-                query.write_parquet(str(temporary)) if format is FileKind.parquet else query.write_csv(
+                query.write_parquet(str(temporary)) if ending == "parquet" else query.write_csv(
                     str(temporary)
                 )
-                say(f"{folder / name}.{format.value}")
+                say(f"{folder / name}.{ending}")
     return 0
+
+
+def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], online: bool) -> int:
+    from rpg.config.errors import ConfigError
+    from rpg.config.tracking import tracker_of
+    from rpg.tracking.follower import Follower, tracking_folder
+
+    if not sweeps:
+        raise ConfigError(
+            f"--sweep: name a sweep to send to {to.value}. There are: {', '.join(layout.sweeps()) or 'none'}"
+        )
+    value: dict[str, str] = {"type": to.value}
+    if to is Target.mlflow:
+        value |= {"uri": where or ""}
+    elif to is Target.wandb:
+        value |= {"mode": "online" if online else "offline"} | ({"project": where} if where else {})
+    elif where is not None:
+        raise ConfigError(
+            f"WHERE: {where!r}; tensorboard files go to {tracking_folder(layout) / 'tensorboard'}"
+        )
+    tracker = tracker_of(value)
+    failed = 0
+    for name in sweeps:
+        require_sweep(name, layout)
+        follower = Follower(layout, name, complain, (tracker,), imported=True)
+        count = follower.pass_over()
+        follower.close()
+        failed += bool(follower.failures)
+        say(f"{name}: {count} steps and evaluations sent to {to.value}")
+    return 1 if failed else 0

@@ -19,6 +19,7 @@ from rpg.config.frozen import ADDED, ALGORITHMS, DEFAULTS, FORMAT
 from rpg.config.run import RunSpec
 from rpg.config.section import EVALUATES, TRAINS
 
+SCHEDULE = "training.optimizer.schedule"
 STEPS = "training.steps"
 """Belongs to a run's identity; but a longer run goes on where a shorter one of the same root ended."""
 
@@ -43,10 +44,12 @@ def root(spec: RunSpec, data_digest: str) -> str:
     """The identity without the number of steps: runs that share it are the same run up to the shorter one's end.
 
     Nothing that both back ends do before a step depends on how many are to follow: rates are constant after their
-    warm-up, and schedules of an algorithm count optimizer steps of their own. A field that breaks this (a rate that
-    falls to the end) has to enter here with the number of steps.
+    warm-up, and schedules of an algorithm count optimizer steps of their own. Where a rate falls to the end, it does:
+    then the root is the identity.
     """
     record = identity_record(spec, data_digest)
+    if SCHEDULE in record["settings"]:
+        return _hash(record)
     return _hash({**record, "settings": {k: v for k, v in record["settings"].items() if k != STEPS}})
 
 
@@ -119,7 +122,7 @@ def _remove(data: dict[str, Any], dotted: str) -> None:
     """Drop a field; a section only when nothing but its kind is left of it."""
     *parents, last = dotted.split(".")
     for part in parents:
-        data = data[part]
+        data = data[int(part)] if isinstance(data, list) else data[part]
     if not isinstance(data.get(last), dict) or data[last].keys() <= {"type"}:
         data.pop(last, None)
 

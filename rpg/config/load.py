@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from rpg.config import shipped
+from rpg.config.code import locate, with_digests
 from rpg.config.errors import ConfigError, explain
 from rpg.config.run import RunSpec
 from rpg.config.task import TASKS
@@ -190,7 +191,7 @@ def parse_axes(pairs: list[str]) -> dict[str, list[Any]]:
 def resolve(data: dict[str, Any], where: str) -> RunSpec:
     """Validate a raw mapping into a RunSpec; paths in a file task are taken relative to the working directory."""
     try:
-        return RunSpec.model_validate(data)
+        return with_digests(RunSpec.model_validate(data), where)
     except ValidationError as error:
         raise explain(error, RunSpec, where) from None
 
@@ -213,7 +214,8 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _own_paths(data: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Relative paths of a task mean: beside the file that names them."""
+    """Relative paths of a task, and functions, mean: beside the file that names them."""
+    data = locate(data, path)
 
     def at(value: Any) -> Any:
         return str((path.parent / value).resolve()) if isinstance(value, str) else value
@@ -230,4 +232,4 @@ def load_run(path: Path, overrides: dict[str, Any] | None = None) -> RunSpec:
     data = load_raw_run(path)
     for dotted, value in sorted((overrides or {}).items(), key=lambda item: item[0].count(".")):
         assign(data, dotted, value, "--set")
-    return resolve(data, str(path))
+    return resolve(locate(data, path), str(path))

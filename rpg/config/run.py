@@ -14,8 +14,10 @@ from rpg.catalogue import Algorithm, algorithm
 from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation
 from rpg.config.model import Model, TinyModel
-from rpg.config.section import Section
-from rpg.config.task import ChainTask, Task
+from rpg.config.reward import CorrectnessReward, Rewards
+from rpg.config.section import OPERATES, Section
+from rpg.config.task import ChainTask, RewardVerifier, Task
+from rpg.config.tracking import Trackers
 from rpg.config.training import Rollout, Training
 
 
@@ -45,8 +47,11 @@ class RunSpec(Section):
     algorithm: AlgorithmField = Field(default_factory=lambda: algorithm("grpo"))
     training: Training = Training()
     rollout: Rollout = Rollout()
+    reward: Rewards = (CorrectnessReward(),)
     evaluation: Evaluation = Evaluation()
     backend: Backend = LocalBackend()
+    track: Annotated[Trackers, OPERATES] = ()
+    """Where its numbers are sent besides: `tensorboard`, or mappings with a `type`."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     @model_validator(mode="after")
@@ -63,8 +68,20 @@ class RunSpec(Section):
                     f"model.max_positions = {self.model.max_positions}"
                 )
         self._check_sampler()
+        self._check_verifier()
         self.backend.check_longest(self.rollout.max_prompt_tokens + self.rollout.max_response_tokens)
         return self
+
+    def _check_verifier(self) -> None:
+        """Raises ValueError where verifier and reward ask each other what is right."""
+        verifier = getattr(self.task, "verifier", None)
+        if isinstance(verifier, RewardVerifier) and any(
+            isinstance(p, CorrectnessReward) for p in self.reward
+        ):
+            raise ValueError(
+                "task.verifier: {type: reward} asks the reward what is right, and the reward {type: correctness} asks the "
+                "verifier: name other parts of the reward, e.g. reward: {type: python, function: my_rewards:score}"
+            )
 
     def _check_sampler(self) -> None:
         """Raises ValueError for a sampler that the back end does not have."""

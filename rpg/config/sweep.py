@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rpg.config import shipped
+from rpg.config.code import locate
 from rpg.config.errors import ConfigError, explain, models_in, nearest
 from rpg.config.identity import canonical_json, identity
 from rpg.config.load import assign, load_raw_run, merge, parse_yaml, read_mapping, resolve
@@ -125,7 +126,7 @@ def load_sweep(
         for dotted, value in sorted({**fixed, **point}.items(), key=lambda item: item[0].count(".")):
             assign(data, dotted, value, str(path))
         at = ", ".join(f"{k}={_text(v)}" for k, v in point.items())
-        run = resolve(data, f"{path} [{at}]" if at else str(path))
+        run = resolve(locate(data, path), f"{path} [{at}]" if at else str(path))
         planned = _plan(run, point, {k: v for k, v in axes.items() if len(v) > 1}, data_digest(run))
         if planned.run_id in by_id:
             raise ConfigError(
@@ -159,7 +160,7 @@ def single_run(
         _check_field(dotted, path, "--set")
     for dotted, value in sorted(overrides.items(), key=lambda item: item[0].count(".")):
         assign(data, dotted, value, "--set")
-    run = resolve(data, str(path))
+    run = resolve(locate(data, path), str(path))
     try:
         spec = SweepSpec(name=name or re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run")
     except ValidationError as error:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
+from rpg.config.data import Chat, DataSource, FileColumns
 from rpg.config.section import BY_CONTENT, Positive, Section, default_type, kinds_of
 
 RECIPE_TEMPLATE = (
@@ -44,6 +45,12 @@ class TaskSection(Section):
     def own_paths(cls, raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:
         """`raw`, as a file writes the section, with `at(path)` for each path that is relative to that file."""
         return raw
+
+
+def chat_of(task: TaskSection) -> Chat:
+    """What stands around the problems of a task; nothing where it has no such field."""
+    chat = getattr(task, "chat", None)
+    return chat if isinstance(chat, Chat) else Chat()
 
 
 class ChainTask(TaskSection):
@@ -116,22 +123,63 @@ class MathVerifier(VerifierSection):
         return f"Answer: {answer}"
 
 
-Verifier = Annotated[MarkerVerifier | MathVerifier, Field(discriminator="type"), default_type("marker")]
+class RewardVerifier(VerifierSection):
+    """For data without right answers: a response counts as right if its reward reaches `at_least`."""
+
+    type: Literal["reward"]
+    at_least: float
+    """Of the whole reward, all parts with their weights."""
+
+    def written(self, answer: str) -> str:
+        return answer
+
+
+Verifier = Annotated[
+    MarkerVerifier | MathVerifier | RewardVerifier, Field(discriminator="type"), default_type("marker")
+]
 VERIFIERS: dict[str, type[VerifierSection]] = kinds_of(Verifier)
 
 
-class FileTask(TaskSection):
-    """Problems of your own, from JSON-lines or Parquet files with the columns `prompt` and `answer`.
+def _source(value: Any) -> Any:
+    """A path stands for the file that lies there."""
+    return {"path": value} if isinstance(value, str | Path) else value
 
-    A column `demonstration` (a full response) is needed only to warm-start a tiny model from scratch.
+
+def _sources(value: Any) -> Any:
+    return [_source(one) for one in value] if isinstance(value, list | tuple) else [_source(value)]
+
+
+def _shown(source: DataSource) -> Any:
+    """A file alone is its path again."""
+    told = source.model_dump(mode="json", exclude_defaults=True)
+    return told["path"] if set(told) == {"path"} else told
+
+
+OneSource = Annotated[DataSource, BeforeValidator(_source), PlainSerializer(_shown)]
+Sources = Annotated[
+    tuple[DataSource, ...],
+    Field(min_length=1),
+    BeforeValidator(_sources),
+    PlainSerializer(lambda all_: _shown(all_[0]) if len(all_) == 1 else [_shown(one) for one in all_]),
+]
+
+
+class FileTask(TaskSection):
+    """Problems of your own: JSON-lines, Parquet or CSV files, or data sets of the Hugging Face hub.
+
+    Each row has a prompt (text, or a list of messages) and an answer. A column `demonstration` (a full response) is
+    needed only to warm-start a tiny model from scratch.
     """
 
     type: Literal["file"]
-    train: Annotated[Path, BY_CONTENT]
-    benchmarks: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], Path], BY_CONTENT]
-    """Benchmark name -> file of held-out problems. Problems that are also in `train` are an error."""
+    train: Annotated[Sources, BY_CONTENT]
+    """A file; a mapping with `path` or `hub` and more; or a list of those, with a `weight` each."""
+    benchmarks: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], OneSource], BY_CONTENT]
+    """Benchmark name -> file (or mapping) of held-out problems. Problems that are also in `train` are an error."""
+    columns: FileColumns = FileColumns()
     template: str = "{prompt}"
     """How a problem becomes the user's message; `{prompt}` stands for the problem."""
+    chat: Chat = Chat()
     verifier: Verifier = MarkerVerifier()
 
     @model_validator(mode="after")
@@ -146,17 +194,28 @@ class FileTask(TaskSection):
         return tuple(self.benchmarks)
 
     def files(self) -> list[str]:
-        return [str(path) for path in (self.train, *self.benchmarks.values())]
+        return [source.called() for source in (*self.train, *self.benchmarks.values())]
 
     def by_content(self) -> dict[str, Any]:
         return {"train": None, "benchmarks": sorted(self.benchmarks)}
 
     @classmethod
     def own_paths(cls, raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:
-        named = {"train": at(raw["train"])} if "train" in raw else {}
+        def here(value: Any) -> Any:
+            if isinstance(value, list):
+                return [here(one) for one in value]
+            if isinstance(value, dict):
+                return {**value, "path": at(value["path"])} if "path" in value else value
+            return at(value)
+
+        named = {"train": here(raw["train"])} if "train" in raw else {}
         if isinstance(raw.get("benchmarks"), dict):
-            named["benchmarks"] = {name: at(path) for name, path in raw["benchmarks"].items()}
-        return {**raw, **named}
+            named["benchmarks"] = {name: here(path) for name, path in raw["benchmarks"].items()}
+        return {**raw, **named, **_chat_paths(raw, at)}
+
+
+def _chat_paths(raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:
+    return {"chat": Chat.own_paths(raw["chat"], at)} if "chat" in raw else {}
 
 
 class MathTask(TaskSection):
@@ -175,6 +234,7 @@ class MathTask(TaskSection):
     """Folder with local copies of benchmarks. Default: $RPG_DATA, then the Hugging Face hub."""
     template: str = RECIPE_TEMPLATE
     """How a problem becomes the user's message; `{prompt}` stands for the problem."""
+    chat: Chat = Chat()
     verifier: MathVerifier = MathVerifier()
 
     @model_validator(mode="after")
@@ -202,7 +262,7 @@ class MathTask(TaskSection):
         raw = {name: at(value) if name in files else value for name, value in raw.items()}
         if isinstance(raw.get("benchmarks"), list):
             raw["benchmarks"] = [at(one) if str(one).endswith(_YAML) else one for one in raw["benchmarks"]]
-        return raw
+        return {**raw, **_chat_paths(raw, at)}
 
 
 class WordsTask(TaskSection):

@@ -11,6 +11,9 @@ from rpg.config.section import OPERATES, Fraction, Positive, Section, default_ty
 Step = Annotated[int, Field(ge=0)]
 
 
+Schedule = Literal["constant", "linear", "cosine"]
+
+
 class AdamW(Section):
     """AdamW with a linear warm-up, then a constant rate (paper App. H: weight decay 0.1, clip 1.0)."""
 
@@ -20,6 +23,9 @@ class AdamW(Section):
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """In optimizer steps."""
+    schedule: Schedule = "constant"
+    """After the warm-up: the same rate to the end, or falling to 0 at the end of `steps`. A run whose rate falls does not
+    continue from a shorter one, which fell faster."""
 
 
 class ScheduleFreeAdamW(Section):
@@ -69,6 +75,11 @@ class Training(Section):
                 f"mini_batch_prompts {self.mini_batch_prompts} must divide prompts_per_step {self.prompts_per_step}"
             )
         return self
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps of the whole run, where every step has groups to learn from."""
+        return self.steps * self.updates_per_step
 
     @property
     def updates_per_step(self) -> int:

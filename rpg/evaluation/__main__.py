@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from rpg.errors import UserError
-from rpg.processes import BUSY, die_with_parent
+from rpg.processes import BUSY, die_with_parent, stdin_closed
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _evaluate(sweep: str, home: Path, drain: bool) -> None:
     from rpg.evaluation.limits import confine
-    from rpg.evaluation.worker import Evaluator, limits_of, stdin_closed
+    from rpg.evaluation.worker import Evaluator, limits_of
     from rpg.store.layout import Layout
 
     layout = Layout(home)

@@ -21,8 +21,8 @@ from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.evaluation.summary import Summary, summarise
 from rpg.models.library import pretrained_folder
-from rpg.rewards import grader_for
 from rpg.rewards.rules import rules_name
+from rpg.rewards.scoring import Scorer
 from rpg.store.checkpoints import model_digest
 from rpg.store.files import atomic_write_json, only_one, read_json_object
 from rpg.store.layout import home
@@ -128,13 +128,13 @@ def evaluate(
                 rows = read_samples(path).to_pylist()
                 say(f"{name}: done before")
             else:
-                with grader_for(own.verifier, grading_workers) as grader:
+                with Scorer(own.verifier, workers=grading_workers) as scorer:
                     rows = evaluate_problems(
                         running.loaded(),
                         loaded.problems,
                         samples_per_problem=k,
                         seed=seed,
-                        grader=grader,
+                        scorer=scorer,
                         partial=Partial(partial_path, json.dumps(identity, sort_keys=True)),
                         progress=_now_and_then(name, say),
                     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.store.files import readable
-from rpg.store.run import EVAL_COLUMNS
+from rpg.store.run import EVAL_COLUMNS, REWARD_COLUMNS
 
 Key = tuple[str, int]
 """(problem id, sample)."""
@@ -40,7 +40,7 @@ class Partial:
             return False
         for line in lines[1:]:
             row = _object(line)
-            if row is not None and set(row) == set(EVAL_COLUMNS):
+            if row is not None and set(row) - set(REWARD_COLUMNS) == set(EVAL_COLUMNS):
                 self.rows[row["problem_id"], row["sample"]] = row
         if lines[-1]:  # torn: the next row has to begin on a line of its own
             with open(self.path, "ab") as handle:

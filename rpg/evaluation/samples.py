@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from rpg.evaluation.engines.protocol import Completion, Engine, Request
 from rpg.evaluation.partial import Partial
 from rpg.rewards import Grading, Item
+from rpg.rewards.scoring import Answered, Scorer
 from rpg.tasks import Problem
 
 _FLUSH_ROWS = 64
@@ -51,7 +53,7 @@ def evaluate_problems(
     *,
     samples_per_problem: int,
     seed: int,
-    grader: Grading,
+    scorer: Scorer,
     partial: Partial | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> list[dict[str, Any]]:
@@ -62,8 +64,8 @@ def evaluate_problems(
     problems or more samples per problem give the same ones. What `partial` holds already is not drawn again.
 
     Raises:
-        DataError: a prompt is too long; GradingError: answers cannot be graded; StoreError: `partial` cannot be
-            written.
+        DataError: a prompt is too long; GradingError, RewardError: answers cannot be graded; StoreError: `partial`
+            cannot be written.
     """
     count = 1 if engine.sampling.temperature == 0 else samples_per_problem
     wanted = [(problem, k) for problem in problems for k in range(count)]
@@ -80,7 +82,7 @@ def evaluate_problems(
             progress(Progress(done, len(wanted), tokens, time.monotonic() - began, fresh))
 
     def flush() -> None:
-        graded = _grade([(*missing[i], completion) for i, completion in waiting], grader)
+        graded = _grade([(*missing[i], completion) for i, completion in waiting], scorer)
         if partial is not None:
             partial.add(graded)
         rows.update({(row["problem_id"], row["sample"]): row for row in graded})
@@ -111,26 +113,36 @@ def graded_again(rows: Sequence[dict[str, Any]], grader: Grading) -> list[dict[s
 
 def request(problem: Problem, k: int, seed: int) -> Request:
     """Sample k of a problem."""
-    return Request(problem.prompt, (seed, "evaluation", problem.id, k))
+    return Request(problem.given(), (seed, "evaluation", problem.id, k))
 
 
-def _grade(samples: Sequence[tuple[Problem, int, Completion]], grader: Grading) -> list[dict[str, Any]]:
-    items = [
-        Item(completion.text, problem.answer, completion.truncated) for problem, _, completion in samples
+def _grade(samples: Sequence[tuple[Problem, int, Completion]], scorer: Scorer) -> list[dict[str, Any]]:
+    answered = [
+        Answered(
+            completion.text,
+            len(completion.ids),
+            completion.truncated,
+            problem.answer,
+            problem.asked(),
+            problem.columns,
+        )
+        for problem, _, completion in samples
     ]
-    grades = grader.grade(items)
-    return [
-        {
+    rows = []
+    for (problem, sample, completion), scored in zip(samples, scorer.score(answered), strict=True):
+        row = {
             "problem_id": problem.id,
             "sample": sample,
             "problem": problem.text,
             "answer": problem.answer,
-            "response": completion.text.encode("utf-8", "replace").decode("utf-8"),
-            "extracted": grade.extracted,
-            "correct": grade.correct,
-            "reason": grade.reason,
+            "response": scorer.turn(completion.text).encode("utf-8", "replace").decode("utf-8"),
+            "extracted": scored.grade.extracted,
+            "correct": scored.grade.correct,
+            "reason": scored.grade.reason,
             "tokens": len(completion.ids),
             "truncated": completion.truncated,
         }
-        for (problem, sample, completion), grade in zip(samples, grades, strict=True)
-    ]
+        if not scorer.plain:
+            row |= {"reward": scored.reward, "rewards": json.dumps(scored.parts)}
+        rows.append(row)
+    return rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from rpg.config.evaluation import ThisMachine
 from rpg.config.identity import evaluation_identity
 from rpg.config.model import bfloat16
 from rpg.config.run import RunSpec
-from rpg.config.task import Verifier
+from rpg.config.task import RewardVerifier, chat_of
 from rpg.errors import UserError
 from rpg.evaluation.drift import DriftMeter
 from rpg.evaluation.engines.local import LocalEngine
@@ -26,8 +25,10 @@ from rpg.evaluation.limits import explained, strictest
 from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems, graded_again
 from rpg.models.device import configure_device
-from rpg.rewards import Grading, grader_for
+from rpg.models.rewarding import scorer_of
+from rpg.rewards import grader_for
 from rpg.rewards.rules import rules_name
+from rpg.rewards.scoring import Scorer
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.current import current_runs
 from rpg.store.files import StoreError, atomic_path, atomic_write_json
@@ -57,7 +58,7 @@ class Evaluator:
     _done: dict[str, Path] = field(default_factory=dict)
     _engines: dict[str, Engine] = field(default_factory=dict)
     _loaded: dict[str, str] = field(default_factory=dict)
-    _graders: dict[str, Grading] = field(default_factory=dict)
+    _scorers: dict[str, Scorer] = field(default_factory=dict)
     _given_up: set[tuple[str, str, int]] = field(default_factory=set)
     _drift: DriftMeter = field(init=False)
 
@@ -116,6 +117,8 @@ class Evaluator:
             "device": spec.backend.device,
             "bfloat16": bfloat16(spec.model),
         }
+        if spec.reward != RunSpec.model_fields["reward"].default:  # its values stand beside the samples
+            settings["reward"] = [part.model_dump(mode="json") for part in spec.reward]
         drawn = json.dumps([weights, data_digest(spec), benchmark, settings], sort_keys=True)
         same = f"{spec.evaluation.samples_per_problem} {drawn}"
         earlier = self._done.get(same)
@@ -130,9 +133,12 @@ class Evaluator:
         partial = Partial(target.with_suffix(".partial.jsonl"), f"{rules} {drawn}")
         fewer = folder.fewer_path(benchmark, step)
         if fewer.exists():  # of this run, weights and way of drawing: see flows.renewal
-            known = read_samples(fewer).to_pylist()
-            if graded_by(fewer) != rules:
-                known = graded_again(known, self._grader(verifier_of(spec.task)))
+            known, verifier = read_samples(fewer).to_pylist(), verifier_of(spec.task)
+            if graded_by(fewer) != rules and isinstance(verifier, RewardVerifier):
+                known = []  # what they earned is not known under another threshold or reward
+            elif graded_by(fewer) != rules:
+                with grader_for(verifier) as grader:
+                    known = graded_again(known, grader)
             partial.know(known)
         engine, problems = self._engine(spec, checkpoint, weights), read_problems(parquet)
         if isinstance(engine, LocalEngine):
@@ -142,7 +148,7 @@ class Evaluator:
             problems,
             samples_per_problem=spec.evaluation.samples_per_problem,
             seed=spec.seed,
-            grader=self._grader(verifier_of(spec.task)),
+            scorer=self._scorer(folder, spec),
             partial=partial,
             progress=self._say_now_and_then(folder, step, benchmark),
         )
@@ -168,10 +174,11 @@ class Evaluator:
                 spec.evaluation.place,
                 self.say,
             )
-        if self._loaded.get(key) != weights:
+        loaded = f"{weights} {chat_of(spec.task).model_dump_json()}"  # the tokenizer's template is the task's
+        if self._loaded.get(key) != loaded:
             self._loaded.pop(key, None)
             self._engines[key].load(checkpoint)
-            self._loaded[key] = weights
+            self._loaded[key] = loaded
         return self._engines[key]
 
     def _close_engines(self) -> None:
@@ -181,11 +188,14 @@ class Evaluator:
         self._engines.clear()
         self._loaded.clear()
 
-    def _grader(self, verifier: Verifier) -> Grading:
-        key = verifier.model_dump_json()
-        if key not in self._graders:
-            self._graders[key] = grader_for(verifier)
-        return self._graders[key]
+    def _scorer(self, folder: RunFolder, spec: RunSpec) -> Scorer:
+        """The scorer of a run; runs with the same verifier and reward share one."""
+        parts = [part.model_dump(mode="json") for part in spec.reward]
+        limit = spec.rollout.max_response_tokens
+        key = json.dumps([verifier_of(spec.task).model_dump(mode="json"), parts, limit])
+        if key not in self._scorers:
+            self._scorers[key] = scorer_of(spec, folder.read_manifest().get("rewards") or {})
+        return self._scorers[key]
 
     def _say_now_and_then(self, folder: RunFolder, step: int, benchmark: str) -> Callable[[Progress], None]:
         """Into the run's folder whenever samples are finished, into the log now and then."""
@@ -241,13 +251,3 @@ def _sampling(spec: RunSpec) -> Sampling:
 def _engine_key(spec: RunSpec) -> dict:
     engine = spec.evaluation.engine.model_dump(mode="json")
     return {**engine, "device": spec.backend.device, "bfloat16": bfloat16(spec.model)}
-
-
-def stdin_closed() -> bool:
-    """Whether the other end of standard input was closed; what it may send is thrown away."""
-    import select
-
-    while select.select([0], [], [], 0)[0]:
-        if not os.read(0, 4096):
-            return True
-    return False

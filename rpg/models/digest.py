@@ -24,11 +24,11 @@ def model_digest(spec: RunSpec) -> str:
         "data": data_digest(spec),
     }
     if isinstance(spec.model, PretrainedModel):
-        value["files"] = _files(Path(spec.model.path).expanduser())
+        value["files"] = local_files(Path(spec.model.path).expanduser())
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _files(folder: Path) -> list[tuple[str, int, int]]:
+def local_files(folder: Path) -> list[tuple[str, int, int]]:
     """What tells the contents of a local folder from later ones under the same path; [] for the name of a model."""
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     return [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.is_file()]

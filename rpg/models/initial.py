@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +15,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from rpg.config.model import PretrainedModel, bfloat16
 from rpg.config.pretrained import located
 from rpg.config.run import RunSpec
-from rpg.models.digest import warm_folder
+from rpg.config.task import chat_of
+from rpg.models.digest import local_files, warm_folder
 from rpg.models.library import pretrained_folder
-from rpg.models.loading import ModelError, build_tiny, load_pretrained, tokenizer_here
+from rpg.models.loading import ModelError, build_tiny, load_pretrained, load_tokenizer, tokenizer_here
 from rpg.models.policy import Policy
-from rpg.models.tokenizer import build_tokenizer, check_prompts
+from rpg.models.tokenizer import build_tokenizer, check_prompts, dress, dresses
 from rpg.models.warmstart import supervised_start, warm_start
 from rpg.tasks import Splits, load_problems
-from rpg.tasks.demonstrations import characters, demonstrations
+from rpg.tasks.demonstrations import around, characters, demonstrations
 from rpg.tasks.preparation import once
 
 
@@ -44,6 +47,27 @@ def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print)
     return folder
 
 
+def dressed_folder(spec: RunSpec, home: Path, model: Path) -> Path:
+    """A pretrained model with the chat template of the run's task, in the cache; the model itself where that is its own.
+
+    Raises:
+        ModelError, DataError, StoreError
+    """
+    if not dresses(chat_of(spec.task)):
+        return model
+    settings = json.dumps([str(model), local_files(model), chat_of(spec.task).model_dump(mode="json")])
+    folder = Path(home) / "cache" / "dressed" / hashlib.sha256(settings.encode()).hexdigest()[:16]
+    with once(folder) as build:
+        if build is not None:
+            tokenizer = load_tokenizer(model)
+            dress(tokenizer, chat_of(spec.task))
+            tokenizer.save_pretrained(build)
+            for path in model.iterdir():
+                if path.is_file() and not (build / path.name).exists():
+                    (build / path.name).symlink_to(path.resolve())
+    return folder
+
+
 def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
     """Which prompts of a run's problems, of training or of a benchmark, are longer than `rollout.max_prompt_tokens`.
 
@@ -55,8 +79,9 @@ def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
             return None
     else:
         tokenizer = build_tokenizer(characters(spec.task, splits))
+    dress(tokenizer, chat_of(spec.task))
     problems = [*splits.train, *(one for held_out in splits.benchmarks.values() for one in held_out)]
-    return check_prompts(tokenizer, [one.prompt for one in problems], spec.rollout.max_prompt_tokens)
+    return check_prompts(tokenizer, [one.given() for one in problems], spec.rollout.max_prompt_tokens)
 
 
 def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
@@ -67,7 +92,7 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
     """
     folder = prepare_model(spec, home, say)
     if folder is None:
-        model, tokenizer = _pretrained(spec.model, home, say)
+        model, tokenizer = _pretrained(spec, home, say)
     else:
         try:
             model, tokenizer = load_pretrained(folder)
@@ -80,9 +105,13 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
 
 
 def _pretrained(
-    model: PretrainedModel, home: Path, say: Callable[[str], None]
+    spec: RunSpec, home: Path, say: Callable[[str], None]
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    return load_pretrained(pretrained_folder(model.path, home, say), model.revision)
+    chosen = spec.model
+    assert isinstance(chosen, PretrainedModel)
+    model, tokenizer = load_pretrained(pretrained_folder(chosen.path, home, say), chosen.revision)
+    dress(tokenizer, chat_of(spec.task))
+    return model, tokenizer
 
 
 def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
@@ -90,16 +119,18 @@ def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
     warm = spec.model.warm_start
     if isinstance(spec.model, PretrainedModel):
         demos = demonstrations(spec.task, splits)
-        model, tokenizer = _pretrained(spec.model, home, say)
+        model, tokenizer = _pretrained(spec, home, say)
         policy = Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
         say(f"warm start: {warm.steps} steps of {warm.batch_size} demonstrations (cached for later runs)")
         supervised_start(policy, demos, warm, say)
         return policy
     if warm is None:
         tokenizer = build_tokenizer(characters(spec.task, splits))
+        dress(tokenizer, chat_of(spec.task))
         return Policy(build_tiny(spec.model, tokenizer, seed=0), tokenizer)
     demos = demonstrations(spec.task, splits)
-    tokenizer = build_tokenizer(demos.characters())
+    tokenizer = build_tokenizer(demos.characters() | around(spec.task))
+    dress(tokenizer, chat_of(spec.task))
     policy = Policy(build_tiny(spec.model, tokenizer, warm.seed), tokenizer)
     threads = torch.get_num_threads()
     say("warm start: begins (cached for later runs)")

@@ -86,6 +86,20 @@ def load_pretrained(
     return model.eval(), tokenizer
 
 
+def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or hub id alone.
+
+    Raises:
+        ModelError: there is none that can be loaded.
+    """
+    try:
+        local = Path(path).expanduser()
+        return AutoTokenizer.from_pretrained(str(local) if local.exists() else str(path), revision=revision)
+    except Exception as error:
+        line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ModelError(f"model.path: {str(path)!r} has no tokenizer that can be loaded ({line})") from error
+
+
 def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Model (float32, de-quantized) and tokenizer from a GGUF file, with the special tokens that the file names.
 
@@ -128,7 +142,13 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
     return model.eval(), tokenizer
 
 
-_SHAPE_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+_SHAPE_FILES = (
+    "chat_template.jinja",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
 
 
 def shape_of(path: str | Path) -> tuple[bytes, ...] | None:

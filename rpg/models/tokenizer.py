@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
+from jinja2 import TemplateError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from rpg.config.data import Chat
 from rpg.tasks import DataError
+from rpg.tasks.problems import Given
 
 PAD, BOS, EOS, UNKNOWN = "<pad>", "<bos>", "<eos>", "<unk>"
 _SPARE = 8
@@ -34,11 +38,13 @@ def build_tokenizer(characters: Iterable[str]) -> PreTrainedTokenizerFast:
     )
 
 
-def encode_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], limit: int) -> list[list[int]]:
-    """Token ids of user messages, with the tokenizer's chat template where it has one.
+def encode_prompts(
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], limit: int
+) -> list[list[int]]:
+    """Token ids of user messages or conversations, with the tokenizer's chat template where it has one.
 
     Raises:
-        DataError: a prompt has no tokens, or more than `limit`.
+        DataError: a prompt has no tokens, or more than `limit`; a conversation that cannot be shown.
     """
     encoded = _encode(tokenizer, prompts)
     if (wrong := outside(prompts, encoded, limit)) is not None:
@@ -46,15 +52,14 @@ def encode_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], l
     return encoded
 
 
-def check_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], limit: int) -> str | None:
+def check_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], limit: int) -> str | None:
     """What is wrong with the prompts of a run, in one line; None where all have between 1 and `limit` tokens."""
     # Hardly a token is less than a byte, so most prompts need not be encoded.
-    around = len(_encode(tokenizer, ["a"])[0]) + _SPARE
-    suspects = [prompt for prompt in prompts if len(prompt.encode()) + around > limit]
+    suspects = [prompt for prompt in prompts if len(rendered(tokenizer, prompt).encode()) + _SPARE > limit]
     return outside(suspects, _encode(tokenizer, suspects), limit) if suspects else None
 
 
-def outside(prompts: Sequence[str], encoded: Sequence[Sequence[int]], limit: int) -> str | None:
+def outside(prompts: Sequence[Given], encoded: Sequence[Sequence[int]], limit: int) -> str | None:
     """Which of the prompts have too many tokens, or none."""
     wrong = [i for i, ids in enumerate(encoded) if not 1 <= len(ids) <= limit]
     if not wrong:
@@ -63,15 +68,72 @@ def outside(prompts: Sequence[str], encoded: Sequence[Sequence[int]], limit: int
     what = "a prompt has" if len(wrong) == 1 else f"{len(wrong):,} prompts are longer, the longest has"
     if not encoded[worst]:
         what = "a prompt has"
-    return f"rollout.max_prompt_tokens: {limit}, but {what} {len(encoded[worst])} tokens: {prompts[worst][:80]!r}"
+    return f"rollout.max_prompt_tokens: {limit}, but {what} {len(encoded[worst])} tokens: {_shown(prompts[worst])!r}"
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str]) -> list[list[int]]:
-    if tokenizer.chat_template:
-        chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
-        texts = tokenizer.apply_chat_template(chats, tokenize=False, add_generation_prompt=True)
-        return tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return tokenizer(list(prompts))["input_ids"]
+def _shown(prompt: Given) -> str:
+    return (prompt if isinstance(prompt, str) else prompt[-1]["content"])[:80]
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given]) -> list[list[int]]:
+    own = {"add_special_tokens": False} if tokenizer.chat_template else {}  # a template writes them itself
+    return tokenizer([rendered(tokenizer, prompt) for prompt in prompts], **own)["input_ids"]
+
+
+def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given) -> str:
+    """The text that the model is given, up to where its response begins.
+
+    Raises:
+        DataError: a conversation without a template, or a template that cannot show it.
+    """
+    if not tokenizer.chat_template:
+        if isinstance(prompt, str):
+            return prompt
+        raise DataError(
+            "task.chat: the model's tokenizer has no chat template to show a conversation with; name one: "
+            "task.chat.template: my.jinja"
+        )
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    try:
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except (TemplateError, ValueError, TypeError) as error:
+        first = str(error).partition("\n")[0]
+        raise DataError(f"task.chat: the chat template cannot show this conversation: {first}") from error
+    return str(text)
+
+
+def dress(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
+    """Make template, options and the assistant's prefix of a task part of the tokenizer's chat template.
+
+    They are then saved with every checkpoint, and whoever asks it is given them: our engines, verl, vLLM, a user.
+
+    Raises:
+        DataError: there is a prefix or an option, and no template to put it into.
+    """
+    if not dresses(chat):
+        return
+    template = chat.template or tokenizer.chat_template
+    if not template:
+        raise DataError(
+            "task.chat: the model's tokenizer has no chat template; name one: task.chat.template: my.jinja"
+        )
+    told = "".join(f"{{%- set {name} = {_literal(value)} -%}}" for name, value in chat.options.items())
+    begun = (
+        f"{{%- if add_generation_prompt %}}{{{{ {_literal(chat.prefix)} }}}}{{% endif -%}}"
+        if chat.prefix
+        else ""
+    )
+    tokenizer.chat_template = told + template + begun
+
+
+def dresses(chat: Chat) -> bool:
+    """Whether a task asks for another template than the tokenizer's own."""
+    return bool(chat.template or chat.options or chat.prefix)
+
+
+def _literal(value: bool | int | float | str) -> str:
+    """A value as Jinja writes it."""
+    return json.dumps(value) if not isinstance(value, bool) else str(value).lower()
 
 
 def stop_tokens(tokenizer: PreTrainedTokenizerBase, model) -> list[int]:

@@ -167,7 +167,7 @@ def _accuracy(policy: Policy, task, demos: Demonstrations) -> float:
     """Greedy accuracy on the held-out problems."""
     problems = demos.held_out
     room = policy.model.config.max_position_embeddings
-    prompts = encode_prompts(policy.tokenizer, [p.prompt for p in problems], room)
+    prompts = encode_prompts(policy.tokenizer, [p.given() for p in problems], room)
     limit = demos.longest_response() + 1
     samples = policy.sample(prompts, group_size=1, max_new_tokens=limit, uniforms=None, temperature=1.0)
     rows = zip(policy.text(samples.batch), problems, samples.truncated.tolist(), strict=True)

@@ -66,14 +66,14 @@ def unreachable(specs: Sequence[RunSpec]) -> list[str]:
 
 def _files(spec: RunSpec) -> list[str]:
     if isinstance(spec.task, FileTask):
-        named = {"task.train": spec.task.train}
-        named |= {f"task.benchmarks.{name}": path for name, path in spec.task.benchmarks.items()}
+        named = [("task.train", source.path) for source in spec.task.train if source.path]
+        named += [(f"task.benchmarks.{name}", s.path) for name, s in spec.task.benchmarks.items() if s.path]
     elif isinstance(spec.task, MathTask) and not is_name(spec.task.train):
-        named = {"task.train": Path(spec.task.train)}
+        named = [("task.train", Path(spec.task.train))]
     else:
         return []
     lines = []
-    for field, path in named.items():
+    for field, path in named:
         if not path.exists():
             lines.append(f"{field}: {path}: no such file")
         elif not path.is_file():

@@ -143,6 +143,12 @@ def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str]) ->
         else:
             of = f" of {row.steps:.0f}" if place and pandas.notna(row.steps) else ""
             notes.append(f"{row.run} is {row.state}{place}{of}")
+    for (variant, source), mine in runs[runs["imported"].notna()].groupby(["variant", "imported"]):
+        seeds = f"{len(mine)} seed{'s' * (len(mine) > 1)}"
+        notes.append(
+            f"{variant} ({seeds}) was trained elsewhere and imported from {source}: settings and data are not known to be "
+            "the same, and without samples there is no paired test"
+        )
     pending = runs.loc[runs["state"] == "pending", "run"]
     if len(pending):
         notes.append(f"not begun: {', '.join(pending)}")
@@ -274,6 +280,10 @@ def _rows(db, sweep, runs, scores, chosen, benchmarks, baseline) -> list[dict[st
         for benchmark in [*benchmarks, MEAN] if len(benchmarks) > 1 else benchmarks:
             parts = benchmarks if benchmark == MEAN else [benchmark]
             if any(name not in arrays for name in parts):
+                if not arrays and all((own["benchmark"] == name).any() for name in parts):
+                    rows.append(
+                        _scored(variant, benchmark, own[own["benchmark"].isin(parts)], step, steps[variant])
+                    )
                 continue
             estimate = stats.accuracy([arrays[name] for name in parts])
             # The mean's curve is averaged here, not taken from the database: `names` may pick benchmarks.
@@ -304,6 +314,35 @@ def _rows(db, sweep, runs, scores, chosen, benchmarks, baseline) -> list[dict[st
                 row |= {"difference_error": compared.standard_error, "difference_df": compared.df}
             rows.append(row)
     return rows
+
+
+def _scored(
+    variant: str, benchmark: str, scores: pandas.DataFrame, step: int, steps: float
+) -> dict[str, Any]:
+    """The row of a variant of which scores are known and no samples: an interval over its seeds, if there are three."""
+    curve = scores.groupby(["run", "step"])["accuracy"].mean()
+    first_step = int(curve.index.get_level_values("step").min())
+    last = curve.xs(step, level="step")
+    half = math.nan
+    if len(last) > 2:
+        half = float(stats.t_quantile(len(last) - 1) * last.std() / math.sqrt(len(last)))
+    return {
+        "variant": variant,
+        "benchmark": benchmark,
+        "seeds": len(last),
+        "problems": 0,
+        "k": 0,
+        "step": step,
+        "steps": int(steps) if pandas.notna(steps) else step,
+        "first_step": first_step,
+        "first": float(curve.xs(first_step, level="step").mean()),
+        "last": float(last.mean()),
+        "low": float(last.mean()) - half,
+        "high": float(last.mean()) + half,
+        "best": float(curve.groupby("run").max().mean()),
+        "pass_at_k": math.nan,
+        "maj_at_k": math.nan,
+    }
 
 
 class _Problems:

@@ -99,8 +99,9 @@ def caption(summary: Summary) -> list[str]:
     if summary.table["verdict"].ne("").any():
         lines += [TEST_NOTE, BOLD_NOTE]
     if not summary.table.empty:
-        seeds, samples = summary.table["seeds"].min(), sorted(set(summary.table["k"]))
-        lines.append(f"Accuracy is mean@k with k = {', '.join(map(str, samples))} samples per problem.")
+        seeds, samples = summary.table["seeds"].min(), sorted(set(summary.table["k"]) - {0})
+        if samples:
+            lines.append(f"Accuracy is mean@k with k = {', '.join(map(str, samples))} samples per problem.")
         if summary.rules:
             lines.append(f"Answers were graded by the rules {' and '.join(summary.rules)} (docs/grading.md).")
         if len(summary.rules) > 1:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from rpg.config.section import registered
-from rpg.config.task import VERIFIERS, MarkerVerifier, MathVerifier, VerifierSection
+from rpg.config.task import VERIFIERS, MarkerVerifier, MathVerifier, RewardVerifier, VerifierSection
 from rpg.rewards import recipe
 from rpg.rewards.compare import Verdict, quick
 from rpg.rewards.extract import answer_line, last_box
@@ -155,6 +155,23 @@ class RecipeGrader:
         self.close()
 
 
+class NoGrader:
+    """Where nothing is right or wrong by itself: what a response earned decides (rpg.rewards.scoring)."""
+
+    def grade(self, items: Iterable[Item | tuple[str, str]]) -> list[Grade]:
+        """Nothing is right yet, in the order of `items`."""
+        return [Grade(None, False, "not graded by itself") for _ in items]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def __enter__(self) -> NoGrader:
+        return self
+
+    def __exit__(self, *_exc) -> None:
+        self.close()
+
+
 class Grading(Protocol):
     """What grades the responses to a verifier; a context manager, or to be closed."""
 
@@ -174,6 +191,7 @@ _GRADERS: dict[type[VerifierSection], Callable[[Any, int], Grading]] = {
     MathVerifier: lambda verifier, workers: (
         RecipeGrader(verifier) if verifier.rules == "recipe" else Grader(verifier, workers)
     ),
+    RewardVerifier: lambda verifier, workers: NoGrader(),
 }
 registered("verifier", VERIFIERS.values(), _GRADERS, "rpg/rewards/grader.py")
 

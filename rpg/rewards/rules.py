@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rpg.config.task import MarkerVerifier, MathVerifier, VerifierSection
+from rpg.config.task import MarkerVerifier, MathVerifier, RewardVerifier, VerifierSection
 from rpg.rewards import recipe
 
 LINES = "lines-2"
@@ -14,6 +14,8 @@ def rules_name(verifier: VerifierSection) -> str:
     """Name and version of a verifier's rules, with settings that are not the default: `lines-2`, `math_dapo-0.9.1`."""
     if isinstance(verifier, MarkerVerifier):
         return f"marker-{verifier.match}"
+    if isinstance(verifier, RewardVerifier):
+        return f"reward>={verifier.at_least:g}"
     if not isinstance(verifier, MathVerifier):
         return verifier.type
     if verifier.rules == "recipe":

@@ -16,7 +16,7 @@ from typing import Any
 from rpg.store import provenance
 from rpg.store.files import StoreError
 from rpg.store.layout import Layout
-from rpg.store.run import RunFolder, folder_name, folders
+from rpg.store.run import IMPORTED, RunFolder, folder_name, folders
 
 Manifest = Mapping[str, Any]
 """A run's manifest, or what the database holds of it: `variant`, `seed`, `axes`, `spec` and `identity`."""
@@ -48,6 +48,17 @@ def current_runs(layout: Layout, sweep: str) -> list[RunFolder]:
         return [layout.run(sweep, folder_name(name, "run")) for name in names]
     except StoreError:
         return [layout.run(sweep, name) for name in folders(layout.sweep_folder(sweep))]
+
+
+def imported_runs(layout: Layout, sweep: str) -> list[str]:
+    """Names of the run folders of a sweep that were trained elsewhere: no file plans them, and none supersedes them."""
+    there = (layout.run(sweep, name) for name in folders(layout.sweep_folder(sweep)))
+    return [folder.name for folder in there if is_imported(folder)]
+
+
+def is_imported(folder: RunFolder) -> bool:
+    """Whether a run was trained elsewhere (`rpg import`)."""
+    return (folder.path / IMPORTED).is_file()
 
 
 def superseded_runs(layout: Layout, sweep: str) -> list[RunFolder]:

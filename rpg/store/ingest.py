@@ -15,7 +15,7 @@ from rpg.store import provenance
 from rpg.store.current import OUTDATED, current_runs, superseded_runs, superseded_variant, why_superseded
 from rpg.store.files import StoreError, read_json_object
 from rpg.store.layout import Layout
-from rpg.store.run import EVAL_COLUMNS, RunFolder, drift_path
+from rpg.store.run import EVAL_COLUMNS, IMPORTED, RunFolder, drift_path
 from rpg.store.schema import KEYS, TABLES, VERSION, create_views, quote
 
 Rows = list[dict[str, Any]]
@@ -75,6 +75,7 @@ def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source],
     _samples(db, sources, warnings)
     _evals(db)
     _drift(db, sources, warnings)
+    _scores(db, sources, warnings)
     _sweeps_and_audits(db, layout, warnings)
     _mark_superseded(db, layout)
     _insert(db, "warnings", warnings)
@@ -123,6 +124,7 @@ def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     row |= {
         name: json.dumps(manifest.get(name)) for name in ("axes", "versions", "machine", "spec", "identity")
     }
+    row["imported"] = json.dumps(manifest["imported"]) if manifest.get("imported") else None
     row["outdated"] = json.dumps(manifest[OUTDATED]) if manifest.get(OUTDATED) else None
     row["created"] = _number(manifest.get("created"))
     row["benchmarks"] = _names(manifest.get("benchmarks"))
@@ -271,6 +273,11 @@ def _attempts(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Ro
     )
 
 
+# Runs whose samples have a reward beside the verifier's verdict (rpg.rewards.scoring.Scorer.plain).
+_REWARDED = """SELECT sweep, run FROM runs
+               WHERE json_array_length(spec, '$.reward') > 1 OR spec->>'$.reward[0].type' <> 'correctness'"""
+
+
 def _samples(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
     files = [
         {"filename": str(folder.eval_path(name, step)), "benchmark": name, "step": step, **_key(folder)}
@@ -284,11 +291,19 @@ def _samples(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Row
     if not files:
         return
     _temporary(db, "files", files, ("filename", "sweep", "run", "benchmark", "step"))
-    columns = [name for name in TABLES["samples"] if name in EVAL_COLUMNS]
-    sql = f"""INSERT INTO samples BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, {", ".join(columns)}
-              FROM read_parquet(?, filename=true, hive_partitioning=false) p JOIN files f USING (filename)"""
+    rewarded = set(db.execute(_REWARDED).fetchall())
+    readable: Rows = []
+    for extra in (("reward",), ()):
+        part = [file for file in files if ((file["sweep"], file["run"]) in rewarded) == bool(extra)]
+        columns = [name for name in TABLES["samples"] if name in (*EVAL_COLUMNS, *extra)]
+        sql = f"""INSERT INTO samples BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, {", ".join(columns)}
+                  FROM read_parquet(?, filename=true, hive_partitioning=false) p JOIN files f USING (filename)"""
 
-    readable = _each_readable(files, lambda part: db.execute(sql, [_patterns(part)]), warnings)
+        def read(some: Rows, sql: str = sql) -> object:
+            return db.execute(sql, [_patterns(some)])
+
+        if part:
+            readable += _each_readable(part, read, warnings)
     if readable:
         db.execute(
             """INSERT INTO graded SELECT f.sweep, f.run, f.benchmark, f.step, decode(m.value)
@@ -310,7 +325,7 @@ def _evals(db: duckdb.DuckDBPyConnection) -> None:
         majority AS (SELECT sweep, run, benchmark, step, problem_id, avg(right_share) AS majority
                      FROM tops WHERE votes = top GROUP BY ALL),
         p AS (SELECT sweep, run, benchmark, step, problem_id, count(*) AS n, sum(correct::INTEGER) AS c,
-                     sum(tokens) AS tokens, sum(truncated::INTEGER) AS truncated
+                     sum(tokens) AS tokens, sum(truncated::INTEGER) AS truncated, avg(reward) AS reward
               FROM s GROUP BY ALL),
         k AS (SELECT *, min(n) OVER (PARTITION BY sweep, run, benchmark, step) AS k FROM p)
         SELECT sweep, run, benchmark, step, count(*) AS problems, any_value(k) AS k, avg(c / n) AS accuracy,
@@ -318,7 +333,7 @@ def _evals(db: duckdb.DuckDBPyConnection) -> None:
                avg(1 - list_aggregate(list_transform(range(k), lambda i: greatest(n - c - i, 0) / (n - i)),
                                       'product')) AS pass_at_k,
                avg(coalesce(majority, 0)) AS maj_at_k, sum(tokens) / sum(n) AS tokens,
-               sum(truncated) / sum(n) AS truncated, any_value(rules) AS rules
+               sum(truncated) / sum(n) AS truncated, avg(reward) AS reward, any_value(rules) AS rules
         FROM k LEFT JOIN majority USING (sweep, run, benchmark, step, problem_id)
         LEFT JOIN graded USING (sweep, run, benchmark, step)
         GROUP BY sweep, run, benchmark, step ORDER BY sweep, run, benchmark, step"""
@@ -351,6 +366,24 @@ def _drift(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows)
                   FROM read_json(?, columns={{{columns}}}, filename=true, hive_partitioning=false) d
                   JOIN files f USING (filename) WHERE d.{direction} IS NOT NULL"""
         files = _each_readable(files, lambda part, sql=sql: db.execute(sql, [_patterns(part)]), warnings)  # type: ignore[misc]
+
+
+def _scores(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
+    """Scores of runs that were trained elsewhere: without samples, so without all that is computed from those."""
+    rows: Rows = []
+    for folder, _, _ in sources:
+        path = folder.path / IMPORTED
+        if not path.is_file():
+            continue
+        try:
+            for benchmark, found in read_json_object(path)["scores"].items():
+                rows += [
+                    {**_key(folder), "benchmark": benchmark, "step": int(step), "accuracy": float(value)}
+                    for step, value in found.items()
+                ]
+        except (StoreError, KeyError, ValueError, AttributeError, TypeError) as error:
+            warnings.append({**_key(folder), "message": f"{path}: {error}"})
+    _insert(db, "evals", rows)
 
 
 def _sweeps_and_audits(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> None:

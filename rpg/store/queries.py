@@ -69,7 +69,7 @@ def runs(db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) ->
     return frame(
         db,
         """SELECT sweep, run, variant, algorithm, display_name, seed, state, error, log, step, steps,
-                  benchmarks, created, finished, seconds, attempts, superseded
+                  benchmarks, created, finished, seconds, attempts, superseded, imported->>'$.from' AS imported
            FROM runs WHERE sweep = $1 AND ($2 OR superseded IS NULL)
            ORDER BY superseded NULLS FIRST, variant, seed, run""",
         [sweep, superseded],
@@ -77,10 +77,10 @@ def runs(db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) ->
 
 
 def manifests(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, dict[str, Any]]:
-    """Current run -> what tells it from others: variant, seed, axes, spec and identity; of those that have begun."""
+    """Current run -> what tells it from others: variant, seed, axes, spec and identity; of those that have begun here."""
     rows = db.execute(
         """SELECT run, variant, seed, axes, spec, identity FROM runs
-           WHERE sweep = ? AND superseded IS NULL AND variant IS NOT NULL ORDER BY run""",
+           WHERE sweep = ? AND superseded IS NULL AND variant IS NOT NULL AND imported IS NULL ORDER BY run""",
         [sweep],
     )
     names = ("axes", "spec", "identity")

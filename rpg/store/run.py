@@ -46,6 +46,10 @@ EVAL_COLUMNS = {
     "tokens": "int32",
     "truncated": "bool",
 }
+IMPORTED = "imported.json"
+"""In the folder of a run that was trained elsewhere: {"scores": {benchmark: {step: accuracy}}}."""
+REWARD_COLUMNS = {"reward": "double", "rewards": "string"}
+"""Of runs whose reward is more than the verifier's verdict: the weighted sum, and its parts as JSON."""
 _STEP = re.compile(r"step-(\d+)")
 _METRICS = re.compile(r"metrics-(\d+)\.jsonl")
 
@@ -60,7 +64,7 @@ def folder_name(value: str, what: str) -> str:
 
 
 def write_samples(path: Path, rows: Iterable[Mapping[str, Any]], rules: str | None = None) -> None:
-    """Write graded samples, whole or not at all; every row has exactly the keys of EVAL_COLUMNS.
+    """Write graded samples, whole or not at all; every row has the keys of EVAL_COLUMNS, or also of REWARD_COLUMNS.
 
     `rules` is the name of those by which they were graded (rpg.rewards.rules); the file keeps it as metadata.
     """
@@ -68,13 +72,14 @@ def write_samples(path: Path, rows: Iterable[Mapping[str, Any]], rules: str | No
     import pyarrow.parquet
 
     rows = list(rows)
+    columns = EVAL_COLUMNS | (REWARD_COLUMNS if rows and "reward" in rows[0] else {})
     for index, row in enumerate(rows):
-        if set(row) != set(EVAL_COLUMNS):
-            missing, extra = set(EVAL_COLUMNS) - set(row), set(row) - set(EVAL_COLUMNS)
+        if set(row) != set(columns):
+            missing, extra = set(columns) - set(row), set(row) - set(columns)
             raise StoreError(
                 f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown {sorted(extra)}"
             )
-    schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in EVAL_COLUMNS.items()])
+    schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in columns.items()])
     try:
         table = pyarrow.Table.from_pylist([dict(row) for row in rows], schema)
     except (pyarrow.ArrowException, UnicodeError) as error:
@@ -86,14 +91,14 @@ def write_samples(path: Path, rows: Iterable[Mapping[str, Any]], rules: str | No
 
 
 def read_samples(path: Path) -> pyarrow.Table:
-    """Graded samples as a pyarrow.Table (columns of EVAL_COLUMNS)."""
+    """Graded samples as a pyarrow.Table (columns of EVAL_COLUMNS, and of REWARD_COLUMNS where they are there)."""
     import pyarrow
     import pyarrow.parquet
 
     try:
         with readable("read", path), open(path, "rb") as handle:
             table = pyarrow.parquet.read_table(handle)
-        return table.select(list(EVAL_COLUMNS))
+        return table.select([*EVAL_COLUMNS, *(name for name in REWARD_COLUMNS if name in table.column_names)])
     except (pyarrow.ArrowException, KeyError) as error:
         raise StoreError(f"cannot read {path}: {error}") from error
 

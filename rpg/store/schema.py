@@ -63,6 +63,10 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "versions": ("JSON", "versions of the libraries"),
         "machine": ("JSON", "the machine"),
         "spec": ("JSON", "the resolved settings"),
+        "imported": (
+            "JSON",
+            "where a run comes from that was trained elsewhere (rpg import); null for one's own",
+        ),
         "fingerprint": ("VARCHAR", "what the run's files looked like when read (names, sizes, times)"),
     },
     "metrics": {
@@ -100,6 +104,10 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "reason": ("VARCHAR", "why the verifier decided so"),
         "tokens": ("INTEGER", "tokens of the response"),
         "truncated": ("BOOLEAN", "whether the response hit the length limit"),
+        "reward": (
+            "DOUBLE",
+            "what it earned, all parts of the reward; null where that is the verifier's verdict alone",
+        ),
     },
     "evals": {
         "sweep": ("VARCHAR", "sweep of the run"),
@@ -114,6 +122,10 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "maj_at_k": ("DOUBLE", "share of problems whose most frequent answer is right, ties shared"),
         "tokens": ("DOUBLE", "mean tokens per response"),
         "truncated": ("DOUBLE", "share of responses that hit the length limit"),
+        "reward": (
+            "DOUBLE",
+            "mean over problems of the samples' reward; null where that is the verifier's verdict alone",
+        ),
         "rules": ("VARCHAR", "rules by which answers were graded (docs/grading.md); null in old files"),
     },
     "drift": {

@@ -10,14 +10,13 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
+from rpg.config.data import Column
 from rpg.config.errors import ConfigError, explain, nearest
 from rpg.config.load import read_mapping
 from rpg.config.section import Positive, Section
 from rpg.config.task import RECIPE_TEMPLATE, ChainTask, MathVerifier, Verifier
 
 _SETS = Path(__file__).parent / "sets" / "benchmarks"
-
-Column = Annotated[str, Field(pattern=r"^(?:[\w.]+|(?:boxed|asked)\([\w.]+\))$")]
 
 
 class Source(Section):
@@ -53,7 +52,8 @@ class Columns(Section):
     problem: tuple[Column, ...] = ("problem", "question", "prompt")
     answer: tuple[Column, ...] = ("answer", "final_answer")
     r"""`boxed(column)` is the last `\\boxed{...}` of a column; `asked(column)` is the user's message of a conversation,
-    without the words the paper's recipe puts around a problem."""
+    without the words the paper's recipe puts around a problem; `after("####", column)` what follows the last `####`;
+    `regex("pattern", column)` the first group of the first place where the pattern is found."""
 
 
 class Prompt(Section):

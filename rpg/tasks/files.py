@@ -1,21 +1,26 @@
-"""Problems of a user's own: JSON-lines or Parquet files with the columns `prompt`, `answer` (and `demonstration`)."""
+"""Problems of a user's own: files and data sets of the hub, whose columns hold prompt, answer (and demonstration)."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
-from rpg.config.task import FileTask
+from rpg.config.data import DataSource, FileColumns, parsed_column
+from rpg.config.task import FileTask, RewardVerifier
+from rpg.tasks.columns import conversation, text_of, value_at
 from rpg.tasks.gold import check_gold
 from rpg.tasks.kind import TaskKind
 from rpg.tasks.own import OwnDemonstrations
 from rpg.tasks.problems import DataError, Problem, Splits, file_digest
-from rpg.tasks.rows import missing, read_rows
-
-COLUMNS = {"prompt": True, "answer": True, "demonstration": False}
+from rpg.tasks.rows import hub_rows, missing, read_rows
+from rpg.tasks.turns import with_chat
 
 _MAX_CHARACTERS = 1_000_000
 """Of one value: longer ones are a wrong file rather than a problem."""
+_MAX_REPEATED = 5_000_000
+"""Problems in a pass over a mixture; more are a weight that is far off."""
 
 
 def read(task: FileTask) -> Splits:
@@ -25,51 +30,127 @@ def read(task: FileTask) -> Splits:
         DataError: a file is missing, empty or unreadable; a column is missing; a value is no text; a problem occurs
             twice in a file, or in a benchmark and in the training file. The message names file, line and field.
     """
-    train = _read_file(task, task.train, "train")
-    notes = check_gold(train, task.verifier, str(task.train))
-    seen = {problem.text: problem for problem in train}
+    parts = [_read_source(task, source, "train", number) for number, source in enumerate(task.train)]
+    notes = [
+        note for part, source in zip(parts, task.train, strict=True) for note in _gold(task, part, source)
+    ]
+    seen = {problem.text: problem for part in parts for problem in part}
     benchmarks = {}
-    for name, path in task.benchmarks.items():
-        benchmarks[name] = _read_file(task, path, name)
-        notes += check_gold(benchmarks[name], task.verifier, str(path))
+    for name, source in task.benchmarks.items():
+        benchmarks[name] = _read_source(task, source, name)
+        notes += _gold(task, benchmarks[name], source)
         for line, problem in enumerate(benchmarks[name], 1):
             if problem.text in seen:
                 same = seen[problem.text].id
+                trained = ", ".join(one.called() for one in task.train)
                 raise DataError(
-                    f"{path}: problem {line}: field prompt: {_short(problem.text)} is also in the training file "
-                    f"{task.train} ({same}): a benchmark must be held out"
+                    f"{source.called()}: problem {line}: field prompt: {_short(problem.text)} is also in the training "
+                    f"file {trained} ({same}): a benchmark must be held out"
                 )
-    return Splits(train, benchmarks, tuple(notes))
+    return Splits(_mixed(parts, [source.weight for source in task.train]), benchmarks, tuple(notes))
 
 
-def _read_file(task: FileTask, path: Path, group: str) -> list[Problem]:
+def _gold(task: FileTask, problems: list[Problem], source: DataSource) -> list[str]:
+    return (
+        []
+        if isinstance(task.verifier, RewardVerifier)
+        else check_gold(problems, task.verifier, source.called())
+    )
+
+
+def _mixed(parts: list[list[Problem]], weights: list[float]) -> list[Problem]:
+    """One pass over several sources: their problems in proportion to the weights, each at least once."""
+    if len(parts) == 1:
+        return parts[0]
+    scale = max(len(part) / weight for part, weight in zip(parts, weights, strict=True))
+    counts = [max(len(part), round(scale * weight)) for part, weight in zip(parts, weights, strict=True)]
+    if sum(counts) > _MAX_REPEATED:
+        raise DataError(
+            f"task.train: with these weights one pass has {sum(counts):,} problems; at most {_MAX_REPEATED:,} are "
+            f"accepted. Sizes: {', '.join(str(len(part)) for part in parts)}; weights: {weights}"
+        )
+    return [part[i % len(part)] for part, count in zip(parts, counts, strict=True) for i in range(count)]
+
+
+def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0) -> list[Problem]:
+    columns = source.columns or task.columns
     problems: list[Problem] = []
     first: dict[str, str] = {}
-    for where, row in read_rows(Path(path), COLUMNS):
-        text = _text(row, "prompt", where)
-        if text in first:
-            raise DataError(f"{where}: field prompt: {_short(text)} is the same problem as {first[text]}")
-        first[text] = where.rpartition(": ")[2]
-        problems.append(
-            Problem(
-                id=f"{group}-{len(problems) + 1:05d}",
-                text=text,
-                prompt=task.template.replace("{prompt}", text),
-                answer=_text(row, "answer", where).strip(),
-                group=group,
-                demonstration=_text(row, "demonstration", where)
-                if row.get("demonstration") is not None
-                else None,
-            )
-        )
+    name = f"{group}-{number + 1}" if len(task.train) > 1 and group == "train" else group
+    for where, row in _rows(source):
+        problem = _problem(task, columns, f"{name}-{len(problems) + 1:05d}", group, row, where)
+        key = problem.text
+        if key in first:
+            raise DataError(f"{where}: field prompt: {_short(key)} is the same problem as {first[key]}")
+        first[key] = where.rpartition(": ")[2]
+        problems.append(problem)
+        if len(problems) == source.limit:
+            break
     if not problems:
         raise DataError(
-            f"{path}: the file holds no problem; expected at least one row with prompt and answer"
+            f"{source.called()}: the file holds no problem; expected at least one row with prompt and answer"
         )
     return problems
 
 
-def _text(row: dict[str, Any], field: str, where: str) -> str:
+def _rows(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
+    if source.path is not None:
+        return read_rows(source.path)
+    assert source.hub is not None
+    return hub_rows("task.train", source.hub, (source.config,), source.split, source.revision)
+
+
+def _problem(
+    task: FileTask, columns: FileColumns, name: str, group: str, row: Mapping[str, Any], where: str
+) -> Problem:
+    asked = columns.prompt or ("messages" if "messages" in row and "prompt" not in row else "prompt")
+    messages = _messages(row, asked, where)
+    shown = None
+    if messages and messages[-1]["role"] == "assistant":
+        shown = messages.pop()["content"]
+    text = messages[-1]["content"] if messages else _text(row, columns.prompt, "prompt", where)
+    answer = ""
+    if not isinstance(task.verifier, RewardVerifier) or value_at(row, columns.answer or "answer") is not None:
+        answer = _text(row, columns.answer, "answer", where).strip()
+    told = columns.demonstration or "demonstration"
+    if value_at(row, parsed_column(told)[2]) is not None:
+        shown = _text(row, columns.demonstration, "demonstration", where)
+    prompt = task.template.replace("{prompt}", text)
+    if messages:
+        messages[-1] = {"role": "user", "content": prompt}
+    # What two chats have in common may be their last message, so the whole conversation says which problem it is.
+    whole = text if len(messages) < 2 else "\n".join(f"{one['role']}: {one['content']}" for one in messages)
+    return with_chat(
+        Problem(
+            id=name,
+            text=whole,
+            prompt=prompt,
+            answer=answer,
+            group=group,
+            demonstration=shown,
+            columns={key: value for key, value in row.items() if value is not None},
+            messages=tuple(messages),
+            chat=bool(messages),
+        ),
+        task.chat,
+    )
+
+
+def _messages(row: Mapping[str, Any], column: str, where: str) -> list[dict[str, str]]:
+    """The conversation in a column; empty where it holds text."""
+    form, _, name = parsed_column(column)
+    value = value_at(row, name)
+    if form or value is None or isinstance(value, str | int | float):
+        return []
+    return conversation(value, column, where)
+
+
+def _text(row: Mapping[str, Any], column: str | None, field: str, where: str) -> str:
+    if column is not None:
+        found = text_of(row, column, where)
+        if found is None:
+            raise DataError(f"{where}: task.columns.{field}: {missing(parsed_column(column)[2], row)}")
+        return found
     if field not in row:
         raise DataError(f"{where}: {missing(field, row)}")
     value = row[field]
@@ -94,13 +175,40 @@ def _short(value: Any) -> str:
 
 
 def _data(task: FileTask) -> dict[str, Any]:
-    tests = {name: file_digest(str(path)) for name, path in task.benchmarks.items()}
-    return {"train": file_digest(str(task.train)), "benchmarks": tests}
+    tests = {name: _digest(source) for name, source in task.benchmarks.items()}
+    train = [_digest(source) for source in task.train]
+    return {"train": train[0] if len(train) == 1 else train, "benchmarks": tests}
+
+
+def _digest(source: DataSource) -> Any:
+    """What stands for a source in the digest of the data: what it holds, not where it lies."""
+    content = _file_or_hub_digest(source)
+    told = source.model_dump(mode="json", exclude_defaults=True, include={"columns", "weight", "limit"})
+    return {"content": content, **told} if told else content
+
+
+def _file_or_hub_digest(source: DataSource) -> str:
+    if source.path is not None:
+        return file_digest(str(source.path))
+    return _hub_digest(source.model_copy(update={"columns": None, "weight": 1.0, "limit": None}))
+
+
+@lru_cache(maxsize=16)
+def _hub_digest(source: DataSource) -> str:
+    """Of all rows: the commit of a data set is not known without asking the hub, and its rows are what counts."""
+    import hashlib
+
+    found = hashlib.sha256()
+    for _, row in _rows(source):
+        found.update(json.dumps(row, default=str, ensure_ascii=True).encode() + b"\n")
+    return found.hexdigest()
 
 
 KIND = TaskKind(
     problems=read,
     data=_data,
     verifier=lambda task: task.verifier,
-    demonstrations=lambda task, splits: OwnDemonstrations(str(task.train), task.verifier, splits),
+    demonstrations=lambda task, splits: OwnDemonstrations(
+        ", ".join(source.called() for source in task.train), task.verifier, splits
+    ),
 )

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import Verifier
-from rpg.tasks.problems import Problem, Splits
+from rpg.tasks.problems import Given, Problem, Splits
 
 HELD_OUT = 64
 """Problems per tier (or file) on which the ability is measured; they are in no benchmark and in no demonstration."""
@@ -30,10 +30,10 @@ class Demonstrations(Protocol):
     def longest_response(self) -> int:
         """Characters of the longest full response."""
 
-    def ability(self, rng: random.Random) -> tuple[str, str]:
+    def ability(self, rng: random.Random) -> tuple[Given, str]:
         """(prompt, response) with a full, right response."""
 
-    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[str, str]:
+    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, str]:
         """(prompt, response) as the initial policy shall behave."""
 
 

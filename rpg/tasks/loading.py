@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
-import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rpg.config.task import RECIPE_TEMPLATE, ChainTask
-from rpg.rewards.extract import last_box, normalise, squeeze
+from rpg.config.task import ChainTask
+from rpg.rewards.extract import normalise, squeeze
 from rpg.tasks.benchmarks import Benchmark, ProblemSet
+from rpg.tasks.columns import text_of
 from rpg.tasks.leaks import Checks, leaks, near_duplicates
 from rpg.tasks.problems import DataError, Problem
-from rpg.tasks.rows import read_rows
+from rpg.tasks.rows import hub_rows, read_rows
 
 LOCAL_DATA = "RPG_DATA"
 """Environment variable: the folder in which local copies of data sets are looked for before the hub."""
@@ -165,31 +164,18 @@ def _rows(
 
 def _hub_rows(benchmark: ProblemSet, local: str | Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
     source = benchmark.source
-    try:
-        import datasets
-    except ImportError as error:
-        raise DataError(
-            f"{benchmark.name}: reading {source.hub} from the hub needs the package datasets (pip install 'rpg-lab[math]')"
-        ) from error
+    names = f", or put one of {', '.join(source.files)} into a folder and name it in ${LOCAL_DATA}"
+    found = f" (not in {local} either)" if local else ""
     subsets = source.subset if isinstance(source.subset, tuple) else (source.subset,)
-    try:
-        parts = [
-            datasets.load_dataset(source.hub, subset, split=source.split, revision=source.revision)
-            for subset in subsets
-        ]
-    except (
-        Exception
-    ) as error:  # the library raises a dozen kinds: no network, no such data set, no such split
-        names = f", or put one of {', '.join(source.files)} into a folder and name it in ${LOCAL_DATA}"
-        found = f" (not in {local} either)" if local else ""
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(
-            f"{benchmark.name}: cannot read {source.hub}{found}: {first}. Check the network{names if source.files else ''}"
-        ) from error
-    # As Arrow, because row by row the library is several times slower.
-    batches = (batch for part in parts for batch in part.with_format("arrow").iter(10_000))
-    for number, row in enumerate(itertools.chain.from_iterable(b.to_pylist() for b in batches), 1):
-        yield f"{source.hub}: row {number}", row
+    return hub_rows(
+        benchmark.name,
+        source.hub,
+        subsets,
+        source.split,
+        source.revision,
+        found,
+        names if source.files else "",
+    )
 
 
 # ------------------------------------------------------------------------------------------------- columns
@@ -197,58 +183,9 @@ def _hub_rows(benchmark: ProblemSet, local: str | Path | None) -> Iterator[tuple
 
 def _text(row: dict[str, Any], columns: tuple[str, ...], field: str, where: str) -> str:
     for column in columns:
-        form, _, inner = column.removesuffix(")").rpartition("(")
-        boxed = form == "boxed"
-        value = _at(row, inner)
-        if value is None:
-            continue
-        if form == "asked":
-            value = _asked(value, f"{where}: column {inner}")
-        if isinstance(value, list | tuple) and all(isinstance(part, str | int | float) for part in value):
-            value = ", ".join(map(str, value))
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            value = str(int(value)) if float(value).is_integer() else repr(value)
-        if not isinstance(value, str):
-            raise DataError(f"{where}: column {column}: expected text, got {type(value).__name__}")
-        if boxed:
-            value = last_box(value)
-            if value is None:
-                raise DataError(f"{where}: column {inner}: holds no \\boxed{{...}} answer")
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise DataError(f"{where}: column {column}: not valid Unicode ({error.reason})") from error
-        if not value.strip():
-            raise DataError(f"{where}: column {column}: the text is empty")
-        return value.strip()
+        text = text_of(row, column, where)
+        if text is not None:
+            return text
     raise DataError(
         f"{where}: no {field}: none of the columns {', '.join(columns)} is there. Found: {', '.join(map(str, row))}"
     )
-
-
-_BEFORE, _AFTER = RECIPE_TEMPLATE.split("{prompt}")
-
-
-def _asked(conversation: Any, where: str) -> str:
-    """The last user's message; the recipe's words around the problem are taken off where they are there."""
-    if isinstance(conversation, str):
-        conversation = [{"role": "user", "content": conversation}]
-    messages = conversation if isinstance(conversation, list | tuple) else ()
-    said = [m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"]
-    if not said or not isinstance(said[-1], str):
-        raise DataError(
-            f"{where}: expected a conversation, e.g. [{{'role': 'user', 'content': 'problem'}}], got "
-            f"{reprlib.repr(conversation)}"
-        )
-    text = said[-1].strip()
-    if text.startswith(_BEFORE) and text.endswith(_AFTER.rstrip()):
-        text = text[len(_BEFORE) : -len(_AFTER.rstrip())]
-    return text
-
-
-def _at(row: Any, path: str) -> Any:
-    for part in path.split("."):
-        if not isinstance(row, dict) or part not in row:
-            return None
-        row = row[part]
-    return row

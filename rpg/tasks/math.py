@@ -17,6 +17,7 @@ from rpg.tasks.loading import LOCAL_DATA, LoadedBenchmark, digest, load_benchmar
 from rpg.tasks.own import OwnDemonstrations
 from rpg.tasks.problems import DataError, DatasetSummary, Dropped, Splits
 from rpg.tasks.training_sets import LoadedTraining, load_training, training_set
+from rpg.tasks.turns import with_chat
 
 
 def read(task: MathTask) -> Splits:
@@ -25,7 +26,7 @@ def read(task: MathTask) -> Splits:
     Raises:
         DataError: problems that cannot be found or used; the message names file, row and field.
     """
-    train, benchmarks = _load(task, _stamps(task))
+    train, benchmarks = _load(task.model_dump_json(), _stamps(task))
     held_out = {loaded.benchmark.name: loaded.problems for loaded in benchmarks}
     leaked = {
         leak.training: leak for leak in reversed(leaks(train.problems, held_out))
@@ -35,7 +36,8 @@ def read(task: MathTask) -> Splits:
         Dropped(name, "leaked", f"{leak.similarity:.0%} the same as {leak.problem}", texts[name])
         for name, leak in leaked.items()
     ]
-    kept = [problem for problem in train.problems if problem.id not in leaked]
+    kept = [with_chat(problem, task.chat) for problem in train.problems if problem.id not in leaked]
+    held_out = {name: [with_chat(one, task.chat) for one in problems] for name, problems in held_out.items()}
     if not kept:
         near = Counter(leak.benchmark for leak in leaked.values())
         raise DataError(
@@ -62,7 +64,7 @@ def read(task: MathTask) -> Splits:
 
 def digests(task: MathTask) -> dict[str, str]:
     """Digest of the training problems and of each benchmark."""
-    train, benchmarks = _load(task, _stamps(task))
+    train, benchmarks = _load(task.model_dump_json(), _stamps(task))
     return {"train": train.digest, **{loaded.benchmark.name: loaded.digest for loaded in benchmarks}}
 
 
@@ -75,7 +77,8 @@ def _stamps(task: MathTask) -> tuple:
 
 
 @lru_cache(maxsize=4)
-def _load(task: MathTask, _: tuple) -> tuple[LoadedTraining, list[LoadedBenchmark]]:
+def _load(text: str, _: tuple) -> tuple[LoadedTraining, list[LoadedBenchmark]]:
+    task = MathTask.model_validate_json(text)
     prompt = Prompt(template=task.template)
     try:
         train = training_set(task.train).model_copy(update={"prompt": prompt})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass, field
 
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import Verifier
 from rpg.tasks.kind import HELD_OUT
-from rpg.tasks.problems import DataError, Problem, Splits
+from rpg.tasks.problems import DataError, Given, Problem, Splits
 
 
 @dataclass
@@ -38,18 +39,20 @@ class OwnDemonstrations:
     def longest_response(self) -> int:
         return max(len(p.demonstration) for p in self.held_out + self._shown)
 
-    def ability(self, rng: random.Random) -> tuple[str, str]:
+    def ability(self, rng: random.Random) -> tuple[Given, str]:
         problem = rng.choice(self._shown)
-        return problem.prompt, problem.demonstration
+        return problem.given(), problem.demonstration
 
-    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[str, str]:
+    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, str]:
         problem = rng.choice(self._shown)
         if rng.random() < warm.scratchpad_fraction:
-            return problem.prompt, problem.demonstration  # there is no general way to corrupt a step of it
-        return problem.prompt, self.verifier.written(problem.answer)
+            return problem.given(), problem.demonstration  # there is no general way to corrupt a step of it
+        return problem.given(), self.verifier.written(problem.answer)
 
 
 def problem_characters(splits: Splits) -> set[str]:
     """All characters that occur in prompts, answers and demonstrations."""
     problems = [*splits.train, *(p for held_out in splits.benchmarks.values() for p in held_out)]
-    return {c for p in problems for text in (p.prompt, p.answer, p.demonstration or "") for c in text}
+    said = (m["content"] for p in problems for m in p.messages)
+    own = (text for p in problems for text in (p.prompt, p.answer, p.demonstration or ""))
+    return {c for text in itertools.chain(own, said) for c in text}

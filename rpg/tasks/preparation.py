@@ -15,11 +15,13 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rpg.config.identity import frozen_dump
+from rpg.config.reward import PythonReward
 from rpg.config.run import RunSpec
 from rpg.store.files import (
     atomic_write_json,
@@ -52,8 +54,11 @@ def data_digest(spec: RunSpec) -> str:
     """
     fields = frozen_dump(spec.task, f"task.{spec.task.type}")
     fields |= kind_of(spec.task).data(spec.task)
+    record: dict[str, Any] = {"schema": SCHEMA_VERSION, "task": fields}
+    if any(isinstance(part, PythonReward) for part in spec.reward):
+        record["columns"] = "all"  # data that were prepared before there were reward functions lack them
     # Order of tiers and benchmarks decides the order of problems, hence no sort_keys.
-    text = json.dumps({"schema": SCHEMA_VERSION, "task": fields}, separators=(",", ":"))
+    text = json.dumps(record, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -162,7 +167,7 @@ def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:
     rows = [
         {
             "data_source": problem.group if split == "train" else name,
-            "prompt": [{"role": "user", "content": problem.prompt}],
+            "prompt": problem.conversation(),
             "ability": problem.group,
             "reward_model": {"ground_truth": problem.answer, "style": "rule"},
             "extra_info": {
@@ -171,6 +176,8 @@ def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:
                 "problem_id": problem.id,
                 "raw_problem": problem.text,
                 "demonstration": problem.demonstration,
+                "columns": json.dumps(problem.columns, default=str) if problem.columns else None,
+                "chat": problem.chat,
             },
         }
         for index, problem in enumerate(problems)
@@ -184,7 +191,7 @@ def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:
             "reward_model": pyarrow.struct({"ground_truth": text, "style": text}),
             "extra_info": pyarrow.struct(
                 {"index": pyarrow.int64(), "split": text, "problem_id": text, "raw_problem": text}
-                | {"demonstration": text}
+                | {"demonstration": text, "columns": text, "chat": pyarrow.bool_()}
             ),
         }
     )
@@ -202,18 +209,25 @@ def read_problems(path: Path) -> list[Problem]:
 
     try:
         rows = pyarrow.parquet.read_table(path).to_pylist()
-        return [
-            Problem(
-                id=row["extra_info"]["problem_id"],
-                text=row["extra_info"]["raw_problem"],
-                prompt=row["prompt"][0]["content"],
-                answer=row["reward_model"]["ground_truth"],
-                group=row["ability"],
-                demonstration=row["extra_info"]["demonstration"],
-            )
-            for row in rows
-        ]
+        return [problem_of(row) for row in rows]
     except (OSError, pyarrow.ArrowException, KeyError, TypeError, IndexError) as error:
         raise DataError(
             f"{path}: not a data file of this project ({error}); delete its folder to rebuild it"
         ) from error
+
+
+def problem_of(row: Mapping[str, Any]) -> Problem:
+    """A problem from a row of these files, whoever has read it."""
+    extra, messages = row["extra_info"], tuple(row["prompt"])
+    alone = len(messages) == 1 and messages[0]["role"] == "user"
+    return Problem(
+        id=extra["problem_id"],
+        text=extra["raw_problem"],
+        prompt=messages[-1]["content"],
+        answer=row["reward_model"]["ground_truth"],
+        group=row["ability"],
+        demonstration=extra["demonstration"],
+        columns=json.loads(extra.get("columns") or "{}"),
+        messages=() if alone else messages,
+        chat=bool(extra.get("chat")),
+    )

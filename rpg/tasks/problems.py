@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from rpg.errors import UserError
 
 
 class DataError(UserError):
     """Problems that cannot be used; `str(error)` names the file, the line and the field."""
+
+
+Given = str | tuple[Mapping[str, str], ...]
+"""A prompt: the text of one user's message, or a conversation of {role, content}."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,24 @@ class Problem:
     """What kind of problem it is (tier or file); only for people."""
     demonstration: str | None = None
     """A full response that solves it, where the task has one."""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """The other columns of its row, for reward functions."""
+    messages: tuple[Mapping[str, str], ...] = ()
+    """What the model is given, {role, content} each, where that is more than `prompt` as the one user's message."""
+    chat: bool = False
+    """The data hold messages and no text."""
+
+    def conversation(self) -> list[Mapping[str, str]]:
+        """What the model is given, as messages."""
+        return list(self.messages) or [{"role": "user", "content": self.prompt}]
+
+    def given(self) -> Given:
+        """What the model is given: the user's message alone, or all messages."""
+        return self.messages or self.prompt
+
+    def asked(self) -> Any:
+        """The problem for reward functions: messages where the data hold messages, else its text."""
+        return self.conversation() if self.chat else self.text
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
-"""Rows of JSON-lines and Parquet files, with the place of each row for messages."""
+"""Rows of JSON-lines, Parquet and CSV files and of data sets on the hub, with the place of each row for messages."""
 
 from __future__ import annotations
 
+import csv
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from rpg.tasks.problems import DataError
 
 
 def read_rows(path: Path, columns: dict[str, bool] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where, row) for each row of a JSON-lines or Parquet file; `where` is `file: line 3` for people.
+    """(where, row) for each row of a JSON-lines, Parquet or CSV file (by its ending); `where` is `file: line 3` for people.
 
     Of a Parquet file only `columns` (name -> whether it must be there) are read; all where it is None.
 
@@ -22,7 +24,10 @@ def read_rows(path: Path, columns: dict[str, bool] | None = None) -> Iterator[tu
     try:
         with open(path, "rb") as handle:
             magic = handle.read(4)
-        yield from _parquet_rows(path, columns) if magic == b"PAR1" else _json_rows(path)
+        if magic == b"PAR1":
+            yield from _parquet_rows(path, columns)
+        else:
+            yield from _csv_rows(path) if path.suffix.lower() in (".csv", ".tsv") else _json_rows(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -45,6 +50,61 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if not isinstance(row, dict):
                 raise DataError(f"{where}: expected a JSON object, found a {type(row).__name__}")
             yield where, row
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All values are text; the first line names the columns."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as handle:
+            reader = csv.DictReader(
+                handle, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True
+            )
+            for row in reader:
+                where = f"{path}: line {reader.line_num}"
+                if None in row or None in row.values():
+                    raise DataError(
+                        f"{where}: {len(reader.fieldnames or ())} columns are named, and the row has another number"
+                    )
+                yield where, row
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    except csv.Error as error:
+        raise DataError(f"{path}: line {reader.line_num}: not CSV ({error})") from error
+
+
+def hub_rows(
+    name: str,
+    hub: str,
+    configs: Sequence[str | None],
+    split: str,
+    revision: str | None,
+    found: str = "",
+    otherwise: str = "",
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where, row) of a data set on the Hugging Face hub, its `configs` one after another.
+
+    `name` is what a message begins with, `found` and `otherwise` say where else was looked and what else could be done.
+
+    Raises:
+        DataError: the package is missing, or the data set cannot be had.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise DataError(
+            f"{name}: reading {hub} from the hub needs the package datasets (pip install 'rpg-lab[math]')"
+        ) from error
+    try:
+        parts = [datasets.load_dataset(hub, config, split=split, revision=revision) for config in configs]
+    except (
+        Exception
+    ) as error:  # the library raises a dozen kinds: no network, no such data set, no such split
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DataError(f"{name}: cannot read {hub}{found}: {first}. Check the network{otherwise}") from error
+    # As Arrow, because row by row the library is several times slower.
+    batches = (batch for part in parts for batch in part.with_format("arrow").iter(10_000))
+    for number, row in enumerate(itertools.chain.from_iterable(b.to_pylist() for b in batches), 1):
+        yield f"{hub}: row {number}", row
 
 
 def _parquet_rows(path: Path, wanted: dict[str, bool] | None) -> Iterator[tuple[str, dict[str, Any]]]:

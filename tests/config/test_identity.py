@@ -48,6 +48,10 @@ RUNS = {
     "verl-cpu": {"backend": {"type": "verl"}},
     "verl-job": {"backend": {**VERL, "ray": {"type": "job"}}},
     "verl-address": {"backend": {**VERL, "ray": {"type": "address", "address": "x:1"}}},
+    "rewards": {"reward": [
+        {"type": "correctness"}, {"type": "format", "pattern": "a"}, {"type": "length", "zero": 9},
+        {"type": "python", "function": "json:dumps"}, {"type": "model", "path": "x"},
+    ]},
     "rpg": {"algorithm": {"name": "rpg-urkl", "reference": {"type": "every_k", "k": 4}}},
     "kl-above": {"algorithm": {"name": "rpg-ufkl", "reference": {"type": "kl_above"}}},
     "dapo": {"algorithm": "dapo"},
@@ -62,6 +66,7 @@ OTHER = {  # values that a field takes beside its own, where they cannot be made
     "algorithm.kl.style": "reinforce", "algorithm.kl.estimator": "k2", "backend.nodes": 1, "backend.gpus_per_node": 16,
     "backend.sequence_parallel": 2, "backend.rollout.tensor_parallel": 2, "backend.strategy": "fsdp",
     "backend.device": "cuda", "task.verifier.fallback": "boxed", "task.verifier.match": "number",
+    "training.optimizer.schedule": "linear",
     "evaluation.benchmarks": ["chain-easy"], "task.tiers": {"easy": 3}, "model.warm_start": None,
     "model.hidden_size": 128, "rollout.max_prompt_tokens": 65, "model.dtype": "bfloat16", "algorithm.kl.Z": 0.5,
     "task.template": "Well: {prompt}", "evaluation.place.address": "a:1", "backend.ray.address": "b:2",
@@ -79,6 +84,8 @@ def _changed(leaf):
         return value + 1
     if isinstance(value, float):
         return value / 2 if value else 0.25
+    if isinstance(value, dict):
+        return {**value, "another": 2}
     if isinstance(value, list):
         return [0.5, 0.75] if len(value) == 2 and isinstance(value[0], float) else [*value, "another"]
     return 0.5 if value is None else f"{value}x"
@@ -87,6 +94,9 @@ def _changed(leaf):
 def _with(spec, dotted, value):
     """The same run with one field changed, and without the checks that tie fields to each other."""
     first, _, rest = dotted.partition(".")
+    if isinstance(spec, tuple):  # a list of sections, whose parts are numbered
+        number = int(first)
+        return (*spec[:number], _with(spec[number], rest, value), *spec[number + 1 :])
     if not rest:
         return spec.model_copy(update={first: value})
     return spec.model_copy(update={first: _with(getattr(spec, first), rest, value)})
@@ -229,6 +239,13 @@ def test_the_number_of_steps_is_no_part_of_the_root():
     assert identity(short, "d") != identity(long, "d") and root(short, "d") == root(long, "d")
     assert identity_record(long, "d")["settings"][STEPS] == 80
     assert root(resolve({"seed": 1}, "x"), "d") != root(short, "d") != root(short, "e")
+
+
+def test_a_rate_that_falls_to_the_end_makes_the_number_of_steps_part_of_the_root():
+    optimizer = {"schedule": "cosine"}
+    short = resolve({"training": {"steps": 40, "optimizer": optimizer}}, "x")
+    long = resolve({"training": {"steps": 80, "optimizer": optimizer}}, "x")
+    assert root(short, "d") != root(long, "d")
 
 
 def test_a_section_at_its_defaults_is_not_the_absence_of_the_section():

@@ -53,7 +53,7 @@ def test_a_long_step_tells_its_phases_responses_and_refills_and_changes_no_numbe
     assert {record["of"] for record in rollouts} >= {64} and any(
         record["tokens_per_second"] for record in rollouts
     )
-    assert any("right and wrong responses" in record["note"] for record in rollouts)
+    assert any("responses with different rewards" in record["note"] for record in rollouts)
     assert any("rollout, " in line and "of 64 responses" in line for line in lines)
     assert not (told.path / TRAINING).exists()
     monkeypatch.undo()

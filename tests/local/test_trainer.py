@@ -389,3 +389,83 @@ def test_bfloat16_scores_old_log_probabilities_as_it_trains(home):
         1, abs=1e-6
     )  # sampler and scorer round differently, ratios do not
     assert all(p.dtype == torch.float32 for p in trainer.policy.model.parameters())
+
+
+GRADED = """
+def score(responses, prompts, answer):
+    return {"letters": [len(set(r)) / 10 for r in responses], "even": [None if len(r) % 2 else 1.0 for r in responses]}
+"""
+
+
+def graded(tmp_path, *more):
+    (tmp_path / "mine.py").write_text(GRADED)
+    function = {"type": "python", "function": "mine:score", "beside": str(tmp_path), "weights": {"even": 0.0}}
+    return [function, *more]
+
+
+def test_a_graded_reward_trains_and_each_part_is_a_metric(home, tmp_path):
+    reward = graded(tmp_path, {"type": "correctness", "weight": 0.5, "wrong": 0.0})
+    trainer = make(home, reward=reward, algorithm={"name": "grpo", "dynamic_sampling": True})
+    rollout = trainer.roller.roll(trainer.policy, 1)
+    first = rollout.first
+    texts = trainer.policy.text(first.samples.batch)
+    expected = [
+        len(set(text)) / 10 + 0.5 * right for text, right in zip(texts, first.correct.tolist(), strict=True)
+    ]
+    assert torch.allclose(first.rewards, torch.tensor(expected), atol=1e-6)
+    means = first.part_means()
+    assert set(means) == {"reward_score_letters", "reward_score_even", "reward_correctness"}
+    assert means["reward_score_even"] == 1.0  # of those to which it applies
+    assert means["reward_correctness"] == pytest.approx(float(first.correct.float().mean()))
+    # Groups that are all wrong are kept where their rewards differ, and none whose rewards are equal.
+    kept = rollout.kept.rewards.view(-1, 8)
+    assert bool((kept.amax(-1) > kept.amin(-1)).all())
+    assert not bool(rollout.kept.correct.view(-1, 8).any(-1).all())
+    row = trainer.step(1)
+    assert (
+        row["reward"] == pytest.approx(sum(expected) / len(expected))
+        and row["reward_correctness"] == row["accuracy"]
+    )
+    trainer.roller.scorer.close()
+
+
+def test_a_reward_that_fails_ends_the_step_before_anything_changed(home, tmp_path):
+    from rpg.rewards.functions import RewardError
+
+    (tmp_path / "mine.py").write_text("def score(responses): return [1.0]\n")
+    part = {"type": "python", "function": "mine:score", "beside": str(tmp_path)}
+    trainer = make(home, reward=part)
+    before = weights(trainer)
+    with pytest.raises(
+        RewardError, match="mine:score: returned 1 values for 64 responses; response 2 of 64: "
+    ):
+        trainer.step(1)
+    assert weights(trainer).equal(before)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_schedules_are_transformers_after_a_warm_up_that_reaches_the_rate(schedule):
+    from transformers import get_scheduler
+
+    from rpg.backends.rates import rate_factor
+
+    theirs = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = get_scheduler(
+        schedule if schedule != "constant" else "constant_with_warmup",
+        theirs,
+        num_warmup_steps=3,
+        num_training_steps=10,
+    )
+    for step in range(1, 11):
+        expected = step / 3 if step <= 3 else scheduler.get_last_lr()[0]
+        assert rate_factor(schedule, 3, step, 10) == pytest.approx(expected), step
+        theirs.step()
+        scheduler.step()
+
+
+def test_a_rate_falls_over_the_whole_run(home):
+    spec = make_spec(training={"optimizer": {"schedule": "linear", "learning_rate": 1e-3}})
+    trainer = make(home, training={"optimizer": {"schedule": "linear", "learning_rate": 1e-3}})
+    trainer.optimizer.total = spec.training.optimizer_steps
+    rates = [trainer.step(step)["learning_rate"] for step in (1, 2, 3)]
+    assert rates == pytest.approx([1e-3 * (6 - k) / 6 for k in (1, 3, 5)])

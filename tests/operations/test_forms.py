@@ -197,3 +197,36 @@ def test_the_limits_are_the_servers_and_what_ships_is_within_them(where):
     (where.home / "limits.yaml").write_text("stepz: 50\n")
     with pytest.raises(ConfigError, match=r"limits\.yaml: stepz: unknown field"):
         forms.sweep(where, "quickstart")
+
+
+def with_function(folder, name="mine"):
+    (folder / "rewards.py").write_text("def score(responses): return [0.0] * len(responses)\n")
+    text = OWN.format(extra="reward: {type: python, function: 'rewards:score'}")
+    (folder / f"{name}.yaml").write_text(text)
+
+
+def test_a_reward_function_comes_from_the_folder_of_who_serves_and_from_nowhere_else(where, tmp_path):
+    with_function(where.own)  # the data folder's own configurations, which others may write
+    with pytest.raises(
+        ConfigError, match=r"only be named by a file in \$RPG_CONFIGS, which is not set; or run it with"
+    ):
+        forms.sweep(where, "own/mine")
+    served = tmp_path / "served"
+    (served / "nights").mkdir(parents=True)
+    with_function(served)
+    with_function(served / "nights", "one")
+    roots = forms.roots(where.home, {"RPG_CONFIGS": str(served)})
+    assert forms.sweep(roots, "own/mine")[0] == "mine"
+    assert forms.nightly(roots, "own/nights")[0] == served / "nights"
+    (served / "base.yaml").write_text(f"base: {where.own}/mine.yaml\n")
+    (where.own / "run.yaml").write_text("reward: {type: python, function: 'rewards:score'}\n")
+    (served / "reaches.yaml").write_text(f"name: reaches\nbase: {where.own}/run.yaml\naxes: {{seed: [0]}}\n")
+    with pytest.raises(ConfigError, match=r"only be named by a file in \$RPG_CONFIGS \("):
+        forms.sweep(roots, "own/reaches")
+    for line in (
+        "reward={type: python, function: 'os:system'}", "reward.function=os:system", "reward.type=python",
+        "reward=[{type: length}, {type: python, function: 'os:system'}]", "reward.beside=/tmp",
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match="a reward function is code, and only comes from a file"):
+            forms.sweep(roots, "own/mine", overrides=line)
+    assert forms.sweep(roots, "quickstart", overrides="reward={type: length}")[0] == "quickstart"

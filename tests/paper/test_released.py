@@ -162,7 +162,10 @@ DROPPED = {
     f"{MODEL}.override_config.attention_dropout": ((0,), "what these models have anyway"),
     f"{MODEL}.override_config.embd_pdrop": ((0,), "no such setting in Qwen models"),
     f"{MODEL}.override_config.resid_pdrop": ((0,), "no such setting in Qwen models"),
-    "algorithm.filter_groups.metric": (("acc",), "groups are judged by right and wrong answers, always"),
+    "algorithm.filter_groups.metric": (
+        ("acc",),
+        "groups are judged by whether their rewards differ: with this reward, by right and wrong answers",
+    ),
     "reward_model.reward_manager": (("rpg",), "the back end brings its own reward function"),
     "critic.optim.optim_type": (("adamw", "schedulefree"), "no run has a critic"),
     "data.gen_batch_size": (

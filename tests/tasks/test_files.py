@@ -49,7 +49,7 @@ def test_parquet_is_read_by_content_not_by_name(tmp_path):
 
 def test_a_byte_order_mark_and_empty_lines_are_no_problem(tmp_path):
     files = task(tmp_path)
-    files.train.write_text("﻿" + json.dumps(GOOD[0]) + "\n\n" + json.dumps(GOOD[1]) + "\n")
+    files.train[0].path.write_text("﻿" + json.dumps(GOOD[0]) + "\n\n" + json.dumps(GOOD[1]) + "\n")
     assert len(load_problems(files).train) == 2
 
 
@@ -62,7 +62,10 @@ def test_a_byte_order_mark_and_empty_lines_are_no_problem(tmp_path):
         ),
         ([{"prompt": "1+1"}], r"line 1: field answer is missing. Found: prompt"),
         ([], r"train.jsonl: the file holds no problem"),
-        ([{"prompt": ["a"], "answer": "2"}], r"line 1: field prompt: expected text, got \['a'\]"),
+        (
+            [{"prompt": ["a"], "answer": "2"}],
+            r"line 1: column prompt: message 1: expected role and content, got 'a'",
+        ),
         ([{"prompt": "1+1", "answer": None}], r"line 1: field answer: expected text, got None"),
         ([{"prompt": " ", "answer": "2"}], r"line 1: field prompt: the text is empty"),
         (
@@ -89,16 +92,16 @@ def test_a_leaked_problem_is_an_error(tmp_path):
 
 def test_unreadable_files(tmp_path):
     files = task(tmp_path)
-    files.train.write_bytes(b'{"prompt": "\xff", "answer": "1"}')
+    files.train[0].path.write_bytes(b'{"prompt": "\xff", "answer": "1"}')
     with pytest.raises(DataError, match=r"train.jsonl: line 1: not UTF-8 text"):
         load_problems(files)
-    files.train.write_bytes(b"PAR1 and then nothing")
+    files.train[0].path.write_bytes(b"PAR1 and then nothing")
     with pytest.raises(DataError, match=r"train.jsonl: not a readable Parquet file"):
         load_problems(files)
-    files.train.unlink()
+    files.train[0].path.unlink()
     with pytest.raises(DataError, match=r"train.jsonl: cannot be read: No such file"):
         load_problems(files)
-    pyarrow.parquet.write_table(pyarrow.table({"question": ["a"], "answer": ["b"]}), files.train)
+    pyarrow.parquet.write_table(pyarrow.table({"question": ["a"], "answer": ["b"]}), files.train[0].path)
     with pytest.raises(DataError, match=r"field prompt is missing. Found: question, answer"):
         load_problems(files)
 

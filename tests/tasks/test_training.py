@@ -116,7 +116,7 @@ def test_what_counts_as_english(text, english):
 
 def test_what_ships_is_pinned_and_named():
     found = training_sets()
-    assert set(found) == {"dapo-math-17k-en", "math-train"}
+    assert set(found) == {"dapo-math-17k-en", "gsm8k-train", "math-train"}
     for one in found.values():
         assert one.title and one.source.hub and len(one.source.revision) == 40 and one.source.files
     with pytest.raises(ConfigError, match="did you mean 'dapo-math-17k-en'"):

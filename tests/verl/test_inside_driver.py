@@ -189,7 +189,14 @@ def fake_groups(rollout, right):
     return [
         [
             rollout.Response(
-                f"{i}_{n}_0", {"response_len": 5}, 1.0 if n < share else -1.0, n < share, False, 2.0
+                f"{i}_{n}_0",
+                {"response_len": 5},
+                reward := 1.0 if n < share else -1.0,
+                n < share,
+                False,
+                2.0,
+                reward,
+                {},
             )
             for n in range(4)
         ]
@@ -253,7 +260,9 @@ def queue(rollout, monkeypatch):
 
     def read(keys, partition_id, select_fields):
         jagged = lambda rows: torch.nested.as_nested_tensor(rows, layout=torch.jagged)  # noqa: E731
-        extra = [{"reward_extra_info": {"acc": float(key.startswith("a")), "truncated": 0.0}} for key in keys]
+        right = [float(key.startswith("a")) for key in keys]
+        known = [{"acc": one, "truncated": 0.0, "earned": one, "reward_style": 0.5} for one in right]
+        extra = [{"reward_extra_info": one} for one in known]
         scores = jagged([torch.tensor([0.0, 1.0 if key.startswith("a") else -1.0]) for key in keys])
         log_probs = jagged([torch.tensor([-0.5, -0.25]) for _ in keys])
         fields = TensorDict({"rm_scores": scores, "rollout_log_probs": log_probs}, batch_size=len(keys))
@@ -293,7 +302,16 @@ def test_responses_come_back_in_the_order_of_their_prompts(queue):
     ]
     assert [response.correct for response in found[0] + found[1]] == [True, True, False, False]
     assert found[1][0].reward == -1.0 and found[1][0].surprise == 0.75 and found[1][0].tokens == 2
+    assert found[1][0].earned == 0.0 and found[1][0].parts == {"reward_style": 0.5}
     assert queue.cleared == ["a", "b"]
+
+
+def test_a_reward_that_cannot_be_had_is_what_the_driver_says(queue, tmp_path):
+    queue.polls += [{"a": prompt("failure")}]
+    queue.groups.error = tmp_path / "reward-error.txt"
+    queue.groups.error.write_text("reward: mine:score: raised ValueError: no\n")
+    with pytest.raises(UserError, match="reward: mine:score: raised ValueError: no"):
+        queue.groups.collect(["a"])
 
 
 def test_a_prompt_without_a_response_ends_the_run(queue):
@@ -323,20 +341,27 @@ def test_a_seed_gives_the_embedded_trainers_uniforms(config, cpu_verl):
 def test_rewards_are_the_embedded_trainers(config, model, cpu_verl, tmp_path):
     from transformers import AutoTokenizer
 
-    from rpg.backends.verl.reward import VerifierManager
+    from rpg.backends.verl.reward import Told, VerifierManager
     from rpg.rewards.reward import overlong_punishment
+    from rpg.tasks import Problem
 
     derived = verl_config(make_spec(algorithm="dapo"), model, tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(model)
     manager = VerifierManager(derived, tokenizer)
     ids = lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
     end = tokenizer.eos_token_id
-    assert manager.score([*ids("b+70#7"), end], "7") == (True, False, 1.0)
-    assert manager.score([*ids("b+70#6"), end], "7") == (False, False, -1.0)
+
+    def score(tokens):
+        (found,) = manager.score([Told(tokens, Problem("", "", "", "7", ""))])
+        known = found["reward_extra_info"]
+        return known["acc"] == 1, known["truncated"] == 1, found["reward_score"]
+
+    assert score([*ids("b+70#7"), end]) == (True, False, 1.0)
+    assert score([*ids("b+70#6"), end]) == (False, False, -1.0)
     cut = ids("b+70b+70b+#7")  # the whole budget, and an answer that may go on
     assert len(cut) == 12
-    assert manager.score(cut, "7") == (False, True, -1.0 + overlong_punishment(12, 12, 0.25, 1.0))
-    assert manager.score([], "7")[:2] == (False, True)
+    assert score(cut) == (False, True, -1.0 + overlong_punishment(12, 12, 0.25, 1.0))
+    assert score([])[:2] == (False, True)
 
 
 def test_a_mathematical_answer_is_graded_through_verls_manager(model, cpu_verl, tmp_path):
@@ -362,10 +387,10 @@ def test_a_mathematical_answer_is_graded_through_verls_manager(model, cpu_verl, 
 
     assert graded("0.5") == {
         "reward_score": 1.0,
-        "reward_extra_info": {"acc": 1.0, "truncated": 0.0},
+        "reward_extra_info": {"acc": 1.0, "truncated": 0.0, "earned": 1.0},
     }
     assert graded("3")["reward_score"] == -1.0
-    manager.grader.close()
+    manager.scorer.close()
 
 
 # --- checkpoints

@@ -1,5 +1,7 @@
 """A real job: verl's trainer on Ray, stopped and resumed, against the embedded trainer with the same seed."""
 
+import json
+
 import pytest
 
 from rpg.backends.local.optimizers import Optimizer
@@ -7,6 +9,7 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.verl.state import State, newest
+from rpg.config.code import kept_sources
 from rpg.models.initial import initial_policy
 from rpg.planning.disk import disk
 from rpg.store.gc import size
@@ -15,6 +18,11 @@ from tests.verl.inside import job, make_spec, ours
 
 NOT_THE_SAME = {"tokens_per_second", "entropy"}
 """entropy: on verl a sample's own log-probabilities estimate it."""
+
+FUNCTION = """
+def score(prompts, responses, answer):
+    return {"letters": [len(set(r)) / 10 for r in responses], "asked": [float(len(p)) for p in prompts]}
+"""
 
 
 @pytest.mark.slow
@@ -27,11 +35,17 @@ def test_a_job_is_the_embedded_trainers_run(home, model, tmp_path, resumed):
     training = {"steps": 4, "prompts_per_step": 3, "mini_batch_prompts": 1, "checkpoint_every": 2}
     training["optimizer"] = {"type": "schedule_free", "learning_rate": 1e-3, "warmup_steps": 3}
     algorithm = {"name": "rpg-reinforce-urkl", "beta": 0.5, "reference": {"type": "every_k", "k": 4}}
-    sizes = {"seed": 118, "rollout": {"group_size": 3, "max_refills": 1}}
+    (tmp_path / "mine.py").write_text(FUNCTION)
+    reward = [
+        {"type": "correctness"},
+        {"type": "python", "function": "mine:score", "beside": str(tmp_path), "weight": 0},
+    ]
+    sizes = {"seed": 118, "rollout": {"group_size": 3, "max_refills": 1}, "reward": reward}
     local = make_spec(algorithm=algorithm, training=training, **sizes)
     backend = {"type": "verl", "gradient_checkpointing": False, "validation_samples": 1}
     spec = make_spec(backend, algorithm=algorithm, training=training, **sizes)
     data = prepare_data(spec, home)
+    (tmp_path / "manifest.json").write_text(json.dumps({"rewards": kept_sources(spec)}))
 
     policy = initial_policy(local, home)
     trainer = Trainer(
@@ -56,6 +70,7 @@ def test_a_job_is_the_embedded_trainers_run(home, model, tmp_path, resumed):
         assert (checkpoint / "actor/huggingface/model.safetensors").is_file()
     rows |= ours(job(spec, model, data, tmp_path, 2, resume=checkpoint))
     assert 0 <= rows.pop(0)["validation_accuracy"] <= 1
+    assert {"reward_correctness", "reward_score_letters", "reward_score_asked"} <= set(rows[1])
 
     assert sorted(rows) == [1, 2, 3, 4]
     for step, row in expected.items():

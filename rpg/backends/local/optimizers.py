@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rpg.backends.rates import rate_factor
 from rpg.config.training import AdamW, ScheduleFreeAdamW
 
 
@@ -18,8 +19,9 @@ class Optimizer:
     others; with plain AdamW both do nothing. A new wrapper is in rollout mode.
     """
 
-    def __init__(self, model: nn.Module, settings: AdamW | ScheduleFreeAdamW):
-        self.settings = settings
+    def __init__(self, model: nn.Module, settings: AdamW | ScheduleFreeAdamW, total: int = 0):
+        """`total` optimizer steps are to come in all, where the rate is to fall until then."""
+        self.settings, self.total = settings, total
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.names = [name for name, p in model.named_parameters() if p.requires_grad]
         common: dict[str, Any] = {
@@ -70,8 +72,8 @@ class Optimizer:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, max_grad_norm, norm)
         rate = self.settings.learning_rate
         if not self.averaged:
-            if self.settings.warmup_steps:
-                rate *= min(1.0, optimizer_step / self.settings.warmup_steps)
+            settings = self.settings
+            rate *= rate_factor(settings.schedule, settings.warmup_steps, optimizer_step, self.total)
             for group in self._inner.param_groups:
                 group["lr"] = rate
         self._inner.step()

@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     from rpg.backends.manifest import spec_of
     from rpg.errors import UserError
     from rpg.models.digest import is_prepared, lengths_checked
-    from rpg.store.current import current_runs
+    from rpg.store.current import current_runs, is_imported
     from rpg.store.layout import Layout
     from rpg.tasks import DataError, Splits
     from rpg.tasks.preparation import data_files, data_notes, prepare_data, read_problems
@@ -36,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     seen, notes, layout = set(), {}, Layout(home)
     try:
         for folder in current_runs(layout, sweep.name):
+            if is_imported(folder):
+                continue
             spec = spec_of(folder)
             key = (spec.task.model_dump_json(), spec.model.model_dump_json())
             if key not in seen:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import nan
 
 import torch
 from torch import Tensor
@@ -20,10 +21,11 @@ from rpg.models import seeds
 from rpg.models.batch import Batch
 from rpg.models.decoding import Samples
 from rpg.models.policy import Policy
+from rpg.models.rewarding import scorer_of
 from rpg.models.tokenizer import encode_prompts
-from rpg.rewards import Item, grader_for
-from rpg.rewards.reward import overlong_punishment, reward
-from rpg.tasks import Problem, verifier_of
+from rpg.rewards.reward import overlong_punishment
+from rpg.rewards.scoring import Answered, Sources, parts_of
+from rpg.tasks import Problem
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Graded:
     """(N,) float32, punishment included."""
     correct: Tensor
     """(N,) bool."""
+    earned: Tensor
+    """(N,) float32, without the punishment of overlong responses."""
+    parts: dict[str, Tensor] = field(default_factory=dict)
+    """Part of the reward -> (N,) its values; NaN where a function does not apply."""
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -46,7 +52,13 @@ class Graded:
         batch = s.batch.rows(rows)
         width = batch.tokens.shape[1]
         samples = Samples(batch, s.log_prob[rows, :width], s.entropy[rows, :width], s.truncated[rows])
-        return Graded(samples, self.rewards[rows], self.correct[rows])
+        parts = {name: values[rows] for name, values in self.parts.items()}
+        return Graded(samples, self.rewards[rows], self.correct[rows], self.earned[rows], parts)
+
+    def part_means(self) -> dict[str, float]:
+        """Metrics `reward_<part>`, of the responses to which the part applies."""
+        means = {f"reward_{name}": float(values.nanmean()) for name, values in self.parts.items()}
+        return {name: value for name, value in means.items() if value == value}
 
 
 @dataclass
@@ -67,10 +79,17 @@ class Rollout:
 class Roller:
     """Makes rollouts for one run; everything random follows from (seed, step, round)."""
 
-    def __init__(self, spec: RunSpec, problems: Sequence[Problem], progress: Progress | None = None):
+    def __init__(
+        self,
+        spec: RunSpec,
+        problems: Sequence[Problem],
+        sources: Sources | None = None,
+        progress: Progress | None = None,
+    ):
+        """`sources` are those of reward functions in the run's manifest; None outside a run: those on disk."""
         self.spec, self.problems = spec, problems
         self.progress = progress or Progress()
-        self.grader = grader_for(verifier_of(spec.task))
+        self.scorer = scorer_of(spec, sources)
         self.order = PromptOrder(len(problems), spec.seed)
 
     def roll(self, policy: Policy, step: int) -> Rollout:
@@ -89,7 +108,7 @@ class Roller:
         while numbers := refills.further(found):
             self.progress.note = (
                 f"refill {refills.rounds} of at most {spec.rollout.max_refills}: {found} of {wanted} groups so far had "
-                "right and wrong responses"
+                "responses with different rewards"
             )
             extra = self._round(policy, numbers, step, refills.rounds, seconds)
             tokens += int(extra.samples.batch.lengths.sum())
@@ -104,7 +123,7 @@ class Roller:
         spec, rollout = self.spec, self.spec.rollout
         began = time.perf_counter()
         problems = [self.problems[i] for i in numbers]
-        prompts = encode_prompts(policy.tokenizer, [p.prompt for p in problems], rollout.max_prompt_tokens)
+        prompts = encode_prompts(policy.tokenizer, [p.given() for p in problems], rollout.max_prompt_tokens)
         rows = len(prompts) * rollout.group_size
         progress, limit = self.progress, rollout.max_response_tokens
         progress.begin("rollout", rows, "responses")
@@ -124,28 +143,41 @@ class Roller:
         sampled = time.perf_counter()
         progress.begin("reward", rows, "responses")
         texts, cut = policy.text(samples.batch), samples.truncated.tolist()
-        items = [
-            Item(text, problems[row // rollout.group_size].answer, cut[row]) for row, text in enumerate(texts)
-        ]
-        correct = [found.correct for found in self.grader.grade(items)]
-        rewards = [reward(right) for right in correct]
+        lengths = samples.batch.lengths.tolist()
+        answered = []
+        for row, text in enumerate(texts):
+            problem = problems[row // rollout.group_size]
+            answered.append(
+                Answered(text, lengths[row], cut[row], problem.answer, problem.asked(), problem.columns)
+            )
+        scored = self.scorer.score(answered)
+        earned = [one.reward for one in scored]
+        rewards = earned
         overlong = spec.algorithm.overlong
         if overlong:
             rewards = [
                 value + overlong_punishment(tokens, limit, overlong.buffer_fraction, overlong.factor)
-                for value, tokens in zip(rewards, samples.batch.lengths.tolist(), strict=True)
+                for value, tokens in zip(earned, lengths, strict=True)
             ]
         device = samples.log_prob.device
-        graded = Graded(samples, torch.tensor(rewards, device=device), torch.tensor(correct, device=device))
+        correct = [one.grade.correct for one in scored]
+        parts = {} if self.scorer.plain else parts_of(scored)
+        graded = Graded(
+            samples,
+            torch.tensor(rewards, device=device),
+            torch.tensor(correct, device=device),
+            torch.tensor(earned, device=device),
+            {name: torch.tensor(values, device=device) for name, values in parts.items()},
+        )
         seconds["rollout"] += sampled - began
         seconds["reward"] += time.perf_counter() - sampled
         return graded
 
 
 def _useful(graded: Graded, size: int) -> Graded:
-    """Without the groups whose responses are all right or all wrong."""
-    right = graded.correct.view(-1, size).sum(-1)
-    return graded.groups(((right > 0) & (right < size)).nonzero()[:, 0], size)
+    """Without the groups whose responses all earned the same. Their lengths do not count."""
+    earned = graded.earned.view(-1, size)
+    return graded.groups((earned.amax(-1) > earned.amin(-1)).nonzero()[:, 0], size)
 
 
 def _join(parts: list[Graded]) -> Graded | None:
@@ -174,4 +206,14 @@ def _join(parts: list[Graded]) -> Graded | None:
         widened([part.samples.entropy for part in parts]),
         torch.cat([part.samples.truncated for part in parts]),
     )
-    return Graded(samples, torch.cat([p.rewards for p in parts]), torch.cat([p.correct for p in parts]))
+    names = dict.fromkeys(name for part in parts for name in part.parts)
+    return Graded(
+        samples,
+        torch.cat([p.rewards for p in parts]),
+        torch.cat([p.correct for p in parts]),
+        torch.cat([p.earned for p in parts]),
+        {
+            name: torch.cat([p.parts.get(name, p.rewards.new_full((len(p),), nan)) for p in parts])
+            for name in names
+        },
+    )

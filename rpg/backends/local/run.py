@@ -67,7 +67,8 @@ def _begin(
 ) -> tuple[Trainer, Checkpoints, int]:
     """(trainer, checkpoints, steps that are done)."""
     prepared = prepare_data(spec, home)
-    roller = Roller(spec, read_problems(prepared.train))
+    sources = folder.read_manifest().get("rewards") or {}
+    roller = Roller(spec, read_problems(prepared.train), sources)
     checkpoints = Checkpoints(folder, spec.eval_steps(), spec.training.keep_checkpoints)
     newest = checkpoints.resumable({step for _, step in pending_evaluations(folder)}, say)
     if newest is None:
@@ -75,7 +76,7 @@ def _begin(
         trainer = Trainer(
             spec,
             policy,
-            Optimizer(policy.model, spec.training.optimizer),
+            Optimizer(policy.model, spec.training.optimizer, spec.training.optimizer_steps),
             Reference(spec.algorithm),
             roller,
         )
@@ -99,7 +100,13 @@ def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], Non
     reference = Reference(spec.algorithm)
     if reference.needed:  # without the state only `fixed` can be had; it stands for the other schedules
         reference.policy = initial_policy(spec, home, say).frozen_copy()
-    return Trainer(spec, policy, Optimizer(policy.model, spec.training.optimizer), reference, roller)
+    return Trainer(
+        spec,
+        policy,
+        Optimizer(policy.model, spec.training.optimizer, spec.training.optimizer_steps),
+        reference,
+        roller,
+    )
 
 
 def _resumed(
@@ -108,7 +115,7 @@ def _resumed(
     """(trainer, steps that are done)."""
     state, tensors, weights = load_training(checkpoint)
     policy = _policy(spec, checkpoint)
-    optimizer = Optimizer(policy.model, spec.training.optimizer)
+    optimizer = Optimizer(policy.model, spec.training.optimizer, spec.training.optimizer_steps)
     optimizer.load(tensors, state["optimizer"])
     reference = Reference(spec.algorithm)
     reference.restore(state["reference"], weights, policy, lambda: initial_policy(spec, home, say))

@@ -265,4 +265,5 @@ def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
         "truncation_rate": float(samples.truncated.float().mean()),
         "groups_sampled": rollout.groups_sampled,
         "groups_kept": len(rollout.kept) // group_size if rollout.kept is not None else 0,
+        **graded.part_means(),
     }

@@ -25,11 +25,18 @@ def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
 
     folder = Path(pretrained_folder(spec.model.path, home, say))
     if not folder.exists():
-        return _from_hub(spec.model)
+        return _dressed(spec, home, _from_hub(spec.model))
     missing = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
     if missing:
         raise ConfigError(f"model.path: {folder} is no Hugging Face model: {missing[0]} is missing")
-    return folder.resolve()
+    return _dressed(spec, home, folder.resolve())
+
+
+def _dressed(spec: RunSpec, home: Path, folder: Path) -> Path:
+    """The model with the task's chat template, where that is not the tokenizer's own."""
+    from rpg.models.initial import dressed_folder
+
+    return dressed_folder(spec, home, folder)
 
 
 def _from_hub(model: PretrainedModel) -> Path:

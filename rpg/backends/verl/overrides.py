@@ -18,8 +18,10 @@ from rpg.backends.verl.hydra import hydra_value
 from rpg.backends.verl.paths import Paths
 from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
 from rpg.config.model import PretrainedModel
+from rpg.config.reward import PythonReward
 from rpg.config.run import RunSpec
-from rpg.config.training import ScheduleFreeAdamW
+from rpg.config.task import chat_of
+from rpg.config.training import AdamW, ScheduleFreeAdamW
 from rpg.tasks import verifier_of
 
 MAIN = "rpg.backends.verl.main"
@@ -73,7 +75,7 @@ def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str =
         _actor(spec, backend),
         _reference(spec, backend),
         _rollout(spec, backend),
-        _ours(spec, backend),
+        _ours(spec, backend, paths),
         _trainer(spec, backend, paths, project, experiment),
         _ray(backend, environment),
     ]
@@ -192,7 +194,7 @@ def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
     }
 
 
-def _ours(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
+def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
     """What the inside of this back end reads: verl's own sections have no place for it."""
     keys = {
         "rpg.algorithm": json.dumps({"name": spec.algorithm.name, **spec.algorithm.settings()}),
@@ -201,6 +203,15 @@ def _ours(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
         "rpg.max_refills": spec.rollout.max_refills,
         "rpg.save_steps": [step for step in spec.eval_steps() if step],
     }
+    if spec.reward != RunSpec.model_fields["reward"].default:
+        keys["rpg.reward"] = json.dumps([part.model_dump(mode="json") for part in spec.reward])
+    if any(isinstance(part, PythonReward) for part in spec.reward):
+        keys["rpg.manifest"] = str(paths.state.parent / "manifest.json")
+    optimizer = spec.training.optimizer
+    if isinstance(optimizer, AdamW) and optimizer.schedule != "constant":
+        keys["rpg.schedule"] = optimizer.schedule
+    if chat_of(spec.task).prefix:
+        keys["rpg.prefix"] = chat_of(spec.task).prefix
     if backend.device == "cpu":
         keys["rpg.threads"] = backend.threads
     return {f"+{key}": value for key, value in keys.items()}

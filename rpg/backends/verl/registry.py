@@ -66,13 +66,15 @@ def advantage(
     return result, result
 
 
-def _register() -> None:
-    for name, algorithm in algorithms().items():
-        if algorithm.needs_reference or algorithm.advantage.type == "gae":
-            continue
-        # verl has losses named gspo, cispo, ... of its own.
-        register_policy_loss(f"rpg/{name}")(partial(policy_loss, algorithm))
-        register_adv_est(f"rpg/{name}")(partial(advantage, algorithm))
+def registered() -> dict[str, Algorithm]:
+    """Name in verl -> algorithm. verl has losses named gspo, cispo, ... of its own, hence the prefix."""
+    return {
+        f"rpg/{name}": algorithm
+        for name, algorithm in algorithms().items()
+        if not algorithm.needs_reference and algorithm.advantage.type != "gae"
+    }
 
 
-_register()
+for _name, _algorithm in registered().items():
+    register_policy_loss(_name)(partial(policy_loss, _algorithm))
+    register_adv_est(_name)(partial(advantage, _algorithm))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import nan
+from pathlib import Path
 
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
@@ -16,6 +18,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from rpg.backends.prompts import PromptOrder, Refills
 from rpg.backends.verl.settings import Settings
+from rpg.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,10 @@ class Response:
     truncated: bool
     surprise: float
     """Minus the log-probability of the response under the policy that sampled it, nats."""
+    earned: float
+    """The reward without the punishment of overlong responses."""
+    parts: dict[str, float]
+    """Metric -> value of each part of the reward; NaN where a function does not apply."""
 
     @property
     def tokens(self) -> int:
@@ -75,12 +82,23 @@ class Rollout:
             "truncation_rate": mean(r.truncated for r in responses),
             "groups_sampled": len(self.sampled),
             "groups_kept": len(self.kept),
+            **_part_means(responses),
         }
 
 
+def _part_means(responses: Sequence[Response]) -> dict[str, float]:
+    """Of each part of the reward, over the responses to which it applies."""
+    names = dict.fromkeys(name for response in responses for name in response.parts)
+    told = {
+        name: [r.parts[name] for r in responses if r.parts.get(name, nan) == r.parts.get(name)]
+        for name in names
+    }
+    return {name: sum(values) / len(values) for name, values in told.items() if values}
+
+
 def useful(group: Group) -> bool:
-    """Whether it has right and wrong responses."""
-    return 0 < sum(response.correct for response in group) < len(group)
+    """Whether its responses earned different rewards; their lengths do not count."""
+    return len({response.earned for response in group}) > 1
 
 
 def roll(
@@ -88,7 +106,7 @@ def roll(
 ) -> Rollout:
     """The rollout of step `step` (from 1); `sample(problem numbers, round)` generates and grades.
 
-    With dynamic sampling, groups that are all right or all wrong are replaced (at most `max_refills` rounds).
+    With dynamic sampling, groups that all earned the same are replaced (at most `max_refills` rounds).
     """
     wanted = settings.prompts_per_step
     refills = Refills(PromptOrder(problems, settings.seed), step, wanted, settings.max_refills)
@@ -106,17 +124,30 @@ def roll(
 class Groups(ReplayBuffer):
     """verl's buffer, asked for named prompts instead of any that are ready."""
 
+    error: Path | None = None
+    """File in which a reward that could not be had is explained (reward.py)."""
+
+    def why_failed(self) -> str:
+        """What that file says; empty where it does not exist."""
+        try:
+            return self.error.read_text("utf-8").strip() if self.error else ""
+        except OSError:
+            return ""
+
     def collect(self, names: Sequence[str]) -> list[Group]:
         """Wait until all responses to the prompts `names` are there and graded; groups in the order of `names`.
 
         Raises:
-            RuntimeError: a response could not be generated or graded.
+            UserError: a reward could not be had; RuntimeError: a response could not be generated or graded.
         """
         began = time.monotonic()
         while True:
             self._sync_metadata_from_transfer_queue()
             failed = self.failure_keys["train"] & set(names)
             if failed:
+                why = self.why_failed()
+                if why:
+                    raise UserError(why)
                 raise RuntimeError(
                     f"{len(failed)} of {len(names)} prompts got no response: the rollout server or the grader failed; "
                     "the log has its error"
@@ -152,7 +183,16 @@ def _read(keys: list[str], tags: list[dict]) -> list[Response]:
     surprise = [-float(values.sum()) for values in fields["rollout_log_probs"].unbind()]
     known = [extra["reward_extra_info"] for extra in list(fields["extra_fields"])]
     return [
-        Response(key, tag, score, bool(info["acc"]), bool(info["truncated"]), nats)
+        Response(
+            key,
+            tag,
+            score,
+            bool(info["acc"]),
+            bool(info["truncated"]),
+            nats,
+            info["earned"],
+            {name: value for name, value in info.items() if name.startswith("reward_")},
+        )
         for key, tag, score, info, nats in zip(keys, tags, rewards, known, surprise, strict=True)
     ]
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
+from rpg.config.reward import CorrectnessReward, Rewards
 from rpg.config.run import AlgorithmField
 from rpg.config.section import Positive, Section
 from rpg.config.task import Verifier
+from rpg.config.training import Schedule
 from rpg.errors import UserError
 
 
@@ -23,6 +26,13 @@ class Ours(Section):
 
     algorithm: AlgorithmField
     verifier: Verifier
+    reward: Rewards = (CorrectnessReward(),)
+    manifest: Path | None = None
+    """The run's manifest, which holds the source of its reward functions; where there are such."""
+    schedule: Schedule = "constant"
+    """Of the learning rate after its warm-up, by optimizer steps."""
+    prefix: str = ""
+    """How the assistant's turn begins; it is scored with the response."""
     seed: int = Field(0, ge=0, lt=2**31)
     max_refills: int = Field(8, ge=0)
     """Dynamic sampling: rounds of prompts that may be drawn to replace groups all right or all wrong."""
@@ -31,10 +41,10 @@ class Ours(Section):
     threads: Positive = 1
     """On a CPU: threads of each worker."""
 
-    @field_validator("algorithm", "verifier", mode="before")
+    @field_validator("algorithm", "verifier", "reward", mode="before")
     @classmethod
     def _json(cls, value: Any) -> Any:
-        if isinstance(value, str) and value.lstrip().startswith("{"):
+        if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
             try:
                 return json.loads(value)
             except ValueError as error:
@@ -58,6 +68,11 @@ class Settings(Ours):
     learning_rate: float = Field(gt=0)
     warmup_steps: int = Field(ge=0)
     """In optimizer steps; schedule-free AdamW has a warm-up of its own."""
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Of the whole run, where every step has groups to learn from."""
+        return self.steps * self.epochs * (self.prompts_per_step // self.mini_batch_prompts)
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Settings:

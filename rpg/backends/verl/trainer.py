@@ -33,6 +33,7 @@ from rpg.backends.schedule import ReferenceSchedule
 from rpg.backends.verl import rollout
 from rpg.backends.verl.agents import prompt_name
 from rpg.backends.verl.order import arrange, mini_batch_order
+from rpg.backends.verl.reward import ERROR
 from rpg.backends.verl.settings import Settings
 from rpg.backends.verl.state import State, newest
 from rpg.backends.verl.update import Plan, Updated
@@ -63,7 +64,7 @@ class Trainer(PPOTrainerSync):
 
     def _build_replay_buffer(self) -> rollout.Groups:
         sampler = self.config.trainer.v1.sampler
-        return rollout.Groups(
+        groups = rollout.Groups(
             trainer_mode="sync",
             trainer_config=self.config.trainer.v1.sync,
             max_off_policy_threshold=sampler.max_off_policy_threshold,
@@ -71,6 +72,9 @@ class Trainer(PPOTrainerSync):
             sampler_kwargs=sampler.sampler_kwargs,
             poll_interval=0.1,  # of validation
         )
+        groups.error = Path(self.config.trainer.default_local_dir).absolute() / ERROR
+        groups.error.unlink(missing_ok=True)  # of an earlier attempt
+        return groups
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()

@@ -19,6 +19,7 @@ from verl.utils.device import get_device_id
 from verl.workers.engine_workers import TrainingWorker
 
 from rpg.backends.meter import Meter
+from rpg.backends.rates import rate_factor
 from rpg.backends.verl.settings import Settings
 
 
@@ -101,10 +102,11 @@ def _update_mode(optimizer) -> Iterator[None]:
 
 
 def _set_rate(optimizer, settings: Settings, step: int) -> float:
-    """Linear warm-up by optimizer steps, then constant (paper, App. H); verl's scheduler counts rollouts."""
+    """Warm-up and schedule by optimizer steps; verl's scheduler counts rollouts."""
     if hasattr(optimizer, "eval"):
         return settings.learning_rate  # its own warm-up
-    rate = settings.learning_rate * min(1.0, step / max(settings.warmup_steps, 1))
+    factor = rate_factor(settings.schedule, settings.warmup_steps, step, settings.optimizer_steps)
+    rate = settings.learning_rate * factor
     for group in optimizer.param_groups:
         group["lr"] = rate
     return rate

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rpg.errors import UserError
+from rpg.tasks.problems import Given
 
 
 class EngineError(UserError):
@@ -20,9 +21,9 @@ class EngineError(UserError):
 
 
 class Request(NamedTuple):
-    """One sample to draw: the user's message, and the key that all of its randomness comes from."""
+    """One sample to draw: the user's message or a conversation, and the key that all of its randomness comes from."""
 
-    prompt: str
+    prompt: Given
     key: tuple
 
 

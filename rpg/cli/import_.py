@@ -1,0 +1,107 @@
+"""The command `rpg import`: runs that were trained elsewhere, beside one's own."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rpg.cli.app import Home, app, say
+
+
+class LogKind(StrEnum):
+    """Whose log it is."""
+
+    trl = "trl"
+    verl = "verl"
+    wandb = "wandb"
+    csv = "csv"
+
+
+@app.command(
+    "import",
+    epilog="Examples: rpg import trl trainer_state.json --sweep quickstart --variant 'TRL GRPO' --seed 0 · "
+    "rpg import verl verl.jsonl --sweep quickstart --variant 'verl DAPO' --seed 0 "
+    "--eval gsm8k=val-core/openai/gsm8k/acc/mean@1",
+)
+def import_(
+    kind: Annotated[
+        LogKind, typer.Argument(help="Whose log it is; csv for any table with a column of steps.")
+    ],
+    file: Annotated[
+        Path, typer.Argument(help="The log: trainer_state.json, JSON lines, console output, CSV.")
+    ],
+    sweep: Annotated[str, typer.Option("--sweep", help="The sweep it joins, or a new one.")],
+    variant: Annotated[str, typer.Option("--variant", help="Its name in tables and figures.")],
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Its seed; seeds of a variant are averaged.")
+    ] = 0,
+    algorithm: Annotated[
+        str | None, typer.Option("--algorithm", help="What trained it, if it has a name.")
+    ] = None,
+    axis: Annotated[
+        list[str],
+        typer.Option(
+            "--axis", "-a", help="A value of the sweep's axes, e.g. algorithm.beta=0.01. Repeatable."
+        ),
+    ] = [],  # noqa: B006
+    map_: Annotated[
+        list[str],
+        typer.Option(
+            "--map", "-m", help="Our name of a metric=its column, e.g. reward=train/acc. Repeatable."
+        ),
+    ] = [],  # noqa: B006
+    eval_: Annotated[
+        list[str],
+        typer.Option("--eval", "-e", help="Benchmark=the column of its accuracy (0 to 1). Repeatable."),
+    ] = [],  # noqa: B006
+    home: Home = None,
+) -> int:
+    """Take over a run that was trained elsewhere: its curves and scores stand beside your own, marked as imported.
+
+    It has no samples, so its scores have no interval over problems and no paired test; evaluate its checkpoint with
+    `rpg evaluate` for those.
+    """
+    from rpg.config.load import parse_assignments
+    from rpg.importing import read, take_over
+    from rpg.store import Layout
+    from rpg.store.database import build
+
+    log = read(kind.value, file, _pairs(map_, "--map"), _pairs(eval_, "--eval"))
+    layout = Layout.at(home)
+    folder = take_over(
+        layout,
+        log,
+        kind=kind.value,
+        source=file,
+        sweep=sweep,
+        variant=variant,
+        seed=seed,
+        algorithm=algorithm,
+        axes=parse_assignments(axis),
+    )
+    build(layout)
+    metrics = sorted({name for row in log.steps for name in row if name != "step"})
+    say(f"{folder.path}: {len(log.steps)} steps: {', '.join(metrics)}")
+    for name, found in log.scores.items():
+        say(f"{name}: {len(found)} evaluations, without samples")
+    if log.others:
+        say(
+            f"not taken over: {', '.join(log.others)}; --map NAME=COLUMN takes one, --eval BENCHMARK=COLUMN a score",
+            "dim",
+        )
+    return 0
+
+
+def _pairs(given: list[str], option: str) -> dict[str, str]:
+    from rpg.config.errors import ConfigError
+
+    found = {}
+    for pair in given:
+        name, sign, column = pair.partition("=")
+        if not sign or not name.strip() or not column.strip():
+            raise ConfigError(f"{option} {pair!r}: write name=column, e.g. {option} reward=train/reward")
+        found[name.strip()] = column.strip()
+    return found

@@ -1,0 +1,207 @@
+"""The source of functions that a configuration names: found and read as text, never imported.
+
+A function belongs to its run like any other setting: the run's identity holds the digest of its source, and the manifest
+the source itself, from which it runs. The source is the module's file and whatever it imports from the same folder.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.machinery import PathFinder, SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+from rpg.config.errors import ConfigError, nearest
+from rpg.config.reward import PythonReward
+from rpg.config.run import RunSpec
+
+FIELD = "reward.function"
+"""How messages name the field."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One module: its name, its text, and the file that it was read from."""
+
+    module: str
+    text: str
+    path: str
+
+
+def digest(sources: list[Source]) -> str:
+    """Of the modules and their texts, wherever they lie: 16 hexadecimal digits."""
+    found = hashlib.sha256()
+    for one in sources:
+        found.update(f"{one.module}\0{len(one.text)}\0{one.text}".encode())
+    return found.hexdigest()[:16]
+
+
+def sources(function: str, beside: Path, where: str) -> list[Source]:
+    """The module of `module:function` and what it imports from the folder `beside`, the module itself first.
+
+    Raises:
+        ConfigError: no such module or function, or a file that is no Python.
+    """
+    module, _, name = function.partition(":")
+    found: dict[str, Source] = {}
+    wanted = [module]
+    while wanted:
+        one = wanted.pop(0)
+        path = _required(one, beside, where) if one == module else _file(one, beside)
+        if path is None or one in found:
+            continue
+        text, tree = _parsed(path, where)
+        if one == module:
+            _check_defined(name, tree, path, where)
+        found[one] = Source(one, text, str(path))
+        if beside in path.parents:
+            wanted += [inner for inner in _imports(one, tree) if _file(inner, beside)]
+    first = found.pop(module)
+    return [first, *(found[one] for one in sorted(found))]
+
+
+def locate(data: dict[str, Any], file: Path) -> dict[str, Any]:
+    """A raw run in which every function is looked for beside `file`, unless an earlier file has said where."""
+    reward = data.get("reward")
+    parts = reward if isinstance(reward, list) else [reward]
+    located = [
+        {"beside": str(file.parent.resolve()), **part}
+        if isinstance(part, dict) and part.get("type") == "python"
+        else part
+        for part in parts
+    ]
+    return data if reward is None else {**data, "reward": located if isinstance(reward, list) else located[0]}
+
+
+def with_digests(spec: RunSpec, where: str) -> RunSpec:
+    """The run with the digest of each function that it names.
+
+    Raises:
+        ConfigError: a function that cannot be found or read, or that has another digest than the file says.
+    """
+    if not any(isinstance(part, PythonReward) for part in spec.reward):
+        return spec
+    parts = tuple(_with_digest(p, where) if isinstance(p, PythonReward) else p for p in spec.reward)
+    return spec.model_copy(update={"reward": parts})
+
+
+def kept_sources(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
+    """For a manifest: name of a part of the reward -> the source that its function shall run from.
+
+    Raises:
+        ConfigError: it has changed since the run was planned.
+    """
+    return {part.called(): kept_source(part) for part in spec.reward if isinstance(part, PythonReward)}
+
+
+def kept_source(part: PythonReward) -> list[dict[str, str]]:
+    """The modules of one function as they are now, as plain data.
+
+    Raises:
+        ConfigError: they cannot be read, or are not those of the part's digest.
+    """
+    found = sources(part.function, part.beside or Path.cwd(), "reward")
+    if part.digest is not None and digest(found) != part.digest:
+        raise ConfigError(f"{found[0].path}: was changed after the run was planned; try again")
+    return [asdict(one) for one in found]
+
+
+def _with_digest(part: PythonReward, where: str) -> PythonReward:
+    found = sources(part.function, part.beside or Path.cwd(), where)
+    if part.digest is not None and part.digest != digest(found):
+        raise ConfigError(
+            f"{where}: reward.digest: {part.digest!r}, but {found[0].path} has the digest {digest(found)!r}; leave the "
+            "field out to take the function as it is now"
+        )
+    return part.model_copy(update={"digest": digest(found)})
+
+
+def _required(module: str, beside: Path, where: str) -> Path:
+    found = _file(module, beside) or _installed(module)
+    if found is None:
+        there = sorted(path.stem for path in beside.glob("*.py"))
+        shown = (
+            f" In {beside} there are: {', '.join(there)}." if there else f" {beside} holds no Python file."
+        )
+        raise ConfigError(
+            f"{where}: {FIELD}: no module {module!r}{nearest(module, there)}{shown} "
+            "Accepted: a file beside the YAML file, or an installed module, as module:function"
+        )
+    return found
+
+
+def _file(module: str, beside: Path) -> Path | None:
+    """The file of a module below a folder."""
+    bare = beside.joinpath(*module.split("."))
+    for path in (bare.with_name(f"{bare.name}.py"), bare / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def _installed(module: str) -> Path | None:
+    """The file of an installed module, found without importing it or what it is in."""
+    search: list[str] | None = [folder for folder in sys.path if folder]
+    spec = None
+    for end in range(len(parts := module.split("."))):
+        spec = PathFinder.find_spec(".".join(parts[: end + 1]), search)
+        if spec is None:
+            return None
+        search = list(spec.submodule_search_locations or ())
+    return Path(spec.loader.path) if spec and isinstance(spec.loader, SourceFileLoader) else None
+
+
+def _parsed(path: Path, where: str) -> tuple[str, ast.Module]:
+    try:
+        text = path.read_text("utf-8")
+        return text, ast.parse(text, str(path))
+    except SyntaxError as error:
+        raise ConfigError(f"{where}: {FIELD}: {path}: line {error.lineno}: {error.msg}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{where}: {FIELD}: {path}: cannot be read: {error}") from None
+
+
+def _check_defined(name: str, tree: ast.Module, path: Path, where: str) -> None:
+    """Names a function of the module, as far as can be told without running it."""
+    defined = set(_bound(tree.body))
+    if name in defined or "*" in defined or "__getattr__" in defined:
+        return
+    functions = sorted(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+    shown = f" Accepted: {', '.join(functions)}" if functions else " It defines no function"
+    raise ConfigError(f"{where}: {FIELD}: {path}: has no function {name!r}{nearest(name, functions)}{shown}")
+
+
+def _bound(body: list[ast.stmt]) -> Iterator[str]:
+    """Names that statements of a module bind, also within `if` and `try`."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (
+                name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
+            )
+        for field in ("body", "orelse", "finalbody"):
+            if isinstance(node, ast.If | ast.Try | ast.With):
+                yield from _bound(getattr(node, field, []))
+
+
+def _imports(module: str, tree: ast.Module) -> Iterator[str]:
+    """Modules that a module imports, anywhere in it, absolute names; whether they exist is not asked."""
+    package = module.split(".")[:-1]
+    yield from (".".join(package[: end + 1]) for end in range(len(package)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            if base:
+                yield base
+                yield from (f"{base}.{alias.name}" for alias in node.names)

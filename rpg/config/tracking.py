@@ -1,0 +1,78 @@
+"""The section `track`: where the numbers of a run are sent besides the run's folder."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from rpg.config.errors import explain
+from rpg.config.section import Section, kinds_of
+
+
+def _address(text: str) -> str:
+    if not text.startswith(("http://", "https://", "file:", "sqlite:///")):
+        raise ValueError("expected an address, e.g. http://127.0.0.1:5000 or sqlite:///mlflow.db")
+    return text
+
+
+class TrackerSection(Section):
+    """Base of every tracker: it gets what the run's folder holds, and can never disturb the training."""
+
+    type: str
+
+
+class TensorBoardTracker(TrackerSection):
+    """Event files in `<data folder>/tracking/tensorboard/<sweep>/<run>`."""
+
+    type: Literal["tensorboard"]
+
+
+class WandbTracker(TrackerSection):
+    """Weights & Biases. Offline it writes to `<data folder>/tracking/wandb`; `wandb sync` sends that later."""
+
+    type: Literal["wandb"]
+    mode: Literal["offline", "online"] = "offline"
+    project: Annotated[str, Field(min_length=1)] = "rpg"
+    entity: str | None = None
+
+
+class MlflowTracker(TrackerSection):
+    """An MLflow tracking server or folder."""
+
+    type: Literal["mlflow"]
+    uri: Annotated[str, AfterValidator(_address)]
+    """E.g. http://127.0.0.1:5000 or sqlite:///mlflow.db."""
+    experiment: str | None = None
+    """Default: the name of the sweep."""
+
+
+Tracker = Annotated[TensorBoardTracker | WandbTracker | MlflowTracker, Field(discriminator="type")]
+TRACKERS: dict[str, type[TrackerSection]] = kinds_of(Tracker)
+
+
+def _listed(value: Any) -> Any:
+    """`tensorboard` is short for `{type: tensorboard}`, and one tracker for a list of one."""
+    many = value if isinstance(value, list | tuple) else [value]
+    return [{"type": one} if isinstance(one, str) else one for one in many]
+
+
+def _distinct(trackers: tuple[TrackerSection, ...]) -> tuple[TrackerSection, ...]:
+    if len(set(trackers)) < len(trackers):
+        raise ValueError("a tracker is named twice")
+    return trackers
+
+
+Trackers = Annotated[tuple[Tracker, ...], BeforeValidator(_listed), AfterValidator(_distinct)]
+
+
+def tracker_of(value: dict[str, str]) -> TrackerSection:
+    """A tracker from its fields.
+
+    Raises:
+        ConfigError: naming the field and what would be accepted.
+    """
+    try:
+        return TypeAdapter[TrackerSection](Tracker).validate_python(value)
+    except ValidationError as error:
+        raise explain(error, TRACKERS[value["type"]], f"--to {value['type']}") from None

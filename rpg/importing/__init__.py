@@ -1,0 +1,10 @@
+"""Runs that were trained elsewhere, taken over as files: their numbers stand in the same pages and tables.
+
+`read(kind, path, ...)` makes steps and scores of a log, `take_over(...)` a run folder of those. What such a run lacks (its
+samples, its settings) stays missing, and is said.
+"""
+
+from rpg.importing.logs import KINDS, Log, read
+from rpg.importing.runs import take_over
+
+__all__ = ["KINDS", "Log", "read", "take_over"]

@@ -1,0 +1,1 @@
+"""Our losses and advantages inside other trainers: rpg.integrations.trl, rpg.integrations.verl."""

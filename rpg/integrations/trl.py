@@ -1,0 +1,134 @@
+"""Our losses inside TRL: a GRPOTrainer whose loss and advantages are those of an algorithm of the catalogue.
+
+    from rpg.integrations.trl import RPGTrainer
+    RPGTrainer(model, reward_funcs=..., args=GRPOConfig(...), train_dataset=..., algorithm="rpg-reinforce-urkl").train()
+
+Everything else (generation, rewards, optimizer, logging, distribution) is TRL's. Written against TRL 1.16.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+from trl import GRPOTrainer
+
+from rpg.catalogue import Algorithm, AlgorithmError
+from rpg.catalogue import algorithm as find
+from rpg.losses.advantages import advantages as advantages_of
+from rpg.losses.aggregation import Counts
+from rpg.losses.policy_loss import policy_loss
+
+
+class RPGTrainer(GRPOTrainer):
+    """TRL's trainer with the loss and the advantages of `algorithm`.
+
+    `algorithm` is a name of the catalogue or what `rpg.algorithm(...)` returns. Its reference policy is `old` (the paper)
+    or `fixed`, which is TRL's reference model. TRL's own settings of loss and advantages are not read: `loss_type`,
+    `scale_rewards`, `epsilon`, `epsilon_high`, `importance_sampling_level`, and `beta` but for `algorithm.beta`.
+    """
+
+    def __init__(self, *args: Any, algorithm: str | Algorithm = "rpg-reinforce-urkl", **kwargs: Any):
+        self.algorithm = find(algorithm) if isinstance(algorithm, str) else algorithm
+        config = kwargs.get("args", args[2] if len(args) > 2 else None)
+        _check(self.algorithm, config)
+        if config is not None:
+            config.beta = (
+                self.algorithm.beta if self.algorithm.needs_reference else 0.0
+            )  # loads TRL's reference
+        super().__init__(*args, **kwargs)
+        self._earned: Tensor | None = None
+
+    # --- advantages
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
+        """TRL's, remembered: (responses of all processes, functions)."""
+        found: Tensor = super()._calculate_rewards(*args, **kwargs)
+        weights = self.reward_weights.to(found.device).unsqueeze(0)
+        self._earned = (found * weights).nansum(dim=1)
+        return found
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        assert self._earned is not None
+        mask = _mask(output)
+        rows, first = len(mask), self.accelerator.process_index * len(mask)
+        size = self.num_generations if self.model.training else self.num_generations_eval
+        if self.algorithm.advantage.type in (
+            "batch",
+            "group_then_batch",
+        ):  # these need every process's tokens
+            width = torch.tensor([mask.shape[1]], device=mask.device)
+            wide = int(self.accelerator.gather(width).max())
+            mask = self.accelerator.gather(torch.nn.functional.pad(mask, (0, wide - mask.shape[1])))
+            earned, keep = self._earned, slice(first, first + rows)
+        else:
+            earned, keep = self._earned[first : first + rows], slice(None)
+        group = torch.arange(len(earned), device=mask.device) // size
+        found = advantages_of(self.algorithm, rewards=earned.to(mask.device), group=group, response_mask=mask)
+        output["advantages"] = found[keep, : output["completion_mask"].shape[1]]
+        return output
+
+    # --- loss
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        forward = self._get_per_token_logps_and_entropies
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        attended = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        width = inputs["completion_ids"].size(1)
+        # What a multimodal model is given besides, by the names that TRL's own method has for it.
+        more = {name: inputs[name] for name in inspect.signature(forward).parameters if name in inputs}
+        log_prob = forward(model, ids, attended, width, compute_entropy=False, **more)[0]
+        old = inputs.get("old_per_token_logps")
+        mode = "train" if self.model.training else "eval"
+        out = policy_loss(
+            self.algorithm,
+            log_prob=log_prob,
+            old_log_prob=log_prob.detach() if old is None else old,
+            advantages=inputs["advantages"],
+            response_mask=_mask(inputs),
+            ref_log_prob=inputs.get("ref_per_token_logps") if self.algorithm.needs_reference else None,
+            rollout_weights=inputs.get("importance_sampling_ratio"),
+            counts=self._counts(inputs) if mode == "train" else None,
+            optimizer_step=self.state.global_step,
+        )
+        for name, value in out.metrics.items():
+            shown = self.accelerator.gather(torch.tensor(value, device=log_prob.device)).mean().item()
+            self._metrics[mode][f"rpg/{name}"].append(shown)
+        # Gradients are averaged over processes, and the counts are those of all of them.
+        return out.loss * (self.accelerator.num_processes if mode == "train" else 1)
+
+    def _counts(self, inputs: dict[str, Any]) -> Counts:
+        """Sizes of the whole batch of an optimizer step, all processes and accumulated parts together."""
+        parts = self.current_gradient_accumulation_steps
+        tokens = inputs["num_items_in_batch"].clamp(min=1) * parts / self.args.steps_per_generation
+        sequences = len(inputs["completion_mask"]) * parts * self.accelerator.num_processes
+        return Counts(float(tokens), sequences, self.max_completion_length)
+
+
+def _mask(inputs: dict[str, Any]) -> Tensor:
+    """(B, T): where a token of the model counts; what a tool has said does not."""
+    mask: Tensor = inputs["completion_mask"]
+    return mask * inputs["tool_mask"] if "tool_mask" in inputs else mask
+
+
+def _check(algorithm: Algorithm, config: Any) -> None:
+    """Raises AlgorithmError for what TRL's trainer cannot give an algorithm."""
+    if algorithm.advantage.type == "gae":
+        raise _refused(
+            "advantage", "gae", "group, group_then_batch, batch", "needs a critic, and GRPOTrainer has none"
+        )
+    if algorithm.kl.type == "reward" and algorithm.beta > 0:
+        raise _refused(
+            "kl", "reward", "a KL in the loss or the objective, or beta=0", "GRPOTrainer cannot be told of it"
+        )
+    if algorithm.needs_reference and algorithm.reference.type != "fixed":
+        raise _refused("reference", algorithm.reference.type, "old, fixed", "is not one that GRPOTrainer has")
+    if config is not None and getattr(config, "use_liger_kernel", False):
+        raise _refused("use_liger_kernel", True, "False", "computes TRL's own loss")
+
+
+def _refused(field: str, value: object, accepted: str, why: str) -> AlgorithmError:
+    return AlgorithmError(field, value, accepted, f"{field}: {value!r} {why}")

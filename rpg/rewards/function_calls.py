@@ -1,0 +1,186 @@
+"""How a reward function is called, and what it may return. Pure, but for what the function itself does.
+
+Three forms are known by their parameters, so that a function written for another trainer runs as it is:
+
+    score(prompts, responses, **columns) -> [float, ...] or {name: [float, ...]}       ours
+    score(completions, **columns) -> [float | None, ...]                               TRL's
+    compute_score(data_source, solution_str, ground_truth, extra_info) -> float        verl's, a response at a time
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import os
+import reprlib
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+TOTAL = ""
+"""Stands for the value of a function that returns plain numbers."""
+Values = dict[str, list[float | None]]
+
+
+class BadReward(Exception):
+    """What a function did that it must not; `row` is the first response it did it with, where that is known."""
+
+    def __init__(self, message: str, row: int | None = None):
+        super().__init__(message)
+        self.row = row
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Responses to score, one entry of each list for each."""
+
+    prompts: list[Any]
+    """As the data have them: text, or a list of messages."""
+    responses: list[str]
+    tokens: list[int]
+    """Tokens of each response."""
+    columns: dict[str, list[Any]]
+    """The other columns of the data."""
+
+    def __len__(self) -> int:
+        return len(self.responses)
+
+    def row(self, number: int) -> Batch:
+        """One response alone."""
+        columns = {name: [values[number]] for name, values in self.columns.items()}
+        return Batch([self.prompts[number]], [self.responses[number]], [self.tokens[number]], columns)
+
+
+def call(function: Callable[..., Any], name: str, batch: Batch) -> Values:
+    """Its values, by name; None where it says that it does not apply to a response.
+
+    Raises:
+        BadReward: it raised, or returned something else than one number for each response.
+    """
+    try:
+        returned = _by_form(function, batch)
+    except Exception as error:
+        row, culprit = _first_failing(function, batch)
+        raise BadReward(f"{name}: raised {where(culprit or error)}", row) from error
+    return _checked(returned, len(batch), name)
+
+
+def where(error: BaseException) -> str:
+    """An error in a few words, with the last line of code it passed through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ") + last
+
+
+def _by_form(function: Callable[..., Any], batch: Batch) -> Any:
+    parameters = inspect.signature(function).parameters
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if "solution_str" in parameters:
+        return _one_by_one(function, batch)
+    known = {
+        **batch.columns,
+        "prompts": batch.prompts,
+        "responses": batch.responses,
+        "completions": [
+            text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+            for prompt, text in zip(batch.prompts, batch.responses, strict=True)
+        ],
+        "tokens": batch.tokens,
+    }
+    by_place = [p for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
+    first = [known[p.name] for p in by_place if p.name in known]
+    rest = {
+        n: v
+        for n, v in known.items()
+        if (n in parameters or open_ended) and n not in [p.name for p in by_place]
+    }
+    missing = [
+        p.name
+        for p in parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and p.name not in known
+    ]
+    if missing:
+        raise TypeError(
+            f"the function asks for {', '.join(missing)}, and there are: {', '.join(sorted(known))}"
+        )
+    return _awaited(function(*first, **rest))
+
+
+def _awaited(result: Any) -> Any:
+    """What a function returns, or what a coroutine function returns in the end."""
+
+    async def end() -> Any:
+        return await result
+
+    return asyncio.run(end()) if inspect.isawaitable(result) else result
+
+
+def _one_by_one(function: Callable[..., Any], batch: Batch) -> list[Any]:
+    """verl's form; a mapping it returns has the reward as `score`, the rest is for people."""
+    names = inspect.signature(function).parameters
+    rows = []
+    for number, text in enumerate(batch.responses):
+        columns = {name: values[number] for name, values in batch.columns.items()}
+        given = {
+            "data_source": columns.get("data_source", ""),
+            "solution_str": text,
+            "ground_truth": columns.get("answer", ""),
+            "extra_info": {**columns, "prompt": batch.prompts[number]},
+        }
+        rows.append(_awaited(function(**{name: value for name, value in given.items() if name in names})))
+    return [row["score"] if isinstance(row, Mapping) and "score" in row else row for row in rows]
+
+
+def _first_failing(function: Callable[..., Any], batch: Batch) -> tuple[int | None, BaseException | None]:
+    """The first response with which it fails alone; None where it fails with all of them together only."""
+    for number in range(len(batch)):
+        try:
+            _by_form(function, batch.row(number))
+        except Exception as error:
+            return number, error
+    return None, None
+
+
+def _checked(returned: Any, count: int, name: str) -> Values:
+    if isinstance(returned, Mapping):
+        named = {str(key): values for key, values in returned.items()}
+    elif _sequence(returned) and len(returned) and all(isinstance(one, Mapping) for one in returned):
+        keys = list(dict.fromkeys(str(key) for one in returned for key in one))
+        named = {key: [one.get(key) for one in returned] for key in keys}
+    else:
+        named = {TOTAL: returned}
+    if not named:
+        raise BadReward(f"{name}: returned nothing; expected a number for each of the {count} responses")
+    return {
+        key: _numbers(values, count, f"{name}[{key!r}]" if key else name) for key, values in named.items()
+    }
+
+
+def _numbers(values: Any, count: int, name: str) -> list[float | None]:
+    values = values.tolist() if hasattr(values, "tolist") else values
+    if not _sequence(values):
+        raise BadReward(
+            f"{name}: returned {reprlib.repr(values)}; expected a list with a number for each of the {count} responses"
+        )
+    if len(values) != count:
+        row = min(len(values), count - 1)
+        raise BadReward(f"{name}: returned {len(values)} values for {count} responses", row)
+    return [_number(value, row, name) for row, value in enumerate(values)]
+
+
+def _number(value: Any, row: int, name: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, str) or not math.isfinite(number):
+        raise BadReward(f"{name}: returned {reprlib.repr(value)}; expected a finite number", row)
+    return number
+
+
+def _sequence(value: Any) -> bool:
+    return (isinstance(value, Sequence) and not isinstance(value, str | bytes)) or hasattr(value, "tolist")

@@ -1,0 +1,91 @@
+"""The process in which a reward function of the user runs: `python -m rpg.rewards.function_worker`.
+
+A line of JSON in: first the source, then one batch each; a line of JSON out. What the function prints goes to the log.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import linecache
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from rpg.processes import die_with_parent
+from rpg.rewards.function_calls import BadReward, Batch, call, where
+
+
+class _Kept(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Imports modules from the texts that a run's manifest keeps, as if they lay where they were read."""
+
+    def __init__(self, sources: Sequence[Mapping[str, str]]):
+        self.sources = {one["module"]: one for one in sources}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self.sources:
+            return None
+        origin = self.sources[name]["path"]
+        spec = importlib.machinery.ModuleSpec(name, self, origin=origin, is_package=self.is_package(name))
+        spec.has_location = True
+        return spec
+
+    def is_package(self, name: str) -> bool:
+        return self.sources[name]["path"].endswith("__init__.py")
+
+    def get_source(self, name: str) -> str:
+        return self.sources[name]["text"]
+
+    def exec_module(self, module: ModuleType) -> None:
+        text, path = self.sources[module.__name__]["text"], self.sources[module.__name__]["path"]
+        linecache.cache[path] = len(text), None, text.splitlines(keepends=True), path
+        exec(compile(text, path, "exec"), module.__dict__)
+
+
+def load(function: str, sources: Sequence[Mapping[str, str]]) -> Callable[..., Any]:
+    """The function, from the source that is given.
+
+    Raises:
+        BadReward: importing it fails, or it is none.
+    """
+    module, _, name = function.partition(":")
+    sys.meta_path.insert(0, _Kept(sources))
+    folder = os.path.dirname(sources[0]["path"])
+    for _ in module.split(".")[1:]:
+        folder = os.path.dirname(folder)
+    sys.path.insert(0, folder)
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except BaseException as error:
+        raise BadReward(f"{function}: cannot be imported: {where(error)}") from error
+    if not callable(found):
+        raise BadReward(f"{function}: expected a function, found a {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
+
+
+def main() -> None:
+    die_with_parent()
+    replies = os.fdopen(os.dup(1), "w", encoding="ascii", buffering=1)
+    os.dup2(2, 1)  # what it prints is for the log, not for our protocol
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    begin = json.loads(sys.stdin.readline())
+    try:
+        function = load(begin["function"], begin["sources"])
+        replies.write(json.dumps({"ready": True}) + "\n")
+    except BadReward as error:
+        replies.write(json.dumps({"error": str(error)}) + "\n")
+        return
+    for line in sys.stdin:
+        try:
+            answer: dict[str, Any] = {"values": call(function, begin["function"], Batch(**json.loads(line)))}
+        except BadReward as error:
+            answer = {"error": str(error), "row": error.row}
+        replies.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""A reward function of the user in a process of its own, which can be ended at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rpg.config.reward import PythonReward
+from rpg.errors import UserError
+from rpg.processes import parent_mark, python_module
+from rpg.rewards.function_calls import Batch, Values
+
+_START_SECONDS = 300.0
+"""For the imports of a function: it may load a model, on a busy machine."""
+_SHOWN = 100
+
+
+class RewardError(UserError):
+    """A reward that cannot be had; `str(error)` names the function, the first response it failed with, and the reason."""
+
+
+class FunctionReward:
+    """Calls one function. The process starts with the first batch and stays; a batch over its time limit ends it."""
+
+    def __init__(self, part: PythonReward, sources: Sequence[Mapping[str, str]]):
+        self.part, self.sources = part, sources
+        self._process: subprocess.Popen[bytes] | None = None
+        self._unread = b""
+
+    def score(self, batch: Batch) -> Values:
+        """Its values by name; None for a response to which it does not apply.
+
+        Raises:
+            RewardError: it raised, took too long, ended its process, or returned something else than one finite number
+                for each response.
+        """
+        if not len(batch):
+            return {}
+        try:
+            if self._process is None:
+                self._start()
+            return self._checked(self._ask(asdict(batch), self.part.seconds, batch), batch)["values"]
+        except BaseException:
+            self.close()  # what it would still answer belongs to this batch
+            raise
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process, self._unread = self._process, None, b""
+        if process is not None:
+            process.kill()
+            for pipe in (process.stdin, process.stdout):
+                try:
+                    pipe.close()  # type: ignore[union-attr]
+                except BrokenPipeError:
+                    pass
+            process.wait()
+
+    def _start(self) -> None:
+        paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+        self._process = subprocess.Popen(
+            python_module("rpg.rewards.function_worker"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **parent_mark()},
+        )
+        begin = {"function": self.part.function, "sources": list(self.sources)}
+        self._checked(self._ask(begin, _START_SECONDS, None), None)
+
+    def _ask(self, question: dict[str, Any], seconds: float, batch: Batch | None) -> dict[str, Any]:
+        """One line to the process, one line back."""
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        deadline = time.monotonic() + seconds
+        outgoing = memoryview(json.dumps(question).encode() + b"\n")
+        os.set_blocking(process.stdin.fileno(), False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            selector.register(process.stdin, selectors.EVENT_WRITE)
+            while b"\n" not in self._unread:
+                ready = selector.select(max(0.0, deadline - time.monotonic()))
+                if not ready:
+                    raise RewardError(self._late(seconds, batch))
+                for key, _ in ready:
+                    if key.fileobj is process.stdout:
+                        read = os.read(process.stdout.fileno(), 1 << 20)
+                        if not read:
+                            raise RewardError(self._ended(process, batch))
+                        self._unread += read
+                    else:
+                        try:
+                            outgoing = outgoing[os.write(process.stdin.fileno(), outgoing[: 1 << 16]) :]
+                        except BrokenPipeError:  # it has ended: its end of file comes next
+                            outgoing = outgoing[len(outgoing) :]
+                        if not outgoing:
+                            selector.unregister(process.stdin)
+        line, _, self._unread = self._unread.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _checked(self, answer: dict[str, Any], batch: Batch | None) -> dict[str, Any]:
+        if "error" in answer:
+            raise RewardError(f"reward: {answer['error']}{_shown(batch, answer.get('row'))}")
+        return answer
+
+    def _late(self, seconds: float, batch: Batch | None) -> str:
+        what = f"{len(batch)} responses" if batch is not None else "its import"
+        return (
+            f"reward: {self.part.function}: no answer within {seconds:g} s for {what} (reward.seconds); it was ended"
+            f"{_shown(batch, 0)}"
+        )
+
+    def _ended(self, process: subprocess.Popen[bytes], batch: Batch | None) -> str:
+        code = process.wait()
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return (
+            f"reward: {self.part.function}: its process {how}; the log has what it printed{_shown(batch, 0)}"
+        )
+
+
+def _shown(batch: Batch | None, row: int | None) -> str:
+    """The first response in question, for people."""
+    if batch is None or row is None:
+        return ""
+    prompt = batch.prompts[row]
+    asked = prompt if isinstance(prompt, str) else (prompt[-1].get("content") or "") if prompt else ""
+    return f"; response {row + 1} of {len(batch)}: {_short(batch.responses[row])} to {_short(asked)}"
+
+
+def _short(text: str) -> str:
+    one_line = " ".join(str(text).split())
+    return repr(one_line if len(one_line) <= _SHOWN else one_line[: _SHOWN - 3] + "...")

@@ -1,0 +1,203 @@
+"""From responses to what they earn: the verifier's verdict and every part of the reward, the same on both back ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
+from typing import Any, NamedTuple
+
+from rpg.config.code import Source, digest, kept_source
+from rpg.config.reward import (
+    CorrectnessReward,
+    FormatReward,
+    LengthReward,
+    ModelReward,
+    PythonReward,
+    RewardSection,
+)
+from rpg.config.task import RewardVerifier, VerifierSection
+from rpg.rewards.function_calls import Batch
+from rpg.rewards.functions import FunctionReward, RewardError
+from rpg.rewards.grader import Grading, Item, grader_for
+from rpg.rewards.verifiers import Grade
+
+Sources = Mapping[str, Sequence[Mapping[str, str]]]
+"""Name of a part of the reward -> the modules its function runs from, as a manifest keeps them (rpg.config.code)."""
+
+
+PATTERN_SECONDS = 2.0
+"""What a regular expression may take for one response."""
+
+
+class Answered(NamedTuple):
+    """A response with what it answers."""
+
+    response: str
+    tokens: int
+    truncated: bool
+    """It was cut off by the length limit."""
+    answer: str
+    """The gold answer."""
+    prompt: Any = ""
+    """As the data have it: text, or a list of messages."""
+    columns: Mapping[str, Any] = {}
+    """The other columns of its row."""
+
+
+Judge = Callable[[Sequence[Answered]], Sequence[float]]
+"""A reward model: its value of each response."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """`reward` is the weighted sum of `parts`; a part is None where its function does not apply to the response."""
+
+    reward: float
+    grade: Grade
+    parts: dict[str, float | None]
+
+
+class Scorer:
+    """Scores responses; keeps its processes and what the verifier has decided. A context manager, or to be closed."""
+
+    def __init__(
+        self,
+        verifier: VerifierSection,
+        reward: Sequence[RewardSection] = (CorrectnessReward(),),
+        *,
+        max_response_tokens: int = 0,
+        sources: Sources | None = None,
+        models: Callable[[ModelReward], Judge] | None = None,
+        workers: int = 1,
+        prefix: str = "",
+    ):
+        """`prefix` is how the assistant's turn begins, before the response: the whole turn is scored.
+        `max_response_tokens` is where a length reward is zero by default; `workers` compare mathematical answers."""
+        self.reward, self.limit, self.prefix = tuple(reward), max_response_tokens, prefix
+        self.plain = len(self.reward) == 1 and isinstance(self.reward[0], CorrectnessReward)
+        self._threshold = verifier.at_least if isinstance(verifier, RewardVerifier) else None
+        self._grader: Grading = grader_for(verifier, workers)
+        self._functions = {
+            part.called(): FunctionReward(part, _sources(part, sources))
+            for part in self.reward
+            if isinstance(part, PythonReward)
+        }
+        judged = [part for part in self.reward if isinstance(part, ModelReward)]
+        if judged and models is None:
+            raise RewardError("reward: a reward model cannot be used here")
+        self._judges = {part.called(): models(part) for part in judged} if models else {}
+
+    def score(self, answered: Sequence[Answered]) -> list[Scored]:
+        """What each response earns, in order.
+
+        Raises:
+            RewardError: a function failed; GradingError: answers cannot be graded.
+        """
+        answered = (
+            [one._replace(response=self.turn(one.response)) for one in answered] if self.prefix else answered
+        )
+        grades = self._grader.grade([Item(one.response, one.answer, one.truncated) for one in answered])
+        totals = [0.0] * len(answered)
+        parts: list[dict[str, float | None]] = [{} for _ in answered]
+        for section in self.reward:
+            for name, weight, values in self._values(section, answered, grades):
+                for row, value in enumerate(values):
+                    parts[row][name] = value
+                    totals[row] += weight * (value or 0.0)
+        if self._threshold is not None:
+            grades = [_reached(total, self._threshold) for total in totals]
+        return [Scored(*one) for one in zip(totals, grades, parts, strict=True)]
+
+    def _values(
+        self, part: RewardSection, answered: Sequence[Answered], grades: Sequence[Grade]
+    ) -> list[tuple[str, float, Sequence[float | None]]]:
+        """(name, weight, value of each response) of one part; several where a function returns named values."""
+        name = part.called()
+        if isinstance(part, PythonReward):
+            found = self._functions[name].score(_batch(answered))
+            return [
+                (f"{name}_{key}" if key else name, part.weight * part.weights.get(key, 1.0), values)
+                for key, values in found.items()
+            ]
+        if isinstance(part, CorrectnessReward):
+            return [(name, part.weight, [part.right if grade.correct else part.wrong for grade in grades])]
+        if isinstance(part, FormatReward):
+            return [(name, part.weight, [float(_matches(part.pattern, one.response)) for one in answered])]
+        if isinstance(part, LengthReward):
+            zero = part.zero or self.limit
+            return [(name, part.weight, [length_reward(one.tokens, part.full, zero) for one in answered])]
+        return [(name, part.weight, list(self._judges[name](answered)))]
+
+    def turn(self, response: str) -> str:
+        """The assistant's whole turn."""
+        return self.prefix + response
+
+    def close(self) -> None:
+        """End what it has started."""
+        self._grader.close()
+        for function in self._functions.values():
+            function.close()
+
+    def __enter__(self) -> Scorer:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+def _reached(reward: float, threshold: float) -> Grade:
+    return Grade(None, reward >= threshold, f"reward {reward:.6g}, right from {threshold:g}")
+
+
+def parts_of(scored: Sequence[Scored]) -> dict[str, list[float]]:
+    """Each part's value of each response; NaN where it does not apply."""
+    names = dict.fromkeys(name for one in scored for name in one.parts)
+    values = {name: [one.parts.get(name) for one in scored] for name in names}
+    return {name: [nan if value is None else value for value in found] for name, found in values.items()}
+
+
+def length_reward(tokens: int, full: int, zero: int) -> float:
+    """1 up to `full` tokens, then linearly down to 0 at `zero` tokens."""
+    if tokens <= full:
+        return 1.0
+    return max(0.0, (zero - tokens) / (zero - full)) if zero > full else 0.0
+
+
+def _matches(pattern: str, response: str) -> bool:
+    """Whether the pattern is found; within a time limit, which Python's own `re` does not have."""
+    import regex
+
+    try:
+        return regex.search(pattern, response, regex.DOTALL, timeout=PATTERN_SECONDS) is not None
+    except TimeoutError:
+        raise RewardError(
+            f"reward: format: the pattern {pattern!r} takes more than {PATTERN_SECONDS:g} s on the response "
+            f"{response[:80]!r}; write it without nested repetitions"
+        ) from None
+
+
+def _batch(answered: Sequence[Answered]) -> Batch:
+    names = dict.fromkeys(name for one in answered for name in one.columns)
+    columns = {name: [one.columns.get(name) for one in answered] for name in names}
+    columns |= {"answer": [one.answer for one in answered]}
+    return Batch(
+        [one.prompt for one in answered],
+        [one.response for one in answered],
+        [one.tokens for one in answered],
+        columns,
+    )
+
+
+def _sources(part: PythonReward, kept: Sources | None) -> Sequence[Mapping[str, str]]:
+    """Those that the run's manifest keeps; without a manifest, those on disk."""
+    if kept is None:
+        return kept_source(part)
+    if part.called() not in kept:
+        raise RewardError(f"reward: {part.function}: the run's manifest does not hold its source")
+    found = kept[part.called()]
+    if part.digest is not None and digest([Source(**one) for one in found]) != part.digest:
+        raise RewardError(
+            f"reward: {part.function}: the source in the run's manifest is not the one it was planned with"
+        )
+    return found

@@ -1,0 +1,134 @@
+"""Follows the runs of a sweep and sends what is new to their trackers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from rpg.config.run import RunSpec
+from rpg.config.tracking import TrackerSection
+from rpg.store.current import current_runs, is_imported
+from rpg.store.files import StoreError, atomic_write_json, read_json_object
+from rpg.store.layout import Layout
+from rpg.store.run import RunFolder
+from rpg.tracking.records import Record, info, records
+from rpg.tracking.trackers import Sink, open_sink
+
+POLL_SECONDS = 2.0
+AGAIN_SECONDS = 30.0
+"""A tracker that failed is tried again after this long."""
+
+
+def tracking_folder(layout: Layout) -> Path:
+    """Where trackers' files and how far they are lie."""
+    return layout.home / "tracking"
+
+
+@dataclass
+class Follower:
+    """Sends the new steps and evaluations of a sweep's runs; never raises because of a tracker."""
+
+    layout: Layout
+    sweep: str
+    say: Callable[[str], None] = print
+    trackers: tuple[TrackerSection, ...] | None = None
+    """Instead of those that the runs name."""
+    imported: bool = False
+    """Runs that were trained elsewhere too."""
+    _open: dict[tuple[str, str], Sink] = field(default_factory=dict)
+    _failed: dict[tuple[str, str], float] = field(default_factory=dict)
+    _sent: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    """Tracker -> its last error, while it has not worked again."""
+
+    def pass_over(self) -> int:
+        """Send everything that is there and was not sent; returns how many records were."""
+        count = 0
+        for folder in current_runs(self.layout, self.sweep):
+            if not folder.manifest_path.exists() or (is_imported(folder) and not self.imported):
+                continue
+            for tracker in self._trackers(folder):
+                count += self._follow(folder, tracker)
+        return count
+
+    def until(self, over: Callable[[], bool]) -> None:
+        """Follow until `over()`, then send what is still there."""
+        while not over():
+            self.pass_over()
+            time.sleep(POLL_SECONDS)
+        self._failed.clear()
+        self.pass_over()
+        self.close()
+
+    def close(self) -> None:
+        """Close what is open."""
+        for (run, name), sink in self._open.items():
+            try:
+                sink.close(self.layout.run(self.sweep, run).done_path.exists())
+            except Exception as error:
+                self._warn(run, name, error)
+        self._open.clear()
+
+    def _trackers(self, folder: RunFolder) -> Sequence[TrackerSection]:
+        if self.trackers is not None:
+            return self.trackers
+        try:
+            return RunSpec.model_validate(folder.read_manifest()["spec"]).track
+        except (StoreError, ValidationError):
+            return ()
+
+    def _follow(self, folder: RunFolder, tracker: TrackerSection) -> int:
+        name = _name(tracker)
+        key = folder.name, name
+        if time.monotonic() - self._failed.get(key, -AGAIN_SECONDS) < AGAIN_SECONDS:
+            return 0
+        try:
+            sent = self._sent.setdefault(key, self._state(folder, name))
+            new: list[Record] = list(records(folder, sent))
+            if not new:
+                return 0
+            if key not in self._open:
+                self._open[key] = open_sink(tracker, info(folder), tracking_folder(self.layout))
+            self._open[key].log(new)
+        except Exception as error:  # whatever a tracker's package raises: the training goes on
+            self._failed[key] = time.monotonic()
+            self._open.pop(key, None)
+            self._warn(folder.name, name, error)
+            return 0
+        sent |= {record.key for record in new}
+        self._remember(folder, name, sent)
+        self.failures.pop(name, None)
+        return len(new)
+
+    def _warn(self, run: str, name: str, error: Exception) -> None:
+        lines = str(error).strip().splitlines()
+        first = lines[0] if lines else type(error).__name__
+        if self.failures.get(name) != first:
+            self.failures[name] = first
+            self.say(
+                f"warning: {run}: {name}: {first}; it is tried again, and the training does not wait for it"
+            )
+
+    def _path(self, folder: RunFolder) -> Path:
+        return tracking_folder(self.layout) / "state" / self.sweep / f"{folder.name}.json"
+
+    def _state(self, folder: RunFolder, name: str) -> set[str]:
+        path = self._path(folder)
+        found = read_json_object(path).get(name) if path.exists() else None
+        return set(found) if isinstance(found, list) else set()
+
+    def _remember(self, folder: RunFolder, name: str, sent: set[str]) -> None:
+        path = self._path(folder)
+        known = read_json_object(path) if path.exists() else {}
+        atomic_write_json(path, {**known, name: sorted(sent)})
+
+
+def _name(tracker: TrackerSection) -> str:
+    """What a tracker is called in messages and where its state is kept."""
+    told = tracker.model_dump(mode="json", exclude={"type"}, exclude_none=True)
+    return f"{tracker.type} {json.dumps(told, sort_keys=True)}" if told else tracker.type

@@ -1,0 +1,41 @@
+"""The files of docs/from-trl.md and docs/from-verl.md train and are evaluated, as `rpg train` has them do it."""
+
+import pytest
+
+from flows.register import register
+from rpg.backends.local.run import train
+from rpg.config.sweep import single_run
+from rpg.evaluation.worker import Evaluator
+from rpg.store import Layout
+from rpg.store.pending import pending_evaluations
+from rpg.tasks.preparation import data_digest
+from tests.docs.pages import ROOT, blocks
+
+
+@pytest.mark.parametrize(
+    "page, file",
+    [
+        ("from-trl.md", "letters.yaml"),
+        ("from-verl.md", "gsm8k-cpu.yaml"),
+    ],
+)
+def test_the_page_is_a_training(tmp_path, page, file):
+    for block in blocks(ROOT / "docs" / page):
+        if block.file:
+            (tmp_path / block.file).write_text(block.text)
+    sweep = single_run(tmp_path / file, {}, data_digest)
+    layout = Layout.at(tmp_path / "data")
+    (folder,) = register(sweep, layout)
+    train(folder, layout.home, lambda line: None)
+    rows = folder.read_metrics().rows
+    assert [row["step"] for row in rows] == [1, 2]
+    Evaluator(layout, folder.sweep, lambda line: None).until(lambda: True)
+    assert pending_evaluations(folder) == []
+    (benchmark,) = folder.benchmarks()
+    samples = folder.read_eval(benchmark, 2).to_pylist()
+    if page == "from-trl.md":
+        assert rows[0]["reward"] == pytest.approx(rows[0]["reward_reward_num_unique_letters"])
+        assert all(row["reward"] == len(set(row["response"])) for row in samples)
+        assert all(row["correct"] == (row["reward"] >= 5) for row in samples)
+    else:
+        assert samples[0]["answer"] == "2" and 0 <= rows[0]["reward"] <= 1

@@ -1,0 +1,130 @@
+"""Our losses inside TRL's trainer give the embedded trainer's gradient. TRL itself where it is installed, else a stand-in
+for the parts of its trainer that ours builds on (`pip install 'rpg-lab[peers]'` brings TRL)."""
+
+import importlib
+import sys
+import types
+from collections import defaultdict
+
+import pytest
+import torch
+
+import rpg
+from rpg.catalogue import AlgorithmError
+from tests.local.test_trainer import make
+
+
+class StandIn:
+    """As much of TRL's GRPOTrainer as ours calls."""
+
+    def __init__(self, model, args=None, **kwargs):
+        self.model, self.args = model, args
+
+    def _calculate_rewards(self, rewards):
+        return rewards
+
+    def _generate_and_score_completions(self, inputs):
+        raise NotImplementedError
+
+    def _get_per_token_logps_and_entropies(
+        self, model, input_ids, attention_mask, logits_to_keep, compute_entropy=False, pixel_values=None
+    ):
+        positions = (attention_mask.cumsum(-1) - 1).clamp(min=0)
+        logits = model(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions).logits
+        log_prob = logits[:, -logits_to_keep - 1 : -1].float().log_softmax(-1)
+        return log_prob.gather(-1, input_ids[:, -logits_to_keep:, None])[..., 0], None, None
+
+
+@pytest.fixture
+def integration(monkeypatch):
+    if importlib.util.find_spec("trl") is None:
+        monkeypatch.setitem(sys.modules, "trl", types.SimpleNamespace(GRPOTrainer=StandIn))
+    monkeypatch.delitem(sys.modules, "rpg.integrations.trl", raising=False)
+    return importlib.import_module("rpg.integrations.trl")
+
+
+def trainer_for(integration, model, algorithm, size, parts=1):
+    """Ours without TRL's constructor, which wants data sets and folders."""
+    made = object.__new__(integration.RPGTrainer)
+    made.algorithm, made.model, made._earned = algorithm, model, None
+    made.accelerator = types.SimpleNamespace(num_processes=1, process_index=0, gather=lambda x: x)
+    made.args = types.SimpleNamespace(steps_per_generation=parts)
+    made.state = types.SimpleNamespace(global_step=0)
+    made.reward_weights = torch.tensor([1.0, 0.5])
+    made.num_generations = made.num_generations_eval = size
+    made.current_gradient_accumulation_steps, made.max_completion_length = parts, 12
+    made.temperature, made.aux_loss_enabled = 1.0, False
+    made._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
+    return made
+
+
+def as_trl(batch, pad):
+    """A batch of ours as TRL's trainer holds it: prompts padded on the left, completions on the right."""
+    prompts = [batch.prompts[i] for i in batch.prompt_of.tolist()]
+    width = max(map(len, prompts))
+    ids = torch.tensor([[pad] * (width - len(p)) + list(p) for p in prompts])
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
+    return {
+        "prompt_ids": ids,
+        "prompt_mask": mask,
+        "completion_ids": batch.tokens,
+        "completion_mask": batch.mask.int(),
+    }
+
+
+def gradient(model):
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize(
+    "name", ["rpg-reinforce-urkl", "rpg-ufkl", "dapo", "dr-grpo", "reinforce-pp-baseline", "gspo"]
+)
+def test_the_gradient_is_the_embedded_trainers(home, integration, monkeypatch, name, parts):
+    algorithm = rpg.algorithm(name, dynamic_sampling=False, overlong=None)
+    if algorithm.kl.type == "reward" or algorithm.needs_reference:
+        algorithm = rpg.algorithm(name, beta=0.0)
+    ours = make(
+        home, lean=False, algorithm={"name": name, **algorithm.settings()}, training={"mini_batch_prompts": 8}
+    )
+    rollout = ours.roller.roll(ours.policy, 1)
+    monkeypatch.setattr(ours.roller, "roll", lambda policy, step: rollout)
+    expected = []
+    monkeypatch.setattr(
+        ours.optimizer, "step", lambda *_: expected.append(gradient(ours.policy.model).clone()) or (1.0, 0.0)
+    )
+    ours.step(1)
+
+    model, batch = ours.policy.model, rollout.kept.samples.batch
+    model.zero_grad()
+    model.training = True  # what TRL's trainer asks its model; dropout there is none
+    trainer = trainer_for(integration, model, algorithm, size=8, parts=parts)
+    whole = as_trl(batch, ours.policy.tokenizer.pad_token_id)
+    rewards = torch.stack([rollout.kept.rewards, torch.full_like(rollout.kept.rewards, torch.nan)], 1)
+    monkeypatch.setattr(integration.GRPOTrainer, "_calculate_rewards", lambda self, found: found)
+    monkeypatch.setattr(
+        integration.GRPOTrainer, "_generate_and_score_completions",
+        lambda self, inputs: self._calculate_rewards(inputs) is not None and {**whole, "advantages": None},
+    )  # fmt: skip
+    output = trainer._generate_and_score_completions(rewards)
+    output["num_items_in_batch"] = whole["completion_mask"].sum()
+    for rows in torch.arange(len(rewards)).chunk(parts):
+        inputs = {k: v[rows] if v.dim() else v for k, v in output.items()}
+        trainer._compute_loss(model, inputs).backward()
+    model.training = False
+    assert (gradient(model) - expected[0]).abs().max() < 2e-6 * max(1.0, float(expected[0].abs().max()))
+    assert len(trainer._metrics["train"]["rpg/loss"]) == parts
+
+
+@pytest.mark.parametrize(
+    "algorithm, words",
+    [
+        (rpg.algorithm("ppo", advantage="gae"), "advantage: 'gae' needs a critic, and GRPOTrainer has none"),
+        (rpg.algorithm("rpg-urkl", reference={"type": "every_k"}), "reference: 'every_k' is not one that GRPOTrainer has"),
+        (rpg.algorithm("reinforce-pp", beta=0.1), "kl: 'reward' GRPOTrainer cannot be told of it"),
+    ],
+)  # fmt: skip
+def test_what_trl_cannot_give_is_refused(integration, algorithm, words):
+    with pytest.raises(AlgorithmError) as error:
+        integration._check(algorithm, None)
+    assert words in str(error.value)
