@@ -3,10 +3,10 @@
     tokens   prompt 0 | prompt 1 | ... | new tokens of path 0 | new tokens of path 1 | ...
 
 Prompts that begin alike (a chat template's beginning, examples) have their *stem* in common, which is packed with the
-first of them. A *path* is a distinct response without its last token (which predicts nothing). The paths of a prompt form a prefix
-tree: sorted, each shares its first tokens with the one before it, and only the rest is new. So a prompt is computed
-once for its group, equal responses are computed once, and so are the common beginnings of different ones; values and
-gradients are those of computing every response by itself.
+first of them. A *path* is a distinct response without its last token (which predicts nothing). The paths of a prompt
+form a prefix tree: sorted, each shares its first tokens with the one before it, and only the rest is new. So a prompt
+is computed once for its group, equal responses are computed once, and so are the common beginnings of different ones;
+values and gradients are those of computing every response by itself.
 
 Only attention needs padded rows; they come in blocks of similar length.
 """
