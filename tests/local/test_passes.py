@@ -54,7 +54,7 @@ def test_what_is_left_out_is_zero(home, monkeypatch, all_silent):
     monkeypatch.undo()
 
     full = make(home, **changes)
-    monkeypatch.setattr(full, "_accumulate", lambda mini, meter: _everything(full, mini, meter))
+    monkeypatch.setattr(full, "_accumulate", lambda mini, meter, probe: _everything(full, mini, meter))
     assert [plain(full.step(step)) for step in (1, 2)] == metrics
     assert weights(full).equal(weights(lazy))
 
