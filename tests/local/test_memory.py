@@ -14,9 +14,9 @@ from tests.waiting import until
 
 # One micro-batch of 512 responses: over 100 MB for the backward pass.
 SPEC = make_spec(
-    training={"steps": 3, "prompts_per_step": 32, "mini_batch_prompts": 32, "micro_batch_rows": 512},
+    training={"steps": 2, "prompts_per_step": 32, "mini_batch_prompts": 32, "micro_batch_rows": 512},
     rollout={"group_size": 16},
-    model={"hidden_size": 128, "intermediate_size": 512, "layers": 4},
+    model={"hidden_size": 128, "intermediate_size": 2048, "layers": 3},
 )
 TRAIN = """\
 import re, resource, sys
@@ -54,7 +54,7 @@ def test_a_run_that_ran_out_of_memory_goes_on_as_advised_and_ends_with_the_bits_
     for folder in (whole, less):
         said = start(folder).communicate()[0]
         peaks[folder.name] = 1024 * int(re.search(r"peak (\d+)", said)[1])
-        assert "trained: 3 of 3 steps" in said
+        assert "trained: 2 of 2 steps" in said
     assert peaks["whole"] - peaks["less"] > 50e6, peaks
     limit = (peaks["whole"] + peaks["less"]) // 2
 
@@ -63,12 +63,12 @@ def test_a_run_that_ran_out_of_memory_goes_on_as_advised_and_ends_with_the_bits_
     psutil.Process(first.pid).kill()
     first.communicate()
     said = start(run, limit).communicate()[0]
-    assert "trained" not in said and run.checkpoint_steps()[-1] < 3
+    assert "trained" not in said and run.checkpoint_steps() == [0, 1]
     failure = run.read_failed()["error"]
     assert failure.startswith("not enough memory: set backend.offload: true, which changes no bit"), said
     offload(run)
     said = start(run, limit).communicate()[0]
-    assert "trained: 3 of 3 steps" in said and len(run.attempts()) >= 2, said
+    assert "trained: 2 of 2 steps" in said and len(run.attempts()) >= 2, said
     assert numbers(run) == numbers(whole)
     last = "model.safetensors"
-    assert (run.checkpoint(3) / last).read_bytes() == (whole.checkpoint(3) / last).read_bytes()
+    assert (run.checkpoint(2) / last).read_bytes() == (whole.checkpoint(2) / last).read_bytes()
