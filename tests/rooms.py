@@ -108,7 +108,7 @@ ROOMS = (
         "rpg.cli", "the command, a file each; the only room that calls flows",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning "
         "rpg.models rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing rpg.report rpg.paper flows",
-        "typer rich duckdb yaml",
+        "typer rich duckdb yaml huggingface_hub",
     ),
     _room("rpg.__main__", "`python -m rpg`", "rpg.cli"),
 )  # fmt: skip

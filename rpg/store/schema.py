@@ -128,6 +128,12 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "rules": ("VARCHAR", "rules by which answers were graded (docs/grading.md); null in old files"),
     },
+    "marks": {
+        "sweep": ("VARCHAR", "sweep"),
+        "run": ("VARCHAR", "run, or null: the mark is the sweep's"),
+        "tags": ("VARCHAR[]", "tags (rpg tag)"),
+        "notes": ("VARCHAR", "notes, a line each (rpg note)"),
+    },
     "audits": {
         "name": ("VARCHAR", "file name without .json under audits/"),
         "report": ("JSON", "the audit's report"),
