@@ -25,14 +25,16 @@ from rpg.store import Layout
 
 SWEEP = """\
 name: kills
-description: A small sweep with both kinds of loss, dynamic sampling and a reference of its own.
+description: A small sweep with both kinds of loss, dynamic sampling, a reference of its own and samples of old policies.
 run:
   task: {type: chain, tiers: {easy: 2, medium: 4}, train_problems: 2000, benchmark_problems: 16}
   training: {steps: 12, prompts_per_step: 16, mini_batch_prompts: 4}
   evaluation: {every: 4, samples_per_problem: 2}
 axes:
   algorithm: [dapo, {name: rpg-reinforce-urkl, reference: {type: every_k, k: 6}}]
+  rollout.staleness: [0, 4]
   seed: [0]
+zip: [[algorithm, rollout.staleness]]
 """
 
 

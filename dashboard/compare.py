@@ -57,7 +57,7 @@ def page(view: View) -> None:
             notice(f"! {sweep}: {line}")
     labels = list(names.values())
     show_legend(labels, chosen)
-    shown = [name for name in panels if (data["name"] == name).any()]
+    shown = charts.panels_of(data, panels)
     seeds = int(data["seeds"].max())
 
     def panel(name: str, **options: Any) -> Any:
@@ -137,4 +137,6 @@ def curve_data(view: View, series, panels, x, names, thin: bool = True) -> panda
     if not parts:
         return pandas.DataFrame(columns=["name", "seeds"])
     data = pandas.concat(parts, ignore_index=True)
+    references = view.ask("references", tuple(dict.fromkeys(key.sweep for key in series)))
+    data = charts.by_reference(data, references)
     return charts.labelled(data[data["mean"].notna()], names)

@@ -28,6 +28,8 @@ def page(view: View) -> None:
     st.text(headline(newest, judged))
     if newest.get("said"):
         notice(newest["said"])
+    if accepted := newest.get("accepted"):
+        notice(f"accepted by {accepted.get('user', '?')}: {accepted.get('why', '')}")
     for name, why in newest.get("failed", {}).items():
         notice(f"{name}: {why}")
     st.subheader("Nights")

@@ -52,7 +52,7 @@ def _curves(view: View, series, names, metrics: tuple[str, ...]) -> None:
         return
     seeds = int(data["seeds"].max())
     band = charts.band_for(seeds, score=False)
-    there = [name for name in shown if (data["name"] == name).any()]
+    there = charts.panels_of(data, shown)
     for name, column in zip(there, rows_of(len(there)), strict=True):
         part = data[data["name"] == name]
         panel = charts.curves(

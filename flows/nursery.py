@@ -27,6 +27,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
+from rpg import provenance
 from rpg.processes import PARENT, die_with_parent, owner_mark, python_module
 
 FORKED = {"rpg.backends.local": "rpg-training", "rpg.evaluation": "rpg-evaluation"}
@@ -163,6 +164,8 @@ def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as sweep:
         for module in (*PRELOADED, *(f"{name}.__main__" for name in FORKED)):
             import_module(module)
+        # What is imported now is what all children compute with, whatever becomes of the files meanwhile.
+        provenance.record(provenance.loaded())
         awake, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)

@@ -40,6 +40,8 @@ class Metric:
     axis: str = ""
     shown: bool = False  # in the report's figure and on a run's page without being asked for
     nightly: Band | None = None
+    of_reference: bool = False
+    """About the reference policy: comparable only between variants that have the same one."""
 
     @property
     def heading(self) -> str:
@@ -154,6 +156,7 @@ declare(
         group="Divergence",
         scale="decades",
         axis="~e",
+        of_reference=True,
     )
 )
 declare(
@@ -165,6 +168,7 @@ declare(
         group="Divergence",
         scale="decades",
         axis="~e",
+        of_reference=True,
     )
 )
 declare(
@@ -394,5 +398,82 @@ declare(
         group="Divergence",
         scale="decades",
         axis="~e",
+    )
+)
+declare(
+    Metric(
+        name="ratio_p01",
+        meaning="1st percentile of the tokens' importance ratios, in the step's last update",
+        title="Importance ratio, 1st percentile",
+        unit="",
+        group="Ratios and clipping",
+        scale="decades",
+    )
+)
+declare(
+    Metric(
+        name="ratio_p50",
+        meaning="median of the tokens' importance ratios, in the step's last update",
+        title="Importance ratio, median",
+        unit="",
+        group="Ratios and clipping",
+    )
+)
+declare(
+    Metric(
+        name="ratio_p99",
+        meaning="99th percentile of the tokens' importance ratios, in the step's last update",
+        title="Importance ratio, 99th percentile",
+        unit="",
+        group="Ratios and clipping",
+        scale="decades",
+    )
+)
+declare(
+    Metric(
+        name="kl_gradient_share",
+        meaning="norm of what the KL adds to the gradient with respect to the log-probabilities, "
+        "as a share of the norms of this part and of the rest added up, "
+        "in the last update",
+        title="Share of the KL in the gradient",
+        unit="share",
+        group="Divergence",
+    )
+)
+declare(
+    Metric(
+        name="entropy_correct",
+        meaning="entropy of the policy's next-token distribution in right responses, nats",
+        title="Entropy in right responses",
+        unit="nats per token",
+        group="Updates",
+    )
+)
+declare(
+    Metric(
+        name="entropy_wrong",
+        meaning="entropy of the policy's next-token distribution in wrong responses, nats",
+        title="Entropy in wrong responses",
+        unit="nats per token",
+        group="Updates",
+    )
+)
+declare(
+    Metric(
+        name="gradient_cosine",
+        meaning="cosine between the gradient of the step's last update and the exact one of its objective on the same "
+        "responses (training.fidelity_every)",
+        title="Cosine to the exact gradient",
+        unit="",
+        group="Updates",
+    )
+)
+declare(
+    Metric(
+        name="gradient_bias",
+        meaning="distance between these two gradients, relative to the exact one",
+        title="Bias of the gradient",
+        unit="share of the exact one",
+        group="Updates",
     )
 )

@@ -29,18 +29,24 @@ PINS = (
 """Packages that a training's numbers depend on, our own aside: of that the files say more."""
 _OTHERS = ("rpg-lab", "prefect", "duckdb")
 
+_BESIDE = ("rpg/evaluation/", "rpg/report/", "rpg/planning/", "rpg/cli/", "flows/", "dashboard/")
+"""Rooms that no training imports; a process that is forked (flows.nursery) has them loaded all the same."""
+
 Sources = dict[str, str]
 """File -> digest of its text; files below ROOT by their path from there, others by their whole path."""
 
 
 def loaded() -> Sources:
-    """The Python files that this process has imported so far: ours, and those of nobody's package (a user's own)."""
+    """The Python files that this process has imported so far: ours, and those of nobody's package (a user's own).
+
+    A file keeps the digest that it has when it is first found here, in this process and those forked from it.
+    """
     found = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and file.endswith(".py") and (name.partition(".")[0] == "rpg" or not _installed(file)):
             found[_name(file)] = _digest(file)
-    return dict(sorted(found.items()))
+    return {name: digest for name, digest in sorted(found.items()) if not name.startswith(_BESIDE)}
 
 
 def below(*packages: str) -> Sources:

@@ -35,7 +35,7 @@ ROOMS = (
     _room("rpg.losses", "pure torch functions: losses, divergences, advantages, aggregation", "rpg.catalogue", "torch"),
     _room(
         "rpg.auditing", "exact bias and variance of a loss on enumerable policies", "rpg.catalogue rpg.losses",
-        "torch altair rich trl verl",
+        "torch numpy altair rich trl verl",
     ),
     _room(
         "rpg.store", "run folders, current runs, what is owed, the database and its queries",
@@ -63,10 +63,10 @@ ROOMS = (
         "rpg.errors rpg.processes rpg.catalogue rpg.store rpg.config rpg.models", "pydantic torch transformers",
     ),
     _room(
-        "rpg.backends.local", "the embedded trainer, one process per run",
-        "rpg.errors rpg.processes rpg.catalogue rpg.losses rpg.store rpg.config rpg.rewards rpg.tasks rpg.models "
-        "rpg.backends",
-        "torch safetensors schedulefree",
+        "rpg.backends.local", "the embedded trainer, one process per run; how its checkpoints' gradients point",
+        "rpg.errors rpg.processes rpg.catalogue rpg.auditing rpg.losses rpg.store rpg.config rpg.rewards rpg.tasks "
+        "rpg.models rpg.backends",
+        "torch numpy safetensors schedulefree",
     ),
     _room(
         "rpg.backends.verl", "verl on Ray: launcher and plug-in; runs inside cluster images",
@@ -107,7 +107,8 @@ ROOMS = (
     _room(
         "rpg.cli", "the command, a file each; the only room that calls flows",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning "
-        "rpg.models rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing rpg.report rpg.paper flows",
+        "rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing rpg.report rpg.paper "
+        "flows",
         "typer rich duckdb yaml huggingface_hub",
     ),
     _room("rpg.__main__", "`python -m rpg`", "rpg.cli"),

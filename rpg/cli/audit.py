@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,10 +11,12 @@ from rpg.cli.app import Home, Preset, app, complain, console, error_console
 
 if TYPE_CHECKING:
     from rpg.auditing import Report
+    from rpg.backends.local.fidelity import Fidelity
 
 
 @app.command(
-    epilog="Examples: rpg audit · rpg audit rpg-urkl --figure audit.svg · rpg audit --json > audit.json"
+    epilog="Examples: rpg audit · rpg audit rpg-urkl --figure audit.svg · rpg audit --json > audit.json · "
+    "rpg audit --checkpoint rpg-data/runs/quickstart/RUN/15 --staleness 2"
 )
 def audit(
     name: Annotated[str | None, typer.Argument(help="Algorithm; the whole catalogue if omitted.")] = None,
@@ -24,16 +26,55 @@ def audit(
         Path | None,
         typer.Option(help="Save a figure of bias and variance against drift (.png, .svg or .html)."),
     ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="Measure on a real policy instead: a checkpoint of the embedded trainer, RUN/STEP.",
+        ),
+    ] = None,
+    staleness: Annotated[
+        int,
+        typer.Option(
+            help="With --checkpoint: rollouts to train on from it, whose samples are then old.", min=0
+        ),
+    ] = 1,
+    beta: Annotated[
+        float | None,
+        typer.Option(help="With --checkpoint: strength of every KL. Default: the run's, or 0.3.", min=0),
+    ] = None,
+    blocks: Annotated[
+        int, typer.Option(help="With --checkpoint: independent parts of the samples.", min=4)
+    ] = 16,
+    prompts: Annotated[
+        int, typer.Option(help="With --checkpoint: groups of responses per block.", min=1)
+    ] = 16,
     save: Annotated[bool, typer.Option(help="Save the result for the database and the dashboard.")] = True,
     home: Home = None,
 ) -> int:
-    """Compute by exact enumeration what each loss optimises: its bias for every objective, and its variance."""
+    """Compute by exact enumeration what each loss optimises: its bias for every objective, and its variance.
+
+    With --checkpoint, estimate instead how each loss's gradient on that policy, from samples of some rollouts before, lies
+    to the on-policy gradient of the same objective.
+    """
     from rpg.auditing import audit as audit_one
     from rpg.auditing import audit_catalogue
     from rpg.catalogue import algorithm
     from rpg.config.errors import ConfigError
     from rpg.store import Layout, atomic_write_text
 
+    if checkpoint is not None:
+        if figure is not None:
+            raise ConfigError("--figure draws the exact audit; it does not go with --checkpoint")
+        return _on_checkpoint(
+            checkpoint,
+            name,
+            as_json,
+            Layout.at(home).home,
+            staleness=staleness,
+            beta=beta,
+            blocks=blocks,
+            prompts=prompts,
+        )
     if figure is not None and figure.suffix not in (".png", ".svg", ".html"):
         raise ConfigError(f"--figure {figure}: the name must end in .png, .svg or .html")
     chosen = algorithm(name, preset) if name else None
@@ -60,3 +101,60 @@ def _draw(report: Report, path: Path) -> None:
         chart.save(path, inline=True)
     else:
         chart.save(path, **({"scale_factor": 2} if path.suffix == ".png" else {}))
+
+
+def _on_checkpoint(place: Path, name: str | None, as_json: bool, home: Path, **settings: Any) -> int:
+    import json
+    from dataclasses import asdict
+
+    from rpg.backends.local.fidelity import fidelity
+    from rpg.config.errors import ConfigError
+    from rpg.store.run import RunFolder
+
+    number = place.name.removeprefix("step-")
+    folder = place.parent.parent if place.parent.name == "checkpoints" else place.parent
+    if not number.isdecimal() or not (folder / "manifest.json").is_file():
+        raise ConfigError(
+            f"--checkpoint {place}: expected the folder of a run and a step, RUN/40, or the checkpoint's own folder, "
+            "RUN/checkpoints/step-000040"
+        )
+    with error_console.status("measuring ...") as status:
+        found = fidelity(
+            RunFolder(folder.absolute()), int(number), home, names=[name] if name else (),
+            say=lambda line: status.update(line), **settings,
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(asdict(found), ensure_ascii=False).replace("NaN", "null"))
+    else:
+        console.print(_fidelity_table(found))
+    return 0
+
+
+def _fidelity_table(found: Fidelity) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=f"{found.run}: policy of step {found.policy_step}, samples of step {found.sampler_step}, "
+        f"KL(sampler‖policy) {found.kl:.2g} nats per token",
+        caption=f"against the on-policy gradient of the same objective, β = {found.beta:g}, reference: the initial model; "
+        f"{found.responses} responses on either side in {found.blocks} blocks, {found.coordinates:,} of "
+        f"{found.parameters:,} coordinates; 95 % bootstrap intervals. With a clip: the algorithm's own. "
+        "bias: |gradient − on-policy gradient| / |on-policy gradient|",
+        box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", caption_justify="left", pad_edge=False,
+    )  # fmt: skip
+    table.add_column("loss", no_wrap=True)
+    table.add_column("objective")
+    for heading in ("cosine", "bias", "clip: cosine", "clip: bias"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in found.rows:
+        objective = "R" + ("" if row.divergence == "none" else f"−β{row.divergence.upper()}")
+        cells = [_estimate(value) for value in row.unclipped]
+        cells += [_estimate(value) for value in row.clipped] if row.clipped else ["", ""]
+        table.add_row(row.name, objective, *cells)
+    return table
+
+
+def _estimate(value: tuple[float, float, float]) -> str:
+    estimate, low, high = value
+    return "?" if estimate != estimate else f"{estimate:.2f} [{low:.2f}, {high:.2f}]"

@@ -558,6 +558,7 @@ ADDED: dict[str, Any] = {
     "rollout.staleness": 0,
     "task.file.verifier.math.rules": "default",
     "task.math.verifier.math.rules": "default",
+    "training.fidelity_every": 0,
     "training.keep_checkpoints": "best",
     "task.file.columns": "section",
     "task.file.columns.prompt": None,

@@ -64,6 +64,10 @@ class Training(Section):
     """Which checkpoints keep their weights once they are evaluated: `best` (the last and the best), `last`, `all`, or a
     list of steps (and the last). What is not evaluated yet stays in any case."""
 
+    fidelity_every: Annotated[int, Field(ge=0), OPERATES] = 0
+    """Every so many steps, one more backward pass measures how far the loss's gradient lies from the exact one of its
+    objective (metrics `gradient_cosine` and `gradient_bias`); 0: never. Embedded trainer only."""
+
     @model_validator(mode="after")
     def _divides(self) -> Training:
         if self.prompts_per_step % self.mini_batch_prompts:

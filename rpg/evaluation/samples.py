@@ -71,7 +71,7 @@ def evaluate_problems(
     wanted = [(problem, k) for problem in problems for k in range(count)]
     rows = {} if partial is None else dict(partial.rows)
     missing = [(p, k) for p, k in wanted if (p.id, k) not in rows]
-    requests = [Request(p.given(), (seed, "evaluation", p.id, k)) for p, k in missing]
+    requests = [request(problem, k, seed) for problem, k in missing]
     began = flushed = time.monotonic()
     tokens, waiting = 0, []
 
@@ -109,6 +109,11 @@ def graded_again(rows: Sequence[dict[str, Any]], grader: Grading) -> list[dict[s
     """
     grades = grader.grade([Item(row["response"], row["answer"], row["truncated"]) for row in rows])
     return [{**row, **asdict(grade)} for row, grade in zip(rows, grades, strict=True)]
+
+
+def request(problem: Problem, k: int, seed: int) -> Request:
+    """Sample k of a problem."""
+    return Request(problem.given(), (seed, "evaluation", problem.id, k))
 
 
 def _grade(samples: Sequence[tuple[Problem, int, Completion]], scorer: Scorer) -> list[dict[str, Any]]:

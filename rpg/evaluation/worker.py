@@ -17,6 +17,8 @@ from rpg.config.model import bfloat16
 from rpg.config.run import RunSpec
 from rpg.config.task import RewardVerifier, chat_of
 from rpg.errors import UserError
+from rpg.evaluation.drift import DriftMeter
+from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
 from rpg.evaluation.engines.start import start_engine
 from rpg.evaluation.limits import explained, strictest
@@ -34,7 +36,7 @@ from rpg.store.layout import Layout
 from rpg.store.pending import pending_evaluations
 from rpg.store.progress import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
 from rpg.store.regrades import graded_by
-from rpg.store.run import RunFolder, read_samples, step_name
+from rpg.store.run import RunFolder, drift_path, read_samples, step_name
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import data_digest, prepare_data, read_problems
 
@@ -58,6 +60,10 @@ class Evaluator:
     _loaded: dict[str, str] = field(default_factory=dict)
     _scorers: dict[str, Scorer] = field(default_factory=dict)
     _given_up: set[tuple[str, str, int]] = field(default_factory=set)
+    _drift: DriftMeter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._drift = DriftMeter(self.layout.home, self.say)
 
     def pass_over(self) -> int:
         """Evaluate everything that can be evaluated now; returns how many (run, benchmark, step) were done."""
@@ -117,8 +123,10 @@ class Evaluator:
         same = f"{spec.evaluation.samples_per_problem} {drawn}"
         earlier = self._done.get(same)
         if earlier is not None and earlier.exists():
-            with atomic_path(target) as temporary:
-                shutil.copyfile(earlier, temporary)
+            for source, copy in ((drift_path(earlier), drift_path(target)), (earlier, target)):
+                if source.exists():
+                    with atomic_path(copy) as temporary:
+                        shutil.copyfile(source, temporary)
             return True
         parquet = prepare_data(spec, self.layout.home).benchmarks[benchmark]
         rules = rules_name(verifier_of(spec.task))
@@ -132,15 +140,21 @@ class Evaluator:
                 with grader_for(verifier) as grader:
                     known = graded_again(known, grader)
             partial.know(known)
+        engine, problems = self._engine(spec, checkpoint, weights), read_problems(parquet)
+        if isinstance(engine, LocalEngine):
+            engine.keeps_samples = True
         rows = evaluate_problems(
-            self._engine(spec, checkpoint, weights),
-            read_problems(parquet),
+            engine,
+            problems,
             samples_per_problem=spec.evaluation.samples_per_problem,
             seed=spec.seed,
             scorer=self._scorer(folder, spec),
             partial=partial,
             progress=self._say_now_and_then(folder, step, benchmark),
         )
+        moved = self._drift.measure(spec, engine, benchmark, problems, step)
+        if moved is not None:  # before the samples, whose file says that the evaluation is whole
+            atomic_write_json(drift_path(target), moved)
         clear_progress(folder.path / EVALUATION)
         self._done[same] = folder.write_eval(benchmark, step, rows, rules)
         partial.remove()

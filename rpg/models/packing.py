@@ -2,16 +2,18 @@
 
     tokens   prompt 0 | prompt 1 | ... | new tokens of path 0 | new tokens of path 1 | ...
 
-A *path* is a distinct response without its last token (which predicts nothing). The paths of a prompt form a prefix
-tree: sorted, each shares its first tokens with the one before it, and only the rest is new. So a prompt is computed
-once for its group, equal responses are computed once, and so are the common beginnings of different ones; values and
-gradients are those of computing every response by itself.
+Prompts that begin alike (a chat template's beginning, examples) have their *stem* in common, which is packed with the
+first of them. A *path* is a distinct response without its last token (which predicts nothing). The paths of a prompt
+form a prefix tree: sorted, each shares its first tokens with the one before it, and only the rest is new. So a prompt
+is computed once for its group, equal responses are computed once, and so are the common beginnings of different ones;
+values and gradients are those of computing every response by itself.
 
 Only attention needs padded rows; they come in blocks of similar length.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +24,8 @@ from rpg.models.batch import Batch
 _MASKED = -1e9
 _SHORTER = 0.7
 """A path with fewer new tokens than this fraction of its block's longest begins the next block."""
+_STEM = 8
+"""Tokens that all prompts have to have in common for them to be computed once."""
 _TILE = 128
 """Queries of a block, where its rows have many: keys behind a tile are left out, which is half of them all in all."""
 _CELLS = 2**23
@@ -62,19 +66,28 @@ class Packing:
         """Pack a batch."""
         device = batch.tokens.device
         prompt_sizes = torch.tensor([len(p) for p in batch.prompts], device=device)
-        prompt_starts = prompt_sizes.cumsum(0) - prompt_sizes
-        prompt_ids = torch.tensor([token for prompt in batch.prompts for token in prompt], device=device)
+        stem = _stem(batch.prompts)
+        left_out = torch.full_like(prompt_sizes, stem)  # of each prompt, since the first one has it
+        left_out[0] = 0
+        own = prompt_sizes - left_out
+        prompt_ids = torch.tensor(
+            [token for i, prompt in enumerate(batch.prompts) for token in prompt[stem if i else 0 :]],
+            device=device,
+        )
         paths = _Paths.of(batch, len(prompt_ids))
 
-        within = torch.arange(int(prompt_sizes.max()), device=device) < prompt_sizes[:, None]
-        prompt_nodes = torch.where(
-            within, prompt_starts[:, None] + torch.arange(within.shape[1], device=device), 0
-        )
+        column = torch.arange(int(prompt_sizes.max()), device=device)
+        within = column < prompt_sizes[:, None]
+        packed = within & (column >= left_out[:, None])
+        begins = (own.cumsum(0) - own - left_out)[:, None]
+        prompt_nodes = torch.where(packed, begins + column, torch.where(within, column, 0))
         blocks = []
         cells = _tile(within.shape[1]) * within.shape[1]
-        for rows in _split(torch.arange(len(prompt_sizes), device=device), cells):
-            nodes, size = prompt_nodes[rows], prompt_sizes[rows]
-            blocks += _tiles(nodes[:, :0], torch.zeros_like(size), nodes, torch.zeros_like(size), size)
+        numbers = torch.arange(len(prompt_sizes), device=device)
+        for part in numbers.split([1, len(numbers) - 1]) if stem else [numbers]:
+            for rows in _split(part, cells):
+                nodes, size = prompt_nodes[rows], prompt_sizes[rows]
+                blocks += _tiles(nodes[:, :0], torch.zeros_like(size), nodes, left_out[rows], size)
         for rows in _similar(paths.size - paths.shared, within.shape[1] + paths.nodes.shape[1]):
             prompt = paths.prompt[rows]
             width = int(prompt_sizes[prompt].max())
@@ -89,7 +102,7 @@ class Packing:
         ids = torch.cat([prompt_ids, paths.tokens[paths.new]])
         positions = torch.cat(
             [
-                torch.arange(within.shape[1], device=device).expand(within.shape)[within],
+                column.expand(packed.shape)[packed],
                 (prompt_sizes[paths.prompt][:, None] + torch.arange(paths.new.shape[1], device=device))[
                     paths.new
                 ],
@@ -99,10 +112,19 @@ class Packing:
         real = torch.cat([block.real.flatten() for block in blocks]).nonzero()[:, 0]
         slots = torch.empty_like(ids).index_copy_(0, queries[real], real)
 
-        last = (prompt_starts + prompt_sizes - 1)[batch.prompt_of]
-        before = torch.cat([last[:, None], paths.nodes[paths.path_of]], 1)[batch.mask]
+        last = prompt_nodes.gather(1, prompt_sizes[:, None] - 1)[batch.prompt_of]
+        before = torch.cat([last, paths.nodes[paths.path_of]], 1)[batch.mask]
         predictors, predictor_of = torch.unique(before, return_inverse=True)
         return cls(ids, positions, blocks, slots, predictors, predictor_of)
+
+
+def _stem(prompts: Sequence[Sequence[int]]) -> int:
+    """How many first tokens all prompts share; 0 where it is too few."""
+    first, last = min(prompts), max(prompts)  # what these two share all others do
+    length = next(
+        (i for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first)
+    )
+    return length if length >= _STEM and len(prompts) > 1 else 0
 
 
 @dataclass(frozen=True)
@@ -175,7 +197,7 @@ def _tiles(before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, si
     """:func:`_block`, cut into tiles of queries."""
     queries, furthest = int((size - shared).max()), int(shared.max())
     tile, blocks = _tile(queries), []
-    for start in range(0, queries, tile):
+    for start in range(0, queries, max(tile, 1)):
         end = torch.minimum(size, shared + start + tile)
         seen = path[:, : furthest + start + tile]
         blocks.append(_block(before, before_size, seen, shared + start, end))

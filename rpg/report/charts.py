@@ -12,7 +12,7 @@ import altair as alt
 import numpy as np
 import pandas
 
-from rpg.metrics import METRICS
+from rpg.metrics import METRICS, Metric
 from rpg.report.summary import MEAN
 
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#7F7F7F")
@@ -27,15 +27,46 @@ X_TITLES = {
     "tokens": "response tokens",
     "hours": "hours of training",
 }
+REFERENCE = " @ "  # between a metric and the reference policy it is about
 HOVERED = 20  # points of a curve that show their values
 VERDICTS = {"better": "#009E73", "worse": "#D55E00", "within noise": "#7F7F7F", "not testable": "#BBBBBB"}
 
 
 def title(name: str) -> str:
     """What a metric or benchmark is called above its panel."""
-    if name in METRICS:
-        return METRICS[name].heading
+    metric, reference = metric_of(name), name.partition(REFERENCE)[2]
+    if metric is not None:
+        return metric.heading + (f" · reference: {reference}" if reference else "")
     return "Mean accuracy" if name == MEAN else name
+
+
+def metric_of(name: str) -> Metric | None:
+    """The metric that a panel shows."""
+    return METRICS.get(name.partition(REFERENCE)[0])
+
+
+def by_reference(data: pandas.DataFrame, references: Mapping[tuple[str, str], str]) -> pandas.DataFrame:
+    """Curves (columns name, sweep, variant) with a panel of its own for each reference policy.
+
+    A KL to the initial model and one to the policy of a minute ago have a name in common and nothing else.
+    """
+    about = [name for name in data["name"].unique() if (metric := METRICS.get(name)) and metric.of_reference]
+    mine = data["name"].isin(about)
+    if not mine.any():
+        return data
+    named = [
+        f"{name}{REFERENCE}{references.get((sweep, variant), 'unknown')}" if of_reference else name
+        for name, sweep, variant, of_reference in zip(
+            data["name"], data["sweep"], data["variant"], mine, strict=True
+        )
+    ]
+    return data.assign(name=named)
+
+
+def panels_of(data: pandas.DataFrame, names: Sequence[str]) -> list[str]:
+    """The panels there are data for, in the order of `names`; a metric may have one per reference."""
+    there = list(dict.fromkeys(data["name"]))
+    return [panel for name in names for panel in there if panel.partition(REFERENCE)[0] == name]
 
 
 def band_for(seeds: int, score: bool) -> str | None:
@@ -405,7 +436,8 @@ def _log(data: pandas.DataFrame, name: str) -> bool:
     values = data[["mean", "lowest"]].stack().dropna()
     if not len(values) or not (values > 0).all():
         return False
-    scale = METRICS[name].scale if name in METRICS else "linear"
+    metric = metric_of(name)
+    scale = metric.scale if metric else "linear"
     return scale == "log" or (scale == "decades" and bool(values.max() / values.min() > 30))
 
 
@@ -427,7 +459,7 @@ def _domain(data: pandas.DataFrame, log: bool, whole: bool) -> Any:
 
 
 def _format(name: str, log: bool) -> Any:
-    metric = METRICS.get(name)
+    metric = metric_of(name)
     if metric is None or not metric.axis or (metric.scale != "linear" and not log):
         return alt.Undefined
     return metric.axis

@@ -17,7 +17,7 @@ from rpg.store.files import StoreError, read_json_object
 from rpg.store.layout import Layout
 from rpg.store.marks import FILE as NOTES
 from rpg.store.marks import marks
-from rpg.store.run import EVAL_COLUMNS, IMPORTED, RunFolder
+from rpg.store.run import EVAL_COLUMNS, IMPORTED, RunFolder, drift_path
 from rpg.store.schema import KEYS, TABLES, VERSION, create_views, quote
 
 Rows = list[dict[str, Any]]
@@ -80,6 +80,7 @@ def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source],
     _attempts(db, sources, warnings)
     _samples(db, sources, warnings)
     _evals(db)
+    _drift(db, sources, warnings)
     _scores(db, sources, warnings)
     _sweeps_and_audits(db, layout, warnings)
     _marks(db, layout, warnings)
@@ -94,7 +95,7 @@ def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source],
 def forget(db: duckdb.DuckDBPyConnection, keys: list[tuple[str, str]]) -> None:
     """Delete all rows of these runs, (sweep, run) each; they stay in the temporary table `changed`."""
     _temporary(db, "changed", [{"sweep": sweep, "run": run} for sweep, run in keys], ("sweep", "run"))
-    for table in ("runs", "metrics", "attempts", "samples", "evals", "warnings"):
+    for table in ("runs", "metrics", "attempts", "samples", "evals", "drift", "warnings"):
         db.execute(f"DELETE FROM {table} t USING changed c WHERE t.sweep = c.sweep AND t.run = c.run")
 
 
@@ -344,6 +345,34 @@ def _evals(db: duckdb.DuckDBPyConnection) -> None:
         LEFT JOIN graded USING (sweep, run, benchmark, step)
         GROUP BY sweep, run, benchmark, step ORDER BY sweep, run, benchmark, step"""
     )
+
+
+_DRIFT = tuple(
+    name for name in TABLES["drift"] if name not in ("sweep", "run", "benchmark", "step", "direction")
+)
+
+
+def _drift(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
+    """KL between policy and initial model, of the evaluations that measured it."""
+    files = [
+        {"filename": str(path), "benchmark": name, "step": step, **_key(folder)}
+        for folder, _, _ in sources
+        for name in folder.benchmarks()
+        for step in folder.eval_steps(name)
+        if (path := drift_path(folder.eval_path(name, step))).exists()
+    ]
+    if not files:
+        return
+    _temporary(db, "files", files, ("filename", "sweep", "run", "benchmark", "step"))
+    kinds = ", ".join(f"{name} {TABLES['drift'][name][0]}" for name in _DRIFT)
+    directions = ("policy_to_initial", "initial_to_policy")
+    columns = ", ".join(f"'{direction}': 'STRUCT({kinds})'" for direction in directions)
+    for direction in directions:
+        sql = f"""INSERT INTO drift BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, '{direction}' AS direction,
+                    {", ".join(f"d.{direction}.{name}" for name in _DRIFT)}
+                  FROM read_json(?, columns={{{columns}}}, filename=true, hive_partitioning=false) d
+                  JOIN files f USING (filename) WHERE d.{direction} IS NOT NULL"""
+        files = _each_readable(files, lambda part, sql=sql: db.execute(sql, [_patterns(part)]), warnings)  # type: ignore[misc]
 
 
 def _scores(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:

@@ -152,6 +152,27 @@ def variants(
     )
 
 
+def references(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[tuple[str, str], str]:
+    """(sweep, variant) -> the reference policy of its KL, in words."""
+    rows = db.execute(
+        """SELECT sweep, variant, any_value(spec->'$.algorithm.reference') FROM runs
+           WHERE list_contains($1, sweep) AND variant IS NOT NULL GROUP BY ALL""",
+        [list(names)],
+    )
+    words = {
+        "old": "the policy that sampled",
+        "fixed": "the initial model",
+        "every_k": "renewed every {k} optimizer steps",
+        "kl_above": "renewed at a KL of {kappa}",
+    }
+    found = {}
+    for sweep, variant, text in rows.fetchall():
+        reference = json.loads(text or "null") or {}
+        kind = str(reference.get("type", "unknown"))
+        found[sweep, variant] = words.get(kind, kind).format_map({"k": "?", "kappa": "?", **reference})
+    return found
+
+
 def benchmarks(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[str]:
     """Benchmarks that runs of these sweeps were evaluated on, in the order in which the sweeps name them."""
     rows = db.execute(

@@ -107,6 +107,11 @@ def step_name(step: int) -> str:
     return f"step-{step:06d}"
 
 
+def drift_path(samples: Path) -> Path:
+    """How far the policy had moved from the initial model, beside the samples that say so (rpg.evaluation.drift)."""
+    return samples.with_suffix(".drift.json")
+
+
 class Metrics(NamedTuple):
     """`rows`: per step one dict of the highest attempt, ascending; `warnings`: a line per corrupt file."""
 

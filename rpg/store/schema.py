@@ -5,7 +5,7 @@ docs/database.md is checked against this file by a test.
 
 from rpg.metrics import METRICS
 
-VERSION = 5  # raise it when a table changes: databases of another version are rebuilt from the run folders
+VERSION = 6  # raise it when a table changes: databases of another version are rebuilt from the run folders
 
 TABLES: dict[str, dict[str, tuple[str, str]]] = {
     "meta": {
@@ -134,6 +134,25 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "tags": ("VARCHAR[]", "tags (rpg tag)"),
         "notes": ("VARCHAR", "notes, a line each (rpg note)"),
     },
+    "drift": {
+        "sweep": ("VARCHAR", "sweep of the run"),
+        "run": ("VARCHAR", "run"),
+        "benchmark": ("VARCHAR", "benchmark whose problems the responses answer"),
+        "step": ("BIGINT", "training step of the checkpoint"),
+        "direction": (
+            "VARCHAR",
+            "policy_to_initial: KL(policy || initial model); initial_to_policy: the other way",
+        ),
+        "per_response": (
+            "DOUBLE",
+            "KL between whole responses, nats: mean over responses of the first of the two",
+        ),
+        "per_response_se": ("DOUBLE", "its standard error over problems"),
+        "per_token": ("DOUBLE", "the same per token, nats"),
+        "per_token_se": ("DOUBLE", "its standard error over problems"),
+        "responses": ("BIGINT", "responses it was measured on"),
+        "problems": ("BIGINT", "problems they answer"),
+    },
     "audits": {
         "name": ("VARCHAR", "file name without .json under audits/"),
         "report": ("JSON", "the audit's report"),
@@ -177,6 +196,18 @@ VIEWS: dict[str, tuple[str, str]] = {
         "`evals` of the sweeps' current runs with variant and seed, and a benchmark `mean`: the mean over the run's "
         "benchmarks, at steps that have them all",
         """SELECT s.* FROM every_score s JOIN runs r USING (sweep, run) WHERE r.superseded IS NULL""",
+    ),
+    "frontier": (
+        "`scores` of benchmark `mean` beside the KL between policy and initial model in both directions, means over the "
+        "benchmarks, nats per response and per token with standard errors",
+        """SELECT s.sweep, s.run, s.variant, s.seed, s.step, any_value(s.accuracy) AS accuracy,
+                  any_value(s.pass_at_k) AS pass_at_k, any_value(s.maj_at_k) AS maj_at_k, d.direction,
+                  avg(d.per_response) AS per_response,
+                  sqrt(sum(d.per_response_se ** 2)) / count(*) AS per_response_se,
+                  avg(d.per_token) AS per_token, sqrt(sum(d.per_token_se ** 2)) / count(*) AS per_token_se
+           FROM scores s JOIN drift d USING (sweep, run, step) JOIN runs r USING (sweep, run)
+           WHERE s.benchmark = 'mean' AND list_contains(r.benchmarks, d.benchmark)
+           GROUP BY s.sweep, s.run, s.variant, s.seed, s.step, d.direction""",
     ),
     "last_best": (
         "per run and benchmark (and `mean`): first, last and best accuracy and their steps; best is the "

@@ -393,7 +393,9 @@ def test_nightly_runs_show_what_changed_who_accepted_it_and_the_bands(demo):
     assert any("bits changed, 1 of 1 numbers out of their bands" in text for text in texts(app))
     assert any(HOSTILE in text for text in texts(app)) and "<img" not in markup(app)
     a_night(demo, 3, 0.9, bits=True, accepted={"why": "meant", "user": "anna", "time": 1.7e9})
-    nights = show("nightly").dataframe[0].value
+    app = show("nightly")
+    assert "accepted by anna: meant" in texts(app)
+    nights = app.dataframe[0].value
     assert list(nights["state"]) == ["accepted", "as before", "as before"]
     assert nights["accepted because"][0] == "meant" and nights["by"][0] == "anna"
 

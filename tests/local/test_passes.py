@@ -40,7 +40,7 @@ def test_groups_without_a_signal_are_passes_of_their_own():
 @pytest.mark.parametrize("all_silent", [False, True])
 def test_what_is_left_out_is_zero(home, monkeypatch, all_silent):
     """Weights and metrics of a step are, to the bit, those of sending every micro-batch back."""
-    changes = {"algorithm": "dr-grpo", "training": {"micro_batch_tokens": 200}}
+    changes = {"algorithm": "dr-grpo", "training": {"micro_batch_tokens": 60}}
     if all_silent:
         changes["rollout"] = {"max_response_tokens": 1}  # nothing is right
     lazy = make(home, **changes)

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from rpg.backends.local.reference import score
+from rpg.backends.local.passes import score
 from rpg.backends.local.sampler import Sampler, rounded
 from rpg.config.errors import ConfigError
 from rpg.config.load import resolve
 from rpg.config.training import Rollout
-from tests.local.test_trainer import make, plain, trained, weights
+from tests.local.test_trainer import LIMITS, make, plain, trained, weights
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 3])
@@ -25,7 +25,7 @@ def test_a_step_samples_from_the_policy_of_so_many_rollouts_before(home, stalene
 
     def scored(graded, sampler):
         experience, kl = begin(graded, sampler)
-        theirs = score(sampler, graded.samples.batch, 1.0, 128)
+        theirs = score(sampler, graded.samples.batch, 1.0, LIMITS)
         assert torch.allclose(experience.old, theirs, atol=1e-5)
         return experience, kl
 

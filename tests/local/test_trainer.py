@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.reference import Reference, score
+from rpg.backends.local.passes import Limits, score
+from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer, TrainingError
 from rpg.models.initial import initial_policy
@@ -18,7 +19,10 @@ NAMES = """step optimizer_step reward accuracy entropy loss kl_old_to_policy kl_
 kl_policy_to_ref ratio_mean ratio_max ess clip_fraction clip_fraction_upper clip_fraction_lower clip_fraction_dual
 grad_norm grad_norm_max response_length truncation_rate learning_rate groups_sampled groups_kept tokens
 tokens_per_second seconds_rollout seconds_reward seconds_log_prob seconds_update seconds_step
-reference_age""".split()
+reference_age ratio_p01 ratio_p50 ratio_p99 kl_gradient_share entropy_correct entropy_wrong""".split()
+LIMITS = Limits(rows=128, tokens=10**9)
+NO_KL = {"kl_gradient_share"}
+"""What an algorithm without a KL in its loss does not report."""
 
 
 def make(home, lean=True, **changes):
@@ -55,9 +59,11 @@ def test_every_algorithm_trains_and_reports_every_metric(home, name):
     after, rows, trainer = trained(home, algorithm=name)
     assert not before.equal(after)
     for row, step in zip(rows, (1, 2), strict=True):
-        assert set(NAMES) - set(row) == {
+        assert set(NAMES) - set(row) - NO_KL == {
             n for n in NAMES if n.startswith("seconds") or n == "tokens_per_second"
         }
+        assert ("kl_gradient_share" in row) is (trainer.spec.algorithm.kl.type in ("loss", "objective"))
+        assert 0 < row["ratio_p01"] <= row["ratio_p50"] <= row["ratio_p99"]
         assert set(row) <= set(NAMES)
         assert all(math.isfinite(value) for value in row.values())
         assert row["step"] == step
@@ -67,6 +73,61 @@ def test_every_algorithm_trains_and_reports_every_metric(home, name):
         assert row["grad_norm_max"] >= row["grad_norm"] > 0
     assert rows[1]["optimizer_step"] == trainer.optimizer_step == 4
     assert rows[1]["tokens"] > rows[0]["tokens"] > 0
+
+
+def test_the_share_of_the_kl_in_the_gradient_is_what_beta_and_the_reference_make_it(home):
+    shares = []
+    for beta in (1e-4, 1.0, 1e4):
+        algorithm = {
+            "name": "rpg-urkl",
+            "clip": None,
+            "beta": beta,
+            "reference": {"type": "every_k", "k": 100},
+        }
+        rows = trained(home, steps=3, algorithm=algorithm, training={"optimizer": {"learning_rate": 1e-3}})[1]
+        shares.append(rows[-1]["kl_gradient_share"])
+    assert 0 < shares[0] < 0.01 < shares[1] < 0.99 < shares[2] < 1
+
+
+def test_the_gradient_is_held_against_the_exact_one(home):
+    """Exact losses without a clip are their own target; everything that bends a gradient shows."""
+
+    def measured(staleness=0, **algorithm):
+        algorithm = {"beta": 0.5, "reference": "fixed", "dynamic_sampling": False, **algorithm}
+        changes = {"optimizer": {"learning_rate": 3e-3}, "fidelity_every": 2}
+        rows = trained(
+            home, steps=4, algorithm=algorithm, training=changes, rollout={"staleness": staleness}
+        )[1]
+        assert ["gradient_cosine" in row for row in rows] == [False, True, False, True]
+        return rows[-1]["gradient_cosine"], rows[-1]["gradient_bias"]
+
+    for name in ("rpg-urkl", "rpg-reinforce-ufkl", "grpo-corrected"):
+        assert measured(name=name, clip=None, staleness=1) == pytest.approx((1, 0), abs=1e-4)
+    for bent in (
+        {"name": "grpo", "clip": None},
+        {"name": "rpg-urkl", "clip": {"low": 0.01, "high": 0.01}},
+        {"name": "rpg-urkl", "clip": None, "rollout_correction": "ignore"},
+    ):
+        cosine, bias = measured(**bent, staleness=1)
+        assert bias > 0.01 and cosine < 1 - 1e-5, bent
+
+
+def test_measuring_the_gradient_changes_no_bit_of_the_training(home):
+    algorithm = {"name": "rpg-urkl", "beta": 0.1}
+    plain_, measured = (
+        trained(home, algorithm=algorithm, training={"fidelity_every": every})[0] for every in (0, 1)
+    )
+    assert plain_.equal(measured)
+
+
+def test_entropy_by_answer_adds_up(home):
+    trainer = make(home)
+    graded = trainer.roller.roll(trainer.policy, 1).first
+    row = trainer.step(1)
+    lengths = graded.samples.batch.lengths
+    right = float(lengths[graded.correct].sum() / lengths.sum())
+    whole = right * row["entropy_correct"] + (1 - right) * row["entropy_wrong"]
+    assert whole == pytest.approx(row["entropy"], rel=1e-5)
 
 
 def test_the_first_update_of_a_rollout_is_on_policy(home):
@@ -149,7 +210,7 @@ def test_dynamic_sampling_refills_with_useful_groups(home):
     assert batch.prompt_of.tolist() == [i // 8 for i in range(64)]
     assert len({tuple(p) for p in batch.prompts}) == 8
     # What was joined from several rounds still belongs together.
-    again = score(trainer.policy, batch, 1.0, 128)
+    again = score(trainer.policy, batch, 1.0, LIMITS)
     assert torch.allclose(again, rollout.kept.samples.log_prob, atol=1e-5)
 
 
@@ -278,7 +339,7 @@ def test_schedule_free_samples_from_the_average(home):
         trainer.step(step)
     averaged = weights(trainer)
     samples = trainer.roller.roll(trainer.policy, 3).first.samples
-    assert torch.allclose(score(trainer.policy, samples.batch, 1.0, 128), samples.log_prob, atol=1e-5)
+    assert torch.allclose(score(trainer.policy, samples.batch, 1.0, LIMITS), samples.log_prob, atol=1e-5)
     trainer.optimizer.update_mode()
     assert not weights(trainer).equal(averaged)  # gradients are taken elsewhere
     trainer.optimizer.rollout_mode()
@@ -322,7 +383,7 @@ def test_a_critic_is_said_to_be_missing(home):
 def test_bfloat16_scores_old_log_probabilities_as_it_trains(home):
     trainer = make(home, training={"mini_batch_prompts": 8}, algorithm="rpg-reinforce-urkl")
     trainer.policy = Policy(trainer.policy.model, trainer.policy.tokenizer, bfloat16=True)
-    assert not trainer.policy.lean
+    assert trainer.policy.lean
     row = trainer.step(1)
     assert row["ratio_max"] == pytest.approx(
         1, abs=1e-6

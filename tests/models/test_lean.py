@@ -191,6 +191,15 @@ def test_what_is_common_is_packed_once():
     assert len(pack.predictor_of) == int(rows.lengths.sum())
 
 
+@pytest.mark.parametrize("ends", [[[3, 4], [5], [3, 4, 6, 7]], [[], [5], [3]], [[1], [], []]])
+def test_what_all_prompts_begin_with_is_packed_once(ends):
+    stem, rows = list(range(3, 15)), batch(prompts=3, rows=12)
+    rows = Batch([stem + end for end in ends], rows.prompt_of, rows.tokens, rows.lengths)
+    assert Packing.of(rows).ids.tolist().count(stem[-1]) == 1
+    same_values_and_gradients(model(), rows, 1.0)
+    same_values_and_gradients(model(), rows.rows(torch.arange(1)), 1.0)
+
+
 def test_only_what_it_computes_exactly_is_supported():
     assert not lean.supports(model(hidden_act="gelu"))
     assert not lean.supports(model().double())

@@ -163,18 +163,31 @@ def checkout(tmp_path):
     return tree, commit
 
 
+def saved(page, button):
+    """Press it; whether the server took what was sent: while SQLite is busy it does not, and one does it again."""
+    with page.expect_response(lambda answer: answer.request.method == "PATCH") as answered:
+        button.click()
+    return answered.value.ok
+
+
 def move_schedule(page, served, deployment):
     """In the UI, to the next minute that is not too near; returns its cron line and when that is."""
-    at = datetime.now(UTC) + timedelta(minutes=1, seconds=20)
-    cron = f"{at.minute} {at.hour} * * *"
-    page.goto(f"{served.ui}/deployments/deployment/{deployment}")
-    page.locator("[class*=schedule-menu] button, [class*=schedule] .p-icon-button-menu button").first.click()
-    page.get_by_text("Edit", exact=True).last.click()
-    dialog = page.get_by_role("dialog")
-    dialog.locator(".cron-schedule-form__column--span-3 input").fill(cron)
-    dialog.get_by_role("button", name="Save").click()
-    dialog.wait_for(state="hidden")
-    return cron, at.replace(second=0, microsecond=0)
+
+    def move():
+        at = datetime.now(UTC) + timedelta(minutes=1, seconds=20)
+        cron = f"{at.minute} {at.hour} * * *"
+        page.goto(f"{served.ui}/deployments/deployment/{deployment}")
+        page.locator(
+            "[class*=schedule-menu] button, [class*=schedule] .p-icon-button-menu button"
+        ).first.click()
+        page.get_by_text("Edit", exact=True).last.click()
+        dialog = page.get_by_role("dialog")
+        dialog.locator(".cron-schedule-form__column--span-3 input").fill(cron)
+        if saved(page, dialog.get_by_role("button", name="Save")):
+            return cron, at.replace(second=0, microsecond=0)
+        return None
+
+    return until(move, "the change of the schedule")
 
 
 def the_night(served, deployment, due):
@@ -206,10 +219,14 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(page,
         deployment = served.api.get("/deployments/name/nightly/nightly").json()["id"]
         known = f"/deployments/{deployment}"
         until(lambda: "own/mine" in served.api.get(known).text, "the folder in the form")
-        page.goto(f"{served.ui}/deployments/deployment/{deployment}/edit")
-        choose(page, "sweeps", "own/mine")
-        page.get_by_role("button", name="Save").click()
-        until(lambda: served.api.get(known).json()["parameters"].get("sweeps") == "own/mine", "the parameter")
+
+        def choose_set():
+            page.goto(f"{served.ui}/deployments/deployment/{deployment}/edit")
+            choose(page, "sweeps", "own/mine")
+            saved(page, page.get_by_role("button", name="Save"))
+            return served.api.get(known).json()["parameters"].get("sweeps") == "own/mine"
+
+        until(choose_set, "the parameter")
 
         _, due = move_schedule(page, served, deployment)
         first = the_night(served, deployment, due)

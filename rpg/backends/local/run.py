@@ -70,8 +70,8 @@ def _begin(
     sources = folder.read_manifest().get("rewards") or {}
     roller = Roller(spec, read_problems(prepared.train), sources)
     checkpoints = Checkpoints(folder, spec.eval_steps(), spec.training.keep_checkpoints)
-    resume = checkpoints.resumable({step for _, step in pending_evaluations(folder)}, say)
-    if resume is None:
+    newest = checkpoints.resumable({step for _, step in pending_evaluations(folder)}, say)
+    if newest is None:
         policy = initial_policy(spec, home, say)
         trainer = Trainer(
             spec,
@@ -82,22 +82,55 @@ def _begin(
         )
         _save(checkpoints, 0, trainer)
         return trainer, checkpoints, 0
+    trainer, done = _resumed(spec, newest, home, roller, say)
+    say(f"going on after step {done} of {spec.training.steps}")
+    return trainer, checkpoints, done
 
-    state, tensors, weights = load_training(resume)
-    model, tokenizer = load_pretrained(resume)
-    restore_weights(model, resume)
-    policy = Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
+
+def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], None]) -> Trainer:
+    """The training as it was at a checkpoint; with new optimizer state where the checkpoint has none of its own.
+
+    Raises:
+        UserError: data, model or files that cannot be used.
+    """
+    roller = Roller(spec, read_problems(prepare_data(spec, home).train))
+    if (checkpoint / "training" / "state.json").exists():
+        return _resumed(spec, checkpoint, home, roller, say)[0]
+    policy = _policy(spec, checkpoint)
+    reference = Reference(spec.algorithm)
+    if reference.needed:  # without the state only `fixed` can be had; it stands for the other schedules
+        reference.policy = initial_policy(spec, home, say).frozen_copy()
+    return Trainer(
+        spec,
+        policy,
+        Optimizer(policy.model, spec.training.optimizer, spec.training.optimizer_steps),
+        reference,
+        roller,
+    )
+
+
+def _resumed(
+    spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: Callable[[str], None]
+) -> tuple[Trainer, int]:
+    """(trainer, steps that are done)."""
+    state, tensors, weights = load_training(checkpoint)
+    policy = _policy(spec, checkpoint)
     optimizer = Optimizer(policy.model, spec.training.optimizer, spec.training.optimizer_steps)
     optimizer.load(tensors, state["optimizer"])
     reference = Reference(spec.algorithm)
     reference.restore(state["reference"], weights, policy, lambda: initial_policy(spec, home, say))
-    sampler = Sampler(spec.rollout)
-    device = spec.backend.device
-    sampler.restore([(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in load_past(resume)])
+    sampler, device = Sampler(spec.rollout), spec.backend.device
+    past = load_past(checkpoint)
+    sampler.restore([(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past])
     trainer = Trainer(spec, policy, optimizer, reference, roller, sampler)
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
-    say(f"going on after step {state['step']} of {spec.training.steps}")
-    return trainer, checkpoints, state["step"]
+    return trainer, state["step"]
+
+
+def _policy(spec: RunSpec, checkpoint: Path) -> Policy:
+    model, tokenizer = load_pretrained(checkpoint)
+    restore_weights(model, checkpoint)
+    return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
 
 
 def _room(trainer: Trainer) -> float:

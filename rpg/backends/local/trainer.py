@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.passes import Limits, micro_batches, score
+from rpg.backends.local.probe import Probe
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
@@ -45,6 +46,8 @@ class Experience:
     old: Tensor
     reference: Tensor | None
     advantages: Tensor
+    drawn: Tensor
+    """Log-probabilities under the policy that sampled: `old`, unless another one is corrected for."""
     weights: Tensor | None = None
     """(N, T) or (N, 1): what corrects for a sampler that is not `old`."""
 
@@ -54,7 +57,7 @@ class Experience:
         old, advantages = self.old[index, :width], self.advantages[index, :width]
         reference = None if self.reference is None else self.reference[index, :width]
         weights = None if self.weights is None else self.weights[index, :width]
-        return Experience(batch, old, reference, advantages, weights)
+        return Experience(batch, old, reference, advantages, self.drawn[index, :width], weights)
 
 
 class Trainer:
@@ -162,7 +165,7 @@ class Trainer:
             ref_log_prob=reference,
         )
         kl = float(torch.where(batch.mask, k3(begin - drawn), 0).sum() / batch.lengths.sum())
-        return Experience(batch, old, reference, advantages, weights), kl
+        return Experience(batch, old, reference, advantages, own, weights), kl
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
@@ -171,22 +174,32 @@ class Trainer:
         groups = len(experience.batch) // size
         device = experience.old.device
         self.progress.begin("update", training.epochs * len(experience.batch), "responses")
+        every = training.fidelity_every
+        probe = Probe(self.spec.algorithm, self.optimizer.parameters if every and step % every == 0 else ())
+        looked_at: dict[str, float] = {}
         for epoch in range(training.epochs):
             order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch).to(device)
-            for chosen in order.split(training.mini_batch_prompts):
+            parts = order.split(training.mini_batch_prompts)
+            for number, chosen in enumerate(parts, 1):
                 rows = (chosen.sort().values[:, None] * size + torch.arange(size, device=device)).flatten()
-                token_kl = self._accumulate(experience.rows(rows), meter)
+                last = epoch == training.epochs - 1 and number == len(parts)
+                token_kl = self._accumulate(experience.rows(rows), meter, probe if last else None)
+                if last:
+                    looked_at = probe.metrics()  # before gradients are clipped
                 norm, rate = self.optimizer.step(self.optimizer_step + 1, training.max_grad_norm)
                 self.optimizer_step += 1
                 norms.append(norm)
                 self.reference.observe(token_kl)
-        return meter.means(len(norms)) | {
+        self.optimizer.zero_grad()  # a rollout needs the room
+        return {
+            **meter.means(len(norms)),
+            **looked_at,
             "grad_norm": sum(norms) / len(norms),
             "grad_norm_max": max(norms),
             "learning_rate": rate,
         }
 
-    def _accumulate(self, mini: Experience, meter: Meter) -> float:
+    def _accumulate(self, mini: Experience, meter: Meter, probe: Probe | None = None) -> float:
         """Gradients of one mini-batch, a micro-batch at a time; returns its mean KL(policy || reference)."""
         self.optimizer.zero_grad()
         spec = self.spec
@@ -195,20 +208,21 @@ class Trainer:
         token_kl = 0.0
         for rows in micro_batches(mini.batch, mini.advantages, Limits.of(spec.training, self.policy)):
             micro = mini if len(rows) == len(lengths) else mini.rows(rows)
+            inputs = {
+                "old_log_prob": micro.old,
+                "advantages": micro.advantages,
+                "response_mask": micro.batch.mask,
+                "ref_log_prob": micro.reference,
+                "rollout_weights": micro.weights,
+                "counts": counts,
+                "optimizer_step": self.optimizer_step,
+            }
             with self._kept():
                 log_prob = self.policy.log_probs(micro.batch, spec.rollout.temperature)
             leaf = log_prob.detach().requires_grad_()
-            out = policy_loss(
-                spec.algorithm,
-                log_prob=leaf,
-                old_log_prob=micro.old,
-                advantages=micro.advantages,
-                response_mask=micro.batch.mask,
-                ref_log_prob=micro.reference,
-                rollout_weights=micro.weights,
-                counts=counts,
-                optimizer_step=self.optimizer_step,
-            )
+            out = policy_loss(spec.algorithm, log_prob=leaf, **inputs)
+            if probe is not None:
+                probe.exact(log_prob, micro.drawn, inputs)
             out.loss.backward()
             if bool(
                 leaf.grad.any()
@@ -220,6 +234,8 @@ class Trainer:
             self.progress.done += len(rows)
             self.progress.tokens += int(micro.batch.lengths.sum())
             self.progress.share = self.progress.done / self.progress.of
+            if probe is not None:
+                probe.add(leaf, inputs)
         return token_kl
 
     def _kept(self) -> AbstractContextManager[None]:
@@ -234,7 +250,14 @@ def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
     graded = rollout.first
     samples = graded.samples
     lengths = samples.batch.lengths
+    entropy, right = samples.entropy.sum(-1), graded.correct
+    by_answer = {
+        name: float(entropy[rows].sum() / lengths[rows].sum())
+        for name, rows in (("entropy_correct", right), ("entropy_wrong", ~right))
+        if rows.any()
+    }
     return {
+        **by_answer,
         "reward": float(graded.rewards.mean()),
         "accuracy": float(graded.correct.float().mean()),
         "entropy": float(samples.entropy.sum() / lengths.sum()),

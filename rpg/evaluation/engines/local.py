@@ -10,6 +10,7 @@ import torch
 
 from rpg.evaluation.engines.protocol import Completion, Request, Sampling
 from rpg.models import seeds
+from rpg.models.decoding import Samples
 from rpg.models.loading import load_pretrained, put_weights, shape_of
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import encode_prompts
@@ -21,6 +22,9 @@ class LocalEngine:
     def __init__(self, sampling: Sampling, device: str = "cpu", bfloat16: bool = False, rows: int = 512):
         self.sampling, self.device, self.bfloat16, self.rows = sampling, device, bfloat16, rows
         self.policy: Policy | None = None
+        self.keeps_samples = False
+        """Whether samples are kept for :meth:`take_samples`."""
+        self._samples: list[Samples] = []
         self._shape: tuple[bytes, ...] | None = None
 
     @classmethod
@@ -32,6 +36,7 @@ class LocalEngine:
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
         before, policy, shape = self._shape, self.policy, shape_of(model)
+        self._samples = []
         self._shape = self.policy = (
             None  # a load that fails leaves nothing behind, and the old weights make room
         )
@@ -40,6 +45,11 @@ class LocalEngine:
             weights, tokenizer = load_pretrained(model, revision)
             policy = Policy(weights.to(self.device), tokenizer, bfloat16=self.bfloat16)
         self.policy, self._shape = policy, shape
+
+    def take_samples(self) -> list[Samples]:
+        """What was drawn from this model since the last call, as tensors."""
+        found, self._samples = self._samples, []
+        return found
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         for start in range(0, len(requests), self.rows):
@@ -63,6 +73,8 @@ class LocalEngine:
             uniforms=uniforms,
             temperature=temperature or 1.0,
         )
+        if self.keeps_samples:
+            self._samples.append(samples)
         lengths, cut = samples.batch.lengths.tolist(), samples.truncated.tolist()
         return [
             Completion(text, tuple(ids[:length]), truncated)

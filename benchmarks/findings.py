@@ -1,0 +1,341 @@
+"""The figures and tables of docs/findings.md, from stored results.
+
+    rpg sweep weighting && rpg sweep staleness             # the sweeps that the page has, into one data folder
+    python -m benchmarks.findings [--home DIR]
+
+Draws docs/findings/<sweep>.png and writes the tables between the marks of docs/findings.md; sweeps that the data folder
+does not hold are left as they are. Prose is written by hand: read it again when a number changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import altair as alt
+import duckdb
+import numpy as np
+import pandas
+import vl_convert
+
+from rpg import stats
+from rpg.report import charts
+from rpg.report.summary import MEAN, summarise
+from rpg.store import Layout
+from rpg.store.database import build, connect
+
+ROOT = Path(__file__).parents[1]
+PAGE, PICTURES = ROOT / "docs" / "findings.md", ROOT / "docs" / "findings"
+
+
+class Found(NamedTuple):
+    """What a sweep says: blocks of Markdown, and a figure."""
+
+    text: str
+    figure: alt.Chart
+
+
+def judged(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
+    """The report's table of the mean accuracy, a row per variant."""
+    table = summarise(db, sweep).table
+    return table[table["benchmark"] == MEAN]
+
+
+def pairs(db: duckdb.DuckDBPyConnection, sweep: str, asked: Sequence[tuple[str, str]]) -> str:
+    """Paired differences that the sweep's own baseline does not show, corrected by Holm among each other."""
+    rows = []
+    for variant, baseline in asked:
+        table = summarise(db, sweep, baseline=baseline).table
+        row = table[(table["benchmark"] == MEAN) & (table["variant"] == variant)].iloc[0]
+        rows.append((row["label"], _label(table, baseline), row))
+    corrected = stats.holm([row["p"] for _, _, row in rows])
+    lines = ["| variant | against | difference | p, corrected |", "|---|---|--:|--:|"]
+    for (label, other, row), p in zip(rows, corrected, strict=True):
+        half = (row["difference_high"] - row["difference_low"]) / 2
+        lines.append(f"| {label} | {other} | {row['difference']:+.3f} ± {half:.3f} | {_p(p)} |")
+    return "\n".join(lines)
+
+
+def _label(table: pandas.DataFrame, variant: str) -> str:
+    return str(table.loc[table["variant"] == variant, "label"].iloc[0])
+
+
+def _p(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def short(label: str) -> str:
+    """A variant's label as a figure has room for."""
+    label = re.sub(r"kl=objective\(divergence=(\w+)\)", lambda m: f"{m[1].upper()}", label)
+    label = re.sub(r"rollout_correction=", "", label)
+    return label.replace("GRPO (corrected KL)", "GRPO, corrected").replace("(clip=none)", ", no clip")
+
+
+def forest(table: pandas.DataFrame, title: str) -> alt.Chart:
+    """Accuracy of each variant with its 95 % interval."""
+    data = table[["label", "last", "low", "high"]].assign(label=[short(x) for x in table["label"]])
+    y = alt.Y("label:N", sort="-x", title=None, axis=alt.Axis(labelLimit=360, domain=False, ticks=False))
+    base = alt.Chart(data)
+    rule = base.mark_rule(strokeWidth=2, color="#0072B2").encode(
+        x=alt.X("low:Q", title="mean accuracy at the last step, 95 % interval", scale=alt.Scale(zero=False)),
+        x2="high:Q", y=y,
+    )  # fmt: skip
+    points = base.mark_point(filled=True, size=70, color="#0072B2", opacity=1).encode(x="last:Q", y=y)
+    return alt.layer(rule, points).properties(width=520, height=alt.Step(24), title=title)
+
+
+def plain(table: pandas.DataFrame) -> str:
+    """The report's columns as Markdown."""
+    lines = [
+        "| variant | seeds | accuracy | difference to the baseline | p, corrected | |",
+        "|---|--:|--:|--:|--:|---|",
+    ]
+    for row in table.itertuples():
+        difference, p, verdict = "baseline", "", ""
+        if isinstance(row.verdict, str) and row.verdict:
+            half = (row.difference_high - row.difference_low) / 2
+            difference, p, verdict = f"{row.difference:+.3f} ± {half:.3f}", _p(row.p_corrected), row.verdict
+        lines.append(
+            f"| {row.label} | {row.seeds} | {row.last:.3f} [{row.low:.3f}, {row.high:.3f}] | {difference} | {p} | "
+            f"{verdict} |"
+        )
+    return "\n".join(lines)
+
+
+def _forest_of(sweep: str, title: str, asked: Sequence[tuple[str, str]] = ()) -> Callable[..., Found]:
+    def find(db: duckdb.DuckDBPyConnection) -> Found:
+        table = judged(db, sweep)
+        text = plain(table)
+        if asked:
+            text += "\n\n" + pairs(db, sweep, asked)
+        return Found(text, forest(table, title))
+
+    return find
+
+
+# --- staleness ----------------------------------------------------------------------------------------
+
+
+def staleness(db: duckdb.DuckDBPyConnection) -> Found:
+    table = judged(db, "staleness")
+    split = table["label"].str.extract(r"^(?P<loss>.*) staleness=(?P<rollouts>\d+)$")
+    data = table.assign(loss=[short(x) for x in split["loss"]], rollouts=split["rollouts"].astype(int))
+    shown = data[["loss", "rollouts", "last", "low", "high"]]
+    order = sorted(shown["rollouts"].unique())
+    lines = [
+        "| | " + " | ".join(f"staleness {k}" for k in order) + " |",
+        "|---|" + "--:|" * len(order),
+    ]
+    for loss, rows in shown.groupby("loss", sort=False):
+        at = rows.set_index("rollouts")
+        cells = [f"{at.loc[k, 'last']:.3f} [{at.loc[k, 'low']:.3f}, {at.loc[k, 'high']:.3f}]" for k in order]
+        lines.append(f"| {loss} | " + " | ".join(cells) + " |")
+    most = order[-1]
+    asked = [
+        (f"grpo-corrected rollout.staleness={k}", f"grpo rollout.staleness={k}") for k in order
+    ] + [
+        (f"{name}(clip=none) rollout.staleness={most}", f"{name} rollout.staleness={most}")
+        for name in ("grpo", "grpo-corrected")
+    ] + [
+        (f"grpo-corrected(clip=none) rollout.staleness={most}", "grpo-corrected(clip=none) rollout.staleness=0"),
+        (f"grpo(clip=none) rollout.staleness={most}", "grpo(clip=none) rollout.staleness=0"),
+    ]  # fmt: skip
+    losses = list(dict.fromkeys(shown["loss"]))
+    color = alt.Color(
+        "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(charts.COLOURS[: len(losses)]))
+    )
+    x = alt.X(
+        "rollouts:O",
+        title="staleness: rollouts between the sampler and the policy",
+        axis=alt.Axis(labelAngle=0),
+    )
+    beside = alt.XOffset("loss:N", sort=losses, scale=alt.Scale(paddingOuter=1))
+    y = alt.Y("last:Q", title="mean accuracy at the last step", scale=alt.Scale(zero=False))
+    base = alt.Chart(shown).encode(x=x, xOffset=beside, color=color)
+    figure = alt.layer(
+        base.mark_line(strokeWidth=1.6).encode(y=y),
+        base.mark_point(filled=True, size=60, opacity=1).encode(y=y),
+        base.mark_rule(strokeWidth=1).encode(
+            y=alt.Y("low:Q", title="mean accuracy at the last step"), y2="high:Q"
+        ),
+    ).properties(width=520, height=260, title="Accuracy against the age of the samples")
+    return Found("\n".join(lines) + "\n\n" + pairs(db, "staleness", asked), figure)
+
+
+# --- frontier -----------------------------------------------------------------------------------------
+
+DIRECTIONS = {
+    "policy_to_initial": "KL(policy ‖ initial)",
+    "initial_to_policy": "KL(initial ‖ policy)",
+}
+
+
+def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
+    data = db.execute(
+        """SELECT variant, seed, direction, accuracy, pass_at_k, per_response, per_response_se FROM frontier
+           WHERE sweep = $1 AND step = (SELECT max(step) FROM frontier WHERE sweep = $1)""",
+        [sweep],
+    ).df()
+    split = data["variant"].str.extract(r"^(?P<loss>\S+) beta=(?P<beta>\S+)$")
+    data = data.assign(loss=split["loss"], beta=split["beta"].astype(float))
+    means = data.groupby(["loss", "beta", "direction"], sort=False).agg(
+        accuracy=("accuracy", "mean"), kl=("per_response", "mean"), seeds=("seed", "nunique"),
+        spread=("per_response", "std"), passed=("pass_at_k", "mean"),
+    ).reset_index()  # fmt: skip
+    wide = means.pivot(index=["loss", "beta"], columns="direction", values=["kl", "spread"])
+    one = means.drop_duplicates(["loss", "beta"]).set_index(["loss", "beta"])
+    lines = [
+        "| loss | β | accuracy | pass@4 | KL(policy‖initial) | KL(initial‖policy) |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for (loss, beta), row in wide.sort_index().iterrows():
+        cells = [f"{row['kl', d]:.2f} ± {row['spread', d]:.2f}" for d in DIRECTIONS]
+        at = one.loc[(loss, beta)]
+        lines.append(
+            f"| {loss} | {beta:g} | {at['accuracy']:.3f} | {at['passed']:.3f} | " + " | ".join(cells) + " |"
+        )
+    lines += ["", "KL in nats per response, ± the standard deviation over seeds.", ""]
+    lines += _matched(data)
+    none = means[means["beta"] == 0]
+    losses = sorted(means.loc[means["loss"].str.contains("reinforce"), "loss"].unique())
+    paths = means[means["loss"].isin(losses) & (means["beta"] > 0)]
+    ends = pandas.concat([none.assign(loss=loss) for loss in losses])
+    paths = pandas.concat([paths, ends]).assign(text=lambda f: f["beta"].map("β {:g}".format))
+    color = alt.Color(
+        "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(charts.COLOURS[: len(losses)]))
+    )
+    panels = []
+    for direction, title in DIRECTIONS.items():
+        part = paths[paths["direction"] == direction]
+        x = alt.X("kl:Q", title=f"{title}, nats per response", scale=alt.Scale(zero=True))
+        y = alt.Y("accuracy:Q", title="mean accuracy", scale=alt.Scale(zero=False))
+        base = alt.Chart(part).encode(x=x, y=y, color=color)
+        panels.append(
+            alt.layer(
+                base.mark_line(strokeWidth=1.6, point=alt.OverlayMarkDef(filled=True, size=45)).encode(
+                    order="beta:Q"
+                ),
+                base.mark_text(dx=6, dy=9, align="left", fontSize=9).encode(text="text:N"),
+            ).properties(width=380, height=280, title=title)
+        )
+    return Found("\n".join(lines), alt.hconcat(*panels, spacing=30))
+
+
+def _matched(data: pandas.DataFrame) -> list[str]:
+    """Reverse minus forward form at the same KL, by interpolation along each seed's path over beta."""
+    lines = [
+        "| at the same | nats | reverse − forward (URKL − UFKL), accuracy | p |",
+        "|---|--:|--:|--:|",
+    ]
+    tests = []
+    free = data[data["beta"] == 0]
+    for direction, title in DIRECTIONS.items():
+        paths = {}
+        for loss in ("rpg-reinforce-urkl", "rpg-reinforce-ufkl"):
+            for seed in sorted(data["seed"].unique()):
+                own = pandas.concat([data[(data["loss"] == loss) & (data["beta"] > 0)], free])
+                own = own[(own["direction"] == direction) & (own["seed"] == seed)].sort_values("per_response")
+                paths[loss, seed] = own["per_response"].to_numpy(), own["accuracy"].to_numpy()
+        lowest = max(x.min() for x, _ in paths.values())
+        highest = min(x.max() for x, _ in paths.values())
+        for level in np.linspace(lowest, highest, 5)[1:-1]:
+            differences = [
+                np.interp(level, *paths["rpg-reinforce-urkl", seed])
+                - np.interp(level, *paths["rpg-reinforce-ufkl", seed])
+                for seed in sorted(data["seed"].unique())
+            ]
+            estimate = stats.seed_interval(differences)
+            t = estimate.mean / estimate.standard_error if estimate.standard_error else np.inf
+            from scipy.stats import t as student
+
+            p = 2 * float(student.sf(abs(t), len(differences) - 1))
+            tests.append((title, level, estimate, p))
+    corrected = stats.holm([p for *_, p in tests])
+    for (title, level, estimate, _), p in zip(tests, corrected, strict=True):
+        half = (estimate.high - estimate.low) / 2
+        lines.append(f"| {title} | {level:.2f} | {estimate.mean:+.3f} ± {half:.3f} | {_p(p)} |")
+    return lines
+
+
+SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
+    "weighting": _forest_of(
+        "weighting",
+        "GRPO's KL term beside the exact forms, β = 0.5, reference: the initial model",
+        [
+            ("grpo(kl=objective(divergence=ufkl))", "grpo"),
+            ("grpo(kl=objective(divergence=fkl))", "grpo(kl=objective(divergence=ufkl))"),
+            ("grpo(kl=objective(divergence=rkl))", "grpo(kl=objective(divergence=urkl))"),
+            ("rpg-reinforce-urkl", "rpg-reinforce-ufkl"),
+        ],
+    ),
+    "staleness": staleness,
+    "frontier": frontier,
+    "correction": _forest_of("correction", "Corrections for samples of four rollouts before"),
+    "mismatch": _forest_of("mismatch", "Samplers of rounded weights"),
+    "anchoring": _forest_of(
+        "anchoring",
+        "Four reference schedules under a forward and a reverse KL, β = 0.5",
+        [
+            (f"rpg-reinforce-urkl reference={kind}", f"rpg-reinforce-ufkl reference={kind}")
+            for kind in ("old", "every_k(k=16)", "kl_above(kappa=0.05)", "fixed")
+        ],
+    ),
+    "aggregation": _forest_of(
+        "aggregation",
+        "Normalised and unnormalised KL under two aggregations",
+        [
+            (
+                "grpo loss_agg_mode=token-mean kl=objective(divergence=rkl)",
+                "grpo loss_agg_mode=token-mean kl=objective(divergence=urkl)",
+            ),
+            (
+                "grpo loss_agg_mode=seq-mean-token-mean kl=objective(divergence=fkl)",
+                "grpo loss_agg_mode=seq-mean-token-mean kl=objective(divergence=ufkl)",
+            ),
+        ],
+    ),
+}
+
+
+def main(arguments: Iterable[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--home", type=Path, help="data folder (default: $RPG_HOME or ./rpg-data)")
+    options = parser.parse_args(list(arguments) if arguments is not None else None)
+    layout = Layout.at(options.home)
+    build(layout)
+    page = PAGE.read_text(encoding="utf-8")
+    PICTURES.mkdir(exist_ok=True)
+    with closing(connect(layout)) as db:
+        held = set(layout.sweeps())
+        for sweep, find in SWEEPS.items():
+            if sweep not in held or mark(sweep) not in page:
+                where = layout.home if sweep not in held else f"{PAGE.name}, or has no marks there"
+                print(f"{sweep}: not in {where}; left as it is")
+                continue
+            found = find(db)
+            drawing = vl_convert.vegalite_to_png(charts.themed(found.figure).to_dict(), scale=2)
+            (PICTURES / f"{sweep}.png").write_bytes(drawing)
+            page = insert(page, sweep, found.text)
+            print(f"{sweep}: written")
+    PAGE.write_text(page, encoding="utf-8")
+
+
+def mark(sweep: str) -> str:
+    """The line of the page that a sweep's tables come after; `<!-- end -->` is the one they come before."""
+    return f"<!-- results: {sweep} -->"
+
+
+def insert(page: str, sweep: str, text: str) -> str:
+    """The page with `text` between the marks of a sweep."""
+    found = re.compile(rf"({re.escape(mark(sweep))}\n).*?(<!-- end -->)", re.DOTALL)
+    return found.sub(lambda between: f"{between[1]}\n{text}\n\n{between[2]}", page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""What one mini-batch is looked at for beside its loss: the spread of its ratios, how much of its gradient is the KL's,
+and, where that is asked for, how its gradient lies to the exact one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rpg.catalogue import Algorithm, LossKL, ObjectiveKL
+from rpg.catalogue.exact import divergence_of, exact_loss
+from rpg.losses.policy_loss import policy_loss
+
+QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p99": 0.99}
+
+
+class Probe:
+    """Fed with the micro-batches of one optimizer step; costs two further losses, no forward or backward pass.
+
+    With `parameters` it costs a backward pass more: for the exact gradient of the loss's objective on the same responses,
+    unclipped and with the sampler's own log-probabilities. (A KL in the reward is part of the advantages, for both.)
+    """
+
+    def __init__(self, algorithm: Algorithm, parameters: Sequence[Tensor] = ()):
+        self.algorithm, self._parameters = algorithm, parameters
+        self._sums = [torch.zeros_like(p) for p in parameters]
+        has_kl = isinstance(algorithm.kl, LossKL | ObjectiveKL) and algorithm.beta > 0
+        self._without = algorithm.model_copy(update={"beta": 0.0}) if has_kl else None
+        self._log_ratios: list[Tensor] = []
+        self._kl = self._rest = 0.0
+
+    def exact(self, log_prob: Tensor, sampler_log_prob: Tensor, inputs: dict[str, Any]) -> None:
+        """The exact gradient's part of a micro-batch; before the backward pass that frees `log_prob`'s graph."""
+        if not self._parameters:
+            return
+        honest = {**inputs, "old_log_prob": sampler_log_prob, "rollout_weights": None}
+        if inputs["ref_log_prob"] is None:  # the reference is `old`, whichever that is
+            honest["ref_log_prob"] = inputs["old_log_prob"]
+        algo = self.algorithm
+        divergence = "none" if algo.kl.type == "reward" else divergence_of(algo)
+        target = exact_loss(divergence, algo.beta, loss_agg_mode=algo.loss_agg_mode, reference=algo.reference)
+        slope = _slope(target, log_prob.detach(), honest)
+        found = torch.autograd.grad(log_prob, self._parameters, slope, retain_graph=True, allow_unused=True)
+        for total, gradient in zip(self._sums, found, strict=True):
+            if gradient is not None:
+                total += gradient
+
+    def add(self, log_prob: Tensor, inputs: dict[str, Any]) -> None:
+        """`log_prob` (N, T) and the other arguments of `policy_loss`."""
+        log_prob, mask = log_prob.detach(), inputs["response_mask"]
+        self._log_ratios.append((log_prob - inputs["old_log_prob"])[mask])
+        if self._without is not None:
+            whole, rest = (_slope(algo, log_prob, inputs) for algo in (self.algorithm, self._without))
+            self._kl += float((whole - rest).square().sum())
+            self._rest += float(rest.square().sum())
+
+    def metrics(self) -> dict[str, float]:
+        """After the loss's backward pass: quantiles of the token ratios; the KL's share |g - r| / (|g - r| + |r|) for the
+        gradients g with and r without it, with respect to the tokens' log-probabilities; and cosine and relative bias
+        |g - e| / |e| to the exact gradient e, where it was asked for.
+        """
+        ratios = torch.cat(self._log_ratios).exp()
+        levels = ratios.new_tensor(list(QUANTILES.values()))
+        found = dict(zip(QUANTILES, torch.quantile(ratios, levels).tolist(), strict=True))
+        if self._without is not None:
+            kl, rest = self._kl**0.5, self._rest**0.5
+            found["kl_gradient_share"] = kl / (kl + rest) if kl + rest > 0 else 0.0
+        if self._parameters:
+            found |= self._fidelity()
+        return found
+
+    def _fidelity(self) -> dict[str, float]:
+        own = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        product = sum(float((a * b).sum()) for a, b in zip(own, self._sums, strict=True))
+        size, exact = (sum(float(g.square().sum()) for g in part) ** 0.5 for part in (own, self._sums))
+        apart = sum(float((a - b).square().sum()) for a, b in zip(own, self._sums, strict=True)) ** 0.5
+        if not size or not exact:
+            return {}
+        return {"gradient_cosine": product / (size * exact), "gradient_bias": apart / exact}
+
+
+def _slope(algorithm: Algorithm, log_prob: Tensor, inputs: dict[str, Any]) -> Tensor:
+    leaf = log_prob.requires_grad_()
+    return torch.autograd.grad(policy_loss(algorithm, log_prob=leaf, **inputs).loss, leaf)[0]

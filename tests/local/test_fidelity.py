@@ -1,0 +1,90 @@
+"""Estimated gradients against those they should be: right where the truth is known, and on a checkpoint."""
+
+import numpy as np
+import pytest
+
+from rpg.auditing.fidelity import agreement
+from rpg.backends.local.fidelity import fidelity
+from rpg.backends.local.run import train
+from rpg.catalogue import algorithm, algorithms
+from rpg.catalogue.exact import divergence_of
+from rpg.models.loading import ModelError
+from tests.tiny import make_run, make_spec
+
+quiet = lambda line: None  # noqa: E731
+
+
+def blocks(mean, count, noise, seed):
+    return mean + noise * np.random.default_rng(seed).normal(size=(count, len(mean)))
+
+
+@pytest.mark.parametrize("cosine, length", [(1.0, 1.0), (0.6, 2.0), (-0.5, 0.5), (0.0, 1.0)])
+def test_noise_does_not_hide_the_direction(cosine, length):
+    """Blocks whose noise is ten times their mean: a plain cosine of averages would say 0.3 for 1."""
+    target, other = np.zeros(2000), np.zeros(2000)
+    target[0], other[1] = 1.0, 1.0
+    mean = length * (cosine * target + (1 - cosine**2) ** 0.5 * other)
+    bias = ((length * cosine - 1) ** 2 + length**2 * (1 - cosine**2)) ** 0.5
+    hits, estimates = 0, []
+    for seed in range(20):
+        right = blocks(target, 60, 0.25, 1000 + seed)
+        noisy = blocks(mean, 60, 0.25, seed)
+        found = agreement(noisy, right, draws=200)
+        estimates.append([found.cosine[0], found.bias[0]])
+        hits += found.cosine[1] <= cosine <= found.cosine[2]
+        a, b = noisy.mean(0), right.mean(0)
+        assert abs(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) < 0.5
+    assert np.median(estimates, 0)[0] == pytest.approx(cosine, abs=0.12)
+    assert np.median(estimates, 0)[1] == pytest.approx(bias, abs=0.25)
+    assert hits >= 15
+
+
+def test_too_few_blocks_are_said():
+    with pytest.raises(ValueError, match="1 blocks and 4 targets"):
+        agreement(np.ones((1, 3)), np.ones((4, 3)))
+
+
+def test_each_loss_is_held_against_its_own_objective():
+    found = {name: divergence_of(algo) for name, algo in algorithms().items()}
+    assert found["rpg-ufkl"] == found["rpg-fkl"] == "fkl" and found["rpg-reinforce-urkl"] == "rkl"
+    assert found["grpo"] == found["reinforce-pp"] == "rkl" and found["dapo"] == "none"
+    assert divergence_of(algorithm("rpg-urkl", beta=0.0)) == "none"
+
+
+@pytest.fixture(scope="module")
+def run(home):
+    spec = make_spec(
+        algorithm={"name": "rpg-urkl", "reference": "fixed"},
+        training={"steps": 3, "keep_checkpoints": "all", "optimizer": {"learning_rate": 2e-3}},
+        evaluation={"every": 1},
+    )
+    folder = make_run(home, "fidelity", spec)
+    train(folder, home, quiet)
+    return folder
+
+
+def test_on_policy_exact_losses_point_where_they_should(home, run):
+    found = fidelity(
+        run, 2, home, staleness=0, beta=0.5, names=["rpg-urkl", "rpg-ufkl", "reinforce"], blocks=12,
+        prompts=8, say=quiet,
+    )  # fmt: skip
+    rows = {row.name: row for row in found.rows}
+    assert found.policy_step == found.sampler_step == 2 and abs(found.kl) < 1e-6
+    assert found.responses == 12 * 8 * 8 and found.coordinates == found.parameters
+    for name in ("rpg-urkl", "rpg-ufkl"):
+        cosine, low, high = rows[name].unclipped.cosine
+        assert low < 1.0 and high > 0.9 and cosine > 0.7, (name, cosine, low, high)
+    assert rows["reinforce"].clipped is None and rows["rpg-urkl"].clipped is not None
+
+
+def test_old_samples_are_those_of_the_checkpoint_and_the_policy_is_trained_on(home, run):
+    found = fidelity(run, 0, home, staleness=3, beta=2.0, names=["grpo"], blocks=6, prompts=8, say=quiet)
+    assert (found.sampler_step, found.policy_step) == (0, 3) and found.kl > 1e-3
+    again = fidelity(run, 0, home, staleness=3, beta=2.0, names=["grpo"], blocks=6, prompts=8, say=quiet)
+    assert again == found
+    assert found.rows[0].divergence == "rkl" and found.rows[0].clipped != found.rows[0].unclipped
+
+
+def test_a_step_that_is_not_there_names_those_that_are(home, run):
+    with pytest.raises(ModelError, match=r"no checkpoint of step 7; there are: 0, 1, 2, 3"):
+        fidelity(run, 7, home, say=quiet)
