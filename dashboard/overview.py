@@ -22,6 +22,17 @@ def page(view: View) -> None:
         created=pandas.to_datetime(sweeps["created"], unit="s"),
         share=sweeps["done"] / sweeps["runs"].clip(lower=1),
     )
+    marks = view.ask("sweep_marks").set_index("sweep")
+    for name in ("tags", "notes"):
+        shown[name] = shown["sweep"].map(marks[name]).fillna("")
+    if len(marks):
+        words = (
+            st.text_input("Search", key="words", placeholder="a word of a name, a tag or a note")
+            .casefold()
+            .split()
+        )
+        text = (shown["sweep"] + " " + shown["tags"] + " " + shown["notes"]).str.casefold()
+        shown = shown[[all(word in one for word in words) for one in text]]
     columns = [
         "sweep",
         "share",
@@ -34,6 +45,7 @@ def page(view: View) -> None:
         "superseded",
         "variants",
         "created",
+        *(name for name in ("tags", "notes") if len(marks)),
     ]
     st.dataframe(
         shown[columns],

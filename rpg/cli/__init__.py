@@ -16,7 +16,18 @@ if TYPE_CHECKING:
 # Title on the help page -> its commands, in order. Each is a module of this package, which registers itself on import.
 _COMMANDS = {
     "Run": ("init", "show", "sweep", "train", "data", "model", "evaluate"),
-    "Results": ("status", "report", "dashboard", "sql", "export", "import_", "aggregate"),
+    "Results": (
+        "status",
+        "report",
+        "dashboard",
+        "sql",
+        "export",
+        "import_",
+        "merge",
+        "note",
+        "push",
+        "aggregate",
+    ),
     "Algorithms": ("list", "audit", "paper", "render"),
     "Operations": ("serve", "nightly", "reconcile", "rm", "gc", "doctor"),
 }

@@ -94,7 +94,8 @@ class RPGTrainer(GRPOTrainer):
             counts=self._counts(inputs) if mode == "train" else None,
             optimizer_step=self.state.global_step,
         )
-        for name, value in out.metrics.items():
+        parts = self.current_gradient_accumulation_steps if mode == "train" else 1
+        for name, value in (out.metrics | {"loss": out.metrics["loss"] * parts}).items():
             shown = self.accelerator.gather(torch.tensor(value, device=log_prob.device)).mean().item()
             self._metrics[mode][f"rpg/{name}"].append(shown)
         # Gradients are averaged over processes, and the counts are those of all of them.

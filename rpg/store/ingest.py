@@ -15,6 +15,8 @@ from rpg.store import provenance
 from rpg.store.current import OUTDATED, current_runs, superseded_runs, superseded_variant, why_superseded
 from rpg.store.files import StoreError, read_json_object
 from rpg.store.layout import Layout
+from rpg.store.marks import FILE as NOTES
+from rpg.store.marks import marks
 from rpg.store.run import EVAL_COLUMNS, IMPORTED, RunFolder, drift_path
 from rpg.store.schema import KEYS, TABLES, VERSION, create_views, quote
 
@@ -61,7 +63,11 @@ def _digest(lines: Iterable[str]) -> str:
 
 def look_aside(layout: Layout) -> str:
     """A fingerprint of the files that belong to no run: sweep files and audits."""
-    paths = [*layout.runs.glob("*/sweep.json"), *layout.audits.glob("*.json")]
+    paths = [
+        *layout.runs.glob("*/sweep.json"),
+        *layout.runs.glob(f"*/{NOTES}"),
+        *layout.audits.glob("*.json"),
+    ]
     return _digest(sorted(_mark(str(path), path) for path in paths))
 
 
@@ -77,6 +83,7 @@ def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source],
     _drift(db, sources, warnings)
     _scores(db, sources, warnings)
     _sweeps_and_audits(db, layout, warnings)
+    _marks(db, layout, warnings)
     _mark_superseded(db, layout)
     _insert(db, "warnings", warnings)
     measurements = db.execute("SELECT * FROM metrics LIMIT 0").description
@@ -384,6 +391,22 @@ def _scores(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows
         except (StoreError, KeyError, ValueError, AttributeError, TypeError) as error:
             warnings.append({**_key(folder), "message": f"{path}: {error}"})
     _insert(db, "evals", rows)
+
+
+def _marks(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> None:
+    """Tags and notes of all sweeps and runs, anew: they are few."""
+    db.execute("DELETE FROM marks")
+    rows: Rows = []
+    for path in sorted([*layout.runs.glob(f"*/{NOTES}"), *layout.runs.glob(f"*/*/{NOTES}")]):
+        parts = path.parent.relative_to(layout.runs).parts
+        key = {"sweep": parts[0], "run": parts[1] if len(parts) > 1 else None}
+        try:
+            found = marks(path.parent)
+            text = "\n".join(str(note.get("text", "")) for note in found["notes"])
+            rows.append({**key, "tags": found["tags"], "notes": text})
+        except StoreError as error:
+            warnings.append({**key, "message": str(error)})
+    _insert(db, "marks", rows)
 
 
 def _sweeps_and_audits(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> None:

@@ -348,6 +348,16 @@ def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFram
     )
 
 
+def sweep_marks(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
+    """Tags and notes of each sweep and of its runs together: sweep, tags, notes (text, empty where there are none)."""
+    return frame(
+        db,
+        """SELECT sweep, array_to_string(list_sort(list_distinct(flatten(list(tags)))), ', ') AS tags,
+                  string_agg(notes, chr(10) ORDER BY run NULLS FIRST) AS notes
+           FROM marks GROUP BY sweep ORDER BY sweep""",
+    )
+
+
 def audits(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Audit reports: name to JSON."""
     return dict(db.execute("SELECT name, report FROM audits ORDER BY name").fetchall())

@@ -5,7 +5,7 @@ docs/database.md is checked against this file by a test.
 
 from rpg.metrics import METRICS
 
-VERSION = 5  # raise it when a table changes: databases of another version are rebuilt from the run folders
+VERSION = 6  # raise it when a table changes: databases of another version are rebuilt from the run folders
 
 TABLES: dict[str, dict[str, tuple[str, str]]] = {
     "meta": {
@@ -127,6 +127,12 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
             "mean over problems of the samples' reward; null where that is the verifier's verdict alone",
         ),
         "rules": ("VARCHAR", "rules by which answers were graded (docs/grading.md); null in old files"),
+    },
+    "marks": {
+        "sweep": ("VARCHAR", "sweep"),
+        "run": ("VARCHAR", "run, or null: the mark is the sweep's"),
+        "tags": ("VARCHAR[]", "tags (rpg tag)"),
+        "notes": ("VARCHAR", "notes, a line each (rpg note)"),
     },
     "drift": {
         "sweep": ("VARCHAR", "sweep of the run"),

@@ -43,18 +43,32 @@ def integration(monkeypatch):
     return importlib.import_module("rpg.integrations.trl")
 
 
-def trainer_for(integration, model, algorithm, size, parts=1):
-    """Ours without TRL's constructor, which wants data sets and folders."""
-    made = object.__new__(integration.RPGTrainer)
-    made.algorithm, made.model, made._earned = algorithm, model, None
-    made.accelerator = types.SimpleNamespace(num_processes=1, process_index=0, gather=lambda x: x)
-    made.args = types.SimpleNamespace(steps_per_generation=parts)
-    made.state = types.SimpleNamespace(global_step=0)
+def trainer_for(integration, policy, algorithm, size, rows, parts, folder):
+    """Ours: TRL's own constructor makes it where TRL is; the stand-in has none."""
+    if integration.GRPOTrainer is not StandIn:
+        from datasets import Dataset
+        from trl import GRPOConfig
+
+        config = GRPOConfig(
+            output_dir=str(folder), per_device_train_batch_size=rows // parts, gradient_accumulation_steps=parts,
+            num_generations=size, max_completion_length=12, use_cpu=True, bf16=False, report_to=[],
+        )  # fmt: skip
+        made = integration.RPGTrainer(
+            policy.model, reward_funcs=[lambda completions, **_: [0.0] * len(completions)] * 2, args=config,
+            train_dataset=Dataset.from_dict({"prompt": ["a"] * rows}), processing_class=policy.tokenizer,
+            algorithm=algorithm,
+        )  # fmt: skip
+    else:
+        made = object.__new__(integration.RPGTrainer)
+        made.algorithm, made.model, made._earned = algorithm, policy.model, None
+        made.accelerator = types.SimpleNamespace(num_processes=1, process_index=0, gather=lambda x: x)
+        made.args = types.SimpleNamespace(steps_per_generation=parts)
+        made.state = types.SimpleNamespace(global_step=0)
+        made.num_generations = made.num_generations_eval = size
+        made.max_completion_length = 12
+        made._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
     made.reward_weights = torch.tensor([1.0, 0.5])
-    made.num_generations = made.num_generations_eval = size
-    made.current_gradient_accumulation_steps, made.max_completion_length = parts, 12
-    made.temperature, made.aux_loss_enabled = 1.0, False
-    made._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
+    made.current_gradient_accumulation_steps = parts
     return made
 
 
@@ -80,7 +94,7 @@ def gradient(model):
 @pytest.mark.parametrize(
     "name", ["rpg-reinforce-urkl", "rpg-ufkl", "dapo", "dr-grpo", "reinforce-pp-baseline", "gspo"]
 )
-def test_the_gradient_is_the_embedded_trainers(home, integration, monkeypatch, name, parts):
+def test_the_gradient_is_the_embedded_trainers(home, integration, monkeypatch, tmp_path, name, parts):
     algorithm = rpg.algorithm(name, dynamic_sampling=False, overlong=None)
     if algorithm.kl.type == "reward" or algorithm.needs_reference:
         algorithm = rpg.algorithm(name, beta=0.0)
@@ -98,7 +112,7 @@ def test_the_gradient_is_the_embedded_trainers(home, integration, monkeypatch, n
     model, batch = ours.policy.model, rollout.kept.samples.batch
     model.zero_grad()
     model.training = True  # what TRL's trainer asks its model; dropout there is none
-    trainer = trainer_for(integration, model, algorithm, size=8, parts=parts)
+    trainer = trainer_for(integration, ours.policy, algorithm, 8, len(rollout.kept), parts, tmp_path)
     whole = as_trl(batch, ours.policy.tokenizer.pad_token_id)
     rewards = torch.stack([rollout.kept.rewards, torch.full_like(rollout.kept.rewards, torch.nan)], 1)
     monkeypatch.setattr(integration.GRPOTrainer, "_calculate_rewards", lambda self, found: found)

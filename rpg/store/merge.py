@@ -1,0 +1,133 @@
+"""The results of another data folder into this one: every run once, and what contradicts each other named."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rpg.store.files import StoreError, folder_aside, fsync_tree, readable
+from rpg.store.gc import remove
+from rpg.store.layout import Layout
+from rpg.store.run import RunFolder
+
+_CLOCK = ("time", "attempt", "tokens_per_second")
+
+
+@dataclass
+class Merged:
+    """What became of the other folder's runs, `sweep/run` each."""
+
+    copied: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    """Done there and not here: ours are in the trash."""
+    same: list[str] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+    """Not taken over -> why."""
+
+
+def merge(layout: Layout, other: Layout) -> Merged:
+    """Take over the runs of `other`; nothing there is changed.
+
+    Raises:
+        StoreError: there are no results, or a folder cannot be read or written.
+    """
+    if other.home.resolve() == layout.home.resolve():
+        raise StoreError(f"{other.home}: is this data folder itself")
+    if not other.sweeps():
+        raise StoreError(f"{other.home}: holds no sweeps; expected a data folder (with runs/ in it)")
+    merged = Merged()
+    for sweep in other.sweeps():
+        taken = [folder.name for folder in _runs(other, sweep) if _take(layout, folder, merged)]
+        _join(layout, other, sweep, taken)
+    return merged
+
+
+def _runs(layout: Layout, sweep: str) -> Iterator[RunFolder]:
+    return (folder for folder in layout.run_folders(sweep) if folder.manifest_path.exists())
+
+
+def _take(layout: Layout, theirs: RunFolder, merged: Merged) -> bool:
+    """True when the run is here now, from there or the same."""
+    name, ours = f"{theirs.sweep}/{theirs.name}", layout.run(theirs.sweep, theirs.name)
+    if theirs.state() == "running":
+        merged.left[name] = "it is still running there"
+        return False
+    if not ours.manifest_path.exists():
+        _copy(theirs, ours)
+        merged.copied.append(name)
+        return True
+    if ours.read_manifest()["run_id"] != theirs.read_manifest()["run_id"]:
+        merged.left[name] = "the run of that name here has other settings or data"
+        return False
+    if (why := _difference(ours, theirs)) is not None:
+        merged.left[name] = why
+        return True
+    if theirs.state() == "done" and ours.state() not in ("done", "running"):
+        remove(layout, name)
+        _copy(theirs, ours)
+        merged.replaced.append(name)
+    else:
+        merged.same.append(name)
+    return True
+
+
+def _difference(ours: RunFolder, theirs: RunFolder) -> str | None:
+    """The first number in which two folders of one run contradict each other; None where they agree so far."""
+    rows = {row["step"]: row for row in theirs.read_metrics().rows}
+    for row in ours.read_metrics().rows:
+        other = rows.get(row["step"])
+        for name in sorted(set(row) & set(other or ())):
+            if (
+                name not in _CLOCK
+                and not name.startswith("seconds_")
+                and not _equal(row[name], (other or {})[name])
+            ):
+                return f"step {row['step']}: {name} is {row[name]!r} here and {(other or {})[name]!r} there; ours is kept"
+    for benchmark in ours.benchmarks():
+        for step in set(ours.eval_steps(benchmark)) & set(theirs.eval_steps(benchmark)):
+            if _verdicts(ours, benchmark, step) != _verdicts(theirs, benchmark, step):
+                return f"step {step}: the samples of {benchmark} differ; ours are kept"
+    return None
+
+
+def _verdicts(folder: RunFolder, benchmark: str, step: int) -> dict[tuple[str, int], bool]:
+    rows = folder.read_eval(benchmark, step).select(["problem_id", "sample", "correct"]).to_pylist()
+    return {(row["problem_id"], row["sample"]): row["correct"] for row in rows}
+
+
+def _equal(one: Any, two: Any) -> bool:
+    return bool(one == two or (one != one and two != two))
+
+
+def _copy(theirs: RunFolder, ours: RunFolder) -> None:
+    """Built aside and renamed into place, so that a kill leaves nothing behind that counts."""
+    with readable("write", ours.path):
+        ours.path.parent.mkdir(parents=True, exist_ok=True)
+        build = folder_aside(ours.path)
+        try:
+            leftover = shutil.ignore_patterns(".*", "lease.json", "waiting.json")
+            shutil.copytree(theirs.path, build, dirs_exist_ok=True, ignore=leftover)
+            fsync_tree(build)
+            build.replace(ours.path)
+        finally:
+            shutil.rmtree(build, ignore_errors=True)
+
+
+def _join(layout: Layout, other: Layout, sweep: str, runs: list[str]) -> None:
+    """The sweep's record with the runs of both."""
+    try:
+        theirs = other.read_sweep(sweep)
+    except StoreError:
+        theirs = {"name": sweep, "runs": runs, "benchmarks": []}
+    try:
+        ours = layout.read_sweep(sweep)
+    except StoreError:
+        ours = {**theirs, "runs": [], "created": theirs.get("created") or time.time()}
+    current = [run for run in theirs["runs"] if run in runs and run not in ours["runs"]]
+    known = ours.get("benchmarks") or []
+    benchmarks = [*known, *(name for name in theirs.get("benchmarks") or [] if name not in known)]
+    record = {**ours, "runs": [*ours["runs"], *current], "benchmarks": benchmarks}
+    layout.write_sweep({name: value for name, value in record.items() if name != "format"})

@@ -1,0 +1,111 @@
+"""Living with results: marks that people leave, results of two machines as one, a model card."""
+
+import json
+import shutil
+
+import pytest
+
+from benchmarks.synthetic import write_sweep
+from rpg.store import Layout, StoreError
+from rpg.store.card import model_card
+from rpg.store.database import build, connect
+from rpg.store.marks import add_note, change_tags, marks, place
+from rpg.store.merge import merge
+from rpg.store.queries import sweep_marks
+
+
+@pytest.fixture
+def layout(tmp_path):
+    write_sweep(tmp_path / "data", "quickstart", ("grpo", "rpg-reinforce-urkl"))
+    return Layout.at(tmp_path / "data")
+
+
+def test_tags_and_notes_are_in_the_database_and_change_no_run(layout):
+    build(layout)
+    add_note(place(layout, "quickstart"), "the first\n")
+    run = layout.run_folders("quickstart")[0].name
+    add_note(place(layout, f"quickstart/{run}"), "odd curve")
+    assert change_tags(place(layout, "quickstart"), ["paper", "final"], []) == ["final", "paper"]
+    assert change_tags(place(layout, "quickstart"), [], ["final"]) == ["paper"]
+    build(layout)
+    with connect(layout) as db:
+        assert sweep_marks(db).to_dict("records") == [
+            {"sweep": "quickstart", "tags": "paper", "notes": "the first\nodd curve"}
+        ]
+    assert [note["text"] for note in marks(place(layout, "quickstart"))["notes"]] == ["the first"]
+    with pytest.raises(StoreError, match=r"no such sweep .*; did you mean 'quickstart'"):
+        place(layout, "quickstar")
+    with pytest.raises(StoreError, match="tag 'a b': expected up to 50 letters"):
+        change_tags(place(layout, "quickstart"), ["a b"], [])
+
+
+def half(layout, target, keep, sweep="quickstart"):
+    """A data folder with some of the runs, as another machine would have them."""
+    shutil.copytree(layout.home / "runs", target / "runs")
+    other = Layout.at(target)
+    for folder in other.run_folders(sweep):
+        if folder.name not in keep:
+            shutil.rmtree(folder.path)
+    other.write_sweep({**other.read_sweep(sweep), "runs": list(keep)})
+    return other
+
+
+def test_two_machines_results_become_one_and_every_run_counts_once(layout, tmp_path):
+    names = [folder.name for folder in layout.run_folders("quickstart")]
+    one, two = half(layout, tmp_path / "one", names[:3]), half(layout, tmp_path / "two", names[2:])
+    merged = merge(one, two)
+    assert merged.copied == [f"quickstart/{name}" for name in names[3:]]
+    assert merged.same == [f"quickstart/{names[2]}"] and merged.left == {}
+    assert sorted(one.read_sweep("quickstart")["runs"]) == sorted(names)
+    again = merge(one, two)
+    assert again.copied == [] and len(again.same) == len(names[2:])
+    build(one)
+    build(layout)
+    counts = []
+    for each in (one, layout):
+        with connect(each) as db:
+            counts.append(db.execute("SELECT count(*), sum(accuracy) FROM evals").fetchone())
+    assert counts[0] == counts[1]
+
+
+def test_what_contradicts_is_named_and_ours_stays(layout, tmp_path):
+    names = [folder.name for folder in layout.run_folders("quickstart")]
+    other = half(layout, tmp_path / "other", names)
+    path = other.run("quickstart", names[0]).metrics_path(1)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[2]["reward"] += 1
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    before = layout.run("quickstart", names[0]).metrics_path(1).read_bytes()
+    merged = merge(layout, other)
+    (why,) = merged.left.values()
+    assert list(merged.left) == [f"quickstart/{names[0]}"] and why.startswith(
+        f"step {rows[2]['step']}: reward is "
+    )
+    assert layout.run("quickstart", names[0]).metrics_path(1).read_bytes() == before
+    with pytest.raises(StoreError, match="is this data folder itself"):
+        merge(layout, layout)
+    with pytest.raises(StoreError, match="holds no sweeps"):
+        merge(layout, Layout.at(tmp_path / "nowhere"))
+
+
+def test_what_is_done_there_and_not_here_takes_its_place(layout, tmp_path):
+    names = [folder.name for folder in layout.run_folders("quickstart")]
+    other = half(layout, tmp_path / "other", names)
+    ours = layout.run("quickstart", names[0])
+    ours.done_path.unlink()
+    lines = ours.metrics_path(1).read_text().splitlines(keepends=True)
+    ours.metrics_path(1).write_text("".join(lines[:2]))
+    for benchmark in ours.benchmarks():
+        for step in ours.eval_steps(benchmark)[1:]:
+            ours.eval_path(benchmark, step).unlink()
+    assert merge(layout, other).replaced == [f"quickstart/{names[0]}"]
+    assert ours.state() == "done" and len(ours.read_metrics().rows) == len(lines)
+    assert any((layout.home / "trash").iterdir())
+
+
+def test_a_card_has_settings_curve_and_scores(layout):
+    folder = layout.run_folders("quickstart")[0]
+    step = folder.eval_steps(folder.benchmarks()[0])[-1]
+    card = model_card(folder, step, "my <model>")
+    assert card.startswith("---\nlibrary_name: ") and "# my &lt;model>" in card
+    assert f"| {folder.benchmarks()[0]} | 0." in card and "## Training" in card and '"algorithm"' in card
