@@ -22,8 +22,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return _cut(repr(value), 80)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
@@ -94,5 +97,5 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> Confi
             message = item["msg"].removeprefix("Value error, ")
             message = message[0].lower() + message[1:] if message[:5] == "Input" else message
             what = f"{message} (got {_short(value)})" if not isinstance(value, dict | BaseModel) else message
-        lines.append(f"{where}: {field}: {what}")
+        lines.append(f"{where}: {_cut(field, 200)}: {_cut(what, 2000)}")  # a key may be as long as a file
     return ConfigError("\n".join(lines))
