@@ -18,8 +18,13 @@ import pytest
 for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
-# Nobody's data folder, server or slots but our own; RPG_DATA says where the published data sets are.
-for _name in [name for name in os.environ if name.startswith(("RPG_", "PREFECT_")) and name != "RPG_DATA"]:
+# Nobody's data folder, server or slots but our own; RPG_DATA says where the published data sets are,
+# RPG_MODELS the data folder in which pretrained models are kept.
+for _name in [
+    name
+    for name in os.environ
+    if name.startswith(("RPG_", "PREFECT_")) and name not in ("RPG_DATA", "RPG_MODELS")
+]:
     del os.environ[_name]
 _slots = tempfile.mkdtemp(prefix="rpg-slots-")
 atexit.register(shutil.rmtree, _slots, ignore_errors=True)

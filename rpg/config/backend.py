@@ -47,8 +47,8 @@ class LocalBackend(BackendSection):
     threads: Annotated[Positive, OPERATES] = 1
     """Threads per process. On a CPU, several runs with one thread each are faster than one run with several threads."""
     offload: Annotated[bool, OPERATES] = False
-    """Keep what the backward pass needs in the host's memory (GPU) or in a file of the run's folder (CPU): less memory,
-    more time, and the same numbers to the bit."""
+    """Keep what the backward pass needs in the host's memory (GPU) or in a file of the run's folder (CPU): more time, and
+    the same numbers to the bit."""
 
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
     less_memory: ClassVar[str] = (

@@ -204,5 +204,5 @@ def test_mistakes_are_said_in_one_line(checkpoints, own_benchmark, tmp_path):
         evaluate(checkpoints[0], [own_benchmark], engine={"type": "local", "rows": 0}, out=tmp_path)
     with pytest.raises(ConfigError, match=r"place\.worker: Extra inputs are not permitted"):
         evaluate(checkpoints[0], [own_benchmark], place={"worker": 2}, out=tmp_path)
-    with pytest.raises(DataError, match="max_prompt_tokens: 3, but a prompt has"):
+    with pytest.raises(DataError, match=r"max_prompt_tokens: 3, but 24 prompts are longer"):
         evaluate(checkpoints[0], [own_benchmark], out=tmp_path, max_prompt_tokens=3)

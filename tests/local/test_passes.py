@@ -54,26 +54,29 @@ def test_what_is_left_out_is_zero(home, monkeypatch, all_silent):
     monkeypatch.undo()
 
     full = make(home, **changes)
-    monkeypatch.setattr(full, "_accumulate", lambda mini, meter: _everything(full, mini, meter))
+    monkeypatch.setattr(full, "_accumulate", lambda mini, meter, probe: _everything(full, mini, meter, probe))
     assert [plain(full.step(step)) for step in (1, 2)] == metrics
     assert weights(full).equal(weights(lazy))
 
 
-def _everything(trainer, mini, meter):
+def _everything(trainer, mini, meter, probe):
     trainer.optimizer.zero_grad()
     spec, lengths = trainer.spec, mini.batch.lengths
     counts = Counts(int(lengths.sum()), len(lengths), spec.rollout.max_response_tokens)
     for rows in micro_batches(mini.batch, mini.advantages, Limits.of(spec.training, trainer.policy)):
         micro = mini.rows(rows)
-        out = policy_loss(
-            spec.algorithm,
-            log_prob=trainer.policy.log_probs(micro.batch, spec.rollout.temperature),
-            old_log_prob=micro.old,
-            advantages=micro.advantages,
-            response_mask=micro.batch.mask,
-            counts=counts,
-            optimizer_step=trainer.optimizer_step,
-        )
+        inputs = {
+            "old_log_prob": micro.old,
+            "advantages": micro.advantages,
+            "response_mask": micro.batch.mask,
+            "counts": counts,
+            "optimizer_step": trainer.optimizer_step,
+        }
+        log_prob = trainer.policy.log_probs(micro.batch, spec.rollout.temperature)
+        log_prob.retain_grad()
+        out = policy_loss(spec.algorithm, log_prob=log_prob, **inputs)
         out.loss.backward()
         meter.add(out.metrics, out.weight)
+        if probe is not None:
+            probe.add(log_prob, inputs)
     return 0.0

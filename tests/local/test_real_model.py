@@ -1,16 +1,19 @@
-"""A real language model that is killed goes on to the same bits; only where it is in the data folder (rpg model)."""
+"""A real language model that is killed goes on to the same bits. Only where RPG_MODELS names a data folder that has it:
+
+RPG_HOME=/somewhere rpg model smollm2-135m; RPG_MODELS=/somewhere python -m pytest tests/local/test_real_model.py
+"""
 
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from rpg.config.pretrained import kept_under, located, models_folder
 from rpg.config.run import RunSpec
-from rpg.store import home as data_folder
 from rpg.store.checkpoints import model_digest
 from tests.tiny import make_run, numbers
 
@@ -23,9 +26,10 @@ SPEC = {
     "rollout": {"group_size": 2, "max_prompt_tokens": 160, "max_response_tokens": 8},
 }
 
+MODELS = Path(os.environ.get("RPG_MODELS", "/nowhere"))
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(located(NAME, data_folder()) is None, reason=f"needs the model: rpg model {NAME}"),
+    pytest.mark.skipif(located(NAME, MODELS) is None, reason=f"needs {NAME} in the data folder $RPG_MODELS"),
 ]
 
 
@@ -38,7 +42,7 @@ def training(folder):
 
 def test_killed_in_its_steps_it_ends_with_the_same_bits(tmp_path):
     models_folder(tmp_path).mkdir(parents=True)
-    kept_under(tmp_path, NAME).symlink_to(located(NAME, data_folder()).resolve())
+    kept_under(tmp_path, NAME).symlink_to(located(NAME, MODELS).resolve())
     spec = RunSpec.model_validate(SPEC)
     whole, torn = make_run(tmp_path, "whole", spec), make_run(tmp_path, "torn", spec)
     assert training(whole).wait() == 0, whole.log_path.read_text()
