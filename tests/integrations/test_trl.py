@@ -11,6 +11,7 @@ import torch
 
 import rpg
 from rpg.catalogue import AlgorithmError
+from tests.docs.pages import ROOT, blocks
 from tests.local.test_trainer import make
 
 
@@ -142,3 +143,12 @@ def test_what_trl_cannot_give_is_refused(integration, algorithm, words):
     with pytest.raises(AlgorithmError) as error:
         integration._check(algorithm, None)
     assert words in str(error.value)
+
+
+def test_the_scripts_of_the_documentation_are_short_and_trls_runs(tmp_path, monkeypatch):
+    scripts = [block for block in blocks(ROOT / "docs" / "library.md") if block.language == "python"]
+    assert len(scripts) == 5 and all(len(block.text.splitlines()) <= 30 for block in scripts)
+    pytest.importorskip("trl", reason="TRL is not installed; pip install 'rpg-lab[peers]' brings it")
+    monkeypatch.chdir(tmp_path)
+    (script,) = [block for block in scripts if "RPGTrainer" in block.text]
+    exec(compile(script.text, script.where, "exec"), {"__name__": "__main__"})

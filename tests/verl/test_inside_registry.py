@@ -8,6 +8,7 @@ import torch
 
 import rpg
 from rpg.losses.aggregation import Counts
+from tests.docs.pages import ROOT, blocks
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
 
@@ -75,3 +76,11 @@ def test_micro_batches_and_workers_add_up(core, mode):
         assert metrics["rpg/ratio_mean"] > 0
     assert total.item() == pytest.approx(whole.loss.item(), rel=1e-5)
     torch.testing.assert_close(torch.autograd.grad(total, log_prob)[0], expected, rtol=1e-5, atol=1e-8)
+
+
+def test_the_script_of_the_documentation_runs(core):
+    (script,) = [
+        block for block in blocks(ROOT / "docs" / "library.md") if "rpg.integrations.verl" in block.text
+    ]
+    exec(compile(script.text, script.where, "exec"), {"__name__": "__main__"})
+    assert len(script.text.splitlines()) <= 30
