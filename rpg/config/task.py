@@ -134,9 +134,7 @@ class RewardVerifier(VerifierSection):
         return answer
 
 
-Verifier = Annotated[
-    MarkerVerifier | MathVerifier | RewardVerifier, Field(discriminator="type"), default_type("marker")
-]
+Verifier = Annotated[MarkerVerifier | MathVerifier | RewardVerifier, Field(discriminator="type"), default_type("marker")]  # fmt: skip  # noqa: E501
 VERIFIERS: dict[str, type[VerifierSection]] = kinds_of(Verifier)
 
 
@@ -293,7 +291,5 @@ def is_name(train: object) -> bool:
     return isinstance(train, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]*", train) is not None
 
 
-Task = Annotated[
-    ChainTask | FileTask | MathTask | WordsTask, Field(discriminator="type"), default_type("chain")
-]
+Task = Annotated[ChainTask | FileTask | MathTask | WordsTask, Field(discriminator="type"), default_type("chain")]  # fmt: skip  # noqa: E501
 TASKS: dict[str, type[TaskSection]] = kinds_of(Task)

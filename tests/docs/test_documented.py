@@ -42,5 +42,5 @@ def test_no_page_gives_a_share_with_an_interval_that_would_leave_0_to_1(page):
     """`0.830 ± 0.239` says up to 1.069: such numbers are those of an older method."""
     import re
 
-    for value, half in re.findall(r"(?<![−+\d.])(0\.\d+) ± (0\.\d+)", page.read_text("utf-8")):
+    for value, half in re.findall(r"(?<![-−+\d.])(0\.\d+) ± (0\.\d+)", page.read_text("utf-8")):
         assert 0 <= float(value) - float(half) and float(value) + float(half) <= 1, f"{value} ± {half}"

@@ -68,7 +68,8 @@ def test_what_stays_after_a_run_is_what_the_rule_says_and_what_show_foretold(cop
         training={"steps": 8, "keep_checkpoints": keep}, evaluation={"every": 2}, algorithm="dapo"
     )
     foretold = disk(spec, 8 * 2)
-    lies = size(folder.path) - size(folder.log_path)
+    # A test's process has imported more than a training does: its record of them is longer.
+    lies = size(folder.path) - size(folder.log_path) - sum(map(size, folder.path.glob("provenance-*.json")))
     assert lies == pytest.approx(
         foretold.if_last if keep == "best" and best == 8 else foretold.after, rel=0.1
     )

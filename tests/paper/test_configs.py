@@ -118,6 +118,7 @@ def test_known_models_have_their_published_sizes():
         "Qwen/Qwen3-4B": 4_022_468_096,
         "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
         "Qwen/Qwen2.5-Math-7B": 7_615_616_512,
+        "smollm2-135m": 134_515_008,
     }
 
 
