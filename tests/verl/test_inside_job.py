@@ -18,7 +18,6 @@ from tests.verl.inside import job, make_spec, ours
 
 NOT_THE_SAME = {"tokens_per_second", "entropy"}
 """entropy: on verl a sample's own log-probabilities estimate it."""
-NOT_ON_VERL = {"entropy_correct", "entropy_wrong", "ratio_p01", "ratio_p50", "ratio_p99", "kl_gradient_share"}
 
 FUNCTION = """
 def score(prompts, responses, answer):

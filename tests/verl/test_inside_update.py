@@ -18,13 +18,12 @@ from rpg.backends.schedule import ReferenceSchedule
 from rpg.errors import UserError
 from rpg.models.initial import initial_policy
 from rpg.tasks.preparation import prepare_data, read_problems
+from tests.verl import NOT_ON_VERL
 from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update, weights
 from tests.waiting import HANG
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
 ROOT = str(Path(__file__).resolve().parents[2])
-
-NOT_ON_VERL = {"ratio_p01", "ratio_p50", "ratio_p99", "kl_gradient_share"}
 
 
 def local_trainer(spec, home):
