@@ -14,6 +14,7 @@ from rpg.models.initial import initial_policy
 from rpg.planning.disk import disk
 from rpg.store.gc import size
 from rpg.tasks.preparation import prepare_data, read_problems
+from tests.verl import NOT_ON_VERL
 from tests.verl.inside import job, make_spec, ours
 
 NOT_THE_SAME = {"tokens_per_second", "entropy"}
