@@ -23,6 +23,7 @@ from rpg.report.tables import Grid
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import open_file, usable
 from rpg.store.health import read_problems
+from rpg.store.run import RunFolder
 
 disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
 
@@ -241,6 +242,27 @@ def series_labels(view: View, sweeps: Sequence[str], superseded: bool = False) -
             prefix = f"{sweep} · " if len(sweeps) > 1 else ""
             names[queries.Series(sweep, variant)] = prefix + labels[variant]
     return names
+
+
+def samples(folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:
+    """The graded samples of one evaluation, kept until its file changes: it may be extended or drawn anew.
+
+    Raises:
+        StoreError: it is gone or cannot be read.
+    """
+    path = folder.eval_path(benchmark, step)
+    try:
+        now = path.stat()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return _samples(str(path), now.st_mtime_ns, now.st_size, folder, benchmark, step)
+
+
+@st.cache_data(max_entries=8, show_spinner=False, hash_funcs={RunFolder: str})
+def _samples(
+    path: str, changed: int, size: int, folder: RunFolder, benchmark: str, step: int
+) -> pandas.DataFrame:
+    return folder.read_eval(benchmark, step).to_pandas()
 
 
 def show_mathematics(text: str) -> None:

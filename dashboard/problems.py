@@ -4,6 +4,7 @@ import pandas
 import streamlit as st
 
 from dashboard.common import View, choose, choose_sweep, linked, notice, show_mathematics
+from dashboard.common import samples as stored
 from rpg.store import StoreError
 
 SHOWN = 8_000  # characters of a response on the page; the page Run has the rest
@@ -113,7 +114,7 @@ def _responses(
         samples = []
         for run in (run for run, of in of_runs.items() if of == variant):
             try:
-                read = _read(str(view.layout.run(sweep, run).path), view, sweep, run, benchmark, step)
+                read = stored(view.layout.run(sweep, run), benchmark, step)
             except StoreError as error:
                 notice(str(error))
                 continue
@@ -138,8 +139,3 @@ def _responses(
             show_mathematics(one["response"][:SHOWN])
             if len(one["response"]) > SHOWN:
                 st.text(f"{len(one['response']) - SHOWN:,} more characters: see the page Run")
-
-
-@st.cache_data(max_entries=8, show_spinner=False, hash_funcs={View: lambda _: 0})
-def _read(path: str, view: View, sweep: str, run: str, benchmark: str, step: int) -> pandas.DataFrame:
-    return view.layout.run(sweep, run).read_eval(benchmark, step).to_pandas()

@@ -7,6 +7,7 @@ import pandas
 import streamlit as st
 
 from dashboard.common import View, choose, choose_part, choose_sweep, linked, notice, rows_of, show_chart
+from dashboard.common import samples as stored
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts
 from rpg.store import StoreError
@@ -158,7 +159,7 @@ def _samples(folder: RunFolder) -> None:
     with fifth:
         words = st.text_input("Search in problem, response and answer", key="search", bind="query-params")
     try:
-        samples = _read(str(path), folder, benchmark, int(step))
+        samples = stored(folder, benchmark, int(step))
         if other is not None:
             samples = regraded(samples, read_grades(other))
             _changes(samples, drawn, rules)
@@ -199,11 +200,6 @@ def _samples(folder: RunFolder) -> None:
         place = rows[0] if rows and rows[0] < len(shown) else names.index(asked) if asked in names else 0
         linked("sample", names[place])
         _sample(shown.iloc[place])
-
-
-@st.cache_data(max_entries=4, show_spinner=False, hash_funcs={RunFolder: str})
-def _read(path: str, folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:
-    return folder.read_eval(benchmark, step).to_pandas()
 
 
 def regraded(samples: pandas.DataFrame, grades: list[dict[str, Any]] | None) -> pandas.DataFrame:

@@ -20,6 +20,8 @@ FILES_BYTES = 12_000
 """Of a checkpoint: config, tokenizer, headers and digests, of which all but the first have mostly links."""
 VERL_BYTES = 45_000
 """Of verl's own state beside tensors: random states, the data loader's place, headers; measured on a tiny model."""
+PROVENANCE_BYTES = 5_700
+"""What a training was computed with; measured on the quickstart's runs."""
 STEP_BYTES = 1_050
 """A line of metrics and one of the log."""
 EVALUATION_BYTES = 2_700
@@ -59,6 +61,7 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     k = 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
     sample = SAMPLE_BYTES + TOKEN_BYTES[spec.model.type] * RESPONSE_SHARE * spec.rollout.max_response_tokens
     rest = evaluated * (names * EVALUATION_BYTES + problems * k * sample) + spec.training.steps * STEP_BYTES
+    rest += PROVENANCE_BYTES
     keep = spec.training.keep_checkpoints
     if isinstance(keep, str):
         kept = {"all": evaluated, "last": 1, "best": 2}[keep]
