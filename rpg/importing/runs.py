@@ -32,8 +32,9 @@ def take_over(
 
     Raises:
         LogError: a run that was trained here has this variant and seed.
-        StoreError: the folder cannot be written.
+        StoreError: the folder cannot be written, or the sweep's record cannot be read; then nothing is written.
     """
+    record = _record(layout, sweep)  # before anything is written
     _refuse_twin(layout, sweep, variant, seed)
     told = {"kind": kind, "sweep": sweep, "variant": variant, "seed": seed}
     identity = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
@@ -68,7 +69,7 @@ def take_over(
     scores = {name: {str(step): value for step, value in found.items()} for name, found in log.scores.items()}
     atomic_write_json(folder.path / IMPORTED, {"scores": scores})
     folder.write_done(seconds=sum(row.get("seconds_step", 0.0) for row in log.steps), attempts=1)
-    _enlist(layout, sweep, folder.name, sorted(log.scores))
+    _enlist(layout, record, folder.name, sorted(log.scores))
     return folder
 
 
@@ -85,20 +86,24 @@ def _refuse_twin(layout: Layout, sweep: str, variant: str, seed: int) -> None:
             )
 
 
-def _enlist(layout: Layout, sweep: str, run: str, benchmarks: list[str]) -> None:
+def _record(layout: Layout, sweep: str) -> dict[str, Any]:
+    """What sweep.json says; of a new sweep what it shall say. One that cannot be read is an error, not a new sweep."""
+    if (layout.sweep_folder(sweep) / "sweep.json").exists():
+        return layout.read_sweep(sweep)
+    return {
+        "name": sweep,
+        "source": "",
+        "path": "",
+        "baseline": None,
+        "created": time.time(),
+        "runs": [],
+        "benchmarks": [],
+        "description": "imported runs",
+    }
+
+
+def _enlist(layout: Layout, record: dict[str, Any], run: str, benchmarks: list[str]) -> None:
     """Make the run one of the sweep's, at its end."""
-    try:
-        record = layout.read_sweep(sweep)
-    except StoreError:
-        record = {
-            "name": sweep,
-            "source": "",
-            "path": "",
-            "baseline": None,
-            "created": time.time(),
-            "runs": [],
-        }
-        record |= {"benchmarks": [], "description": "imported runs"}
     known = list(record.get("benchmarks", []))
     record["runs"] = [*(name for name in record["runs"] if name != run), run]
     record["benchmarks"] = [*known, *(name for name in benchmarks if name not in known)]

@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 from benchmarks.synthetic import write_sweep
 from rpg.cli import load
-from rpg.importing import read
+from rpg.importing import read, take_over
 from rpg.importing.logs import LogError
 from rpg.report import tables
 from rpg.report.summary import summarise
-from rpg.store import Layout
+from rpg.store import Layout, StoreError
 from rpg.store.current import current_runs, is_imported
 from rpg.store.database import build, connect
 from rpg.store.pending import pending_evaluations
@@ -198,3 +198,17 @@ def test_it_does_not_take_the_place_of_a_run_of_ours(tmp_path):
         LogError, match="was trained here and has variant 'grpo' and seed 0; give the imported run"
     ):
         rpg("import", "trl", state, "--variant", "grpo", "--sweep", "quickstart", "--home", tmp_path / "data")
+
+
+def test_a_damaged_record_of_a_sweep_is_said_and_stays_as_it_is(tmp_path):
+    """An import into a sweep whose sweep.json cannot be read writes nothing: what is left of it may be mended by hand."""
+    layout = write_sweep(tmp_path / "data", "demo", ("grpo",))
+    record = layout.sweep_folder("demo") / "sweep.json"
+    record.write_text(record.read_text()[:-20])
+    before, runs = record.read_bytes(), sorted(one.name for one in record.parent.iterdir())
+    state = written(tmp_path, "trainer_state.json", TRL)
+    with pytest.raises(StoreError, match=r"sweep\.json"):
+        take_over(
+            layout, read("trl", state), kind="trl", source=state, sweep="demo", variant="TRL GRPO", seed=0
+        )
+    assert record.read_bytes() == before and sorted(one.name for one in record.parent.iterdir()) == runs
