@@ -185,6 +185,26 @@ def test_problems_are_those_that_differ_most_and_both_answers_are_shown(demo):
     assert any("problem 3 of hard" in element.value for element in other.markdown)
 
 
+@pytest.mark.parametrize("page", ["run", "problems"])
+def test_samples_that_were_drawn_anew_are_shown_anew(demo, page):
+    """An evaluation that is extended or made again has the name it had."""
+    selection = {
+        "sweep": "demo",
+        "run": "grpo-seed0",
+        "benchmark": "easy",
+        "part": "Samples",
+        "problem": "easy-0",
+    }
+    shown = lambda app: [one.value for one in (*app.code, *app.markdown)]  # noqa: E731
+    assert not any("drawn anew" in text for text in shown(show(page, **selection)))
+    for variant in ("grpo", "rpg-urkl"):
+        run = demo.run("demo", f"{variant}-seed0")
+        rows = [row | {"response": "drawn anew"} for row in run.read_eval("easy", 6).to_pylist()]
+        run.eval_path("easy", 6).unlink()
+        run.write_eval("easy", 6, rows)
+    assert any("drawn anew" in text for text in shown(show(page, **selection)))
+
+
 def test_the_grid_holds_the_table_of_every_cell_and_names_the_best(layout):
     variants = [f"{name} algorithm.beta={beta}" for name in ("grpo", "rpg-urkl") for beta in (0.1, 1, 0.02)]
     write_sweep(layout.home, "beta", variants, (0, 1), SHAPE)
