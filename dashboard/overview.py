@@ -24,7 +24,7 @@ def page(view: View) -> None:
     )
     marks = view.ask("sweep_marks").set_index("sweep")
     for name in ("tags", "notes"):
-        shown[name] = shown["sweep"].map(marks[name]).fillna("")
+        shown[name] = shown["sweep"].map(marks[name].astype(object)).fillna("")
     if len(marks):
         words = (
             st.text_input("Search", key="words", placeholder="a word of a name, a tag or a note")
