@@ -23,7 +23,7 @@ import pandas
 import vl_convert
 
 from rpg import stats
-from rpg.report import charts
+from rpg.report import look
 from rpg.report.summary import MEAN, summarise
 from rpg.store import Layout
 from rpg.store.database import build, connect
@@ -146,7 +146,7 @@ def staleness(db: duckdb.DuckDBPyConnection) -> Found:
     ]  # fmt: skip
     losses = list(dict.fromkeys(shown["loss"]))
     color = alt.Color(
-        "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(charts.COLOURS[: len(losses)]))
+        "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(look.COLOURS[: len(losses)]))
     )
     x = alt.X(
         "rollouts:O",
@@ -206,7 +206,7 @@ def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
     ends = pandas.concat([none.assign(loss=loss) for loss in losses])
     paths = pandas.concat([paths, ends]).assign(text=lambda f: f["beta"].map("β {:g}".format))
     color = alt.Color(
-        "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(charts.COLOURS[: len(losses)]))
+        "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(look.COLOURS[: len(losses)]))
     )
     panels = []
     for direction, title in DIRECTIONS.items():
@@ -319,7 +319,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
                 print(f"{sweep}: not in {where}; left as it is")
                 continue
             found = find(db)
-            drawing = vl_convert.vegalite_to_png(charts.themed(found.figure).to_dict(), scale=2)
+            drawing = vl_convert.vegalite_to_png(look.themed(found.figure).to_dict(), scale=2)
             (PICTURES / f"{sweep}.png").write_bytes(drawing)
             page = insert(page, sweep, found.text)
             print(f"{sweep}: written")

@@ -18,7 +18,7 @@ import pandas
 import streamlit as st
 from altair.utils.schemapi import disable_debug_mode
 
-from rpg.report import charts, intervals, summary
+from rpg.report import intervals, look, summary
 from rpg.report.tables import Grid
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import open_file, usable
@@ -302,8 +302,8 @@ def show_grid(grid: Grid, prose: bool = False, links: Mapping[str, str] | None =
 
 def show_legend(labels: Sequence[str], shown: Sequence[str]) -> None:
     """The lines of the `shown` variants; colours follow from all `labels`, whatever is selected."""
-    looks = charts.looks(labels)
-    shades = charts.ON_DARK if dark() else {}
+    looks = look.looks(labels)
+    shades = look.ON_DARK if dark() else {}
     entries = [
         (label, shades.get(looks[label][0], looks[label][0]), _stops(looks[label][1]))
         for label in labels
@@ -335,13 +335,13 @@ def dark() -> bool:
 def show_chart(chart: Any, key: str) -> None:
     """A chart with our own look; its tool bar saves it as PNG."""
     if chart.data is alt.Undefined:
-        whole = charts.themed(chart)
+        whole = look.themed(chart)
         if dark():
-            whole = type(whole).from_dict(charts.on_dark(whole.to_dict(validate=False)), validate=False)
+            whole = type(whole).from_dict(look.on_dark(whole.to_dict(validate=False)), validate=False)
         st.altair_chart(whole, theme=None, key=key, width="stretch")
         return
     # st.altair_chart would validate every chart against the schema of Vega-Lite again: half a second a page.
     data, chart.data = chart.data, alt.Undefined
     canvas = {"embedOptions": {"renderer": "canvas"}}  # thousands of SVG elements take seconds to paint
-    spec = chart.to_dict(validate=False) | {"config": charts.THEME, "usermeta": canvas}
-    st.vega_lite_chart(data, charts.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch")
+    spec = chart.to_dict(validate=False) | {"config": look.THEME, "usermeta": canvas}
+    st.vega_lite_chart(data, look.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch")

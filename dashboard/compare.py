@@ -18,7 +18,7 @@ from dashboard.common import (
     show_legend,
 )
 from rpg.metrics import shown as shown_metrics
-from rpg.report import charts
+from rpg.report import charts, look
 from rpg.report.summary import MEAN
 from rpg.store import queries
 
@@ -35,7 +35,7 @@ def page(view: View) -> None:
         )  # fmt: skip
         names = series_labels(view, sweeps, superseded)
         chosen = choose_many(
-            "Variants", list(names.values()), "variants", charts.first_shown(list(names.values()))
+            "Variants", list(names.values()), "variants", look.first_shown(list(names.values()))
         )
         benchmarks = view.ask("benchmarks", tuple(sweeps))
         benchmarks = [MEAN, *benchmarks] if len(benchmarks) > 1 else benchmarks

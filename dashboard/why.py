@@ -18,7 +18,7 @@ from dashboard.common import (
 )
 from dashboard.compare import curve_data
 from rpg.metrics import groups
-from rpg.report import charts
+from rpg.report import charts, look
 
 AUDIT = "What the loss optimises"
 GROUPS = {**{name: groups()[name] for name in ("Ratios and clipping", "Divergence", "Updates")}, AUDIT: ()}
@@ -32,7 +32,7 @@ def page(view: View) -> None:
             return
         names = series_labels(view, [sweep])
         chosen = choose_many(
-            "Variants", list(names.values()), "variants", charts.first_shown(list(names.values()))
+            "Variants", list(names.values()), "variants", look.first_shown(list(names.values()))
         )
     series = tuple(key for key, label in names.items() if label in chosen)
     group = choose_part(list(GROUPS), "group")

@@ -10,7 +10,7 @@ import pandas
 from rich.console import Console
 
 from rpg.metrics import shown as shown_metrics
-from rpg.report import charts, tables
+from rpg.report import charts, look, tables
 from rpg.report.intervals import score_curves
 from rpg.report.summary import MEAN, Summary, summarise
 from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
@@ -124,7 +124,7 @@ def page(summary: Summary, data: pandas.DataFrame, library: str) -> str:
     judged = judged[(judged["benchmark"] == tables.headline(summary)) & (judged["verdict"] != "")]
     if len(judged):
         baseline = summary.labels.get(summary.baseline, summary.baseline)
-        chart = charts.themed(charts.differences(judged, baseline))
+        chart = look.themed(charts.differences(judged, baseline))
         specs.insert(0, ("What is real", chart))
     grids = [] if summary.table.empty else [tables.main_table(summary), tables.benchmark_table(summary)]
     template = jinja2.Environment(autoescape=True).from_string(

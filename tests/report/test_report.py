@@ -13,7 +13,7 @@ from scipy.stats import t as student
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg import stats
-from rpg.report import charts, print_report, tables, write_report
+from rpg.report import charts, look, print_report, tables, write_report
 from rpg.report.intervals import score_curves
 from rpg.report.summary import label, summarise
 from rpg.store import Layout, StoreError, queries
@@ -308,14 +308,14 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
 
 def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
     labels = [f"{name} clip={i}" for name in ("GRPO", "RPG-URKL", "DAPO") for i in range(18)]
-    looks = charts.looks(labels)
+    looks = look.looks(labels)
     assert len({(colour, tuple(dash)) for colour, dash in looks.values()}) == len(labels)
-    full = {label: colour for label, (colour, _) in looks.items() if colour in charts.COLOURS}
-    assert {charts.family(label): colour for label, colour in full.items()} == dict(
-        zip(("GRPO", "RPG-URKL", "DAPO"), charts.COLOURS, strict=False)
+    full = {label: colour for label, (colour, _) in looks.items() if colour in look.COLOURS}
+    assert {look.family(label): colour for label, colour in full.items()} == dict(
+        zip(("GRPO", "RPG-URKL", "DAPO"), look.COLOURS, strict=False)
     )
     many = [f"algorithm {i}" for i in range(40)]
-    assert len({(colour, tuple(dash)) for colour, dash in charts.looks(many).values()}) == 40
+    assert len({(colour, tuple(dash)) for colour, dash in look.looks(many).values()}) == 40
 
 
 @pytest.mark.parametrize(
@@ -327,13 +327,13 @@ def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
     ],
 )
 def test_families(label, expected):
-    assert charts.family(label) == expected
+    assert look.family(label) == expected
 
 
 def test_at_first_six_variants_of_different_families_are_shown():
     labels = [f"{name} beta={i}" for name in ("GRPO", "DAPO") for i in range(9)]
-    assert charts.first_shown(labels) == [f"{name} beta={i}" for name in ("GRPO", "DAPO") for i in range(3)]
-    assert charts.first_shown(["a", "b"]) == ["a", "b"]
+    assert look.first_shown(labels) == [f"{name} beta={i}" for name in ("GRPO", "DAPO") for i in range(3)]
+    assert look.first_shown(["a", "b"]) == ["a", "b"]
 
 
 def test_two_seeds_get_a_range_and_three_an_interval():
