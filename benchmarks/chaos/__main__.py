@@ -103,10 +103,9 @@ def undisturbed(bench: Patient) -> dict[str, str]:
 
 
 def kills(
-    count: int, make: Callable[[Path], Patient], scratch: Path, rng: random.Random
+    count: int, make: Callable[[Path], Patient], scratch: Path, rng: random.Random, want: dict[str, str]
 ) -> tuple[str, Tally]:
     """So many kills; whenever both sweeps have come to their end, in a new data folder."""
-    want = undisturbed(make(scratch / "calm"))
     tally, generation, began = Tally(), 0, time.monotonic()
     while tally.kills < count:
         generation += 1
@@ -144,13 +143,14 @@ def main() -> int:
 
     try:
         if args.served:
-            how, tally = kills(args.served, Served, scratch / "served", rng)
+            calm = undisturbed(Served(scratch / "served" / "calm"))
+            how, tally = kills(args.served, Served, scratch / "served", rng, calm)
             rows.append((f"SIGKILL under rpg serve, {how}", tally))
-        if args.kills > args.served:
-            how, tally = kills(args.kills - args.served, bench, scratch / "sweeps", rng)
-            rows.append((f"SIGKILL, {how}", tally))
         faults = [name for name in args.faults.split(",") if name]
-        want = undisturbed(bench(scratch / "calm")) if faults else {}
+        want = undisturbed(bench(scratch / "calm")) if faults or args.kills > args.served else {}
+        if args.kills > args.served:
+            how, tally = kills(args.kills - args.served, bench, scratch / "sweeps", rng, want)
+            rows.append((f"SIGKILL, {how}", tally))
         for name in faults:
             tally, one = Tally(), bench(scratch / name.replace(" ", "-"))
             try:

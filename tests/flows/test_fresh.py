@@ -26,13 +26,12 @@ def edit(path: Path) -> None:
     path.write_text(path.read_text() + "\n_EDITED = True\n")
 
 
-@pytest.mark.slow
 @pytest.mark.long
-def test_an_edited_loss_is_named_and_fresh_trains_again_exactly_what_it_concerns(tmp_path, tree):
+def test_an_edited_loss_is_named_and_fresh_trains_again_exactly_what_it_concerns(tmp_path, tree, prefect):
     (tmp_path / "small.yaml").write_text(ONE)
 
     def sweep(*arguments):
-        done = rpg(tmp_path, "sweep", "small.yaml", *arguments, PYTHONPATH=str(tree))
+        done = rpg(tmp_path, "sweep", "small.yaml", *arguments, PYTHONPATH=str(tree), **prefect)
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout + done.stderr
 

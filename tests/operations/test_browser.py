@@ -215,7 +215,7 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(page,
     try:
         folder = served.home / "configs" / "mine"
         folder.mkdir()
-        (folder / "few.yaml").write_text(TINY.replace("30", "3"))
+        (folder / "few.yaml").write_text(TINY)
         deployment = served.api.get("/deployments/name/nightly/nightly").json()["id"]
         known = f"/deployments/{deployment}"
         until(lambda: "own/mine" in served.api.get(known).text, "the folder in the form")

@@ -19,10 +19,14 @@ TINY = """\
 name: tiny
 run:
   task: {type: chain, tiers: {easy: 1}, train_problems: 80, benchmark_problems: 16}
-  model: {type: tiny, warm_start: {target_accuracy: 0.5, consolidation_steps: 0, behaviour_steps: 0}}
-  training: {steps: 30, prompts_per_step: 16, mini_batch_prompts: 8, optimizer: {type: adamw, learning_rate: 5.0e-4}}
+  model:
+    type: tiny
+    hidden_size: 32
+    intermediate_size: 64
+    warm_start: {target_accuracy: 0, consolidation_steps: 0, behaviour_steps: 120, behaviour_learning_rate: 3.0e-3}
+  training: {steps: 3, prompts_per_step: 16, mini_batch_prompts: 8, optimizer: {type: adamw, learning_rate: 5.0e-4}}
   rollout: {group_size: 8}
-  evaluation: {every: 30, samples_per_problem: 4}
+  evaluation: {every: 3, samples_per_problem: 4}
 axes:
   seed: [0]
 set: {algorithm: rpg-reinforce-urkl}
@@ -82,26 +86,21 @@ def test_of_old_nights_only_the_numbers_stay(tmp_path):
 def night(root, tree, *words, **environment):
     words = [*words[:1], str(root / "nights"), *words[1:]]
     command = [sys.executable, "-m", "rpg", "nightly", *words, "--home", str(root / "data")]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(tree),
-        "RPG_SLOTS_FOLDER": str(root / "slots"),
-        **environment,
-    }
+    environment = {**os.environ, "PYTHONPATH": str(tree), **environment}
     return subprocess.run(
         command, cwd=root, env=environment, capture_output=True, text=True, timeout=2 * HANG
     )
 
 
 @pytest.mark.long
-def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path):
+def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path, prefect):
     (tmp_path / "nights").mkdir()
     (tmp_path / "nights" / "tiny.yaml").write_text(TINY)
-    first = night(tmp_path, ROOT)
+    first = night(tmp_path, ROOT, **prefect)
     assert first.returncode == 0, first.stdout + first.stderr
     assert "as before" in first.stdout and "none yet" in first.stdout
     place = Layout.at(tmp_path / "data").home / "nightly" / "nights"
-    again = night(tmp_path, ROOT)
+    again = night(tmp_path, ROOT, **prefect)
     assert again.returncode == 0 and "already done" in again.stdout, "a night that was killed goes on"
 
     for part in ("rpg", "flows"):
@@ -111,31 +110,31 @@ def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path):
     broken = text.replace("apply(log_prob, sums[0], slope)", "apply(log_prob, sums[0], -slope)")
     assert broken != text
     losses.write_text(broken)
-    red = night(tmp_path, tmp_path / "broken")
+    red = night(tmp_path, tmp_path / "broken", **prefect)
     assert red.returncode == 1, red.stdout
     assert "failed: bits changed since commit " in red.stderr, red.stderr
     assert (
         "1 of 1 runs, first at step 1, metric loss" in red.stderr and "changed since: the code" in red.stderr
     )
     assert "bits changed" in red.stdout and len(list(place.glob("*.md"))) == 2
-    still = night(tmp_path, tmp_path / "broken")
+    still = night(tmp_path, tmp_path / "broken", **prefect)
     assert still.returncode == 1, "a change stays red until somebody says that it was meant"
 
-    refused = night(tmp_path, ROOT, "accept")
+    refused = night(tmp_path, ROOT, "accept", **prefect)
     assert refused.returncode == 2 and "--why: say in a sentence" in refused.stderr, refused.stderr
-    accepted = night(tmp_path, ROOT, "accept", "--why", "the sign is a convention")
+    accepted = night(tmp_path, ROOT, "accept", "--why", "the sign is a convention", **prefect)
     assert accepted.returncode == 0, accepted.stderr
     newest = max(
         (json.loads(path.read_text()) for path in place.glob("*.json")), key=lambda one: one["started"]
     )
     assert newest["accepted"]["why"] == "the sign is a convention" and newest["night"] in accepted.stdout
-    green = night(tmp_path, tmp_path / "broken")
+    green = night(tmp_path, tmp_path / "broken", **prefect)
     assert green.returncode == 0, green.stderr
-    assert night(tmp_path, ROOT).returncode == 1, "the old code is what has changed now"
+    assert night(tmp_path, ROOT, **prefect).returncode == 1, "the old code is what has changed now"
     folders = Layout.at(tmp_path / "data").sweeps()
     assert len(folders) == 2, "each night has runs of its own"
 
     lock = locks.take(place / ".lock")
-    left_out = night(tmp_path, ROOT)
+    left_out = night(tmp_path, ROOT, **prefect)
     lock.close()
     assert left_out.returncode == 0 and "the night before is still running" in left_out.stdout

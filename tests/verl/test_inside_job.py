@@ -26,11 +26,10 @@ def score(prompts, responses, answer):
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_job_is_the_embedded_trainers_run(home, model, tmp_path, resumed):
+@pytest.mark.long
+def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_path):
     """Dynamic sampling that finds all, some and no useful groups, schedule-free AdamW, and a reference that is renewed
-    every 4 optimizer steps, in one job and through a resume: every number of every step.
+    every 4 optimizer steps, through a resume: every number of every step.
     """
     pytest.importorskip("verl")
     training = {"steps": 4, "prompts_per_step": 3, "mini_batch_prompts": 1, "checkpoint_every": 2}
@@ -60,15 +59,13 @@ def test_a_job_is_the_embedded_trainers_run(home, model, tmp_path, resumed):
     shape = [(row["groups_sampled"], row["groups_kept"], row["reference_age"]) for row in expected.values()]
     assert shape == [(3, 3, 0), (9, 3, 3), (9, 2, 0), (9, 0, 2)]
 
-    rows, checkpoint = {}, None
-    if resumed:
-        half = spec.model_copy(update={"training": spec.training.model_copy(update={"steps": 2})})
-        rows = ours(job(half, model, data, tmp_path, 1))
-        checkpoint = newest(tmp_path / "state")
-        state = State.read(checkpoint)
-        assert (state.step, state.optimizer_step, state.world_size) == (2, 6, 1)
-        assert state.reference == {"renewed_at": 0, "average": 0.0, "kept": True}
-        assert (checkpoint / "actor/huggingface/model.safetensors").is_file()
+    half = spec.model_copy(update={"training": spec.training.model_copy(update={"steps": 2})})
+    rows = ours(job(half, model, data, tmp_path, 1))
+    checkpoint = newest(tmp_path / "state")
+    state = State.read(checkpoint)
+    assert (state.step, state.optimizer_step, state.world_size) == (2, 6, 1)
+    assert state.reference == {"renewed_at": 0, "average": 0.0, "kept": True}
+    assert (checkpoint / "actor/huggingface/model.safetensors").is_file()
     rows |= ours(job(spec, model, data, tmp_path, 2, resume=checkpoint))
     assert 0 <= rows.pop(0)["validation_accuracy"] <= 1
     assert {"reward_correctness", "reward_score_letters", "reward_score_asked"} <= set(rows[1])
