@@ -38,12 +38,12 @@ def home(tmp_path):
 STARTED: list[subprocess.Popen] = []
 
 
-def sweep(home, *options):
+def sweep(home):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RPG_HOME": str(home)}
     environment["PREFECT_HOME"] = str(home / "prefect")
     environment["RPG_SLOTS_FOLDER"] = str(home / "slots")  # other sweeps of this machine are not waited for
     log = (home / "sweep.log").open("ab")
-    command = [sys.executable, "-m", "rpg", "sweep", str(SWEEP), "--axis", "algorithm=[grpo,rpg-ufkl]", *options]
+    command = [sys.executable, "-m", "rpg", "sweep", str(SWEEP), "--axis", "algorithm=[grpo,rpg-ufkl]"]
     STARTED.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
     return STARTED[-1]
 
