@@ -93,7 +93,7 @@ def table(nights: list[dict[str, Any]]) -> pandas.DataFrame:
 
 def row(finding: Finding) -> dict[str, Any]:
     return {
-        "": "out of band" if finding.red else "",
+        "": {"red": "out of band"}.get(finding.mark, finding.mark),
         "sweep / variant / metric": finding.name,
         "tonight": finding.value,
         "low": finding.low,

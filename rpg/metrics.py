@@ -23,6 +23,9 @@ class Band:
     part: float
     least: float
     only_above: bool = False  # less of it is never worse
+    never_red: bool = (
+        False  # what else the machine does moves it: said when outside, but no reason to wake anybody
+    )
 
 
 @dataclass(frozen=True)
@@ -368,7 +371,7 @@ declare(
         title="Whole step",
         unit="seconds",
         group="Work",
-        nightly=Band(2.0, 0.2, only_above=True),
+        nightly=Band(1.0, 0.2, only_above=True, never_red=True),
     )
 )
 declare(

@@ -33,17 +33,29 @@ ALREADY = "the night before is still running"
 
 @dataclass(frozen=True)
 class Finding:
-    """One number of tonight. `off` is by how much it is outside its band: 0 inside, None when there is no band."""
+    """One number of tonight. `off` is by how much it is outside its band: 0 inside, None when there is no band;
+    `noted` is a number that is never red, because a busy machine moves it as well (seconds).
+    """
 
     name: str
     value: float | None
     low: float | None
     high: float | None
     off: float | None
+    noted: bool = False
+
+    @property
+    def outside(self) -> bool:
+        return self.off is not None and self.off != 0
 
     @property
     def red(self) -> bool:
-        return self.off is not None and self.off != 0
+        return self.outside and not self.noted
+
+    @property
+    def mark(self) -> str:
+        """One word for what is outside its band: red, slower, or nothing."""
+        return "red" if self.red else "slower" if self.outside else ""
 
     def __str__(self) -> str:
         if self.value is None:
@@ -106,7 +118,7 @@ def compare(
         if name.rpartition(" / ")[2].startswith("seconds_"):
             errors = []  # seeds say nothing about how a machine's speed moves from night to night
         findings.append(_finding(name, tonight.get(name), earlier, errors))
-    return sorted(findings, key=lambda f: (not f.red, f.name))
+    return sorted(findings, key=lambda f: (not f.red, not f.outside, f.name))
 
 
 def band(metric: str, values: Sequence[float], errors: Sequence[float] = ()) -> tuple[float, float]:
@@ -125,10 +137,13 @@ def band(metric: str, values: Sequence[float], errors: Sequence[float] = ()) -> 
 def _finding(name: str, value: float | None, earlier: Sequence[float], errors: Sequence[float]) -> Finding:
     if not earlier or (len(earlier) < ENOUGH and not errors):
         return Finding(name, value, None, None, None)
-    low, high = band(name.rpartition(" / ")[2], earlier, errors)
+    metric = name.rpartition(" / ")[2]
+    low, high = band(metric, earlier, errors)
     if value is None or not math.isfinite(value):
         return Finding(name, value, low, high, math.inf)
-    return Finding(name, value, low, high, value - high if value > high else min(value - low, 0.0))
+    declared = METRICS.get(metric)
+    noted = bool(declared and declared.nightly and declared.nightly.never_red)
+    return Finding(name, value, low, high, value - high if value > high else min(value - low, 0.0), noted)
 
 
 def comparable(nights: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -177,13 +192,19 @@ def markdown(
     if said:
         lines += [f"- {'**red**: ' if bits else ''}{said}".replace("|", "\\|")]
     lines += [f"- **failed**: {name}: {why}" for name, why in failed.items()]
+    slower = sum(f.mark == "slower" for f in findings)
+    if slower:
+        lines += [
+            f"- {slower} of {len(findings)} numbers slower than usual, which a busy machine is reason enough for"
+        ]
     lines += ["", "| | sweep / variant / metric | tonight | band | off by |", "|---|---|---|---|---|"]
     for f in findings:
         shown = "missing" if f.value is None else f"{f.value:.4g}"
         bounds = "none yet" if f.low is None or f.high is None else f"{f.low:.4g} .. {f.high:.4g}"
         name = f.name.replace("|", "\\|")
         lines.append(
-            f"| {'RED' if f.red else ''} | {name} | {shown} | {bounds} | {f'{f.off:+.4g}' if f.red else ''} |"
+            f"| {'RED' if f.red else f.mark} | {name} | {shown} | {bounds} "
+            f"| {f'{f.off:+.4g}' if f.outside else ''} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -48,10 +48,15 @@ def test_inside_outside_missing_and_not_a_number():
     assert compare({}, before)[0].red and compare({name: math.nan}, before)[0].red
 
 
-def test_time_is_red_only_when_it_is_slower_and_a_wild_night_does_not_move_the_band():
+def test_time_is_said_when_it_is_slower_and_never_red_and_a_wild_night_does_not_move_the_band():
     name = "s / v / seconds_step"
     before = nights(*[1.0] * 8, 50.0, name=name)
-    assert not compare({name: 0.01}, before)[0].red and compare({name: 9.0}, before)[0].red
+    assert not compare({name: 0.01}, before)[0].outside
+    slow = compare({name: 9.0}, before)[0]
+    assert slow.mark == "slower" and not slow.red, "a busy machine is no fault of the code"
+    table = markdown("2026-01-01-abc", [slow], {}, 9)
+    assert "as before" in table and "1 of 1 numbers slower" in table and f"| slower | {name} | 9 |" in table
+    assert compare({}, before)[0].red, "a number that is not there is"
     assert band("accuracy", [0.5] * 20 + [0.0] * 5) == (0.44, 0.56)
 
 
