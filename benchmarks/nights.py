@@ -41,6 +41,8 @@ COMMON = """\
   rollout: {group_size: 8, temperature: 0.9, max_prompt_tokens: 16, max_response_tokens: 12}
   evaluation: {every: 3, samples_per_problem: 2}
 """
+BUSY = "import os; us = os.getppid()\nwhile os.getppid() == us: pass"
+"""Until whoever started it is gone."""
 SWEEPS = {
     "losses": f"""\
 name: losses
@@ -253,7 +255,7 @@ def main() -> int:
                 flush=True,
             )
         print(f"\nseen: {seen} of {len(names)}; by the bands alone: {by_numbers}", flush=True)
-        load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.load)]
+        load = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(options.load)]
         alarms = 0
         try:
             for number in range(options.unchanged):
