@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats as _scipy
+from scipy import special
 
 LEVEL = 0.95
 
@@ -82,7 +82,7 @@ def seed_interval(values: ArrayLike) -> Estimate:
 def t_quantile(df: ArrayLike) -> np.ndarray:
     """Two-sided 95 % quantile of Student's t, NaN where df < 1."""
     df = np.asarray(df, float)
-    return np.where(df >= 1, _scipy.t.ppf((1 + LEVEL) / 2, np.maximum(df, 1)), np.nan)
+    return np.where(df >= 1, special.stdtrit(np.maximum(df, 1), (1 + LEVEL) / 2), np.nan)
 
 
 def accuracy(strata: Sequence[ArrayLike]) -> Estimate:
@@ -128,7 +128,7 @@ def compare(strata: Sequence[ArrayLike], baseline: Sequence[ArrayLike]) -> Compa
         differences.append(one - other)
     found = crossed(differences)
     if found.standard_error > 0:
-        p = float(2 * _scipy.t.sf(abs(found.mean) / found.standard_error, found.df))
+        p = float(2 * special.stdtr(found.df, -abs(found.mean) / found.standard_error))
     elif found.standard_error == 0:
         p = 1.0 if found.mean == 0 else 0.0
     else:
@@ -207,7 +207,7 @@ def holm_levels(p_values: Sequence[float]) -> list[float]:
 
 def student_interval(mean: float, standard_error: float, df: float, level: float) -> tuple[float, float]:
     """Student's two-sided interval that fails to cover with probability `level`."""
-    half = float(_scipy.t.ppf(1 - level / 2, max(df, 1.0))) * standard_error if df >= 1 else math.nan
+    half = float(special.stdtrit(max(df, 1.0), 1 - level / 2)) * standard_error if df >= 1 else math.nan
     return mean - half, mean + half
 
 
