@@ -270,12 +270,12 @@ def _remove(folder, step):
 
 
 @pytest.mark.slow
-def test_a_sweep_of_more_steps_trains_the_further_ones_only(tmp_path):
+def test_a_sweep_of_more_steps_trains_the_further_ones_only(tmp_path, prefect):
     from benchmarks.trivial import SWEEP
 
     (tmp_path / "t.yaml").write_text(SWEEP.format(name="t", steps=3, every=2, seeds=[0]))
     for more in ([], ["--set", "training.steps=6"]):
-        done = rpg(tmp_path, "sweep", "t.yaml", *more, module=TRIVIAL)
+        done = rpg(tmp_path, "sweep", "t.yaml", *more, module=TRIVIAL, **prefect)
         assert done.returncode == 0, done.stdout + done.stderr
     layout = Layout.at(tmp_path / "data")
     [name] = layout.read_sweep("t")["runs"]
