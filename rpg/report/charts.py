@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 
 from rpg.metrics import METRICS, Metric
-from rpg.report.look import looks, style, themed
+from rpg.report.look import THEME, looks, style
 from rpg.report.summary import MEAN
 
 BANDS = {"interval": ("low", "high"), "range": ("lowest", "highest")}
@@ -160,14 +160,18 @@ def figure(
     panels: Sequence[alt.LayerChart], heading: str, lines: Sequence[str], columns: int = 4
 ) -> alt.ConcatChart:
     """Small multiples with one legend below, a heading, and what lines and bands mean."""
-    # Flush bounds: the plots line up, whatever the width of their axis labels.
-    chart = alt.concat(*panels, columns=columns, bounds="flush", spacing={"row": 62, "column": 52})
-    chart = chart.resolve_scale(color="shared", strokeDash="shared")
-    chart = chart.properties(
-        title=alt.Title(heading, subtitle=list(lines), anchor="start", fontSize=15, offset=18)
-    )
     legend = {"columns": columns, "labelFontSize": 12, "labelLimit": 320, "symbolLimit": 64, "offset": 24}
-    return themed(chart).configure_legend(orient="bottom", **legend)
+    # In one call: each of Altair's methods copies all panels. Flush bounds: the plots line up, whatever the width of
+    # their axis labels.
+    return alt.concat(
+        *panels,
+        columns=columns,
+        bounds="flush",
+        spacing={"row": 62, "column": 52},
+        resolve=alt.Resolve(scale={"color": "shared", "strokeDash": "shared"}),
+        title=alt.Title(heading, subtitle=list(lines), anchor="start", fontSize=15, offset=18),
+        config=alt.Config(**THEME | {"legend": {**THEME.get("legend", {}), "orient": "bottom", **legend}}),
+    )
 
 
 def explanation(data: pandas.DataFrame, bands: str = AUTOMATIC, smooth: int = 1) -> list[str]:
