@@ -34,21 +34,20 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: workers share t
 from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
 
 GROUPS = {
+    "jobs of verl": ["verl/test_launch_sweep"],
+    "a job of verl": ["verl/test_inside_job"],
+    "night": ["operations/test_night"],
     "served": [
         f"operations/test_{name}"
         for name in ("browser", "notifications", "reconcile", "schedule", "serve", "health", "access")
     ],
     "sweep": ["flows/test_sweep", "dashboard/test_browser", "operations/test_sharing"],
-    "ray": [
-        "evaluation/test_ray",
-        "verl/test_inside_job",
-        "verl/test_launch_cluster",
-        "verl/test_launch_sweep",
-    ],
+    "chaos": ["operations/test_chaos"],
+    "ray": ["evaluation/test_ray", "verl/test_launch_cluster"],
     "verl": ["verl/test_inside_driver", "verl/test_inside_update", "paper/test_verl_accepts"],
 }
-"""Files whose tests share what takes seconds to make (one `rpg serve`, one finished sweep, the import of verl) or must
-not run at the same time (clusters of Ray). The longest first, so that no worker has one left when the other is done.
+"""Files whose tests share what takes seconds to make (one `rpg serve`, one finished sweep, the import of verl), and
+those that take longest. These first, so that no worker has one left when the others are done.
 """
 _GROUP_OF = {f"tests/{file}.py": group for group, files in GROUPS.items() for file in files}
 

@@ -68,7 +68,7 @@ def tree(tmp_path_factory):
     """A copy of the source with all recipes applied."""
     root = tmp_path_factory.mktemp("extended")
     for folder in ("rpg", "flows", "dashboard", "configs"):
-        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / folder, root / folder)  # what was compiled as well: most of it stays as it is
     for _, _, blocks in recipes():
         for block in blocks:
             applied(root, block)
@@ -76,9 +76,9 @@ def tree(tmp_path_factory):
     return root
 
 
-def run(tree, *command, check=True):
+def run(tree, *command, check=True, **others):
     environment = {
-        **os.environ, "PYTHONPATH": str(tree), "RPG_HOME": str(tree / "data"), "COLUMNS": "160", "OMP_NUM_THREADS": "1",
+        **os.environ, "PYTHONPATH": str(tree), "RPG_HOME": str(tree / "data"), "COLUMNS": "160", **others,
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, timeout=800
@@ -176,8 +176,8 @@ def test_the_verifier_grades_and_is_accepted_by_a_file_task(tree):
 
 
 @pytest.fixture(scope="module")
-def swept(tree):
-    run(tree, "-m", "rpg", "sweep", "extended.yaml", "--workers", "2")
+def swept(tree, prefect):
+    run(tree, "-m", "rpg", "sweep", "extended.yaml", "--workers", "2", **prefect)
     return tree
 
 

@@ -201,7 +201,7 @@ def test_the_pages_of_a_real_sweep(page, bench):
         page.get_by_text(f"{samples // 2} of {samples // 2} samples").wait_for()
 
 
-@pytest.mark.parametrize("rebuilds", [5, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rebuilds", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_nothing_shows_while_a_sweep_writes_and_the_database_is_rebuilt(page, address, layout, rebuilds):
     """Rebuilds under an open page that is loaded again and again: no error, never a mixture of versions."""
     run = layout.run("demo", "grpo-seed0")

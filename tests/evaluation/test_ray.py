@@ -26,7 +26,7 @@ from tests.waiting import HANG
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="ray is not installed (pip install 'rpg-lab[verl]')"
 )
-slow = pytest.mark.slow
+long = pytest.mark.long  # for the cluster
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,8 +71,7 @@ def test_no_cluster_is_said_in_one_line(address):
         engine(address)
 
 
-@slow
-@pytest.mark.long
+@long
 def test_a_worker_that_is_killed_is_replaced_and_no_sample_changes(address, checkpoints, problems):
     here, there = engine(None), engine(address, workers=2)
     import ray
@@ -95,7 +94,7 @@ def test_a_worker_that_is_killed_is_replaced_and_no_sample_changes(address, chec
     there.close()
 
 
-@slow
+@long
 def test_mistakes_are_said_in_one_line(address, tmp_path):
     with pytest.raises(EngineError, match=r"2 workers with cpus 9 each, but the cluster at .* has 2 in all"):
         engine(address, workers=2, cpus=9)
@@ -111,8 +110,7 @@ def test_mistakes_are_said_in_one_line(address, tmp_path):
     found.close()
 
 
-@pytest.mark.long
-@slow
+@long
 def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, checkpoints, tmp_path):
     """kill -9 of the process that grades and writes: its workers leave the cluster, a rerun does what is missing."""
     layout, plain = Layout.at(tmp_path / "ray"), Layout.at(tmp_path / "here")

@@ -109,7 +109,9 @@ def test_kill_nine_of_everything_then_the_same_command_gives_the_same_numbers(be
     assert numbers(home) == numbers(root / "data")
 
 
-@pytest.mark.parametrize("lines", [0, 2, pytest.param(9, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "lines", [pytest.param(0, marks=pytest.mark.long), 2, pytest.param(9, marks=pytest.mark.long)]
+)
 def test_whenever_it_is_killed_the_same_command_goes_on(whole, prefect, lines):
     home = whole / f"killed-{lines}"
     how = {"module": TRIVIAL, "home": home, **prefect}

@@ -20,7 +20,7 @@ from tests.waiting import HANG, until
 
 HERE = Path(__file__).parent
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,6 @@ def job_of(folder, address):
     return job
 
 
-@pytest.mark.long
 def test_a_job_is_found_again_after_kill_9(home, cluster):
     address, _ = cluster
     folder = a_run(home, "found", address)
