@@ -48,8 +48,17 @@ def sql(
     for name in frame.columns:
         table.add_column(Text(str(name)))
     for row in frame.head(rows).itertuples(index=False):
-        table.add_row(*(Text(f"{v:.6g}" if isinstance(v, float) else str(v)) for v in row))
+        table.add_row(*(Text(_shown(value)) for value in row))
     console.print(table)
     if len(frame) > rows:
         console.print(f"... {len(frame) - rows:,} more rows; --rows N or --out FILE shows them", style="dim")
     return 0
+
+
+def _shown(value: object) -> str:
+    """A value of a frame; what is null in SQL is empty, whatever pandas makes of it."""
+    import pandas
+
+    if pandas.api.types.is_scalar(value) and pandas.isna(value):
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -23,7 +23,7 @@ class Stopper:
         for ids, text in zip(responses, self._shown(responses), strict=True):
             there = [stop for stop in self.texts if stop in text]
             before = self._shown([ids[:-1]])[0] if there else ""
-            found.append(any(text.count(stop) > before.count(stop) for stop in there))
+            found.append(any(_times(stop, text) > _times(stop, before) for stop in there))
         return found
 
     def _shown(self, responses: list[list[int]]) -> list[str]:
@@ -32,3 +32,8 @@ class Stopper:
             skip_special_tokens=False,
             clean_up_tokenization_spaces=False,
         )
+
+
+def _times(stop: str, text: str) -> int:
+    """How often it stands there; `aa` twice in `aaa`."""
+    return sum(text.startswith(stop, place) for place in range(len(text)))

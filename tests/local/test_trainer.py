@@ -13,6 +13,7 @@ from rpg.backends.local.trainer import Trainer, TrainingError
 from rpg.models.initial import initial_policy
 from rpg.models.policy import Policy
 from rpg.tasks.preparation import prepare_data, read_problems
+from tests.models.test_rewarding import classifier
 from tests.tiny import make_spec
 
 NAMES = """step optimizer_step reward accuracy entropy loss kl_old_to_policy kl_policy_to_old kl_ref_to_policy
@@ -199,7 +200,7 @@ def test_the_entropy_bonus_has_the_exact_gradient(home, mode, lean):
         metrics = trainer.step(1)
         assert ("policy_entropy" in metrics) is (coefficient > 0)
         if coefficient:
-            assert metrics["policy_entropy"] == pytest.approx(float(torch.cat(entropies).mean()), rel=1e-4)
+            assert metrics["policy_entropy"] == pytest.approx(torch.cat(entropies).mean().item(), rel=1e-4)
         return grads[0], exact
 
     without, exact = first_gradient(0.0)
@@ -214,7 +215,7 @@ def test_an_entropy_bonus_keeps_the_entropy_up_and_is_part_of_the_objective(home
     for coefficient in (0.0, 3.0):
         training = {"entropy_coeff": coefficient, "fidelity_every": 1, "mini_batch_prompts": 8}
         training["optimizer"] = {"learning_rate": 1e-2}
-        _, rows, trainer = trained(home, steps=3, algorithm="dr-grpo", training=training)
+        _, rows, _ = trained(home, steps=3, algorithm="dr-grpo", training=training)
         entropies.append(rows[-1]["entropy"])
         assert rows[0]["gradient_cosine"] > 0.999
     assert entropies[1] > entropies[0] + 0.05
@@ -509,6 +510,14 @@ def test_a_graded_reward_trains_and_each_part_is_a_metric(home, tmp_path):
         and row["reward_correctness"] == row["accuracy"]
     )
     trainer.roller.scorer.close()
+
+
+def test_a_reward_model_trains(home, tmp_path):
+    classifier(tmp_path)
+    reward = {"type": "model", "path": str(tmp_path), "weight": 3.0, "name": "judge"}
+    before = weights(make(home))
+    after, (row,), _ = trained(home, steps=1, reward=reward)
+    assert row["reward"] == pytest.approx(3 * row["reward_judge"], rel=1e-5) and not after.equal(before)
 
 
 def test_a_reward_that_fails_ends_the_step_before_anything_changed(home, tmp_path):
