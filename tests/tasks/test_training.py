@@ -164,9 +164,9 @@ def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkey
         for name in math.subset
     }
     files = {
-        f"{n}/{s}.jsonl": json_lines(rows) for n, splits in subjects.items() for s, rows in splits.items()
+        f"{n}-{s}.jsonl": json_lines(rows) for n, splits in subjects.items() for s, rows in splits.items()
     }
-    files["README.md"] = card({n: {s: f"{n}/{s}.jsonl" for s in splits} for n, splits in subjects.items()})
+    files["README.md"] = card({n: {s: f"{n}-{s}.jsonl" for s in splits} for n, splits in subjects.items()})
     with fake_hub("EleutherAI/hendrycks_math", math.revision, files) as server:
         ask_here(monkeypatch, server, tmp_path / "math")
         training, test = load_training(training_set("math-train")), load_benchmark(benchmark("math"))
