@@ -18,7 +18,7 @@ import pandas
 import streamlit as st
 from altair.utils.schemapi import disable_debug_mode
 
-from rpg.report import intervals, look, summary
+from rpg.report import intervals, look, shared, summary
 from rpg.report.tables import Grid
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import open_file, usable
@@ -76,6 +76,11 @@ class View(NamedTuple):
 
     def scores(self, series: Sequence[queries.Series], names: Sequence[str], x: str) -> pandas.DataFrame:
         return _scores(self.version, tuple(series), tuple(names), x)
+
+    def shared(self, choice: shared.Choice) -> str:
+        """The page of `rpg report` for what is chosen."""
+        with _connection(self.version).cursor() as db:
+            return shared.shared_page(self.layout, db, choice)
 
 
 @st.cache_resource(max_entries=3, show_spinner=False)
@@ -233,15 +238,7 @@ def choose_sweep(view: View) -> str | None:
 def series_labels(view: View, sweeps: Sequence[str], superseded: bool = False) -> dict[queries.Series, str]:
     """Every variant of these sweeps with its label; with several sweeps the label says which. Baselines first."""
     found = view.ask("variants", tuple(sweeps), superseded)
-    baselines = view.ask("sweeps").set_index("sweep")["baseline"]
-    names: dict[queries.Series, str] = {}
-    for sweep in sweeps:
-        mine = found[found["sweep"] == sweep]
-        labels = summary.labels(mine)
-        for variant in sorted(labels, key=lambda name: (name != baselines[sweep], name)):
-            prefix = f"{sweep} · " if len(sweeps) > 1 else ""
-            names[queries.Series(sweep, variant)] = prefix + labels[variant]
-    return names
+    return summary.series_labels(found, view.ask("sweeps").set_index("sweep")["baseline"], sweeps)
 
 
 def samples(folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:

@@ -19,6 +19,7 @@ from dashboard.common import (
 )
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, look
+from rpg.report.shared import Choice
 from rpg.report.summary import MEAN
 from rpg.store import queries
 
@@ -93,6 +94,14 @@ def page(view: View) -> None:
             lambda: curve_data(view, **wanted, thin=False).to_csv(index=False),
             "curves.csv",
             on_click="ignore",
+        )
+        choice = Choice(tuple(sweeps), tuple(chosen), tuple(panels), x=x, superseded=superseded)
+        st.download_button(
+            "Share as HTML",
+            lambda: view.shared(choice),
+            "report.html",
+            on_click="ignore",
+            help="One file with these curves and the sweeps' tables, tests and notes; it needs nothing but itself.",
         )
 
 

@@ -463,6 +463,15 @@ declare(
 )
 declare(
     Metric(
+        name="policy_entropy",
+        meaning="mean entropy of the policy during the updates, nats; where the loss has an entropy bonus",
+        title="Entropy during updates",
+        unit="nats per token",
+        group="Updates",
+    )
+)
+declare(
+    Metric(
         name="gradient_cosine",
         meaning="cosine between the gradient of the step's last update and the exact one of its objective on the same "
         "responses (training.fidelity_every)",

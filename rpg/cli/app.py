@@ -13,6 +13,9 @@ from rich.console import Console
 if TYPE_CHECKING:
     from rpg.store import Layout
 
+# On a Mac, torch computes on the CPU what its GPU cannot; it looks when it is imported, here or in a child.
+os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
+
 app = typer.Typer(
     name="rpg",
     no_args_is_help=True,

@@ -51,7 +51,7 @@ def evaluate(
         Path | None, typer.Option(help="Folder for the results. Default: evaluations/ in the data folder.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
-    device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda or mps.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="Precision: float32 or bfloat16.")] = "float32",
     revision: Annotated[str | None, typer.Option(help="Commit or branch of the model on the hub.")] = None,
     ray: Annotated[
@@ -86,11 +86,11 @@ def evaluate(
     from rpg.store import Layout
 
     for value, known, option in (
-        (device, ("cpu", "cuda"), "device"),
+        (device, ("cpu", "cuda", "mps"), "device"),
         (dtype, ("float32", "bfloat16"), "dtype"),
     ):
         if value not in known:
-            raise ConfigError(f"--{option} {value!r}: expected {' or '.join(known)}")
+            raise ConfigError(f"--{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
     if rules is not None and (not regrade or rules not in ("default", "recipe")):
         raise ConfigError(f"--rules {rules!r}: expected default or recipe, together with --regrade")
     if regrade:

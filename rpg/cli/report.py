@@ -1,31 +1,65 @@
-"""The command `rpg report`: the comparison of a sweep's variants, as a table and as files."""
+"""The command `rpg report`: the comparison of a sweep's variants, or of several sweeps, as tables and as files."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, app, console, require_sweep
+from rpg.cli.app import Home, app, console, require_sweep, say
 
 
-@app.command(epilog="Example: rpg report quickstart")
+@app.command(
+    epilog="Examples: rpg report quickstart · rpg report stress kl-weight · "
+    "rpg report quickstart --variant grpo --variant rpg-urkl --panel mean --panel reward --html for-anna.html"
+)
 def report(
-    sweep: Annotated[str, typer.Argument(help="Name of the sweep, e.g. quickstart.")],
+    sweeps: Annotated[
+        list[str], typer.Argument(help="Names of sweeps, e.g. quickstart.", metavar="SWEEP...")
+    ],
     superseded: Annotated[
         bool,
         typer.Option("--superseded", help="Print older runs of this name too, as variants of their own."),
     ] = False,
+    variant: Annotated[list[str], typer.Option("--variant", help="Only this variant. Repeatable.")] = [],  # noqa: B006
+    panel: Annotated[
+        list[str],
+        typer.Option("--panel", help="Only this benchmark (mean: their mean) or metric. Repeatable."),
+    ] = [],  # noqa: B006
+    baseline: Annotated[
+        str | None, typer.Option(help="Compare with this variant instead of the sweep's baseline.")
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="Write what is chosen to this file, which needs nothing but itself."),
+    ] = None,
     home: Home = None,
 ) -> int:
-    """Compare the variants of a sweep: last and best with intervals. Writes PNG, SVG, HTML, Markdown and LaTeX."""
+    """Compare the variants of a sweep: last and best with intervals. Writes PNG, SVG, HTML, Markdown and LaTeX.
+
+    Several sweeps, or a choice of variants and panels, become one HTML file to send to somebody.
+    """
+    from rpg.config.errors import ConfigError
     from rpg.report import print_report, write_report
+    from rpg.report.shared import Choice, default_path, print_shared, write_shared
     from rpg.store import Layout
     from rpg.store.database import build
 
     layout = Layout.at(home)
-    require_sweep(sweep, layout)
+    sweeps = list(dict.fromkeys(sweeps))
+    for name in sweeps:
+        require_sweep(name, layout)
+    chosen = len(sweeps) > 1 or bool(variant or panel or baseline or html)
+    if html is not None and html.suffix not in (".html", ".htm"):
+        raise ConfigError(f"--html {html}: the name must end in .html")
     build(layout)
-    write_report(layout, sweep)
-    print_report(layout, sweep, console, superseded)
+    if not chosen:
+        write_report(layout, sweeps[0])
+        print_report(layout, sweeps[0], console, superseded)
+        return 0
+    choice = Choice(tuple(sweeps), tuple(variant), tuple(panel), baseline, superseded=superseded)
+    path = write_shared(layout, choice, (html or default_path(layout, choice)).absolute())
+    print_shared(layout, choice, console)
+    say(f"wrote {path}")
     return 0

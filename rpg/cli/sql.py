@@ -35,21 +35,30 @@ def sql(
     build(layout)
     with connect(layout) as db:
         try:
-            frame = db.execute(query).df()
+            found = db.execute(query)
         except duckdb.Error as error:
             raise ConfigError(f"sql: {str(error).strip()}") from None
-    if out is not None:
-        with atomic_path(out.absolute()) as temporary:
-            options = {"orient": "records"} if out.suffix == ".json" else {"index": False}
-            getattr(frame, writers[out.suffix])(temporary, **options)
-        say(f"wrote {len(frame):,} rows to {out}")
-        return 0
+        if out is not None:
+            frame = found.df()
+            with atomic_path(out.absolute()) as temporary:
+                options = {"orient": "records"} if out.suffix == ".json" else {"index": False}
+                getattr(frame, writers[out.suffix])(temporary, **options)
+            say(f"wrote {len(frame):,} rows to {out}")
+            return 0
+        names, lines = [column[0] for column in found.description or ()], found.fetchall()
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in frame.columns:
+    for name in names:
         table.add_column(Text(str(name)))
-    for row in frame.head(rows).itertuples(index=False):
-        table.add_row(*(Text(f"{v:.6g}" if isinstance(v, float) else str(v)) for v in row))
+    for line in lines[:rows]:
+        table.add_row(*(Text(_shown(value)) for value in line))
     console.print(table)
-    if len(frame) > rows:
-        console.print(f"... {len(frame) - rows:,} more rows; --rows N or --out FILE shows them", style="dim")
+    if len(lines) > rows:
+        console.print(f"... {len(lines) - rows:,} more rows; --rows N or --out FILE shows them", style="dim")
     return 0
+
+
+def _shown(value: object) -> str:
+    """A value; null is empty."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

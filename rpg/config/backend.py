@@ -16,7 +16,7 @@ class BackendSection(Section):
     """
 
     type: str
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Literal["cpu", "cuda", "mps"] = "cpu"
     threads: Annotated[Positive, OPERATES] = 1
     """Threads of each process on a CPU."""
 
@@ -27,6 +27,9 @@ class BackendSection(Section):
 
     chooses_sampler: ClassVar[bool] = False
     """Samples can be drawn from an earlier or rounded policy, and corrected for it."""
+
+    truncates: ClassVar[bool] = False
+    """Samples can be drawn from a part of the vocabulary, with log-probabilities of that distribution."""
 
     less_memory: ClassVar[str] = ""
     """What to do where a training ran out of memory, for the message."""
@@ -40,10 +43,10 @@ class BackendSection(Section):
 
 
 class LocalBackend(BackendSection):
-    """The embedded trainer: one process on the CPU or one GPU."""
+    """The embedded trainer: one process on the CPU or one GPU (`mps`: that of a Mac)."""
 
     type: Literal["local"] = "local"
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Literal["cpu", "cuda", "mps"] = "cpu"
     threads: Annotated[Positive, OPERATES] = 1
     """Threads per process. On a CPU, several runs with one thread each are faster than one run with several threads."""
     offload: Annotated[bool, OPERATES] = False
@@ -56,6 +59,7 @@ class LocalBackend(BackendSection):
         "checkpoint (fewer training.micro_batch_rows go on too, and round differently in the last digits)"
     )
     chooses_sampler: ClassVar[bool] = True
+    truncates: ClassVar[bool] = True
 
 
 class HuggingFaceRollout(Section):

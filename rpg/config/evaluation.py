@@ -84,6 +84,10 @@ class Evaluation(Section):
     """k of mean@k (the paper: 32)."""
     temperature: Annotated[float, Field(ge=0), EVALUATES] = 1.0
     """0 is greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1), EVALUATES] = 1.0
+    """As in `rollout`; by itself checkpoints are evaluated with all tokens, however they were trained."""
+    top_k: Annotated[Positive | None, EVALUATES] = None
+    min_p: Annotated[float, Field(ge=0, lt=1), EVALUATES] = 0.0
     benchmarks: Annotated[tuple[str, ...] | None, ADDS] = None
     """Names of benchmarks to use; all of the task's if null."""
     engine: Annotated[EngineSpec, EVALUATES] = LocalEngineSpec()

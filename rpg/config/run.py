@@ -68,6 +68,7 @@ class RunSpec(Section):
                     f"model.max_positions = {self.model.max_positions}"
                 )
         self._check_sampler()
+        self._check_truncation()
         self._check_verifier()
         self.backend.check_longest(self.rollout.max_prompt_tokens + self.rollout.max_response_tokens)
         return self
@@ -98,6 +99,19 @@ class RunSpec(Section):
                     f"{what}: backend {self.backend.type} samples from its own rollout server with the current weights and "
                     "cannot be told otherwise yet; accepted there: staleness 0, sampler.dtype same and rollout_correction "
                     "none, or backend.type local"
+                )
+
+    def _check_truncation(self) -> None:
+        """Raises ValueError for truncated sampling where the trainer would take it for sampling from the whole policy."""
+        rollout, whole = self.rollout, Rollout()
+        for field in ("top_p", "top_k", "min_p", "min_response_tokens"):
+            value, plain = getattr(rollout, field), getattr(whole, field)
+            if value != plain and not self.backend.truncates:
+                shown = "null" if plain is None else plain
+                raise ValueError(
+                    f"rollout.{field} {value}: backend {self.backend.type} computes log-probabilities of the whole "
+                    "distribution, so its ratios would not be those of what was sampled; accepted there: "
+                    f"rollout.{field} {shown}, or backend.type local"
                 )
 
     def task_benchmarks(self) -> tuple[str, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from rpg.config.section import OPERATES, Fraction, Positive, Section, default_type
 
@@ -57,6 +57,9 @@ class Training(Section):
     micro_batch_tokens: Annotated[Positive | None, OPERATES] = None
     """Tokens per pass, a prompt counted once for its responses; by itself as many as a model of its size has room for."""
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
+    entropy_coeff: Annotated[float, Field(ge=0)] = 0.0
+    """An entropy bonus: the loss is lowered by so many times the entropy of the policy at the responses' tokens, averaged
+    as the loss is (`loss_agg_mode`); its gradient is exact."""
     optimizer: Optimizer = AdamW()
     checkpoint_every: Annotated[Positive, OPERATES] = 1
     """A kill loses at most this many steps. Only the newest ones and those that `keep_checkpoints` names stay."""
@@ -95,17 +98,50 @@ class Sampler(Section):
     that of the policy, so the copy's log-probabilities are known exactly."""
 
 
+def _several(value: Any) -> Any:
+    """One text is short for a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+StopTexts = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=200)], ...],
+    Field(max_length=16),
+    BeforeValidator(_several),
+]
+
+
 class Rollout(Section):
     """Groups of responses sampled from the current policy, or from an earlier or rounded one."""
 
     group_size: Annotated[int, Field(ge=2)] = 8
     """Responses per prompt (the paper: 16)."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Draw from the fewest most probable tokens that have this probability together; 1: from all. Log-probabilities are
+    those of the distribution that is drawn from (docs/trainer.md). Embedded trainer only, as top_k, min_p and
+    min_response_tokens."""
+    top_k: Annotated[int, Field(ge=2)] | None = None
+    """Draw from this many most probable tokens; null: from all."""
+    min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Draw from tokens at least this probable, in parts of the most probable one; 0: from all."""
+    stop: StopTexts = ()
+    """Texts that end a response, which they stay part of. Evaluation uses them too."""
     max_prompt_tokens: Positive = 64
     max_response_tokens: Positive = 42
+    min_response_tokens: Annotated[int, Field(ge=0)] = 0
+    """So many tokens come before one that ends a response. Evaluation does the same."""
     max_refills: Annotated[int, Field(ge=0)] = 8
     """Dynamic sampling: maximum number of extra rounds to replace groups that are all right or all wrong."""
     staleness: Annotated[int, Field(ge=0)] = 0
     """Each step samples from the policy of so many rollouts before. Embedded trainer only."""
     sampler: Sampler = Sampler()
     """Embedded trainer only."""
+
+    @model_validator(mode="after")
+    def _room(self) -> Rollout:
+        if self.min_response_tokens >= self.max_response_tokens:
+            raise ValueError(
+                f"min_response_tokens {self.min_response_tokens} must be below max_response_tokens "
+                f"{self.max_response_tokens}"
+            )
+        return self

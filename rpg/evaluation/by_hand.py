@@ -102,7 +102,7 @@ def evaluate(
     common = {
         "model": _identity(checkpoint, revision),
         "engine": spec.model_dump(mode="json"),
-        "sampling": asdict(sampling),
+        "sampling": sampling.record(),
         "seed": seed,
         "device": device,
         "bfloat16": bfloat16,

@@ -131,9 +131,10 @@ def _terms(samples: Samples, other: Policy, temperature: float) -> dict[tuple[in
         for rows in torch.arange(len(batch), device=batch.lengths.device).split(_ROWS):
             part = batch.rows(rows)
             log_ratio = other.log_probs(part, temperature) - samples.log_prob[rows, : part.tokens.shape[1]]
-            terms = torch.stack([-log_ratio, torch.expm1(log_ratio.clamp(-_LIMIT, _LIMIT))], -1).double()
-            sums[rows.cpu()] = torch.where(part.mask[..., None], terms, 0).sum(1).cpu()
-    values = np.concatenate([sums.numpy(), batch.lengths.double().cpu().numpy()[:, None]], 1)
+            terms = torch.stack([-log_ratio, torch.expm1(log_ratio.clamp(-_LIMIT, _LIMIT))], -1)
+            terms = torch.where(part.mask[..., None], terms, 0).cpu()  # not every GPU has float64
+            sums[rows.cpu()] = terms.double().sum(1)
+    values = np.concatenate([sums.numpy(), batch.lengths.cpu().double().numpy()[:, None]], 1)
     of = batch.prompt_of.cpu().numpy()
     return {tuple(prompt): values[of == index] for index, prompt in enumerate(batch.prompts)}
 

@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rpg.backends.manifest import spec_of
@@ -26,6 +26,7 @@ from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems, graded_again
 from rpg.models.device import configure_device
 from rpg.models.rewarding import scorer_of
+from rpg.models.support import evaluation_restriction
 from rpg.rewards import grader_for
 from rpg.rewards.rules import rules_name
 from rpg.rewards.scoring import Scorer
@@ -113,7 +114,7 @@ class Evaluator:
         settings = {
             "evaluation": evaluation_identity(spec),
             "seed": spec.seed,
-            "sampling": asdict(_sampling(spec)),
+            "sampling": _sampling(spec).record(),
             "device": spec.backend.device,
             "bfloat16": bfloat16(spec.model),
         }
@@ -164,7 +165,7 @@ class Evaluator:
     def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:
         """The engine for these settings with this checkpoint in it; one is started per kind of settings."""
         place = spec.evaluation.place.model_dump(mode="json")
-        key = json.dumps([_engine_key(spec), asdict(_sampling(spec)), place])
+        key = json.dumps([_engine_key(spec), _sampling(spec).record(), place])
         if key not in self._engines:
             self._engines[key] = start_engine(
                 spec.evaluation.engine,
@@ -244,8 +245,9 @@ def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
 
 
 def _sampling(spec: RunSpec) -> Sampling:
-    rollout = spec.rollout
-    return Sampling(spec.evaluation.temperature, rollout.max_prompt_tokens, rollout.max_response_tokens)
+    rollout, temperature = spec.rollout, spec.evaluation.temperature
+    restriction = evaluation_restriction(spec)
+    return Sampling(temperature, rollout.max_prompt_tokens, rollout.max_response_tokens, restriction)
 
 
 def _engine_key(spec: RunSpec) -> dict:

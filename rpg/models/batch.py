@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rpg.models.support import Support
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -21,6 +23,8 @@ class Batch:
     """(N, T) int64 response tokens, the end token included; zero behind a row's length."""
     lengths: Tensor
     """(N,) int64, at least 1 and at most T."""
+    support: Support | None = None
+    """The tokens that could be drawn, where that was not the whole vocabulary: log-probabilities are among these."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -40,7 +44,9 @@ class Batch:
         lengths = self.lengths[index]
         used, prompt_of = torch.unique(self.prompt_of[index], return_inverse=True)
         width = int(lengths.max()) if len(lengths) else 0
-        return Batch([self.prompts[i] for i in used.tolist()], prompt_of, self.tokens[index, :width], lengths)
+        prompts = [self.prompts[i] for i in used.tolist()]
+        support = None if self.support is None else self.support.rows(index, width)
+        return Batch(prompts, prompt_of, self.tokens[index, :width], lengths, support)
 
 
 def token_log_prob(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:

@@ -18,9 +18,7 @@ import torch
 from torch import Tensor
 
 from rpg.models.batch import Batch
-
-_LEAST = -1e4
-"""Below the logarithm of every float32 that is not zero."""
+from rpg.models.support import LEAST, WHOLE, Lists, Restriction, Support
 
 
 class Engine(Protocol):
@@ -40,7 +38,9 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Samples:
-    """What was sampled, and what the sampling policy (at its temperature) thought of it."""
+    """What was sampled, and what the sampling policy (at its temperature, among the tokens that could be drawn) thought
+    of it.
+    """
 
     batch: Batch
     log_prob: Tensor
@@ -48,7 +48,7 @@ class Samples:
     entropy: Tensor
     """(N, T) of the distributions they were drawn from, nats; zero behind a row's length."""
     truncated: Tensor
-    """(N,) bool: the length limit came before an end token."""
+    """(N,) bool: the length limit came before an end token or a stop text."""
 
 
 def generate(
@@ -60,10 +60,14 @@ def generate(
     stop: Sequence[int],
     uniforms: Tensor | None,
     temperature: float = 1.0,
+    restriction: Restriction = WHOLE,
+    stopped: Callable[[list[list[int]]], list[bool]] | None = None,
     tell: Callable[[int, int], None] = lambda finished, position: None,
 ) -> Samples:
     """Sample `group_size` responses to each prompt.
 
+    `restriction` says which tokens can be drawn; its stop texts are for `stopped`, which is asked at every position
+    which of the responses so far (token ids) have just come to a stop text (stopping.py).
     `tell` is called at every position with how many responses are finished.
 
     `uniforms` (N, max_new_tokens) in [0, 1) are all the randomness there is: token t of row i is the inverse
@@ -88,6 +92,7 @@ def generate(
     lengths = torch.full((rows,), max_new_tokens, device=device)
     truncated = torch.ones(rows, dtype=torch.bool, device=device)
     ends = torch.tensor(list(stop), dtype=torch.long, device=device)
+    lists = Lists(torch.zeros_like(tokens)) if restriction.truncates else None
     if uniforms is not None:
         uniforms = uniforms.to(device)
     with torch.inference_mode():
@@ -96,9 +101,19 @@ def generate(
         row_of = active // group_size  # their rows in the cache
         for t in range(max_new_tokens):
             u = None if uniforms is None else uniforms[active, t]
-            drawn, log_prob[active, t], entropy[active, t] = draw(logits, u, temperature, row_of)
+            if t < restriction.min_tokens:
+                logits = logits.float().index_fill(1, ends, -torch.inf)
+            if lists is not None:
+                logits = logits.float() / temperature
+                kept = restriction.kept(logits)
+                lists.add(active, t, kept, row_of)
+                logits = logits.masked_fill_(~kept, -torch.inf)
+            heat = temperature if lists is None else 1.0
+            drawn, log_prob[active, t], entropy[active, t] = draw(logits, u, heat, row_of)
             tokens[active, t] = drawn
             ended = torch.isin(drawn, ends)
+            if stopped is not None and t + 1 >= restriction.min_tokens:
+                ended |= torch.tensor(stopped(tokens[active, : t + 1].tolist()), device=device)
             finished = active[ended]
             lengths[finished] = t + 1
             truncated[finished] = False
@@ -115,7 +130,12 @@ def generate(
             logits = engine.step(parts % logits.shape[1])
     width = int(lengths.max())
     prompt_of = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
-    batch = Batch([list(p) for p in prompts], prompt_of, tokens[:, :width], lengths)
+    support = None
+    if lists is not None:
+        support = lists.support(width)
+    elif restriction.min_tokens:
+        support = Support(closed=restriction.min_tokens, ends=tuple(stop))
+    batch = Batch([list(p) for p in prompts], prompt_of, tokens[:, :width], lengths, support)
     return Samples(batch, log_prob[:, :width], entropy[:, :width], truncated)
 
 
@@ -146,5 +166,5 @@ def draw(
         token = torch.searchsorted(cumulative, target[:, None], right=True)[:, 0]
     log_prob = log_p[row_of, token]
     # Where p is zero its logarithm may be -inf, and zero times that is not a number.
-    entropy = -p.mul_(log_p.clamp_(min=_LEAST)).sum(-1)
+    entropy = -p.mul_(log_p.clamp_(min=LEAST)).sum(-1)
     return token, log_prob, entropy[row_of]

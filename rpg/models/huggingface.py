@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from rpg.models.batch import Batch, token_log_prob
+from rpg.models.support import among
+from rpg.models.vocabulary import Closed, entropy_of
 
 
 class CacheEngine:
@@ -69,19 +71,57 @@ def log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tensor:
 
     A prompt with several responses is computed once: they go on from its keys and values.
     """
+    return log_probs_and_entropy(model, batch, temperature, entropy=False)[0]
+
+
+def log_probs_and_entropy(
+    model: nn.Module, batch: Batch, temperature: float, entropy: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    """:func:`log_probs`, and with `entropy` that of the distributions, (N, T), too."""
     if len(batch.prompts) == len(batch):
-        return padded_log_probs(model, batch, temperature)
+        return _of_logits(batch, *_padded(model, batch), temperature, entropy)
     engine = CacheEngine(model)
     first = engine.prefill(batch.prompts, batch.tokens.shape[1])
     logits = first[batch.prompt_of, None]
     if batch.tokens.shape[1] > 1:
         engine.select(batch.prompt_of)
         logits = torch.cat([logits, engine.read(batch.tokens[:, :-1])], 1)
-    return torch.where(batch.mask, token_log_prob(logits, batch.tokens, temperature), 0.0)
+    return _of_logits(batch, logits, None, temperature, entropy)
+
+
+def _of_logits(
+    batch: Batch, logits: Tensor, at: Tensor | None, temperature: float, entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """`logits` (N, positions, V); `at` (N, T): which of its row's predicts each token, None where they are in order."""
+    mask, support, tokens = batch.mask, batch.support, batch.tokens[batch.mask]
+    row = torch.arange(len(batch), device=logits.device)[:, None].expand(mask.shape)
+    logits = logits[mask] if at is None else logits[row[mask], at[mask]]  # (C, V)
+
+    def spread_out(values: Tensor) -> Tensor:
+        return torch.zeros(mask.shape, device=values.device).masked_scatter(mask, values)
+
+    if support is None and not entropy:
+        return spread_out(token_log_prob(logits, tokens, temperature)), None
+    logits = logits.float() / temperature
+    if support is not None and support.index is None:
+        logits = Closed(support.early(mask), torch.tensor(support.ends, device=logits.device)).shut(logits)
+    log_p = logits.log_softmax(-1)
+    if support is not None and support.index is not None:
+        place, token = support.lists(mask)
+        chosen, spread = among(place, token, log_p[place, token], tokens, entropy=entropy)
+    else:
+        chosen = log_p.gather(1, tokens[:, None])[:, 0]
+        spread = entropy_of(log_p) if entropy else None
+    return spread_out(chosen), None if spread is None else spread_out(spread)
 
 
 def padded_log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tensor:
-    """:func:`log_probs`, prompt and response in one piece.
+    """:func:`log_probs`, prompt and response in one piece."""
+    return _of_logits(batch, *_padded(model, batch), temperature, False)[0]
+
+
+def _padded(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    """(logits, (N, T) the position of the one that predicts each token), prompt and response in one piece.
 
     Rows are padded on the right: behind a causal mask nothing sees the padding, so no attention mask is needed.
     """
@@ -99,7 +139,4 @@ def padded_log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tens
     ids[row_of[mask], columns[mask]] = batch.tokens[mask]
     inputs = ids[:, :-1]
     keep = torch.arange(first, inputs.shape[1], device=device)
-    logits = model(inputs, use_cache=False, logits_to_keep=keep).logits
-    values = token_log_prob(logits, ids[:, first + 1 :], temperature)
-    at = (columns - 1 - first).clamp(max=values.shape[1] - 1)
-    return torch.where(mask, values.gather(1, at), 0.0)
+    return model(inputs, use_cache=False, logits_to_keep=keep).logits, columns - 1 - first

@@ -22,7 +22,8 @@ from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
 from rpg.models.batch import Batch
 from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, SwiGLU
 from rpg.models.packing import Packing
-from rpg.models.vocabulary import chosen_log_prob
+from rpg.models.support import among
+from rpg.models.vocabulary import Closed, chosen_and_entropy, chosen_log_prob
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 _ROTATIONS = {"default", "linear", "llama3", "yarn"}
@@ -76,11 +77,36 @@ class Sizes:
 
 def log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tensor:
     """Log-probabilities of the response tokens, (N, T), zero behind a row's length; differentiable."""
+    return log_probs_and_entropy(model, batch, temperature, entropy=False)[0]
+
+
+def log_probs_and_entropy(
+    model: nn.Module, batch: Batch, temperature: float, entropy: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    """:func:`log_probs`, and with `entropy` that of the distributions, (N, T), too."""
     pack = Packing.of(batch)
-    mask = batch.mask
-    hidden = _hidden(model, pack)[pack.predictors]
-    chosen = chosen_log_prob(hidden, model.lm_head.weight, pack.predictor_of, batch.tokens[mask], temperature)
-    return torch.zeros(mask.shape, device=chosen.device).masked_scatter(mask, chosen)
+    mask, support, weight = batch.mask, batch.support, model.lm_head.weight
+    hidden, tokens = _hidden(model, pack)[pack.predictors], batch.tokens[mask]
+    spread: Tensor | None = None
+    if support is not None and support.index is not None:
+        place, token = support.lists(mask)
+        log_p = chosen_log_prob(hidden, weight, pack.predictor_of[place], token, temperature)
+        chosen, spread = among(place, token, log_p, tokens, entropy=entropy)
+    else:
+        closed = None
+        if support is not None:
+            early = torch.zeros(len(hidden), dtype=torch.bool, device=hidden.device)
+            early[pack.predictor_of[support.early(mask)]] = True
+            closed = Closed(early, torch.tensor(support.ends, device=hidden.device))
+        chosen, of_position = chosen_and_entropy(
+            hidden, weight, pack.predictor_of, tokens, temperature, closed, entropy
+        )
+        spread = None if of_position is None else of_position[pack.predictor_of]
+
+    def spread_out(values: Tensor) -> Tensor:
+        return torch.zeros(mask.shape, device=values.device).masked_scatter(mask, values)
+
+    return spread_out(chosen), None if spread is None else spread_out(spread)
 
 
 def _hidden(model: nn.Module, pack: Packing) -> Tensor:

@@ -14,9 +14,11 @@ from transformers.pytorch_utils import Conv1D
 from rpg.models import huggingface
 from rpg.models.batch import Batch
 from rpg.models.decoding import Samples, generate
-from rpg.models.lean import log_probs as lean_log_probs
+from rpg.models.lean import log_probs_and_entropy as lean_forward
 from rpg.models.lean import longest, supports
 from rpg.models.lean_decoding import LeanEngine
+from rpg.models.stopping import Stopper
+from rpg.models.support import WHOLE, Restriction
 from rpg.models.tokenizer import stop_tokens
 
 
@@ -74,6 +76,7 @@ class Policy:
         max_new_tokens: int,
         uniforms: Tensor | None,
         temperature: float,
+        restriction: Restriction = WHOLE,
         tell: Callable[[int, int], None] = lambda finished, position: None,
     ) -> Samples:
         """`group_size` responses to each prompt; see decode.generate."""
@@ -88,15 +91,29 @@ class Policy:
                 stop=self.stop,
                 uniforms=uniforms,
                 temperature=temperature,
+                restriction=restriction,
+                stopped=Stopper(self.tokenizer, restriction.stop) if restriction.stop else None,
                 tell=tell,
             )
 
     def log_probs(self, batch: Batch, temperature: float) -> Tensor:
-        """Log-probabilities of a batch's response tokens, (N, T), zero behind a row's length; differentiable."""
+        """Log-probabilities of a batch's response tokens, (N, T), zero behind a row's length; differentiable.
+
+        Among the tokens that could be drawn, where the batch says which.
+        """
+        return self._forward(batch, temperature, entropy=False)[0]
+
+    def log_probs_and_entropy(self, batch: Batch, temperature: float) -> tuple[Tensor, Tensor]:
+        """:meth:`log_probs`, and the entropies of the distributions they are of, nats; (N, T) each, differentiable."""
+        found, spread = self._forward(batch, temperature, entropy=True)
+        assert spread is not None
+        return found, spread
+
+    def _forward(self, batch: Batch, temperature: float, entropy: bool) -> tuple[Tensor, Tensor | None]:
         with self._arithmetic():
             lean = self._lean(int(batch.total_lengths().max()))
-            forward = lean_log_probs if lean else huggingface.log_probs
-            return forward(self.model, batch, temperature)
+            forward = lean_forward if lean else huggingface.log_probs_and_entropy
+            return forward(self.model, batch, temperature, entropy)
 
     def text(self, batch: Batch) -> list[str]:
         """The responses as text, without special tokens."""

@@ -75,18 +75,21 @@ def judge(part: ModelReward, device: str = "cpu") -> Judge:
         raise ModelError(
             f"reward.path: {part.path} has {model.config.num_labels} outputs; expected a sequence classifier with one"
         )
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    model.config.pad_token_id = tokenizer.pad_token_id
+    # Behind the text padding changes nothing, whatever the model's positions; and a response is at the end.
+    tokenizer.padding_side, tokenizer.truncation_side = "right", "left"
+    pads = tokenizer.pad_token_id is not None
+    if pads:
+        model.config.pad_token_id = tokenizer.pad_token_id
+    rows = part.rows if pads else 1
     model.to(device).eval()
 
     def values(answered: Sequence[Answered]) -> list[float]:
         found: list[float] = []
-        for start in range(0, len(answered), part.rows):
-            texts = [_conversation(tokenizer, one) for one in answered[start : start + part.rows]]
+        for start in range(0, len(answered), rows):
+            texts = [_conversation(tokenizer, one) for one in answered[start : start + rows]]
             own = not tokenizer.chat_template  # a template writes its special tokens itself
             inputs = tokenizer(
-                texts, return_tensors="pt", padding=True, truncation=True, add_special_tokens=own
+                texts, return_tensors="pt", padding=pads, truncation=True, add_special_tokens=own
             )
             with torch.inference_mode():
                 logits = model(**{name: value.to(device) for name, value in inputs.items()}).logits

@@ -7,7 +7,7 @@ come that far (failed, running, never begun) are left out of its numbers and nam
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import duckdb
@@ -77,6 +77,22 @@ def labels(found: pandas.DataFrame) -> dict[str, str]:
     made = {row.variant: label(row.variant, row.algorithm, row.display_name) for row in found.itertuples()}
     counts = pandas.Series(list(made.values())).value_counts()
     return {variant: name if counts[name] == 1 else variant for variant, name in made.items()}
+
+
+def series_labels(
+    found: pandas.DataFrame, baselines: Mapping[str, Any], sweeps: Sequence[str]
+) -> dict[queries.Series, str]:
+    """Every variant of these sweeps with its label; with several sweeps the label says which. Baselines first.
+
+    `found` are the variants (queries.variants), `baselines` is {sweep: its baseline}.
+    """
+    names: dict[queries.Series, str] = {}
+    for sweep in sweeps:
+        of_variants = labels(found[found["sweep"] == sweep])
+        for variant in sorted(of_variants, key=lambda name: (name != baselines[sweep], name)):
+            prefix = f"{sweep} · " if len(sweeps) > 1 else ""
+            names[queries.Series(sweep, variant)] = prefix + of_variants[variant]
+    return names
 
 
 def summarise(

@@ -1,6 +1,8 @@
 """`rpg report`: the summary on the terminal, and figure, page and tables under reports/<sweep>/."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -57,7 +59,7 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
         drawing = vl_convert.vegalite_to_svg(figure(summary, data, hover=False).to_dict())
         write("report.png", vl_convert.svg_to_png(drawing, scale=2))
         write("report.svg", drawing)
-    write("report.html", page(summary, data, _library(layout)))
+    write("report.html", page(summary, data, library(layout)))
     write("table.md", tables.markdown(summary))
     write("table.tex", tables.latex(summary))
     write("table.csv", summary.table.to_csv(index=False))
@@ -105,7 +107,7 @@ def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
     return charts.figure(panels, summary.sweep, charts.explanation(data))
 
 
-def _library(layout: Layout) -> str:
+def library(layout: Layout) -> str:
     """The JavaScript that draws charts; kept, because putting it together takes more than a second each time."""
     import vl_convert
 
@@ -115,28 +117,60 @@ def _library(layout: Layout) -> str:
     return kept.read_text("utf-8")
 
 
+@dataclass(frozen=True)
+class Section:
+    """A part of a page. `charts`: (title, Altair chart)."""
+
+    title: str
+    grids: Sequence[tables.Grid] = ()
+    charts: Sequence[tuple[str, Any]] = ()
+    caption: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    lines: Sequence[str] = ()
+    """Sentences before everything else."""
+
+
 def page(summary: Summary, data: pandas.DataFrame, library: str) -> str:
     """A page that needs nothing but itself: tables, charts and the library that draws them."""
-    import jinja2
-
     specs = [] if data.empty else [("Curves", figure(summary, data))]
+    return document(summary.sweep, [section(summary, specs)], library)
+
+
+def section(summary: Summary, specs: Sequence[tuple[str, Any]] = (), title: str = "") -> Section:
+    """The tables of a sweep with what is real above its charts `specs`."""
     judged = summary.table
     judged = judged[(judged["benchmark"] == tables.headline(summary)) & (judged["verdict"] != "")]
+    real = []
     if len(judged):
         baseline = summary.labels.get(summary.baseline, summary.baseline)
-        chart = look.themed(charts.differences(judged, baseline))
-        specs.insert(0, ("What is real", chart))
-    grids = [] if summary.table.empty else [tables.main_table(summary), tables.benchmark_table(summary)]
+        real = [("What is real", look.themed(charts.differences(judged, baseline)))]
+    empty = summary.table.empty
+    grids = [] if empty else [tables.main_table(summary), tables.benchmark_table(summary)]
+    return Section(
+        title,
+        [grid for grid in grids if grid],
+        [*real, *specs],
+        tables.caption(summary),
+        summary.notes,
+        ["No checkpoint has been evaluated on all benchmarks yet."] if empty else [],
+    )
+
+
+def document(title: str, sections: Sequence[Section], library: str) -> str:
+    """Sections as one HTML file; everything in it is text, but for the charts' library."""
+    import jinja2
+
     template = jinja2.Environment(autoescape=True).from_string(
         resources.files("rpg.report").joinpath("page.html").read_text("utf-8")
     )
-    return template.render(
-        summary=summary,
-        grids=[grid for grid in grids if grid],
-        caption=tables.caption(summary),
-        charts=[(name, _script(chart.to_dict())) for name, chart in specs],
-        library=_inline(library),
-    )
+    shown, count = [], 0
+    for one in sections:
+        drawn = []
+        for name, chart in one.charts:
+            count += 1
+            drawn.append((count, name, _script(chart.to_dict())))
+        shown.append((one, drawn))
+    return template.render(title=title, sections=shown, count=count, library=_inline(library))
 
 
 def _script(spec: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from rpg.store.files import StoreError, atomic_write_json, read_json_object
 from rpg.store.layout import Layout
 from rpg.store.run import RunFolder
 from rpg.tracking.records import Record, info, records
-from rpg.tracking.trackers import Sink, open_sink
+from rpg.tracking.trackers import Sink, open_sink, starts_over
 
 POLL_SECONDS = 2.0
 AGAIN_SECONDS = 30.0
@@ -93,6 +93,8 @@ class Follower:
             if not new:
                 return 0
             if key not in self._open:
+                if starts_over(tracker):
+                    new = list(records(folder, set()))
                 self._open[key] = open_sink(tracker, info(folder), tracking_folder(self.layout))
             self._open[key].log(new)
         except Exception as error:  # whatever a tracker's package raises: the training goes on

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
+from glob import escape
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -61,11 +63,15 @@ class Wandb:
         except ImportError as error:
             raise missing("wandb", "wandb") from error
         (folder / "wandb").mkdir(parents=True, exist_ok=True)
+        name = f"{run.sweep}-{run.run_id}"[:128]
+        self._former: list[Path] = []
+        if tracker.mode == "offline":  # this folder will hold everything, so the ones before are not needed
+            self._former = list((folder / "wandb/wandb").glob(f"offline-run-*-{escape(name)}"))
         self._run = wandb.init(
             project=tracker.project,
             entity=tracker.entity,
             name=run.run,
-            id=f"{run.sweep}-{run.run_id}"[:128],
+            id=name,
             group=f"{run.sweep}/{run.variant}"[:128],
             config=run.settings,
             dir=str(folder / "wandb"),
@@ -81,6 +87,8 @@ class Wandb:
 
     def close(self, finished: bool) -> None:
         self._run.finish()
+        for path in self._former:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class Mlflow:
@@ -139,6 +147,13 @@ def open_sink(tracker: TrackerSection, run: RunInfo, folder: Path) -> Sink:
     """
     sink: Sink = _SINKS[type(tracker)](tracker, run, folder)
     return sink
+
+
+def starts_over(tracker: TrackerSection) -> bool:
+    """Whether every session sends a run from its beginning: wandb cannot go on with an offline folder, and a run that
+    is several of them is uploaded in pieces.
+    """
+    return isinstance(tracker, WandbTracker) and tracker.mode == "offline"
 
 
 def missing(name: str, package: str) -> TrackerError:

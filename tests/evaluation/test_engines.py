@@ -14,15 +14,16 @@ from rpg.config.evaluation import EngineSpec
 from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
 from rpg.evaluation.engines.start import start_engine
 from rpg.models.loading import ModelError
+from rpg.models.support import WHOLE, Restriction
 from tests.evaluation.tiny import VLLM, WITHOUT_VLLM
 
 
-def start(kind, temperature, **settings):
+def start(kind, temperature, restriction=WHOLE, **settings):
     if kind == "vllm":
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         settings["enforce_eager"] = True
     spec = TypeAdapter(EngineSpec).validate_python({"type": kind, **settings})
-    return start_engine(spec, Sampling(temperature, max_prompt_tokens=64, max_response_tokens=32))
+    return start_engine(spec, Sampling(temperature, 64, 32, restriction))
 
 
 def requests_for(problems, count):
@@ -47,6 +48,25 @@ def test_greedy_tokens_are_the_same_for_every_checkpoint_in_one_engine(kind, che
         assert complete(other, requests_for(problems, 1)) == expected
         seen.append(expected)
     assert seen[0] != seen[1], "the two checkpoints have to differ for this test to say anything"
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "restriction",
+    [Restriction(top_k=3, top_p=0.9, min_tokens=4), Restriction(min_p=0.2, stop=("3", "#"), min_tokens=2)],
+)
+@pytest.mark.parametrize("kind", ["huggingface", VLLM])
+def test_what_can_be_drawn_and_what_ends_a_response_is_the_same(kind, restriction, checkpoints, problems):
+    temperature = 0.0 if kind == "vllm" else 1.0  # it draws from random numbers of its own
+    local, other = (start(k, temperature, restriction) for k in ("local", kind))
+    local.load(checkpoints[0])
+    other.load(checkpoints[0])
+    expected = complete(local, requests_for(problems, 2))
+    assert complete(other, requests_for(problems, 2)) == expected
+    assert min(len(one.ids) for one in expected) >= restriction.min_tokens
+    if restriction.stop:
+        ended = [one for one in expected if one.text.endswith(restriction.stop)]
+        assert ended and not any(one.truncated for one in ended)
     other.close()
 
 

@@ -13,6 +13,7 @@ from rpg.backends.local.trainer import Trainer, TrainingError
 from rpg.models.initial import initial_policy
 from rpg.models.policy import Policy
 from rpg.tasks.preparation import prepare_data, read_problems
+from tests.models.test_rewarding import classifier
 from tests.tiny import make_spec
 
 NAMES = """step optimizer_step reward accuracy entropy loss kl_old_to_policy kl_policy_to_old kl_ref_to_policy
@@ -136,6 +137,88 @@ def test_the_first_update_of_a_rollout_is_on_policy(home):
     for name in ("kl_old_to_policy", "kl_policy_to_old"):
         assert abs(row[name]) < 1e-9
     assert row["ratio_max"] == pytest.approx(1, abs=1e-4) and row["ess"] == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_truncated_rollout_is_on_policy_too(home, dynamic):
+    """Also where groups are dropped and rounds joined; a reference beside it is a policy over the same tokens."""
+    rollout = {"top_k": 4, "top_p": 0.9, "min_response_tokens": 2, "stop": ["7"]}
+    algorithm = {
+        "name": "rpg-rkl",
+        "reference": {"type": "every_k", "k": 100},
+        "dynamic_sampling": dynamic,
+    }
+    trainer = make(home, rollout=rollout, algorithm=algorithm, training={"mini_batch_prompts": 8})
+    samples = trainer.roller.roll(trainer.policy, 1).first.samples
+    texts = trainer.policy.text(samples.batch)
+    assert any("7" in text for text in texts) and all("7" not in text[2:-1] for text in texts)
+    rows = [plain(trainer.step(step)) for step in (1, 2)]
+    assert rows[0]["ratio_max"] == pytest.approx(1, abs=1e-4)
+    assert abs(rows[0]["kl_policy_to_ref"]) < 1e-9 < rows[1]["kl_policy_to_ref"]
+    assert rows[1]["ratio_max"] == pytest.approx(1, abs=1e-4)
+
+
+def test_sampling_from_all_tokens_is_what_it_was(home):
+    """The defaults, and options that leave everything, give the same bits."""
+    whole, rows, _ = trained(home)
+    other, same, _ = trained(home, rollout={"top_k": 10**6, "top_p": 1.0, "min_p": 0.0})
+    assert [row["reward"] for row in rows] == [row["reward"] for row in same]
+    assert (whole - other).abs().max() < 2e-4
+
+
+@pytest.mark.parametrize("lean", [True, False])
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
+def test_the_entropy_bonus_has_the_exact_gradient(home, mode, lean):
+    """Of the entropies of softmax distributions under autograd, averaged as the loss; and it is one over micro-batches."""
+
+    def first_gradient(coefficient, **training):
+        trainer = make(
+            home,
+            lean=lean,
+            algorithm={"name": "grpo", "loss_agg_mode": mode},
+            rollout={"temperature": 0.8},
+            training={"mini_batch_prompts": 8, "entropy_coeff": coefficient, **training},
+        )
+        grads, inner = [], trainer.optimizer.step
+        parameters = trainer.optimizer.parameters
+
+        def step(*args):
+            grads.append(torch.cat([p.grad.flatten() for p in parameters]))
+            return inner(*args)
+
+        trainer.optimizer.step = step
+        batch = trainer.roller.roll(trainer.policy, 1).first.samples.batch
+        entropies = []
+        for row, length in enumerate(batch.lengths.tolist()):
+            ids = batch.prompts[batch.prompt_of[row]] + batch.tokens[row, :length].tolist()
+            logits = trainer.policy.model(torch.tensor([ids])).logits[0, -length - 1 : -1] / 0.8
+            entropies.append(torch.distributions.Categorical(logits=logits).entropy())
+        mean = torch.cat(entropies).mean()
+        if mode == "seq-mean-token-mean":
+            mean = torch.stack([one.mean() for one in entropies]).mean()
+        exact = torch.cat([g.flatten() for g in torch.autograd.grad(mean, parameters)])
+        metrics = trainer.step(1)
+        assert ("policy_entropy" in metrics) is (coefficient > 0)
+        if coefficient:
+            assert metrics["policy_entropy"] == pytest.approx(torch.cat(entropies).mean().item(), rel=1e-4)
+        return grads[0], exact
+
+    without, exact = first_gradient(0.0)
+    for changes in ({}, {"micro_batch_rows": 5}):
+        with_bonus, _ = first_gradient(0.3, **changes)
+        assert ((with_bonus - without) + 0.3 * exact).norm() < 1e-4 * exact.norm()
+
+
+def test_an_entropy_bonus_keeps_the_entropy_up_and_is_part_of_the_objective(home):
+    """Its gradient counts as exact where the loss's is measured."""
+    entropies = []
+    for coefficient in (0.0, 3.0):
+        training = {"entropy_coeff": coefficient, "fidelity_every": 1, "mini_batch_prompts": 8}
+        training["optimizer"] = {"learning_rate": 1e-2}
+        _, rows, _ = trained(home, steps=3, algorithm="dr-grpo", training=training)
+        entropies.append(rows[-1]["entropy"])
+        assert rows[0]["gradient_cosine"] > 0.999
+    assert entropies[1] > entropies[0] + 0.05
 
 
 @pytest.mark.parametrize("lean", [True, False])
@@ -427,6 +510,14 @@ def test_a_graded_reward_trains_and_each_part_is_a_metric(home, tmp_path):
         and row["reward_correctness"] == row["accuracy"]
     )
     trainer.roller.scorer.close()
+
+
+def test_a_reward_model_trains(home, tmp_path):
+    classifier(tmp_path)
+    reward = {"type": "model", "path": str(tmp_path), "weight": 3.0, "name": "judge"}
+    before = weights(make(home))
+    after, (row,), _ = trained(home, steps=1, reward=reward)
+    assert row["reward"] == pytest.approx(3 * row["reward_judge"], rel=1e-5) and not after.equal(before)
 
 
 def test_a_reward_that_fails_ends_the_step_before_anything_changed(home, tmp_path):

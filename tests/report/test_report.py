@@ -15,9 +15,11 @@ from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg import stats
 from rpg.report import charts, look, print_report, tables, write_report
 from rpg.report.intervals import score_curves
+from rpg.report.shared import Choice, write_shared
 from rpg.report.summary import label, summarise
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
+from rpg.store.marks import add_note
 
 SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
 
@@ -361,6 +363,41 @@ def test_a_point_without_common_problems_keeps_the_interval_over_seeds(layout):
     means = [layout.run("demo", f"rpg-urkl-seed{seed}").read_eval("easy", 8).to_pandas() for seed in range(3)]
     expected = stats.seed_interval([table.groupby("problem_id")["correct"].mean().mean() for table in means])
     assert (last["low"], last["high"]) == pytest.approx((expected.low, expected.high))
+
+
+def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
+    layout = write_sweep(tmp_path, "demo", ("grpo", HOSTILE), (0, 1), SHAPE)
+    write_sweep(tmp_path, "other", ("grpo", "dapo"), (0, 1), SHAPE)
+    add_note(layout.sweep_folder("other"), "after <b>the</b> mend")
+    build(layout)
+    both = ("demo", "other")
+    page = write_shared(layout, Choice(both), tmp_path / "all.html").read_text()
+    assert "<script>alert" not in page and "<b>the</b>" not in page and "note: after &lt;b&gt;" in page
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page) and "default-src 'none'" in page
+    specs = re.findall(r'<script type="application/json" id="spec\d">(.*?)</script>', page, re.S)
+    held = [f"demo · {HOSTILE}" in values(json.loads(spec)) for spec in specs]
+    assert held == [True, False, False]  # all curves, and what is real in either sweep
+    for sweep in both:
+        with connect(layout) as db:
+            for one in summarise(db, sweep).table.itertuples():
+                assert f">{tables.number(one.best)}</td>" in page
+
+    chosen = Choice(both, variants=("dapo", "other · GRPO"), panels=("easy", "entropy"), baseline="dapo")
+    page = write_shared(layout, chosen, tmp_path / "some.html").read_text()
+    curves = json.loads(
+        re.findall(r'<script type="application/json" id="spec1">(.*?)</script>', page, re.S)[0]
+    )
+    found = values(curves)
+    assert {"other · GRPO", "other · DAPO"} <= found and not any(text.startswith("demo ·") for text in found)
+    assert "hard" not in found
+    assert "0 of 2 variants are shown; tests are corrected for all of them" in page
+    for choice, words in (
+        (Choice(both, variants=("nobody",)), "--variant 'nobody': there are grpo"),
+        (Choice(both, panels=("hight",)), "--panel 'hight': accepted are mean, easy, hard"),
+        (Choice(("demo",), baseline="x"), "--baseline 'x': demo has grpo"),
+    ):
+        with pytest.raises(StoreError, match=re.escape(words)):
+            write_shared(layout, choice, tmp_path / "none.html")
 
 
 def test_a_diverged_run_has_a_gap_and_no_error(layout):

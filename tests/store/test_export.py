@@ -46,6 +46,16 @@ def test_a_query_is_a_file(home, tmp_path):
     assert list(pandas.read_csv(out)) == ["variant", "accuracy"]
 
 
+def test_what_is_null_is_empty_and_a_number_that_is_none_says_so(home):
+    said = call(
+        "sql",
+        "SELECT NULL::VARCHAR AS a, NULL::DOUBLE AS b, 'nan'::DOUBLE AS c, 7 AS d, 0.25 AS e",
+        "--home",
+        home,
+    )
+    assert said.exit_code == 0 and said.output.splitlines()[-1].split() == ["nan", "7", "0.25"]
+
+
 def connect_to(home):
     from rpg.store import Layout
 

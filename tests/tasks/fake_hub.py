@@ -85,3 +85,30 @@ def fake_hub(name, commit, files):
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def ask_here(monkeypatch, server, folder):
+    """The hub's own client in this process asks `server` and keeps what it gets in `folder`."""
+    import datasets
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", server.url)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.url)
+    template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "cache")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder / "hub"))
+
+
+def json_lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def card(configs):
+    """A data set's README with {config: {split: file}}."""
+    lines = ["---", "configs:"]
+    for name, splits in configs.items():
+        lines += [f"- config_name: {name}", "  data_files:"]
+        for split, path in splits.items():
+            lines += [f"  - split: {split}", f"    path: {path}"]
+    return "\n".join([*lines, "---", ""]).encode()

@@ -29,22 +29,22 @@ COUNTS = {"aime24": (30, 960), "aime25": (30, 960), "amc23": (40, 1280)}
 COUNTS |= {"minerva_math": (272, 272), "olympiadbench": (675, 675)}
 
 
-UNSEEN = ("gsm8k", "math")
-"""Large sets of which no copy was at hand: no digest to compare with, and fewer samples."""
+LARGE = ("gsm8k", "math")
+"""Fewer samples; of the latter no copy was at hand, so it has no digest to compare with."""
 
 
 def test_what_ships_is_asked_and_graded_by_the_recipe():
     found = benchmarks()
     chains = [name for name in found if name.startswith("chain-")]
-    assert set(found) == {*COUNTS, "math500", *UNSEEN, *chains}
+    assert set(found) == {*COUNTS, "math500", *LARGE, *chains}
     for name in chains:
         del found[name]
     for name, one in found.items():
         assert one.name == name and one.title
         assert one.prompt.template == RECIPE_TEMPLATE and one.verifier == MathVerifier()
         assert one.source.hub and one.source.files
-        if name not in UNSEEN:
-            assert one.problems and one.samples_per_problem == 32 and one.digest
+        assert one.samples_per_problem == (4 if name in LARGE else 32)
+        assert name == "math" or (one.problems and one.digest)
         assert re.fullmatch(r"[0-9a-f]{40}", one.source.revision), (
             "a branch may change from one day to the next"
         )

@@ -11,7 +11,7 @@ from rpg.config.load import load_run, resolve
 from rpg.config.task import FileTask
 from rpg.tasks import DataError, kind_of, load_problems
 from rpg.tasks.preparation import data_digest, prepare_data, read_problems
-from tests.tasks.fake_hub import fake_hub
+from tests.tasks.fake_hub import ask_here, card, fake_hub, json_lines
 
 HELD = [{"prompt": "held", "answer": "0"}]
 GSM8K = [
@@ -78,21 +78,10 @@ def test_what_is_no_csv_is_told_with_its_line(tmp_path, text, words):
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     """GSM8K's form on a hub on loopback, read by the real client."""
-    import datasets
-    import huggingface_hub.constants
-
-    lines = "".join(json.dumps(row) + "\n" for row in GSM8K).encode()
-    card = b"---\nconfigs:\n- config_name: main\n  data_files:\n  - split: train\n    path: main.jsonl\n---\n"
-    with fake_hub("someone/gsm8k", "c" * 40, {"main.jsonl": lines, "README.md": card}) as server:
-        monkeypatch.setattr(datasets.config, "HF_ENDPOINT", server.url)
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.url)
-        monkeypatch.setattr(
-            huggingface_hub.constants,
-            "HUGGINGFACE_CO_URL_TEMPLATE",
-            server.url + "/{repo_id}/resolve/{revision}/{filename}",
-        )
-        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    pytest.importorskip("datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')")
+    files = {"main.jsonl": json_lines(GSM8K), "README.md": card({"main": {"train": "main.jsonl"}})}
+    with fake_hub("someone/gsm8k", "c" * 40, files) as server:
+        ask_here(monkeypatch, server, tmp_path)
         yield server
 
 

@@ -21,6 +21,7 @@ from rpg.tasks.leaks import near_duplicates, words
 from rpg.tasks.loading import load_benchmark
 from rpg.tasks.preparation import prepare_data, read_problems
 from rpg.tasks.training_sets import foreign, load_training, training_set, training_sets
+from tests.tasks.fake_hub import ask_here, card, fake_hub, json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("RPG_DATA", ROOT.parent / "shared" / "data"))
@@ -121,6 +122,58 @@ def test_what_ships_is_pinned_and_named():
         assert one.title and one.source.hub and len(one.source.revision) == 40 and one.source.files
     with pytest.raises(ConfigError, match="did you mean 'dapo-math-17k-en'"):
         training_set("dapo-math-17k")
+
+
+def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkeypatch):
+    """Made rows in the columns, configurations and splits of the originals; training and test split."""
+    pytest.importorskip("datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')")
+    monkeypatch.delenv("RPG_DATA", raising=False)
+    gsm8k, math = training_sets()["gsm8k-train"].source, training_sets()["math-train"].source
+    sums = {
+        split: [
+            {
+                "question": f"Ann has {n} pens and buys {k}. How many?",
+                "answer": f"{n}+{k}=<<{n}+{k}={n + k}>>{n + k}\n#### {n + k:,}",
+            }
+            for n in range(1, 4)
+        ]
+        for split, k in (("train", 2000), ("test", 3))
+    }
+    files = {f"{split}.jsonl": json_lines(rows) for split, rows in sums.items()}
+    files["README.md"] = card({"main": {split: f"{split}.jsonl" for split in sums}})
+    with fake_hub("openai/gsm8k", gsm8k.revision, files) as server, monkeypatch.context() as here:
+        ask_here(here, server, tmp_path / "gsm8k")
+        loaded = load_training(training_set("gsm8k-train"))
+        assert [p.answer for p in loaded.problems] == ["2,001", "2,002", "2,003"]
+        assert "not 2ebcb3dea573d278" in loaded.notes[0]  # these are not the real ones, and that is said
+        with pytest.raises(DataError, match="3 distinct problems in 3 rows; gsm8k has 1319"):
+            load_benchmark(benchmark("gsm8k"))
+    subjects = {
+        name: {
+            split: [
+                {
+                    "problem": f"{name.title()}: what is $x$ if $x^2={n * n}$ and $x>0$ ({split})?",
+                    "level": "Level 1",
+                    "type": name.title(),
+                    "solution": f"Here $x=\\boxed{{{n}}}$, and not $\\boxed{{-{n}}}$. So $\\boxed{{\\frac{{{n}}}{{1}}}}$",
+                }
+                for n in (3, 5)
+            ]
+            for split in ("train", "test")
+        }
+        for name in math.subset
+    }
+    files = {
+        f"{n}-{s}.jsonl": json_lines(rows) for n, splits in subjects.items() for s, rows in splits.items()
+    }
+    files["README.md"] = card({n: {s: f"{n}-{s}.jsonl" for s in splits} for n, splits in subjects.items()})
+    with fake_hub("EleutherAI/hendrycks_math", math.revision, files) as server:
+        ask_here(monkeypatch, server, tmp_path / "math")
+        training, test = load_training(training_set("math-train")), load_benchmark(benchmark("math"))
+    for problems, split in ((training.problems, "train"), (test.problems, "test")):
+        assert len(problems) == 14 and all(f"({split})" in p.text for p in problems)
+        assert {p.answer for p in problems} == {"\\frac{3}{1}", "\\frac{5}{1}"}
+        assert {p.text.partition(":")[0] for p in problems} == {name.title() for name in math.subset}
 
 
 def test_a_name_is_no_path_and_a_path_is_beside_its_file(tmp_path):

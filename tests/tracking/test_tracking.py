@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 import pytest
 
@@ -13,7 +14,7 @@ from benchmarks.synthetic import write_sweep
 from rpg.config.errors import ConfigError
 from rpg.config.load import load_run
 from rpg.config.tracking import MlflowTracker, TensorBoardTracker, WandbTracker
-from rpg.store import Layout
+from rpg.store import Layout, RunFolder
 from rpg.tracking import follower as following
 from rpg.tracking.follower import Follower, tracking_folder
 from rpg.tracking.records import evaluated
@@ -98,12 +99,26 @@ def wandb_records(data):
             parts = []
 
 
+class Half(NamedTuple):
+    rows: list
+
+
 @needs("wandb")
 def test_wandbs_offline_files_hold_the_same_numbers(layout, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     from wandb.proto import wandb_internal_pb2
 
-    follow(layout, WandbTracker(type="wandb", mode="offline"))
+    tracker = WandbTracker(type="wandb", mode="offline")
+    whole = RunFolder.read_metrics
+    with monkeypatch.context() as half:  # a session that saw the first half of the steps only
+        half.setattr(RunFolder, "read_metrics", lambda self: Half(whole(self).rows[:20]))
+        follow(layout, tracker)
+    count, _ = follow(layout, tracker)
+    assert count and follow(layout, tracker)[0] == 0
+    folders = list((tracking_folder(layout) / "wandb/wandb").glob("offline-run-*"))
+    assert len(folders) == len(layout.run_folders("quickstart")), (
+        "one for a run, however many sessions there were"
+    )
     found = {}
     for path in (tracking_folder(layout) / "wandb/wandb").glob("offline-run-*/*.wandb"):
         run = None

@@ -20,6 +20,7 @@ from rpg.backends.verl.state import State, newest
 from rpg.errors import UserError
 from rpg.models import seeds
 from rpg.store.files import StoreError
+from tests.models.test_rewarding import classifier
 from tests.verl.inside import make_spec, verl_config
 
 ACTOR = "actor_rollout_ref.actor"
@@ -362,6 +363,30 @@ def test_rewards_are_the_embedded_trainers(config, model, cpu_verl, tmp_path):
     assert len(cut) == 12
     assert score(cut) == (False, True, -1.0 + overlong_punishment(12, 12, 0.25, 1.0))
     assert score([])[:2] == (False, True)
+
+
+def test_a_reward_model_is_read_in_verls_reward_loop(model, cpu_verl, tmp_path):
+    """A real sequence classifier: the prompt of the row and the decoded response, as in the embedded trainer."""
+    from transformers import AutoTokenizer
+
+    from rpg.backends.verl.reward import Told, VerifierManager
+    from rpg.config.reward import ModelReward
+    from rpg.models.rewarding import judge
+    from rpg.rewards.scoring import Answered
+    from rpg.tasks import Problem
+
+    classifier(tmp_path / "judge")
+    reward = {"type": "model", "path": str(tmp_path / "judge"), "weight": 2.0}
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    manager = VerifierManager(verl_config(make_spec(reward=reward), model, tmp_path), tokenizer)
+    tokens = [*tokenizer("b+7", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    problem = Problem("p", "abc", "what is abc?", "7", "")
+    found = manager.score([Told(tokens, problem)])[0]
+    [value] = judge(ModelReward(**reward))([Answered("b+7", 4, False, "7", problem.asked())])
+    assert found["reward_score"] == pytest.approx(2 * value) and abs(value) > 1e-3
+    assert found["reward_extra_info"]["reward_model"] == pytest.approx(value)
+    assert found["reward_extra_info"]["acc"] == 0.0
+    manager.scorer.close()
 
 
 def test_a_mathematical_answer_is_graded_through_verls_manager(model, cpu_verl, tmp_path):

@@ -35,15 +35,15 @@ def local_trainer(spec, home):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "algorithm, optimizer",
+    "algorithm, optimizer, bonus",
     [
-        ("rpg-reinforce-urkl", {"type": "adamw", "warmup_steps": 3}),
-        ({"name": "rpg-urkl", "reference": {"type": "kl_above"}}, {"type": "schedule_free"}),
-        ("dr-grpo", {"type": "adamw"}),
+        ("rpg-reinforce-urkl", {"type": "adamw", "warmup_steps": 3}, 0.0),
+        ({"name": "rpg-urkl", "reference": {"type": "kl_above"}}, {"type": "schedule_free"}, 0.0),
+        ("dr-grpo", {"type": "adamw"}, 0.3),
     ],
 )
-def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optimizer):
-    training = {**make_spec().training.model_dump(), "optimizer": optimizer}
+def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optimizer, bonus):
+    training = {**make_spec().training.model_dump(), "optimizer": optimizer, "entropy_coeff": bonus}
     spec = make_spec(algorithm=algorithm, training=training)
     trainer = local_trainer(spec, home)
     worker = make_worker(verl_config(spec, model, tmp_path))

@@ -20,6 +20,7 @@ from rpg.config.errors import ConfigError
 from rpg.config.run import RunSpec
 from rpg.store import Layout
 from rpg.store.checkpoints import damaged, damaged_training, model_digest
+from rpg.tracking.follower import Follower
 from tests.tiny import make_run, make_spec
 from tests.waiting import HANG, until
 
@@ -85,6 +86,35 @@ def test_metrics_and_checkpoints_come_into_the_run(home):
         "nothing was trained here"
     )
     assert train(folder, home) == ["trained: all 5 steps"] and folder.attempts() == [1]
+
+
+def test_trackers_are_told_while_verl_trains(tmp_path):
+    """From what the run's folder holds, so nothing of it depends on the back end: each step as soon as it is said."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tracked = make_spec(training={"steps": 4}, backend={"type": "verl"}, track=["tensorboard"])
+    folder = make_run(tmp_path, "tracked", tracked)
+    follower = Follower(Layout(tmp_path), "sweep", lambda line: None)
+    seen = {}
+
+    def read():
+        events = EventAccumulator(str(tmp_path / "tracking/tensorboard/sweep/tracked"), {"tensors": 0})
+        events.Reload()
+        return [(e.step, e.tensor_proto.float_val[0]) for e in events.Tensors("reward")]
+
+    def say(line):
+        if "  reward " in line:
+            follower.pass_over()
+            seen[int(line.split("step ")[1].split("/")[0])] = read()
+
+    Launcher().train(folder, tmp_path, say)
+    follower.close()
+    rows = [(row["step"], row["reward"]) for row in folder.read_metrics().rows]
+    assert list(seen) == [1, 2, 3, 4] and not folder.done_path.exists()
+    for step, points in seen.items():
+        assert [number for number, _ in points] == list(range(1, len(points) + 1)) and len(points) >= step
+    assert [value for _, value in seen[4]] == pytest.approx([value for _, value in rows])
 
 
 @pytest.mark.parametrize(

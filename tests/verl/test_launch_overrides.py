@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rpg.backends.verl.hydra import hydra_value
 from rpg.backends.verl.overrides import MAIN, plan
 from rpg.backends.verl.paths import Paths
+from rpg.config.errors import ConfigError
 from rpg.config.load import load_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +64,10 @@ VARIANTS = {
         "algorithm": {"name": "rpg-reinforce-urkl", "reference": {"type": "every_k", "k": 100}},
         "training.optimizer": {"type": "schedule_free"},
     },
+    "options": {
+        "rollout.stop": ["</answer>", "\n\n"], "training.entropy_coeff": 0.01, "evaluation.top_p": 0.9,
+        "evaluation.top_k": 20, "evaluation.min_p": 0.05,
+    },
     "address": {"backend.ray": {"type": "address", "address": "head:6379"}, "algorithm": "dapo"},
 }  # fmt: skip
 
@@ -94,6 +99,34 @@ def test_what_a_run_says_reaches_verl():
     assert json.loads(o["rpg.algorithm"])["reference"] == {"type": "every_k", "k": 100}
     assert o["actor_rollout_ref.actor.optim.optimizer"] == "AdamWScheduleFree"
     assert json.loads(o["rpg.verifier"])["marker"] == "#"
+
+
+def test_sampling_options_and_the_entropy_bonus_reach_verl():
+    from omegaconf import OmegaConf
+
+    from rpg.backends.verl.main import compose
+    from rpg.backends.verl.settings import Settings, SettingsError
+
+    launch = of(**VARIANTS["options"])
+    config = OmegaConf.to_container(compose(launch.arguments()), resolve=True, throw_on_missing=False)
+    settings = Settings.of(config)
+    assert settings.stop == ("</answer>", "\n\n") and settings.entropy_coeff == 0.01
+    assert settings.validation_min_p == 0.05
+    validation = config["actor_rollout_ref"]["rollout"]["val_kwargs"]
+    assert (validation["top_p"], validation["top_k"]) == (0.9, 20)
+    config["actor_rollout_ref"]["rollout"]["top_p"] = 0.9
+    with pytest.raises(SettingsError, match=r"top_p 0.9, top_k -1, but verl's workers compute"):
+        Settings.of(config)
+
+
+@pytest.mark.parametrize(
+    "field, value", [("top_p", 0.9), ("top_k", 20), ("min_p", 0.1), ("min_response_tokens", 3)]
+)
+def test_truncated_sampling_is_refused_where_ratios_would_be_wrong(field, value):
+    with pytest.raises(
+        ConfigError, match=rf"rollout.{field} {value}: backend verl computes .* accepted there"
+    ):
+        of(**{f"rollout.{field}": value})
 
 
 def test_a_resumed_run_neither_validates_nor_counts_its_step_again():

@@ -106,7 +106,6 @@ class Optimizer:
         for name, value in tensors.items():
             parameter, _, key = name.rpartition("/")
             owner = known[parameter]
-            place = "cpu" if key == "step" and not owner.is_cuda else owner.device
-            self._inner.state[owner][key] = value.to(place)
+            self._inner.state[owner][key] = value.to(owner.device)
         for key in self.numbers():
             self._inner.param_groups[0][key] = numbers[key]

@@ -32,8 +32,13 @@ class Probe:
         self._log_ratios: list[Tensor] = []
         self._kl = self._rest = 0.0
 
-    def exact(self, log_prob: Tensor, sampler_log_prob: Tensor, inputs: dict[str, Any]) -> None:
-        """The exact gradient's part of a micro-batch; before the backward pass that frees `log_prob`'s graph."""
+    def exact(
+        self, log_prob: Tensor, sampler_log_prob: Tensor, inputs: dict[str, Any], bonus: Tensor | None = None
+    ) -> None:
+        """The exact gradient's part of a micro-batch; before the backward pass that frees `log_prob`'s graph.
+
+        An entropy bonus is part of the objective.
+        """
         if not self._parameters:
             return
         honest = {**inputs, "old_log_prob": sampler_log_prob, "rollout_weights": None}
@@ -43,7 +48,10 @@ class Probe:
         divergence = "none" if algo.kl.type == "reward" else divergence_of(algo)
         target = exact_loss(divergence, algo.beta, loss_agg_mode=algo.loss_agg_mode, reference=algo.reference)
         slope = _slope(target, log_prob.detach(), honest)
-        found = torch.autograd.grad(log_prob, self._parameters, slope, retain_graph=True, allow_unused=True)
+        outputs, slopes = [log_prob], [slope]
+        if bonus is not None:
+            outputs, slopes = [log_prob, bonus], [slope, -torch.ones_like(bonus)]
+        found = torch.autograd.grad(outputs, self._parameters, slopes, retain_graph=True, allow_unused=True)
         for total, gradient in zip(self._sums, found, strict=True):
             if gradient is not None:
                 total += gradient

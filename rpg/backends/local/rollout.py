@@ -22,6 +22,7 @@ from rpg.models.batch import Batch
 from rpg.models.decoding import Samples
 from rpg.models.policy import Policy
 from rpg.models.rewarding import scorer_of
+from rpg.models.support import joined, restriction_of
 from rpg.models.tokenizer import encode_prompts
 from rpg.rewards.reward import overlong_punishment
 from rpg.rewards.scoring import Answered, Sources, parts_of
@@ -138,6 +139,7 @@ class Roller:
             max_new_tokens=rollout.max_response_tokens,
             uniforms=seeds.uniforms(rows, rollout.max_response_tokens, spec.seed, "rollout", step, round_),
             temperature=rollout.temperature,
+            restriction=restriction_of(rollout),
             tell=tell,
         )
         sampled = time.perf_counter()
@@ -199,6 +201,7 @@ def _join(parts: list[Graded]) -> Graded | None:
         torch.cat([b.prompt_of + offset for b, offset in zip(batches, offsets, strict=True)]),
         widened([b.tokens for b in batches]),
         torch.cat([b.lengths for b in batches]),
+        joined([b.support for b in batches], width),
     )
     samples = Samples(
         batch,

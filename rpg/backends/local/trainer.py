@@ -24,7 +24,7 @@ from rpg.backends.progress import Progress
 from rpg.config.run import RunSpec
 from rpg.errors import UserError
 from rpg.losses.advantages import advantages as advantages_of
-from rpg.losses.aggregation import Counts
+from rpg.losses.aggregation import Counts, aggregate
 from rpg.losses.correction import rollout_weights
 from rpg.losses.divergences import k3
 from rpg.losses.policy_loss import policy_loss
@@ -218,18 +218,20 @@ class Trainer:
                 "optimizer_step": self.optimizer_step,
             }
             with self._kept():
-                log_prob = self.policy.log_probs(micro.batch, spec.rollout.temperature)
+                log_prob, bonus, more = self._forward(micro.batch, counts)
             leaf = log_prob.detach().requires_grad_()
             out = policy_loss(spec.algorithm, log_prob=leaf, **inputs)
             if probe is not None:
-                probe.exact(log_prob, micro.drawn, inputs)
+                probe.exact(log_prob, micro.drawn, inputs, bonus)
             out.loss.backward()
-            if bool(
+            if bonus is not None:
+                torch.autograd.backward([log_prob, bonus], [leaf.grad, -torch.ones_like(bonus)])
+            elif bool(
                 leaf.grad.any()
             ):  # otherwise it would add zeros: groups without a signal, everything clipped
                 log_prob.backward(leaf.grad)
-            del log_prob  # and with it what was kept for a backward pass
-            meter.add(out.metrics, out.weight)
+            del log_prob, bonus  # and with them what was kept for a backward pass
+            meter.add(out.metrics | more, out.weight)
             token_kl += out.metrics["kl_policy_to_ref"] * out.weight / counts.tokens
             self.progress.done += len(rows)
             self.progress.tokens += int(micro.batch.lengths.sum())
@@ -237,6 +239,16 @@ class Trainer:
             if probe is not None:
                 probe.add(leaf, inputs)
         return token_kl
+
+    def _forward(self, batch: Batch, counts: Counts) -> tuple[Tensor, Tensor | None, dict[str, float]]:
+        """Log-probabilities (N, T); the entropy bonus, a scalar, where there is one; and what is measured of it."""
+        coefficient, temperature = self.spec.training.entropy_coeff, self.spec.rollout.temperature
+        if not coefficient:
+            return self.policy.log_probs(batch, temperature), None, {}
+        log_prob, entropy = self.policy.log_probs_and_entropy(batch, temperature)
+        bonus = coefficient * aggregate(entropy, batch.mask, self.spec.algorithm.loss_agg_mode, counts)
+        mean = float(entropy.detach().sum() / batch.lengths.sum())
+        return log_prob, bonus, {"policy_entropy": mean}
 
     def _kept(self) -> AbstractContextManager[None]:
         """Where the forward pass leaves what the backward pass needs."""

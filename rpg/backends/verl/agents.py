@@ -27,19 +27,29 @@ def prompt_name(step: int, round_: int, place: int) -> str:
 
 
 class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
-    """Adds their randomness to the sampling parameters of training responses."""
+    """Adds to the sampling parameters what verl's settings have no place for: for training responses their randomness."""
 
     def __init__(self, config, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
         self.settings = Settings.inside(OmegaConf.to_container(config.actor_rollout_ref))
 
     async def _run_agent_loop(self, sampling_params: dict[str, Any], trajectory: dict, **kwargs) -> Any:
+        sampling_params = {**sampling_params, **self._further(trajectory)}
         found = _NAME.fullmatch(str(kwargs["uid"]))
         if found:
             step, round_, place = map(int, found.groups())
             row = place * self.settings.group_size + kwargs["session_id"]
             sampling_params = {**sampling_params, **self._randomness(step, round_, row)}
         return await super()._run_agent_loop(sampling_params, trajectory, **kwargs)
+
+    def _further(self, trajectory: dict) -> dict[str, Any]:
+        """In the words of vLLM."""
+        s, further = self.settings, {}
+        if s.stop:
+            further["stop"] = list(s.stop)
+        if s.validation_min_p and trajectory["validate"]:
+            further["min_p"] = s.validation_min_p
+        return further
 
     def _randomness(self, step: int, round_: int, row: int) -> dict[str, Any]:
         """For our own server the very uniforms that the embedded trainer uses.

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from tensordict import TensorDict
 from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.workers.utils.padding import no_padding_2_padding
 
 from rpg.catalogue import Algorithm
-from rpg.losses.aggregation import Counts
+from rpg.losses.aggregation import Counts, aggregate
 from rpg.losses.policy_loss import policy_loss
 
 _OPTIONAL = ("ref_log_prob", "rollout_is_weights")
@@ -31,6 +32,8 @@ class ActorLoss:
     algorithm: Algorithm
     horizon: int
     """Response budget in tokens."""
+    entropy_coeff: float = 0.0
+    """Of the entropy bonus; the engine then has to hand over the entropies (`calculate_entropy`)."""
 
     def __call__(self, model_output, data: TensorDict, dp_group=None) -> tuple[Tensor, dict[str, tuple]]:
         log_prob = no_padding_2_padding(model_output["log_probs"], data)  # (B, T)
@@ -42,6 +45,7 @@ class ActorLoss:
             reference = fields[
                 "old_log_probs"
             ]  # it has just been renewed: the sampling policy is the reference
+        counts = Counts(tokens, sequences, self.horizon)
         out = policy_loss(
             self.algorithm,
             log_prob=log_prob,
@@ -50,8 +54,15 @@ class ActorLoss:
             response_mask=fields["response_mask"],
             ref_log_prob=reference,
             rollout_weights=fields.get("rollout_is_weights", None),
-            counts=Counts(tokens, sequences, self.horizon),
+            counts=counts,
             optimizer_step=tu.get(data, "optimizer_step"),
         )
+        loss, metrics = out.loss, out.metrics
+        if self.entropy_coeff:
+            entropy = no_padding_2_padding(model_output["entropy"], data)
+            mask, mode = fields["response_mask"], self.algorithm.loss_agg_mode
+            loss = loss - self.entropy_coeff * aggregate(entropy, mask, mode, counts)
+            held = torch.where(mask != 0, entropy.detach(), 0)
+            metrics = metrics | {"policy_entropy": float(held.sum() / (mask != 0).sum().clamp(min=1))}
         # FSDP takes the mean of the gradient over data-parallel workers; the counts make a sum of it right.
-        return out.loss * tu.get(data, "dp_size"), {"rpg": (out.metrics, out.weight)}
+        return loss * tu.get(data, "dp_size"), {"rpg": (metrics, out.weight)}

@@ -118,6 +118,7 @@ def _actor(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
         f"{ACTOR}.ppo_max_token_len_per_gpu": backend.max_tokens_per_gpu,
         f"{ACTOR}.ulysses_sequence_parallel_size": backend.sequence_parallel,
         f"{ACTOR}.data_loader_seed": spec.seed,
+        f"{ACTOR}.entropy_coeff": training.entropy_coeff,
         f"{ACTOR}.optim.lr": optimizer.learning_rate,
         f"{ACTOR}.optim.betas": list(optimizer.betas),
         f"{ACTOR}.optim.weight_decay": optimizer.weight_decay,
@@ -189,8 +190,8 @@ def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
         f"{ROLLOUT}.val_kwargs.n": max(backend.validation_samples, 1),
         f"{ROLLOUT}.val_kwargs.do_sample": spec.evaluation.temperature > 0,
         f"{ROLLOUT}.val_kwargs.temperature": spec.evaluation.temperature,
-        f"{ROLLOUT}.val_kwargs.top_k": -1,
-        f"{ROLLOUT}.val_kwargs.top_p": 1.0,
+        f"{ROLLOUT}.val_kwargs.top_k": spec.evaluation.top_k or -1,
+        f"{ROLLOUT}.val_kwargs.top_p": spec.evaluation.top_p,
     }
 
 
@@ -212,6 +213,10 @@ def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
         keys["rpg.schedule"] = optimizer.schedule
     if chat_of(spec.task).prefix:
         keys["rpg.prefix"] = chat_of(spec.task).prefix
+    if spec.rollout.stop:
+        keys["rpg.stop"] = json.dumps(list(spec.rollout.stop))
+    if spec.evaluation.min_p:
+        keys["rpg.validation_min_p"] = spec.evaluation.min_p
     if backend.device == "cpu":
         keys["rpg.threads"] = backend.threads
     return {f"+{key}": value for key, value in keys.items()}

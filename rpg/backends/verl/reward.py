@@ -15,6 +15,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from rpg.backends.verl.settings import Settings
 from rpg.models.rewarding import make_scorer
+from rpg.models.stopping import Stopper
 from rpg.rewards.reward import overlong_punishment
 from rpg.rewards.scoring import Answered, Scored, parts_of
 from rpg.store.files import atomic_write_text, read_json_object
@@ -97,9 +98,12 @@ class VerifierManager(RewardManagerBase):
 
     def _answered(self, told: Told) -> Answered:
         tokens, problem = told
-        truncated = not tokens or tokens[-1] not in self.stop
+        truncated = not tokens or (tokens[-1] not in self.stop and not self._came_to_stop(tokens))
         text = self.tokenizer.decode(tokens, skip_special_tokens=True)
         return Answered(text, len(tokens), truncated, problem.answer, problem.asked(), problem.columns)
+
+    def _came_to_stop(self, tokens: list[int]) -> bool:
+        return bool(self.settings.stop) and Stopper(self.tokenizer, self.settings.stop)([tokens])[0]
 
     def _result(self, scored: Scored, answered: Answered, parts: dict[str, float]) -> dict[str, Any]:
         reward, overlong = scored.reward, self.settings.algorithm.overlong

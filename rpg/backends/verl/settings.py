@@ -13,7 +13,7 @@ from rpg.config.reward import CorrectnessReward, Rewards
 from rpg.config.run import AlgorithmField
 from rpg.config.section import Positive, Section
 from rpg.config.task import Verifier
-from rpg.config.training import Schedule
+from rpg.config.training import Schedule, StopTexts
 from rpg.errors import UserError
 
 
@@ -33,6 +33,10 @@ class Ours(Section):
     """Of the learning rate after its warm-up, by optimizer steps."""
     prefix: str = ""
     """How the assistant's turn begins; it is scored with the response."""
+    stop: StopTexts = ()
+    """Texts that end a response."""
+    validation_min_p: float = Field(0.0, ge=0, lt=1)
+    """Of verl's own validation, whose settings have no place for it."""
     seed: int = Field(0, ge=0, lt=2**31)
     max_refills: int = Field(8, ge=0)
     """Dynamic sampling: rounds of prompts that may be drawn to replace groups all right or all wrong."""
@@ -41,7 +45,7 @@ class Ours(Section):
     threads: Positive = 1
     """On a CPU: threads of each worker."""
 
-    @field_validator("algorithm", "verifier", "reward", mode="before")
+    @field_validator("algorithm", "verifier", "reward", "stop", mode="before")
     @classmethod
     def _json(cls, value: Any) -> Any:
         if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
@@ -66,6 +70,7 @@ class Settings(Ours):
     max_response_tokens: Positive
     temperature: float = Field(gt=0)
     learning_rate: float = Field(gt=0)
+    entropy_coeff: float = Field(ge=0)
     warmup_steps: int = Field(ge=0)
     """In optimizer steps; schedule-free AdamW has a warm-up of its own."""
 
@@ -92,6 +97,7 @@ class Settings(Ours):
             "max_response_tokens": config["data"]["max_response_length"],
             "temperature": rollout["temperature"],
             "learning_rate": actor["optim"]["lr"],
+            "entropy_coeff": actor["entropy_coeff"],
             "warmup_steps": max(0, actor["optim"].get("lr_warmup_steps") or 0),
         }
         ours = _validated(Ours, config.get("rpg") or {}, "+rpg.")
@@ -117,6 +123,12 @@ class Settings(Ours):
             raise SettingsError(
                 f"a mini-batch of {self.mini_batch_prompts} prompts x {self.group_size} responses does not spread "
                 f"evenly over {shards} data-parallel workers"
+            )
+        rollout = config["actor_rollout_ref"]["rollout"]
+        if rollout["top_p"] < 1 or rollout["top_k"] > 0:
+            raise SettingsError(
+                f"actor_rollout_ref.rollout: top_p {rollout['top_p']}, top_k {rollout['top_k']}, but verl's workers compute "
+                "log-probabilities of the whole distribution; accepted: top_p 1.0, top_k -1"
             )
         if self.algorithm.advantage.type == "gae":
             raise SettingsError(

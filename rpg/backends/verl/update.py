@@ -72,7 +72,7 @@ def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: Setti
             tokens, sequences = _counts(mini, group)
             if not tokens:
                 continue
-            _prepare(worker, mini, tokens, sequences, done)
+            _prepare(worker, mini, tokens, sequences, done, settings)
             rate = _set_rate(engine.optimizer, settings, done + 1)
             output = engine.train_batch(mini, loss_function=worker.loss_fn)
             norm = float(output["metrics"]["grad_norm"])
@@ -121,7 +121,12 @@ def _counts(mini: TensorDict, group) -> tuple[int, int]:
 
 
 def _prepare(
-    worker: TrainingWorker, mini: TensorDict, tokens: int, sequences: int, optimizer_step: int
+    worker: TrainingWorker,
+    mini: TensorDict,
+    tokens: int,
+    sequences: int,
+    optimizer_step: int,
+    settings: Settings,
 ) -> None:
     """What verl's engine and our loss read beside the tensors."""
     engine, model = worker.engine_config, worker.model_config
@@ -135,7 +140,7 @@ def _prepare(
         max_token_len_per_gpu=engine.max_token_len_per_gpu,
         micro_batch_size_per_gpu=engine.micro_batch_size_per_gpu,
         use_fused_kernels=engine.use_fused_kernels,
-        calculate_entropy=False,
+        calculate_entropy=settings.entropy_coeff > 0,
         global_token_num=NonTensorData(None),
     )
 

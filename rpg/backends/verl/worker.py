@@ -32,7 +32,7 @@ class PolicyWorker(ActorRolloutRefWorker):
         if self.settings.device == "cpu":
             torch.set_num_threads(self.settings.threads)
         super().init_model()
-        self.actor.set_loss_fn(ActorLoss(self.settings.algorithm, self.settings.max_response_tokens))
+        self.actor.set_loss_fn(_loss(self.settings))
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict | None:
@@ -70,6 +70,10 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     def _shard_file(self, folder: str) -> Path:
         return Path(folder) / f"world_size_{self.world_size}_rank_{self.rank}.safetensors"
+
+
+def _loss(settings: Settings) -> ActorLoss:
+    return ActorLoss(settings.algorithm, settings.max_response_tokens, settings.entropy_coeff)
 
 
 def copy_weights(source: torch.nn.Module, target: torch.nn.Module) -> None:

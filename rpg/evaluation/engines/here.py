@@ -47,8 +47,7 @@ registered("engine", ENGINES.values(), _STARTS, "rpg/evaluation/engines/here.py"
 
 
 def _check(device: str) -> None:
-    if device == "cuda":
-        import torch
+    from rpg.models.device import missing
 
-        if not torch.cuda.is_available():
-            raise EngineError("device: 'cuda', but torch sees no GPU here; accepted on this machine: 'cpu'")
+    if why := missing(device):
+        raise EngineError(f"device: {why}")

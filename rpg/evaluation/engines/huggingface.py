@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    MinNewTokensLengthLogitsProcessor,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
 from rpg.evaluation.engines.protocol import Completion, Request, Sampling
 from rpg.models import seeds
 from rpg.models.decoding import draw
 from rpg.models.loading import load_pretrained, put_weights, shape_of
+from rpg.models.stopping import Stopper
+from rpg.models.support import Restriction
 from rpg.models.tokenizer import encode_prompts, stop_tokens
 
 
@@ -22,12 +32,29 @@ class _DrawFromUniforms(LogitsProcessor):
     `generate` has one generator for the whole batch, with which a sample would depend on the rows beside it.
     """
 
-    def __init__(self, uniforms: Tensor, temperature: float, prompt_width: int):
+    def __init__(self, uniforms: Tensor, temperature: float, prompt_width: int, restriction: Restriction):
         self.uniforms, self.temperature, self.prompt_width = uniforms, temperature, prompt_width
+        self.restriction = restriction
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        token, _, _ = draw(scores, self.uniforms[:, input_ids.shape[1] - self.prompt_width], self.temperature)
+        logits = scores.float() / self.temperature
+        if self.restriction.truncates:
+            logits = logits.masked_fill(~self.restriction.kept(logits), -torch.inf)
+        token, _, _ = draw(logits, self.uniforms[:, input_ids.shape[1] - self.prompt_width], 1.0)
         return torch.full_like(scores, float("-inf")).scatter(1, token[:, None], 0.0)
+
+
+class _AtText(StoppingCriteria):
+    """Ends a response where it comes to a stop text."""
+
+    def __init__(self, stopper: Stopper, prompt_width: int, min_tokens: int):
+        self.stopper, self.prompt_width, self.min_tokens = stopper, prompt_width, min_tokens
+
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+        responses = input_ids[:, self.prompt_width :]
+        if responses.shape[1] < self.min_tokens:
+            return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+        return torch.tensor(self.stopper(responses.tolist()), device=input_ids.device)
 
 
 class HuggingFaceEngine:
@@ -72,10 +99,23 @@ class HuggingFaceEngine:
         for row, prompt in enumerate(encoded):
             ids[row, width - len(prompt) :] = torch.tensor(prompt)
             mask[row, width - len(prompt) :] = 1
-        processors = LogitsProcessorList()
+        restriction, processors, criteria = (
+            self.sampling.restriction,
+            LogitsProcessorList(),
+            StoppingCriteriaList(),
+        )
+        stopper = Stopper(self.tokenizer, restriction.stop) if restriction.stop else None
+        if stopper is not None:
+            criteria.append(_AtText(stopper, width, restriction.min_tokens))
+        if restriction.min_tokens:
+            processors.append(
+                MinNewTokensLengthLogitsProcessor(
+                    width, restriction.min_tokens, self.stop, device=self.device
+                )
+            )
         if temperature != 0:
             uniforms = torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests]).to(self.device)
-            processors.append(_DrawFromUniforms(uniforms, temperature, width))
+            processors.append(_DrawFromUniforms(uniforms, temperature, width, restriction))
         config = GenerationConfig(
             max_new_tokens=limit, do_sample=False, eos_token_id=self.stop, pad_token_id=pad, use_cache=True
         )
@@ -85,17 +125,23 @@ class HuggingFaceEngine:
                 attention_mask=mask.to(self.device),
                 generation_config=config,
                 logits_processor=processors,
+                stopping_criteria=criteria,
             )
-        rows = [self._until_stop(row) for row in out[:, width:].tolist()]
+        ended = [self._until_stop(row, stopper) for row in out[:, width:].tolist()]
+        rows = [row for row, _ in ended]
         texts = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
         return [
-            Completion(text, tuple(row), row[-1] not in self.stop)
-            for text, row in zip(texts, rows, strict=True)
+            Completion(text, tuple(row), not complete)
+            for text, (row, complete) in zip(texts, ended, strict=True)
         ]
 
-    def _until_stop(self, row: list[int]) -> list[int]:
-        end = next((i + 1 for i, token in enumerate(row) if token in self.stop), len(row))
-        return row[:end]
+    def _until_stop(self, row: list[int], stopper: Stopper | None) -> tuple[list[int], bool]:
+        """A response without the padding behind it, and whether something else than the limit ended it."""
+        first = self.sampling.restriction.min_tokens
+        for end, token in enumerate(row, 1):
+            if token in self.stop or (stopper is not None and end >= first and stopper([row[:end]])[0]):
+                return row[:end], True
+        return row, False
 
     def close(self) -> None:
         self.model = self.tokenizer = None

@@ -72,6 +72,7 @@ class LocalEngine:
             max_new_tokens=limit,
             uniforms=uniforms,
             temperature=temperature or 1.0,
+            restriction=self.sampling.restriction,
         )
         if self.keeps_samples:
             self._samples.append(samples)

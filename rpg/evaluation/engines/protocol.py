@@ -8,11 +8,12 @@ but for rounding. vLLM draws with a seed per sample.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rpg.errors import UserError
+from rpg.models.support import WHOLE, Restriction
 from rpg.tasks.problems import Given
 
 
@@ -42,6 +43,15 @@ class Sampling:
     temperature: float = 1.0
     max_prompt_tokens: int = 2048
     max_response_tokens: int = 2048
+    restriction: Restriction = WHOLE
+    """Which tokens can be drawn, and what ends a response besides end tokens."""
+
+    def record(self) -> dict[str, Any]:
+        """As plain data, by which evaluations are told apart."""
+        found = asdict(self)
+        if self.restriction == WHOLE:  # as it was before there was one
+            del found["restriction"]
+        return found
 
 
 class Engine(Protocol):

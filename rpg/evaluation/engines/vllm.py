@@ -100,13 +100,19 @@ class VllmEngine:
                 engine.abort_request(list(waiting))
 
     def _parameters(self, request: Request):
-        greedy = self.sampling.temperature == 0
+        greedy, r = self.sampling.temperature == 0, self.sampling.restriction
         return self._vllm.SamplingParams(
             temperature=self.sampling.temperature,
             max_tokens=self.sampling.max_response_tokens,
+            top_k=r.top_k or -1,
+            top_p=r.top_p,
+            min_p=r.min_p,
+            min_tokens=r.min_tokens,
+            stop=list(r.stop),
+            skip_special_tokens=False,  # a stop text may be one
             stop_token_ids=self.stop,
             seed=None if greedy else seeds.number(*request.key),
-            detokenize=False,
+            detokenize=bool(r.stop),
         )
 
     def _completion(self, output) -> Completion:

@@ -16,6 +16,8 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from verl.workers.rollout.utils import ensure_async_iterator
 
+from rpg.models.support import Restriction
+
 _GATHER_SECONDS = 0.02
 """Requests that come within this time are decoded together."""
 
@@ -26,13 +28,14 @@ class _Request:
     limit: int
     temperature: float
     uniforms: list[float] | None
+    restriction: Restriction
     logprobs: bool
     answer: asyncio.Future = field(repr=False)
 
     @property
     def kind(self) -> tuple:
         """Requests of one kind can be decoded together."""
-        return self.limit, self.temperature, self.uniforms is None
+        return self.limit, self.temperature, self.uniforms is None, self.restriction
 
 
 class Server:
@@ -83,6 +86,7 @@ class Server:
             limit,
             temperature if temperature > 0 else 1.0,
             uniforms if temperature > 0 else None,
+            _restriction(sampling_params),
             bool(sampling_params.get("logprobs")),
             asyncio.get_running_loop().create_future(),
         )
@@ -117,6 +121,7 @@ class Server:
             max_new_tokens=first.limit,
             uniforms=uniforms,
             temperature=first.temperature,
+            restriction=first.restriction,
         )
         lengths = samples.batch.lengths.tolist()
         return [
@@ -138,6 +143,17 @@ class Server:
     # There is no memory to give back between rollouts, and nothing to profile.
     wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = resume_generation = _nothing
     start_profile = stop_profile = _nothing
+
+
+def _restriction(asked: dict[str, Any]) -> Restriction:
+    """From vLLM's words: a top_k of -1 or 0 is none."""
+    top_k = int(asked.get("top_k") or 0)
+    return Restriction(
+        top_k if top_k > 0 else None,
+        float(asked.get("top_p", 1.0)),
+        float(asked.get("min_p", 0.0)),
+        stop=tuple(asked.get("stop") or ()),
+    )
 
 
 def _actor_name(replica_rank: int) -> str:
