@@ -183,8 +183,8 @@ def test_cancelled_from_the_api_the_whole_tree_ends(served):
     trainers, worker = until(served.trainers, "a training"), served.part("worker")
     shown = "/v2/concurrency_limits/training slots cpu"
     until(lambda: served.api.get(shown).json().get("active_slots"), "the slots on Prefect's page of limits")
-    tree = [p for p in served.family() if p.pid > served.part("worker").pid or p in trainers]
-    tree = [p for p in tree if p.pid not in {c.pid for c in psutil.Process(served.process.pid).children()}]
+    tree = worker.children(recursive=True)
+    assert set(trainers) <= set(tree)
     answer = served.api.post(
         f"/flow_runs/{run}/set_state", json={"state": {"type": "CANCELLING"}, "force": False}
     )
