@@ -8,15 +8,18 @@ HANG = 480.0
 """Seconds after which something will not happen any more, also on a machine with much else to do."""
 
 
-def until(condition, what="it", unless=lambda: False):
-    """The first true value of `condition()`; not waited for any longer when `unless()` is true."""
+def until(condition, what="it", unless=lambda: False, pause=0.05):
+    """The first true value of `condition()`; not waited for any longer when `unless()` is true.
+
+    `pause` between two looks, in seconds: longer where a look is work for a server that others need as well.
+    """
     deadline = time.monotonic() + HANG
     while not (found := condition()):
         over = unless()
         if over and (found := condition()):
             break
         assert not over and time.monotonic() < deadline, f"{what} never happened"
-        time.sleep(0.05)
+        time.sleep(pause)
     return found
 
 

@@ -21,7 +21,7 @@ from rpg.store.layout import Layout
 from tests.evaluation.runs import register, rows
 from tests.waiting import HANG, until
 
-LONG = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 24}
+LONG = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}
 slow = pytest.mark.slow
 
 
@@ -85,7 +85,7 @@ def test_the_process_is_under_its_limits(checkpoints, tmp_path):
     assert process.rlimit(psutil.RLIMIT_DATA)[0] == 6 * 2**30
     said, _ = child.communicate(timeout=HANG)
     assert child.returncode == 0, said
-    assert len(rows(folder, 1)) == 64 * 24
+    assert len(rows(folder, 1)) == 64 * 12
 
 
 @slow
@@ -141,7 +141,7 @@ def test_a_killed_evaluation_goes_on_where_it_was(checkpoints, tmp_path):
         child.wait()
         lines = partial.read_text().splitlines()
         before, kept = kept, len(lines) - 1
-        assert before < kept < 64 * 24, "the kill came in the middle"
+        assert before < kept < 64 * 12, "the kill came in the middle"
     # A mark that only rows of the file can have shows that they are taken over and not drawn again.
     graded = [json.loads(line) for line in lines[1:]]
     partial.write_text("\n".join(lines).replace('"reason": "wrong"', '"reason": "wrong, from before"') + "\n")
@@ -174,7 +174,7 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
     finally:
         over.set()
         task.join(HANG)
-    assert not task.is_alive() and len(rows(folder, 0)) == 64 * 24
+    assert not task.is_alive() and len(rows(folder, 0)) == 64 * 12
 
 
 @slow

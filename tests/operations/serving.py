@@ -80,11 +80,13 @@ class Served:
         until(
             lambda: self.log.read_bytes().count(UP) > before or self.process.poll() is not None,
             "the start",
+            pause=0.3,
         )
         assert self.process.poll() is None, self.log.read_text()
         until(
             lambda: self.api.get("/deployments/name/nightly/nightly").status_code == 200,
             "the deployments",
+            pause=0.3,
         )
 
     def command(self):
@@ -121,7 +123,7 @@ class Served:
         return state["type"], state.get("message") or ""
 
     def finished(self, run):
-        return until(lambda: (s := self.state(run))[0] in FINAL and s, f"the end of {run}")
+        return until(lambda: (s := self.state(run))[0] in FINAL and s, f"the end of {run}", pause=0.3)
 
     def tasks(self, run):
         wanted = {"flow_runs": {"id": {"any_": [run]}}}
@@ -134,7 +136,7 @@ class Served:
         """What the button of that name does."""
         state = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}}
         self.api.post(f"/flow_runs/{run}/set_state", json=state)
-        until(lambda: self.state(run)[0] in ("RUNNING", "PENDING"), "the retry")
+        until(lambda: self.state(run)[0] in ("RUNNING", "PENDING"), "the retry", pause=0.3)
 
     def trainers(self):
         me = psutil.Process(self.process.pid)

@@ -75,7 +75,7 @@ def the_night(served, deployment, due):
         runs = served.api.post("/flow_runs/filter", json=wanted).json()
         return [r for r in runs if datetime.fromisoformat(r["expected_start_time"]) == due]
 
-    (run,) = until(look, f"the night of {due}")
+    (run,) = until(look, f"the night of {due}", pause=1.0)
     assert run["auto_scheduled"]
     return run
 

@@ -31,7 +31,11 @@ def every_minute(served, name):
         "parameters": {"sweeps": f"own/{name}"},
     }
     # The form knows the folder a few seconds after it is there.
-    until(lambda: served.api.patch(place, json=change).status_code == 204, "the change of the schedule")
+    until(
+        lambda: served.api.patch(place, json=change).status_code == 204,
+        "the change of the schedule",
+        pause=0.3,
+    )
     wanted = {
         "deployments": {"id": {"any_": [deployment["id"]]}},
         "flow_runs": {"state": {"type": {"any_": FINAL}}},
@@ -45,6 +49,7 @@ def every_minute(served, name):
                 if run["auto_scheduled"] and run["state"]["name"] != "Skipped"
             ],
             "the end of a run that the schedule made",
+            pause=1.0,
         )
     finally:
         back = {"schedule": nightly["schedule"], "parameters": {}}

@@ -79,10 +79,15 @@ def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again
     edited, worker = served.api.get(path).json(), served.part("worker")
     told = served.log.read_text().count("its flow runs only")
     worker.kill()
-    until(lambda: served.api.get(path).json()["updated"] != edited["updated"], "the worker's next start")
+    until(
+        lambda: served.api.get(path).json()["updated"] != edited["updated"],
+        "the worker's next start",
+        pause=0.3,
+    )
     until(
         lambda: served.api.get(path).json()["schedules"],
         "the schedule, which Prefect makes anew a moment later",
+        pause=0.3,
     )
     now = served.api.get(path).json()
     assert [(one["schedule"]["cron"], one["active"]) for one in now["schedules"]] == [("15 3 * * *", False)]
@@ -182,7 +187,11 @@ def test_cancelled_from_the_api_the_whole_tree_ends(served):
     run = served.run_id("sweep", config="own/trivial", steps=5000, name="cancelled")
     trainers, worker = until(served.trainers, "a training"), served.part("worker")
     shown = "/v2/concurrency_limits/training slots cpu"
-    until(lambda: served.api.get(shown).json().get("active_slots"), "the slots on Prefect's page of limits")
+    until(
+        lambda: served.api.get(shown).json().get("active_slots"),
+        "the slots on Prefect's page of limits",
+        pause=0.3,
+    )
     tree = worker.children(recursive=True)
     assert set(trainers) <= set(tree)
     answer = served.api.post(
@@ -194,6 +203,7 @@ def test_cancelled_from_the_api_the_whole_tree_ends(served):
     until(
         lambda: {one["state_type"] for one in served.tasks(run)} == {"COMPLETED", "CANCELLED"},
         "the tasks, that of preparing apart, are Cancelled: neither Crashed nor Failed",
+        pause=0.3,
     )
     reconcile(served.layout, f"{served.ui}/api")
     assert {one["state_type"] for one in served.tasks(run)} == {"COMPLETED", "CANCELLED"}
@@ -212,6 +222,7 @@ def test_a_failed_training_fails_the_flow_run_with_its_reason_and_retry_goes_on(
     until(
         lambda: said.extend(reconcile(served.layout, f"{served.ui}/api")) or served.state(run)[0] in FINAL,
         "the end of the retry",
+        pause=0.3,
     )
     kind, message = served.state(run)
     assert kind == "COMPLETED", (kind, message, said)
@@ -252,7 +263,9 @@ def test_a_night_out_of_its_band_is_red_in_the_ui_with_metric_and_distance(serve
         night = {"night": f"earlier-{age}", "started": age, "values": values, "failed": {}}
         (place / f"earlier-{age}.json").write_text(json.dumps(night))
     # The form knows it a few seconds after the folder is there.
-    begun = until(lambda: (a := served.begin("nightly", sweeps="own/nights")).status_code == 201 and a)
+    begun = until(
+        lambda: (a := served.begin("nightly", sweeps="own/nights")).status_code == 201 and a, pause=0.3
+    )
     kind, message = served.finished(begun.json()["id"])
     assert kind == "FAILED", message
     assert re.search(r"few / grpo / reward: [\d.]+, band \d+\.\d* \.\. \d+\.\d*, \d+\.\d* below", message), (
