@@ -12,11 +12,13 @@ from rpg.cli.app import Home, app, complain, console, say
 if TYPE_CHECKING:
     from rpg.evaluation.by_hand import Result
     from rpg.stats import Estimate
+    from rpg.store import Layout
 
 
 @app.command(
     epilog="Examples: rpg evaluate Qwen/Qwen3-4B --benchmarks aime24,amc23 --engine vllm --device cuda · "
-    "rpg evaluate Qwen/Qwen3-4B --regrade --rules recipe"
+    "rpg evaluate Qwen/Qwen3-4B --regrade --rules recipe · "
+    "rpg evaluate checkpoint-300 --join quickstart/trl-grpo-s0-1a2b3c4d --step 300"
 )
 def evaluate(
     checkpoint: Annotated[
@@ -72,6 +74,16 @@ def evaluate(
             help="With --regrade: default or recipe (verl's math_dapo); without it, the other ones."
         ),
     ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            help="SWEEP/RUN of an imported run: evaluate as that sweep evaluates its own runs, and put the samples there. "
+            "With --step; benchmarks, sampling and engine are the sweep's."
+        ),
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option("--step", min=0, help="With --join: the training step of the checkpoint.")
+    ] = None,
     home: Home = None,
 ) -> int:
     """Grade a model on benchmarks: mean@k, pass@k and maj@k with standard errors. Every sample is kept.
@@ -91,6 +103,12 @@ def evaluate(
     ):
         if value not in known:
             raise ConfigError(f"--{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
+    if (join is None) != (step is None):
+        raise ConfigError(
+            "--join and --step belong together, e.g. --join quickstart/trl-grpo-s0-1a2b3c4d --step 300"
+        )
+    if join is not None and step is not None:
+        return _join(Layout.at(home), join, checkpoint, step, revision)
     if rules is not None and (not regrade or rules not in ("default", "recipe")):
         raise ConfigError(f"--rules {rules!r}: expected default or recipe, together with --regrade")
     if regrade:
@@ -119,6 +137,22 @@ def evaluate(
         say=complain,
     )
     _show(results)
+    return 0
+
+
+def _join(layout: Layout, run: str, checkpoint: str, step: int, revision: str | None) -> int:
+    from rpg.cli.app import require_sweep
+    from rpg.evaluation.joining import join
+    from rpg.models.library import pretrained_folder
+    from rpg.store.database import build
+
+    require_sweep(run.partition("/")[0], layout)
+    model = pretrained_folder(checkpoint, layout.home, complain)
+    found = join(layout, run, model, step, revision=revision, say=complain)
+    build(layout)
+    for benchmark, path in found.items():
+        say(f"{benchmark}: {path}")
+    say(f"they stand in: rpg report {run.partition('/')[0]}", "dim")
     return 0
 
 

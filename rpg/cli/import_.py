@@ -33,11 +33,12 @@ def import_(
     file: Annotated[
         Path, typer.Argument(help="The log: trainer_state.json, JSON lines, console output, CSV.")
     ],
-    sweep: Annotated[str, typer.Option("--sweep", help="The sweep it joins, or a new one.")],
-    variant: Annotated[str, typer.Option("--variant", help="Its name in tables and figures.")],
+    sweep: Annotated[str | None, typer.Option("--sweep", help="The sweep it joins, or a new one.")] = None,
+    variant: Annotated[str | None, typer.Option("--variant", help="Its name in tables and figures.")] = None,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Its seed; seeds of a variant are averaged.")
-    ] = 0,
+        int | None,
+        typer.Option("--seed", min=0, help="Its seed (default 0); seeds of a variant are averaged."),
+    ] = None,
     algorithm: Annotated[
         str | None, typer.Option("--algorithm", help="What trained it, if it has a name.")
     ] = None,
@@ -57,30 +58,42 @@ def import_(
         list[str],
         typer.Option("--eval", "-e", help="Benchmark=the column of its accuracy (0 to 1). Repeatable."),
     ] = [],  # noqa: B006
+    told: Annotated[
+        Path | None,
+        typer.Option(
+            "--as",
+            help="YAML file with sweep, variant, seed, algorithm, axes, map, eval; options go over it.",
+        ),
+    ] = None,
     home: Home = None,
 ) -> int:
     """Take over a run that was trained elsewhere: its curves and scores stand beside your own, marked as imported.
 
-    It has no samples, so its scores have no interval over problems and no paired test; evaluate its checkpoint with
-    `rpg evaluate` for those.
+    It has no samples, so its scores have no interval over problems and no paired test; evaluate its checkpoints with
+    `rpg evaluate CHECKPOINT --join SWEEP/RUN --step N` for those.
     """
+    from rpg.config.imports import read_import
     from rpg.config.load import parse_assignments
     from rpg.importing import read, take_over
     from rpg.store import Layout
     from rpg.store.database import build
 
-    log = read(kind.value, file, _pairs(map_, "--map"), _pairs(eval_, "--eval"))
+    options = {"sweep": sweep, "variant": variant, "seed": seed, "algorithm": algorithm}
+    tables = {"axes": parse_assignments(axis), "map": _pairs(map_, "--map"), "eval": _pairs(eval_, "--eval")}
+    given = {k: v for k, v in options.items() if v is not None} | {k: v for k, v in tables.items() if v}
+    chosen = read_import(told, given)
+    log = read(kind.value, file, chosen.map, chosen.eval)
     layout = Layout.at(home)
     folder = take_over(
         layout,
         log,
         kind=kind.value,
         source=file,
-        sweep=sweep,
-        variant=variant,
-        seed=seed,
-        algorithm=algorithm,
-        axes=parse_assignments(axis),
+        sweep=chosen.sweep,
+        variant=chosen.variant,
+        seed=chosen.seed,
+        algorithm=chosen.algorithm,
+        axes=chosen.axes,
     )
     build(layout)
     metrics = sorted({name for row in log.steps for name in row if name != "step"})

@@ -91,6 +91,11 @@ def load_sweep(
         raise ConfigError(
             f"{path}: this is a run file, and a sweep file (name, axes) is expected here; try: rpg train {path}"
         )
+    misplaced = [key for key in raw if key in RunSpec.model_fields and key not in SweepSpec.model_fields]
+    if misplaced:
+        raise ConfigError(
+            f"{path}: {', '.join(misplaced)}: what describes a run stands below `run:` in a sweep file"
+        )
     if name is not None:
         raw["name"] = name
     if axes:

@@ -114,7 +114,7 @@ class Evaluator:
         settings = {
             "evaluation": evaluation_identity(spec),
             "seed": spec.seed,
-            "sampling": _sampling(spec).record(),
+            "sampling": sampling_of(spec).record(),
             "device": spec.backend.device,
             "bfloat16": bfloat16(spec.model),
         }
@@ -165,11 +165,11 @@ class Evaluator:
     def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:
         """The engine for these settings with this checkpoint in it; one is started per kind of settings."""
         place = spec.evaluation.place.model_dump(mode="json")
-        key = json.dumps([_engine_key(spec), _sampling(spec).record(), place])
+        key = json.dumps([_engine_key(spec), sampling_of(spec).record(), place])
         if key not in self._engines:
             self._engines[key] = start_engine(
                 spec.evaluation.engine,
-                _sampling(spec),
+                sampling_of(spec),
                 spec.backend.device,
                 bfloat16(spec.model),
                 spec.evaluation.place,
@@ -244,7 +244,8 @@ def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
     return strictest(places)
 
 
-def _sampling(spec: RunSpec) -> Sampling:
+def sampling_of(spec: RunSpec) -> Sampling:
+    """How a run's checkpoints are sampled."""
     rollout, temperature = spec.rollout, spec.evaluation.temperature
     restriction = evaluation_restriction(spec)
     return Sampling(temperature, rollout.max_prompt_tokens, rollout.max_response_tokens, restriction)

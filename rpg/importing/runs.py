@@ -55,7 +55,9 @@ def take_over(
         "created": time.time(),
         "steps": steps,
         "eval_steps": [],
-        "benchmarks": sorted(log.scores),
+        "benchmarks": sorted(
+            {*log.scores, *folder.benchmarks()}
+        ),  # with those that `rpg evaluate --join` added
         "imported": {
             "from": kind,
             "file": str(source.resolve()),

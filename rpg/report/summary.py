@@ -122,10 +122,11 @@ def summarise(
     baseline = baseline or known.loc[sweep, "baseline"]
     baseline = baseline if isinstance(baseline, str) else None
     variants = sorted(found["variant"], key=lambda variant: (variant != baseline, variant))
-    notes = _notes(runs, baseline, variants)
+    scores = queries.scores(db, sweep, superseded)
+    sampled = set(scores.loc[scores["pass_at_k"].notna(), "variant"])
+    notes = _notes(runs, baseline, variants, sampled)
     if not superseded:
         notes += _superseded(queries.runs(db, sweep, superseded=True))
-    scores = queries.scores(db, sweep, superseded)
     chosen = {variant: _checkpoint(scores, variant, benchmarks) for variant in variants}
     chosen = {variant: (step, seeds) for variant, (step, seeds) in chosen.items() if seeds}
     names_of = labels(found)
@@ -148,7 +149,7 @@ def summarise(
     )  # fmt: skip
 
 
-def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str]) -> list[str]:
+def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str], sampled: set[str]) -> list[str]:
     notes = []
     for row in runs[~runs["state"].isin(["done", "pending"])].itertuples():
         place = f" at step {row.step:.0f}" if pandas.notna(row.step) else ""
@@ -163,7 +164,7 @@ def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str]) ->
         seeds = f"{len(mine)} seed{'s' * (len(mine) > 1)}"
         notes.append(
             f"{variant} ({seeds}) was trained elsewhere and imported from {source}: settings and data are not known to be "
-            "the same, and without samples there is no paired test"
+            "the same" + ("" if variant in sampled else ", and without samples there is no paired test")
         )
     pending = runs.loc[runs["state"] == "pending", "run"]
     if len(pending):

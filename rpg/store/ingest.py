@@ -387,6 +387,7 @@ def _scores(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows
                 rows += [
                     {**_key(folder), "benchmark": benchmark, "step": int(step), "accuracy": float(value)}
                     for step, value in found.items()
+                    if not folder.eval_path(benchmark, int(step)).exists()  # its samples say more
                 ]
         except (StoreError, KeyError, ValueError, AttributeError, TypeError) as error:
             warnings.append({**_key(folder), "message": f"{path}: {error}"})

@@ -158,6 +158,40 @@ def test_they_stand_beside_ours_and_nothing_is_owed(layout):
     assert "TRL GRPO" in tables.markdown(summary) and "k = 0" not in tables.markdown(summary)
 
 
+def test_variant_seed_and_axes_come_from_a_file_and_options_go_over_it(tmp_path):
+    state = written(tmp_path, "trainer_state.json", TRL)
+    text = "sweep: other\nvariant: TRL GRPO\nseed: 1\naxes: {algorithm.beta: 0.1}\neval: {easy: eval_rewards/unique/mean}\n"
+    told = written(tmp_path, "trl.yaml", text)
+    rpg(
+        "import",
+        "trl",
+        state,
+        "--as",
+        told,
+        "--seed",
+        3,
+        "--axis",
+        "algorithm=grpo",
+        "--home",
+        tmp_path / "data",
+    )
+    [folder] = current_runs(Layout.at(tmp_path / "data"), "other")
+    manifest = folder.read_manifest()
+    assert (manifest["variant"], manifest["seed"], manifest["benchmarks"]) == ("TRL GRPO", 3, ["easy"])
+    assert manifest["axes"] == {"algorithm.beta": 0.1, "algorithm": "grpo"}
+    for text, words in (
+        ("variant: x\n", "trl.yaml: sweep: this field is required"),
+        ("sweep: a\nvariant: b\nsed: 1\n", "trl.yaml: sed: unknown field; did you mean 'seed'?"),
+        (
+            "sweep: a\nvariant: b\nseed: -1\n",
+            "trl.yaml: seed: input should be greater than or equal to 0 (got -1)",
+        ),
+    ):
+        told.write_text(text)
+        said = CliRunner().invoke(APP, ["import", "trl", str(state), "--as", str(told)])
+        assert words in str(said.exception)
+
+
 def test_again_is_once_and_a_newer_file_replaces(layout, tmp_path):
     before = len(current_runs(layout, "quickstart"))
     more = {**TRL, "log_history": [*TRL["log_history"], {"step": 5, "reward": 2.0}]}
