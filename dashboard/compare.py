@@ -86,22 +86,14 @@ def page(view: View) -> None:
         return vl_convert.vegalite_to_svg(chart.to_dict())
 
     with st.container(horizontal=True):
-        _save(
-            figure, len(shown), repr((sorted(wanted.items(), key=str), bands, smooth, chosen, view.version))
-        )
+        choice = Choice(tuple(sweeps), tuple(chosen), tuple(panels), x=x, superseded=superseded)
+        of = repr((sorted(wanted.items(), key=str), bands, smooth, chosen, view.version))
+        _save(figure, lambda: view.shared(choice), len(shown), of)
         st.download_button(
             "Data as CSV",
             lambda: curve_data(view, **wanted, thin=False).to_csv(index=False),
             "curves.csv",
             on_click="ignore",
-        )
-        choice = Choice(tuple(sweeps), tuple(chosen), tuple(panels), x=x, superseded=superseded)
-        st.download_button(
-            "Share as HTML",
-            lambda: view.shared(choice),
-            "report.html",
-            on_click="ignore",
-            help="One file with these curves and the sweeps' tables, tests and notes; it needs nothing but itself.",
         )
 
 
@@ -112,23 +104,27 @@ FORMATS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _save(figure: Callable[[int], str], panels: int, of: str) -> None:
-    """Make the figure, then offer it. Streamlit forgets a file that it makes itself after the click, if that takes
-    longer than it takes the page to look for newer results; one that is there it keeps.
+SHARED = "HTML"
+"""One file with the curves and the sweeps' tables, tests and notes, which needs nothing but itself."""
+
+
+def _save(figure: Callable[[int], str], share: Callable[[], str], panels: int, of: str) -> None:
+    """Make the figure (or the page), then offer it. Streamlit forgets a file that it makes itself after the click, if that
+    takes longer than it takes the page to look for newer results; one that is there it keeps.
     """
-    with st.popover("Save the figure"):
+    with st.popover("Save or share"):
         across = st.slider("Panels in a row", 1, max(2, min(6, panels)), max(1, min(4, panels)), key="across")
-        kind = st.segmented_control("Format", list(FORMATS), default="PNG", required=True, key="format")
+        kind = st.segmented_control("Format", [*FORMATS, SHARED], default="PNG", required=True, key="format")
         asked = (of, across, kind)
         if st.button("Make"):
             with st.spinner("Drawing"):
-                st.session_state["figure"] = asked, FORMATS[str(kind)](figure(across))
+                made = share() if kind == SHARED else FORMATS[str(kind)](figure(across))
+                st.session_state["figure"] = asked, made
         made = st.session_state.get("figure")
         if made and made[0] == asked:
-            suffix = str(kind).lower()
-            st.download_button(
-                f"Figure as {kind}", made[1], f"figure.{suffix}", on_click="ignore", type="primary"
-            )
+            name = "report.html" if kind == SHARED else f"figure.{str(kind).lower()}"
+            label = "Page as HTML" if kind == SHARED else f"Figure as {kind}"
+            st.download_button(label, made[1], name, on_click="ignore", type="primary")
 
 
 def curve_data(view: View, series, panels, x, names, thin: bool = True) -> pandas.DataFrame:

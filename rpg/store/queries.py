@@ -336,11 +336,15 @@ def health_metrics(
 
 
 def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
-    """Of each current run's last evaluation of a benchmark: run, benchmark, step, share without an answer found."""
+    """Of each current run's last evaluation of a benchmark: run, benchmark, step, share without an answer found.
+
+    Where the reward decides what is right (rpg.rewards.rules), no answer is looked for.
+    """
     return frame(
         db,
         """SELECT s.run, s.benchmark, s.step, avg((s.extracted IS NULL)::INTEGER) AS missing
-           FROM samples s JOIN runs r USING (sweep, run) WHERE r.sweep = $1 AND r.superseded IS NULL
+           FROM samples s JOIN runs r USING (sweep, run) JOIN evals e USING (sweep, run, benchmark, step)
+           WHERE r.sweep = $1 AND r.superseded IS NULL AND NOT starts_with(coalesce(e.rules, ''), 'reward>=')
            GROUP BY s.run, s.benchmark, s.step
            QUALIFY row_number() OVER (PARTITION BY s.run, s.benchmark ORDER BY s.step DESC) = 1
            ORDER BY ALL""",

@@ -147,15 +147,16 @@ def test_a_figure_can_be_saved_and_waits_for_the_reader(page, address):
     page.goto(f"{address}/compare?sweeps=wide&panels=mean&{WIDE}")
     settled(page)
     page.locator("[data-testid=stVegaLiteChart]").first.wait_for()
-    page.get_by_text("Save the figure").click()
-    for kind, begin in (("PNG", b"\x89PNG"), ("PDF", b"%PDF")):
+    page.get_by_text("Save or share").click()
+    for kind, begin in (("PNG", b"\x89PNG"), ("PDF", b"%PDF"), ("HTML", b"<!DOCTYPE html>")):
         page.get_by_role("radio", name=kind).or_(
             page.get_by_role("button", name=kind, exact=True)
         ).first.click()
         page.get_by_role("button", name="Make").click()
-        page.get_by_role("button", name=f"Figure as {kind}").wait_for()
+        button = "Page as HTML" if kind == "HTML" else f"Figure as {kind}"
+        page.get_by_role("button", name=button).wait_for()
         page.wait_for_timeout(2.5 * 1000 * REFRESH)
-        assert saved(page, f"Figure as {kind}").startswith(begin)
+        assert saved(page, button).startswith(begin)
     page.keyboard.press("Escape")
     text = until(lambda: saved(page, "Data as CSV"), "the data").decode()
     assert text.startswith("name,sweep,variant,step,x,mean") and text.count("\n") == 1 + 18 * 3

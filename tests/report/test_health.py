@@ -7,9 +7,11 @@ import pytest
 
 from benchmarks.synthetic import Shape, write_sweep
 from flows.live import Watch
+from rpg.config.task import RewardVerifier
 from rpg.report import health
 from rpg.report.summary import summarise
 from rpg.report.tables import markdown
+from rpg.rewards.rules import rules_name
 from rpg.store.current import current_runs
 from rpg.store.database import build, connect
 
@@ -127,3 +129,8 @@ def test_silent_responses_are_in_the_report(ill):
         "GRPO (1 of 2 runs): no answer is found in 100% of the responses to easy at step 12" in f
         for f in found
     )
+    run.write_eval("easy", 12, samples, rules_name(RewardVerifier(type="reward", at_least=0.5)))
+    build(ill)
+    with connect(ill) as db:
+        found = summarise(db, "demo").health
+    assert not any("no answer" in f for f in found), "the reward says what is right: no answer is looked for"
