@@ -40,6 +40,23 @@ def evaluate(
     temperature: Annotated[
         float, typer.Option(min=0, help="Sampling temperature; 0 is greedy decoding with one sample.")
     ] = 1.0,
+    top_p: Annotated[
+        float,
+        typer.Option(min=0.0001, max=1, help="Draw from the fewest tokens with this probability together."),
+    ] = 1.0,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Draw from this many most probable tokens. Default: all.")
+    ] = None,
+    min_p: Annotated[
+        float,
+        typer.Option(
+            min=0, max=0.9999, help="Draw from tokens at least this probable beside the most probable."
+        ),
+    ] = 0.0,
+    stop: Annotated[
+        list[str],
+        typer.Option("--stop", help="A text that ends a response, of which it stays part. Repeatable."),
+    ] = [],  # noqa: B006
     max_response_tokens: Annotated[int, typer.Option(min=1, help="Length limit of a response.")] = 2048,
     max_prompt_tokens: Annotated[int, typer.Option(min=1, help="Length limit of a prompt.")] = 2048,
     data: Annotated[
@@ -95,6 +112,7 @@ def evaluate(
     from rpg.evaluation.by_hand import default_folder
     from rpg.evaluation.by_hand import evaluate as evaluate_model
     from rpg.models.library import pretrained_folder
+    from rpg.models.support import Restriction
     from rpg.store import Layout
 
     for value, known, option in (
@@ -128,6 +146,7 @@ def evaluate(
         samples_per_problem=k,
         limit=limit,
         temperature=temperature,
+        restriction=Restriction(top_k, top_p, min_p, stop=tuple(text for text in stop if text)),
         max_prompt_tokens=max_prompt_tokens,
         max_response_tokens=max_response_tokens,
         seed=seed,

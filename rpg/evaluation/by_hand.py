@@ -21,6 +21,7 @@ from rpg.evaluation.partial import Partial
 from rpg.evaluation.samples import Progress, evaluate_problems
 from rpg.evaluation.summary import Summary, summarise
 from rpg.models.library import pretrained_folder
+from rpg.models.support import WHOLE, Restriction
 from rpg.rewards.rules import rules_name
 from rpg.rewards.scoring import Scorer
 from rpg.store.checkpoints import model_digest
@@ -64,6 +65,7 @@ def evaluate(
     samples_per_problem: int | None = None,
     limit: int | None = None,
     temperature: float = 1.0,
+    restriction: Restriction = WHOLE,
     max_prompt_tokens: int = 2048,
     max_response_tokens: int = 2048,
     seed: int = 0,
@@ -86,6 +88,7 @@ def evaluate(
         training: what the model was trained on (a JSON-lines, Parquet or YAML file, as `task.train` of a run): problems
             of the benchmarks that are in it, word for word or nearly so, are named, and counted separately.
         samples_per_problem: k (default: each benchmark's own). Temperature 0 is greedy and takes one sample.
+        restriction: which tokens can be drawn, and texts that end a response.
         limit: the first so many problems of each benchmark only, to try things out.
 
     Raises:
@@ -98,7 +101,7 @@ def evaluate(
     train = None if training is None else load_training(training_set(training), data)
     known = (train.problems, train.source) if train else ()
     folder = Path(out) if out is not None else default_folder(checkpoint, home())
-    sampling = Sampling(temperature, max_prompt_tokens, max_response_tokens)
+    sampling = Sampling(temperature, max_prompt_tokens, max_response_tokens, restriction)
     common = {
         "model": _identity(checkpoint, revision),
         "engine": spec.model_dump(mode="json"),

@@ -343,7 +343,7 @@ def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFram
     return frame(
         db,
         """SELECT s.run, s.benchmark, s.step, avg((s.extracted IS NULL)::INTEGER) AS missing
-           FROM samples s JOIN runs r USING (sweep, run) JOIN evals e USING (sweep, run, benchmark, step)
+           FROM samples s JOIN evals e USING (sweep, run, benchmark, step) JOIN runs r USING (sweep, run)
            WHERE r.sweep = $1 AND r.superseded IS NULL AND NOT starts_with(coalesce(e.rules, ''), 'reward>=')
            GROUP BY s.run, s.benchmark, s.step
            QUALIFY row_number() OVER (PARTITION BY s.run, s.benchmark ORDER BY s.step DESC) = 1

@@ -11,6 +11,7 @@ import pytest
 from rpg.config.errors import ConfigError
 from rpg.evaluation import evaluate
 from rpg.evaluation.partial import Partial
+from rpg.models.support import Restriction
 from rpg.store.files import Busy, only_one
 from rpg.store.run import EVAL_COLUMNS, read_samples
 from rpg.tasks import DataError
@@ -52,9 +53,13 @@ def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchma
     _, first = run()
     lines, again = run()
     assert lines == ["mine: done before"] and again == first
-    for change in ({"seed": 1}, {"temperature": 0.7}, {"model": checkpoints[1]}, {"samples_per_problem": 2}):
+    narrow = Restriction(top_k=3, top_p=0.9, stop=("#",))
+    changes = ({"seed": 1}, {"temperature": 0.7}, {"model": checkpoints[1]}, {"samples_per_problem": 2})
+    for change in (*changes, {"restriction": narrow}):
         lines, other = run(**change)
         assert lines != ["mine: done before"] and other != first
+    assert run(restriction=narrow) == (["mine: done before"], other)
+    assert all("#" not in row["response"][:-1] for row in other)
     lines, more = run(samples_per_problem=6)
     assert [row for row in more if row["sample"] < 4] == first, (
         "more samples of a problem keep the first ones"

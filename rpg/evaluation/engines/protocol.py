@@ -49,6 +49,7 @@ class Sampling:
     def record(self) -> dict[str, Any]:
         """As plain data, by which evaluations are told apart."""
         found = asdict(self)
+        found["restriction"]["stop"] = list(self.restriction.stop)
         if self.restriction == WHOLE:  # as it was before there was one
             del found["restriction"]
         return found
