@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from benchmarks.synthetic import write_sweep
 from rpg.cli import load
+from rpg.config.imports import read_import
 from rpg.config.load import parse_assignments, parse_axes, parse_yaml, read_mapping
 from rpg.config.sweep import load_file, load_sweep, single_run
 from rpg.store import Layout
@@ -65,12 +66,14 @@ def _commands(block, folder: Path) -> None:
 
 
 def _yaml(block, folder: Path) -> None:
-    """A sweep file, a run file (or sections of one), a benchmark or a training set: read as `rpg` reads it."""
+    """A sweep file, a run file (or sections of one), a benchmark, a training set, an import: read as `rpg` reads it."""
     path = folder / (block.file or "block.yaml")
     path.write_text(block.text)
     keys = parse_yaml(block.text, block.where).keys()
     if "source" in keys:
         read_set(Benchmark if "title" in keys else TrainingSet, path)
+    elif {"sweep", "variant"} <= keys:
+        read_import(path, {})
     else:
         assert load_file(path, {}, lambda spec: "digest").runs
 
