@@ -95,13 +95,20 @@ def _of_logits(
     """`logits` (N, positions, V); `at` (N, T): which of its row's predicts each token, None where they are in order."""
     mask, support, tokens = batch.mask, batch.support, batch.tokens[batch.mask]
     row = torch.arange(len(batch), device=logits.device)[:, None].expand(mask.shape)
+    if support is None and not entropy:  # without a copy of the logits
+        targets = batch.tokens
+        if at is not None:
+            targets = targets.new_zeros(logits.shape[:2])
+            targets[row[mask], at[mask]] = tokens
+        values = token_log_prob(logits, targets, temperature)
+        if at is not None:
+            values = values.gather(1, at.clamp(max=values.shape[1] - 1))
+        return torch.where(mask, values, 0.0), None
     logits = logits[mask] if at is None else logits[row[mask], at[mask]]  # (C, V)
 
     def spread_out(values: Tensor) -> Tensor:
         return torch.zeros(mask.shape, device=values.device).masked_scatter(mask, values)
 
-    if support is None and not entropy:
-        return spread_out(token_log_prob(logits, tokens, temperature)), None
     logits = logits.float() / temperature
     if support is not None and support.index is None:
         logits = Closed(support.early(mask), torch.tensor(support.ends, device=logits.device)).shut(logits)
