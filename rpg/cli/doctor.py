@@ -11,6 +11,7 @@ import typer
 from rpg.cli.app import Home, Set, app, say
 
 if TYPE_CHECKING:
+    from rpg.config.run import RunSpec
     from rpg.store import Layout
 
 
@@ -97,7 +98,9 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
         if need is not None and (need.kind != "gpu" or need.count > len(here.gpus)):
             wanted = spec.backend.workers_here() or 1
             lines.append(f"backend: wants {wanted} GPUs, and this machine shows {len(here.gpus)}")
-    lines += unreachable(specs)
+    lines += unreachable(specs) + [
+        f"backend.device: {why}" for why in {_no_metal(spec) for spec in specs} if why
+    ]
     splits = {}
     for task in {spec.task.model_dump_json(): spec.task for spec in specs}.values():
         try:
@@ -113,3 +116,12 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
         too_long = check_lengths(spec, splits[task_json], layout.home) if task_json in splits else None
         lines += [too_long] if too_long else []
     return list(dict.fromkeys(lines))
+
+
+def _no_metal(spec: RunSpec) -> str:
+    """Why a run that asks for the GPU of a Mac has none; empty where it asks for none, or has it."""
+    if spec.backend.device != "mps":
+        return ""
+    from rpg.models.device import missing
+
+    return missing("mps")
