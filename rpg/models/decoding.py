@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from rpg.models.batch import Batch
+from rpg.models.stopping import Stopper
 from rpg.models.support import LEAST, WHOLE, Lists, Restriction, Support
 
 
@@ -61,13 +62,12 @@ def generate(
     uniforms: Tensor | None,
     temperature: float = 1.0,
     restriction: Restriction = WHOLE,
-    stopped: Callable[[list[list[int]]], list[bool]] | None = None,
+    stopper: Stopper | None = None,
     tell: Callable[[int, int], None] = lambda finished, position: None,
 ) -> Samples:
     """Sample `group_size` responses to each prompt.
 
-    `restriction` says which tokens can be drawn; its stop texts are for `stopped`, which is asked at every position
-    which of the responses so far (token ids) have just come to a stop text (stopping.py).
+    `restriction` says which tokens can be drawn; its stop texts are those of `stopper`.
     `tell` is called at every position with how many responses are finished.
 
     `uniforms` (N, max_new_tokens) in [0, 1) are all the randomness there is: token t of row i is the inverse
@@ -112,8 +112,9 @@ def generate(
             drawn, log_prob[active, t], entropy[active, t] = draw(logits, u, heat, row_of)
             tokens[active, t] = drawn
             ended = torch.isin(drawn, ends)
-            if stopped is not None and t + 1 >= restriction.min_tokens:
-                ended |= torch.tensor(stopped(tokens[active, : t + 1].tolist()), device=device)
+            if stopper is not None and t + 1 >= restriction.min_tokens:
+                recent = tokens[active, max(0, t - stopper.tail) : t + 1].tolist()
+                ended |= torch.tensor(stopper(recent), device=device)
             finished = active[ended]
             lengths[finished] = t + 1
             truncated[finished] = False

@@ -92,7 +92,7 @@ class Policy:
                 uniforms=uniforms,
                 temperature=temperature,
                 restriction=restriction,
-                stopped=Stopper(self.tokenizer, restriction.stop) if restriction.stop else None,
+                stopper=Stopper(self.tokenizer, restriction.stop) if restriction.stop else None,
                 tell=tell,
             )
 

@@ -11,14 +11,18 @@ _MARGIN = 4
 
 
 class Stopper:
-    """Knows which responses have just come to one of `texts`; special tokens are text here."""
+    """Knows which responses have just come to one of `texts`; special tokens are text here.
+
+    Attributes:
+        tail: tokens before the last one that have to be known.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]):
         self.tokenizer, self.texts = tokenizer, tuple(texts)
         self.tail = max(len(text.encode()) for text in texts) + _MARGIN
 
     def __call__(self, responses: list[list[int]]) -> list[bool]:
-        """For each response (token ids), whether its last token completes a stop text."""
+        """For each response (token ids, or its end), whether its last token completes a stop text."""
         found = []
         for ids, text in zip(responses, self._shown(responses), strict=True):
             there = [stop for stop in self.texts if stop in text]

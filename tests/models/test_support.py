@@ -30,7 +30,7 @@ RESTRICTIONS = {
 PASSES = {"lean": (LeanEngine, lean_pass), "general": (huggingface.CacheEngine, huggingface)}
 
 
-def sample(lm, restriction, engine=LeanEngine, temperature=0.8, group_size=4, limit=6, stopped=None):
+def sample(lm, restriction, engine=LeanEngine, temperature=0.8, group_size=4, limit=6, stopper=None):
     return generate(
         engine(lm),
         PROMPTS,
@@ -40,7 +40,7 @@ def sample(lm, restriction, engine=LeanEngine, temperature=0.8, group_size=4, li
         uniforms=uniforms(len(PROMPTS) * group_size, limit, "test"),
         temperature=temperature,
         restriction=restriction,
-        stopped=stopped,
+        stopper=stopper,
     )
 
 
@@ -276,7 +276,7 @@ def test_a_response_ends_with_the_token_that_completes_a_stop_text(least):
     pairs = [text[i : i + 2] for text in seen for i in range(len(text) - 1) if text.isalpha()]
     stops = tuple(sorted(set(pairs), key=pairs.count)[-2:])
     restriction, stopper = Restriction(min_tokens=least, stop=stops), Stopper(TOKENIZER, stops)
-    cut = sample(lm, restriction, group_size=12, limit=10, stopped=stopper)
+    cut = sample(lm, restriction, group_size=12, limit=10, stopper=stopper)
     shorter = 0
     for row, text in enumerate(seen):
         ends = [i + len(s) for s in stops for i in range(len(text)) if text.startswith(s, i)]
