@@ -113,7 +113,7 @@ def generate(
             tokens[active, t] = drawn
             ended = torch.isin(drawn, ends)
             if stopper is not None and t + 1 >= restriction.min_tokens:
-                recent = tokens[active, max(0, t - stopper.tail) : t + 1].tolist()
+                recent = tokens[active, max(0, t + 1 - stopper.tail) : t + 1].tolist()
                 ended |= torch.tensor(stopper(recent), device=device)
             finished = active[ended]
             lengths[finished] = t + 1

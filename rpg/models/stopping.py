@@ -14,7 +14,7 @@ class Stopper:
     """Knows which responses have just come to one of `texts`; special tokens are text here.
 
     Attributes:
-        tail: tokens before the last one that have to be known.
+        tail: how many of a response's last tokens are looked at.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]):
@@ -22,20 +22,17 @@ class Stopper:
         self.tail = max(len(text.encode()) for text in texts) + _MARGIN
 
     def __call__(self, responses: list[list[int]]) -> list[bool]:
-        """For each response (token ids, or its end), whether its last token completes a stop text."""
+        """For each response (token ids; the last `tail` will do), whether its last token completes a stop text."""
+        ends = [ids[-self.tail :] for ids in responses]
         found = []
-        for ids, text in zip(responses, self._shown(responses), strict=True):
+        for end, text in zip(ends, self._shown(ends), strict=True):
             there = [stop for stop in self.texts if stop in text]
-            before = self._shown([ids[:-1]])[0] if there else ""
+            before = self._shown([end[:-1]])[0] if there else ""
             found.append(any(_times(stop, text) > _times(stop, before) for stop in there))
         return found
 
-    def _shown(self, responses: list[list[int]]) -> list[str]:
-        return self.tokenizer.batch_decode(
-            [ids[-self.tail :] for ids in responses],
-            skip_special_tokens=False,
-            clean_up_tokenization_spaces=False,
-        )
+    def _shown(self, ids: list[list[int]]) -> list[str]:
+        return self.tokenizer.batch_decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
 def _times(stop: str, text: str) -> int:
