@@ -16,6 +16,7 @@ from typing import Any
 
 from rpg.backends.verl.hydra import hydra_value
 from rpg.backends.verl.paths import Paths
+from rpg.backends.verl.resources import cpus_reserved, helpers
 from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
 from rpg.config.model import PretrainedModel
 from rpg.config.reward import PythonReward
@@ -28,7 +29,7 @@ MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"
 ACTOR, REF, ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout"))
 LOGICAL_CPUS = 16
-"""What a Ray of our own believes it has: verl's processes mostly wait, so there may be more of them than cores."""
+"""What a Ray of our own believes it has at least: verl's processes mostly wait, so there may be more of them than cores."""
 ENDLESS_EPOCHS = 1_000_000
 """Passes over the data are not what ends a run: its steps are."""
 
@@ -183,7 +184,7 @@ def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
             f"{ROLLOUT}.max_num_batched_tokens": server.max_batched_tokens,
         }
     if backend.device == "cpu":
-        keys |= {f"{ROLLOUT}.free_cache_engine": False, f"{ROLLOUT}.agent.num_workers": 1}
+        keys[f"{ROLLOUT}.free_cache_engine"] = False
     return {
         **keys,
         **_log_prob(backend, ROLLOUT),
@@ -248,24 +249,27 @@ def _trainer(
 
 
 def _ray(backend: VerlBackend, environment: dict[str, str]) -> dict[str, Any]:
-    """`ray.init` of the driver."""
+    """`ray.init` of the driver, and how many processes verl starts: as many as Ray gives CPUs to (resources.py)."""
+    gpus = backend.nodes * backend.gpus_per_node
+    units = helpers(backend.device, gpus)
+    counts: dict[str, Any] = {
+        f"{ROLLOUT}.agent.num_workers": units,
+        "reward.num_workers": units,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": units,
+    }
     if isinstance(backend.ray, RayAddress):
         keys = {"address": backend.ray.address, "runtime_env.env_vars": environment}
-        return {f"+ray_kwargs.ray_init.{key}": value for key, value in keys.items()}
+        return counts | {f"+ray_kwargs.ray_init.{key}": value for key, value in keys.items()}
     if not isinstance(backend.ray, LocalRay):
-        return {"+ray_kwargs.ray_init.address": "auto"}  # the cluster the job runs on
-    keys: dict[str, Any] = {
+        return counts | {"+ray_kwargs.ray_init.address": "auto"}  # the cluster the job runs on
+    local: dict[str, Any] = {
         "+ray_kwargs.ray_init.address": "local",
         "+ray_kwargs.ray_init.include_dashboard": False,
+        "ray_kwargs.ray_init.num_cpus": max(LOGICAL_CPUS, cpus_reserved(gpus, units)),
     }
     if backend.device == "cpu":
-        keys |= {
-            "ray_kwargs.ray_init.num_cpus": LOGICAL_CPUS,
-            "+ray_kwargs.ray_init.num_gpus": backend.gpus_per_node,  # verl counts its workers in GPUs
-            "reward.num_workers": 1,
-            "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        }
-    return keys
+        local["+ray_kwargs.ray_init.num_gpus"] = gpus  # verl counts its workers in GPUs
+    return counts | local
 
 
 def _environment(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, str]:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
+import ray
 from verl.trainer.main_ppo import TaskRunnerV1
+
+from rpg.backends.verl.resources import lacking
+from rpg.errors import UserError
+
+REPORT_SECONDS = 10.0
+"""Ray's nodes report what is free with a delay, and this very actor has just started."""
 
 
 class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
@@ -11,4 +20,24 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
     def run(self, config):
         import rpg.backends.verl.trainer  # noqa: F401 (registers the trainer mode "rpg")
 
+        require_resources(config)
         return super().run(config)
+
+
+def require_resources(config) -> None:
+    """Before anything is asked of Ray that it would wait for without end.
+
+    Raises:
+        UserError: it cannot be had.
+    """
+    units = config.transfer_queue.backend.SimpleStorage.num_data_storage_units
+    deadline = time.monotonic() + REPORT_SECONDS
+    while why := lacking(_free(), config.trainer.nnodes, config.trainer.n_gpus_per_node, units):
+        if time.monotonic() > deadline:
+            raise UserError(why)
+        time.sleep(0.5)
+
+
+def _free() -> list[dict[str, float]]:
+    """As verl itself asks (ResourcePoolManager._check_resource_available)."""
+    return list(ray._private.state.available_resources_per_node().values())
