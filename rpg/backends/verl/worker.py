@@ -16,6 +16,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from rpg.backends.verl.loss import ActorLoss
 from rpg.backends.verl.settings import Settings
+from rpg.backends.verl.sharded import copy_weights, let_go, load_shards, shards
 from rpg.backends.verl.update import Plan, update
 from rpg.errors import UserError
 
@@ -48,8 +49,9 @@ class PolicyWorker(ActorRolloutRefWorker):
     def save_reference(self, folder: str) -> None:
         """Each worker writes its shards of the reference policy."""
         Path(folder).mkdir(parents=True, exist_ok=True)
-        shards = {name: value.detach().cpu().contiguous() for name, value in _shards(self.ref.engine.module)}
-        save_file(shards, self._shard_file(folder))
+        let_go(self.ref.engine.module)
+        parts = {name: value.detach().cpu().contiguous() for name, value in shards(self.ref.engine.module)}
+        save_file(parts, self._shard_file(folder))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_reference(self, folder: str) -> None:
@@ -63,10 +65,7 @@ class PolicyWorker(ActorRolloutRefWorker):
             raise UserError(
                 f"{folder}: no reference policy for {self.world_size} workers; resume with as many"
             )
-        saved = load_file(path)
-        with torch.no_grad():
-            for name, value in _shards(self.ref.engine.module):
-                value.copy_(saved[name])
+        load_shards(self.ref.engine.module, load_file(path))
 
     def _shard_file(self, folder: str) -> Path:
         return Path(folder) / f"world_size_{self.world_size}_rank_{self.rank}.safetensors"
@@ -74,17 +73,3 @@ class PolicyWorker(ActorRolloutRefWorker):
 
 def _loss(settings: Settings) -> ActorLoss:
     return ActorLoss(settings.algorithm, settings.max_response_tokens, settings.entropy_coeff)
-
-
-def copy_weights(source: torch.nn.Module, target: torch.nn.Module) -> None:
-    """The weights of one FSDP module into another of the same model, shard by shard and whatever device they are on."""
-    shards = dict(_shards(source))
-    with torch.no_grad():
-        for name, value in _shards(target):
-            value.copy_(shards[name])
-
-
-def _shards(module: torch.nn.Module):
-    """(name, this worker's part) of every parameter."""
-    for name, parameter in module.named_parameters():
-        yield name, parameter.to_local() if hasattr(parameter, "to_local") else parameter
