@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -40,6 +41,9 @@ class BackendSection(Section):
 
     def check_longest(self, tokens: int) -> None:
         """Raises ValueError when a sequence of so many tokens, prompt and response, does not fit."""
+
+    def check_mini_batch(self, prompts: int, group_size: int) -> None:
+        """Raises ValueError when a mini-batch of so many prompts and responses to each cannot be shared out."""
 
 
 class LocalBackend(BackendSection):
@@ -139,7 +143,8 @@ class VerlBackend(BackendSection):
     """Samples per problem of verl's own validation, every `evaluation.every` steps; 0 for none. It gives a quick
     look during training (metric `validation_accuracy`); reports use the evaluated checkpoints."""
     hang_minutes: Annotated[float, Field(gt=0), OPERATES] = 60.0
-    """A run without progress for this long is ended and counts as failed."""
+    """A run that gets on with nothing for this long is ended and counts as failed; also the longest that one worker waits
+    for another. What counts is a phase of a step, or a prompt that got its responses; a step may take longer."""
 
     fills_machine: ClassVar[bool] = True
 
@@ -153,6 +158,22 @@ class VerlBackend(BackendSection):
                 f"backend.max_tokens_per_gpu x sequence_parallel = {room} must hold a sequence of "
                 f"rollout.max_prompt_tokens + max_response_tokens = {tokens}"
             )
+
+    def check_mini_batch(self, prompts: int, group_size: int) -> None:
+        workers = self.nodes * self.gpus_per_node
+        shards = workers // self.sequence_parallel
+        if prompts * group_size % shards == 0:
+            return
+        fewer = max(n for n in range(1, shards) if prompts * group_size % n == 0) * self.sequence_parallel
+        step = shards // math.gcd(shards, group_size)
+        near = sorted({max(step, prompts // step * step), (prompts // step + 1) * step})
+        raise ValueError(
+            f"a mini-batch of training.mini_batch_prompts {prompts} x rollout.group_size {group_size} = "
+            f"{prompts * group_size} responses does not spread evenly over the {shards} data-parallel workers of "
+            f"backend.nodes {self.nodes} x gpus_per_node {self.gpus_per_node}"
+            + (f" / sequence_parallel {self.sequence_parallel}" if self.sequence_parallel > 1 else "")
+            + f"; these would do: {fewer} GPUs in all, or training.mini_batch_prompts {' or '.join(map(str, near))}"
+        )
 
     @model_validator(mode="after")
     def _possible(self) -> VerlBackend:

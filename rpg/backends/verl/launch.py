@@ -31,6 +31,7 @@ from rpg.config.run import RunSpec
 from rpg.store import provenance
 from rpg.store.files import StoreError, atomic_write_json, read_json_object
 from rpg.store.pending import pending_evaluations
+from rpg.store.progress import TRAINING, clear_progress, moving, progress_line, read_progress
 from rpg.store.run import RunFolder
 from rpg.tasks.preparation import PreparedData, prepare_data
 
@@ -98,6 +99,7 @@ class Launcher:
             run.follow(job, attempt)
         finally:
             self.stop()
+            clear_progress(folder.path / TRAINING)
 
     def _start(
         self, run: _Run, data: PreparedData, model: Path, attempt: Attempt, resume: Path | None
@@ -169,18 +171,22 @@ class _Run:
         stream = Stream(self.folder, attempt.number, Path(attempt.metrics))
         log, steps = Path(attempt.log), self.spec.training.steps
         limit = self.spec.backend.hang_minutes * 60
-        moved = time.monotonic()
+        moved, where, at = time.monotonic(), self.folder.path / TRAINING, None
         while True:
             ended = job.poll()  # first: what was written before the end is then seen below
-            if self._collect(stream):
+            before, at = at, moving(where)
+            if (
+                self._collect(stream) or at != before
+            ):  # a step, a phase of it, or a prompt that got its responses
                 moved = time.monotonic()
             if ended is not None:
                 break
             if time.monotonic() - moved > limit:
                 job.stop()
-                minutes = f"{self.spec.backend.hang_minutes:g}"
+                minutes, last = f"{self.spec.backend.hang_minutes:g}", read_progress(where, any_age=True)
+                during = f" in {progress_line(last)}" if last else ""
                 raise TrainingFailed(
-                    f"no progress for {minutes} minutes (backend.hang_minutes): {reason('', tail(log))}",
+                    f"no progress for {minutes} minutes (backend.hang_minutes){during}: {reason('', tail(log))}",
                     log, tail(log),
                 )  # fmt: skip
             time.sleep(POLL_SECONDS)

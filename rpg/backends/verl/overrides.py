@@ -30,6 +30,8 @@ PLUGIN = "rpg.backends.verl.plugin"
 ACTOR, REF, ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout"))
 LOGICAL_CPUS = 16
 """What a Ray of our own believes it has at least: verl's processes mostly wait, so there may be more of them than cores."""
+LEAST_WAIT = 600
+"""Seconds that a worker waits for another at least: while one writes a model of 30 GB, all others do."""
 ENDLESS_EPOCHS = 1_000_000
 """Passes over the data are not what ends a run: its steps are."""
 
@@ -106,6 +108,7 @@ def _model(backend: VerlBackend, paths: Paths) -> dict[str, Any]:
     return {
         "actor_rollout_ref.model.path": paths.model,
         "actor_rollout_ref.model.enable_gradient_checkpointing": backend.gradient_checkpointing,
+        "actor_rollout_ref.nccl_timeout": max(LEAST_WAIT, math.ceil(60 * backend.hang_minutes)),
     }
 
 

@@ -32,7 +32,7 @@ def cpus_reserved(gpus: int, units: int) -> int:
 
 
 def lacking(nodes: Sequence[Mapping[str, float]], wanted: int, gpus_per_node: int, units: int) -> str | None:
-    """Why verl would wait for ever on nodes with these free resources (`{"CPU": .., "GPU": ..}`); None where it would not."""
+    """Why verl would wait for ever on nodes with this much free, `{"CPU": .., "GPU": ..}`; None where it would not."""
     gpus, cpus = wanted * gpus_per_node, PER_GPU * gpus_per_node
     have_gpus = [node for node in nodes if node.get("GPU", 0) >= gpus_per_node]
     if len(have_gpus) < wanted:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 
 import ray
@@ -20,8 +22,19 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
     def run(self, config):
         import rpg.backends.verl.trainer  # noqa: F401 (registers the trainer mode "rpg")
 
+        require_files(config)
         require_resources(config)
         return super().run(config)
+
+
+def require_files(config) -> None:
+    """Raises: UserError: data or model lie where this node, which may be another than the launcher's, does not see them."""
+    for path in (str(config.data.train_files), str(config.actor_rollout_ref.model.path)):
+        if os.path.isabs(path) and not os.path.exists(path):
+            raise UserError(
+                f"{path}: is not to be seen on {socket.gethostname()}, where verl's driver runs; every node must see the "
+                "data folder (RPG_HOME) and the model under the same path"
+            )
 
 
 def require_resources(config) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 
 import torch
 from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 from tensordict import TensorDict
+from torch.distributed import distributed_c10d as c10d
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
@@ -24,6 +26,17 @@ if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
     import rpg.backends.verl.cpu.engine  # noqa: F401 (registers verl's FSDP engine for CPUs)
 
 
+def bound_waits(seconds: float) -> None:
+    """How long any collective waits: verl reads `nccl_timeout` nowhere and asks torch for its defaults, 10 and 30 minutes.
+
+    (verl/workers/engine_workers.py:89; torch/distributed/distributed_c10d.py:836.) The defaults are also those of the
+    groups that FSDP's meshes make later.
+    """
+    c10d.default_pg_timeout = timedelta(seconds=seconds)
+    if isinstance(c10d.default_pg_nccl_timeout, timedelta):  # torch was built with NCCL
+        c10d.default_pg_nccl_timeout = timedelta(seconds=seconds)
+
+
 class PolicyWorker(ActorRolloutRefWorker):
     """Named by the trainer mode (trainer.py); verl makes one per GPU. (It looks for its base by the name `Worker`.)"""
 
@@ -32,6 +45,7 @@ class PolicyWorker(ActorRolloutRefWorker):
         self.settings = Settings.inside(OmegaConf.to_container(self.config))
         if self.settings.device == "cpu":
             torch.set_num_threads(self.settings.threads)
+        bound_waits(self.config.nccl_timeout)
         super().init_model()
         self.actor.set_loss_fn(_loss(self.settings))
 
