@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rpg.config.section import OPERATES, Positive, Section, default_type, kinds_of
+from rpg.config.verl_keys import refused
 
 
 class BackendSection(Section):
@@ -27,7 +28,9 @@ class BackendSection(Section):
     """A run takes all processors that it is given, so sweeps begin one at a time unless told otherwise."""
 
     chooses_sampler: ClassVar[bool] = False
-    """Samples can be drawn from an earlier or rounded policy, and corrected for it."""
+    """Samples can be drawn from an earlier or rounded policy."""
+    corrects_sampler: ClassVar[bool] = False
+    """The loss can be corrected for samples of another policy than the one that trains (vLLM's, which rounds otherwise)."""
 
     truncates: ClassVar[bool] = False
     """Samples can be drawn from a part of the vocabulary, with log-probabilities of that distribution."""
@@ -64,6 +67,7 @@ class LocalBackend(BackendSection):
     )
     chooses_sampler: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
+    corrects_sampler: ClassVar[bool] = True
 
 
 class HuggingFaceRollout(Section):
@@ -146,7 +150,12 @@ class VerlBackend(BackendSection):
     """A run that gets on with nothing for this long is ended and counts as failed; also the longest that one worker waits
     for another. What counts is a phase of a step, or a prompt that got its responses; a step may take longer."""
 
+    verl: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
+    """Settings of verl itself by their dotted names, e.g. `{actor_rollout_ref.rollout.max_num_seqs: 128}`, for what has no
+    field here; docs/verl.md has a table. A name with a `+` before it is one that verl's own file lacks."""
+
     fills_machine: ClassVar[bool] = True
+    corrects_sampler: ClassVar[bool] = True
 
     def workers_here(self) -> int | None:
         return self.gpus_per_node if isinstance(self.ray, LocalRay) else None
@@ -174,6 +183,13 @@ class VerlBackend(BackendSection):
             + (f" / sequence_parallel {self.sequence_parallel}" if self.sequence_parallel > 1 else "")
             + f"; these would do: {fewer} GPUs in all, or training.mini_batch_prompts {' or '.join(map(str, near))}"
         )
+
+    @field_validator("verl")
+    @classmethod
+    def _ours_stay_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if why := refused(value):
+            raise ValueError(why)
+        return value
 
     @model_validator(mode="after")
     def _possible(self) -> VerlBackend:

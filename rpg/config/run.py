@@ -87,19 +87,20 @@ class RunSpec(Section):
 
     def _check_sampler(self) -> None:
         """Raises ValueError for a sampler that the back end does not have."""
+        backend, correction = self.backend, self.algorithm.rollout_correction.type
         asked = {
-            f"rollout.staleness {self.rollout.staleness}": self.rollout.staleness > 0,
-            f"rollout.sampler.dtype {self.rollout.sampler.dtype}": self.rollout.sampler.dtype != "same",
-            f"algorithm.rollout_correction {self.algorithm.rollout_correction.type}": (
-                self.algorithm.rollout_correction.type != "none"
-            ),
+            f"rollout.staleness {self.rollout.staleness}": not backend.chooses_sampler
+            and self.rollout.staleness > 0,
+            f"rollout.sampler.dtype {self.rollout.sampler.dtype}": not backend.chooses_sampler
+            and self.rollout.sampler.dtype != "same",
+            f"algorithm.rollout_correction {correction}": not backend.corrects_sampler
+            and correction != "none",
         }
-        for what, is_asked in asked.items():
-            if is_asked and not self.backend.chooses_sampler:
+        for what, is_refused in asked.items():
+            if is_refused:
                 raise ValueError(
-                    f"{what}: backend {self.backend.type} samples from its own rollout server with the current weights and "
-                    "cannot be told otherwise yet; accepted there: staleness 0, sampler.dtype same and rollout_correction "
-                    "none, or backend.type local"
+                    f"{what}: backend {backend.type} samples from its own rollout server with the current weights and "
+                    "cannot be told otherwise yet; accepted there: staleness 0 and sampler.dtype same, or backend.type local"
                 )
 
     def _check_truncation(self) -> None:

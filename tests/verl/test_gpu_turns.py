@@ -124,7 +124,7 @@ def test_it_waits_while_trainings_have_all_gpus_and_goes_before_the_next(stage, 
 
 
 def test_what_cannot_be_evaluated_is_tried_once(stage):
-    context, children, start = stage
+    _, children, start = stage
     children.owed |= {("run", "easy", 0)}
     children.hopeless = True
     assert start()() == [] and len(children.seen) == 1

@@ -22,12 +22,14 @@ from rpg.backends.verl.initial import initial_model
 from rpg.backends.verl.metrics import Stream
 from rpg.backends.verl.overrides import plan
 from rpg.backends.verl.paths import STATE, Paths
+from rpg.backends.verl.readiness import facts, judge
 from rpg.backends.verl.reasons import reason, tail
 from rpg.backends.verl.state import State
 from rpg.config.backend import RayAddress, RayJob
 from rpg.config.errors import ConfigError
 from rpg.config.model import bfloat16
 from rpg.config.run import RunSpec
+from rpg.config.verl_keys import unknown
 from rpg.store import provenance
 from rpg.store.files import StoreError, atomic_write_json, read_json_object
 from rpg.store.pending import pending_evaluations
@@ -73,7 +75,7 @@ class Launcher:
             UserError: configuration, data, model or cluster that cannot be used, or a training that failed; one line.
         """
         spec = spec_of(folder)
-        require_verl(spec)
+        require_verl(spec, say)
         data = prepare_data(spec, home)
         self._mark = str(folder.path)
         run = _Run(folder, spec, say)
@@ -206,8 +208,8 @@ class _Run:
         return bool(records or whole)
 
 
-def require_verl(spec: RunSpec) -> None:
-    """Raises: ConfigError: something this back end needs is not installed."""
+def require_verl(spec: RunSpec, say: Say = lambda line: None) -> None:
+    """Raises: ConfigError: something this back end needs of this machine is not here (rpg.backends.verl.readiness)."""
     backend = spec.backend
     needs = ["ray"] if isinstance(backend.ray, RayJob) else ["ray", "verl", "transfer_queue"]
     missing = [name for name in needs if importlib.util.find_spec(name) is None]
@@ -216,11 +218,17 @@ def require_verl(spec: RunSpec) -> None:
             f"backend.type: 'verl' needs {missing[0]}, which is not installed; "
             "install it with: pip install 'rpg-lab[verl]', or choose: 'local'"
         )
-    vllm = backend.rollout.type == "vllm" and not isinstance(backend.ray, RayJob)
-    if vllm and importlib.util.find_spec("vllm") is None:
-        raise ConfigError(
-            "backend.rollout.type: 'vllm' is not installed; install it with: pip install 'rpg-lab[verl,vllm]'"
-        )
+    if wrong := unknown(backend.verl):
+        raise ConfigError("\n".join(wrong))
+    if isinstance(backend.ray, RayJob):
+        return  # its driver looks around where it runs
+    found = judge(backend, facts())
+    for finding in found:
+        if finding.good is None:
+            say(f"note: {finding.text}")
+    wrong = [finding.text for finding in found if finding.good is False]
+    if wrong:
+        raise ConfigError("this machine cannot run backend.type verl: " + "; ".join(wrong))
 
 
 def require_as_many(spec: RunSpec, step: int, resume: Path | None) -> None:

@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = compose(overrides)
         _environment(config.trainer.device)
+        look_around(config)
         derive(config)
         _run(config)
     except KeyboardInterrupt:
@@ -61,6 +62,34 @@ def _environment(device: str) -> None:
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
     importlib.import_module(_PLUGIN)  # composing the config has imported verl already
+
+
+def look_around(config) -> None:
+    """What is missing where the driver runs, which may be a node of a cluster: in the first seconds, and by name.
+
+    Raises:
+        SettingsError: something that the job would fail of.
+    """
+    from rpg.backends.verl.readiness import facts, judge
+    from rpg.backends.verl.settings import SettingsError
+    from rpg.config.backend import HuggingFaceRollout, RayAddress, VerlBackend, VllmRollout
+
+    trainer, role = config.trainer, config.actor_rollout_ref
+    backend = VerlBackend.model_construct(
+        type="verl",
+        device=trainer.device,
+        nodes=trainer.nnodes,
+        gpus_per_node=trainer.n_gpus_per_node,
+        sequence_parallel=role.actor.get("ulysses_sequence_parallel_size", 1),
+        rollout=VllmRollout(type="vllm") if role.rollout.name == "vllm" else HuggingFaceRollout(),
+        ray=RayAddress(type="address", address="auto"),  # what is on this node is no matter of the driver
+    )
+    found = judge(backend, facts())
+    for finding in found:
+        if finding.good is None:
+            print(f"note: {finding.text}", flush=True)
+    if wrong := [finding.text for finding in found if finding.good is False]:
+        raise SettingsError("this machine cannot run a job of verl: " + "; ".join(wrong))
 
 
 def derive(config) -> None:

@@ -23,6 +23,7 @@ from rpg.config.reward import PythonReward
 from rpg.config.run import RunSpec
 from rpg.config.task import chat_of
 from rpg.config.training import AdamW, ScheduleFreeAdamW
+from rpg.config.verl_keys import is_added
 from rpg.tasks import verifier_of
 
 MAIN = "rpg.backends.verl.main"
@@ -83,12 +84,24 @@ def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str =
         _ray(backend, environment),
     ]
     overrides = {key: value for part in parts for key, value in part.items()}
+    overrides |= _theirs(backend, overrides)
     added = frozenset(key.removeprefix("+") for key in overrides if key.startswith("+"))
     return Plan(
         {key.removeprefix("+"): value for key, value in overrides.items()},
         environment,
         added,
     )
+
+
+def _theirs(backend: VerlBackend, ours: Mapping[str, Any]) -> dict[str, Any]:
+    """`backend.verl`, which decides nothing that our fields do (rpg.config.verl_keys)."""
+    keys: dict[str, Any] = {}
+    for key, value in backend.verl.items():
+        name = key.removeprefix("+")
+        if name == "trainer.logger":  # our metrics are read from verl's file
+            value = list(dict.fromkeys([*ours[name], *([value] if isinstance(value, str) else value)]))
+        keys[f"+{name}" if name not in ours and is_added(key) else name] = value
+    return keys
 
 
 def _data(spec: RunSpec, paths: Paths) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from rpg.backends.verl.state import State, newest
 from rpg.backends.verl.update import Plan, Updated
 from rpg.backends.verl.worker import PolicyWorker
 from rpg.losses.advantages import advantages
+from rpg.losses.correction import rollout_weights
 from rpg.store.progress import TRAINING
 
 
@@ -194,7 +195,15 @@ class Trainer(PPOTrainerSync):
             ref_log_prob=fields["ref_log_prob"][real] if self.kept else None,
         )
         written = {"advantages": result, "returns": result, "response_mask": fields["response_mask"]}
-        if "rollout_is_weights" in fields:
+        weights = rollout_weights(
+            self.settings.algorithm.rollout_correction,
+            old_log_prob=fields["old_log_probs"],
+            sampler_log_prob=fields["rollout_log_probs"],
+            response_mask=fields["response_mask"],
+        )
+        if weights is not None:
+            written["rollout_is_weights"] = weights.expand_as(fields["old_log_probs"]).contiguous()
+        elif "rollout_is_weights" in fields:
             written["rollout_is_weights"] = fields["rollout_is_weights"]
         output = {name: response_to_nested(value, mask) for name, value in written.items()}
         output = TensorDict(output, batch_size=len(batch))
