@@ -15,12 +15,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from pydantic import ValidationError
+
 from flows import processes
 from flows.context import Context, StageFailed
 from flows.evaluating import EVALUATION_LOG, EVALUATOR_TRIES, last_line
 from flows.processes import Stopped
 from flows.slots import Held, Need
-from rpg.backends.manifest import spec_of
+from rpg.config.run import RunSpec
 from rpg.errors import UserError
 from rpg.store import Layout, RunFolder
 from rpg.store.current import current_runs
@@ -34,8 +36,9 @@ def takes_turns(layout: Layout, sweep: str, context: Context) -> int:
     """GPUs of this machine for one turn of a sweep's evaluator; 0 where it needs none of its own."""
     found = [0]
     for folder in current_runs(layout, sweep):
-        with contextlib.suppress(UserError):  # an unreadable manifest is reported when its run's turn comes
-            found.append(spec_of(folder).evaluator_gpus())
+        # An unreadable manifest is reported when its run's turn comes.
+        with contextlib.suppress(UserError, ValidationError, KeyError):
+            found.append(RunSpec.model_validate(folder.read_manifest()["spec"]).evaluator_gpus())
     return max(found) if max(found) and context.machine.gpus else 0
 
 
