@@ -223,7 +223,7 @@ def test_the_reference_is_renewed_saved_and_loaded(home, model, tmp_path):
     worker.load_reference(str(tmp_path / "reference"))
     assert weights(reference).equal(renewed)
     (tmp_path / "reference" / "world_size_1_rank_0.safetensors").rename(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="no reference policy for 1 workers; resume with as many"):
+    with pytest.raises(UserError, match="no reference policy in it"):
         worker.load_reference(str(tmp_path / "reference"))
 
 

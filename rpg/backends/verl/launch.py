@@ -87,7 +87,7 @@ class Launcher:
             if resume.step >= spec.training.steps:
                 say(f"trained: all {spec.training.steps} steps")
                 return
-            require_as_many(spec, resume.step, resume.path)
+            require_readable(spec, resume.step, resume.path)
             model = initial_model(spec, home, say)
             if resume.path is None:
                 run.checkpoints.begin_with(model)
@@ -231,16 +231,16 @@ def require_verl(spec: RunSpec, say: Say = lambda line: None) -> None:
         raise ConfigError("this machine cannot run backend.type verl: " + "; ".join(wrong))
 
 
-def require_as_many(spec: RunSpec, step: int, resume: Path | None) -> None:
-    """Raises: ConfigError: the checkpoint to go on from is in as many parts as other workers than the run's had."""
-    if resume is None:
+def require_readable(spec: RunSpec, step: int, resume: Path | None) -> None:
+    """Raises: ConfigError: the checkpoint to go on from was written by FSDP1 on another number of workers."""
+    if resume is None or spec.backend.strategy == "fsdp2":
         return
     workers, then = spec.backend.nodes * spec.backend.gpus_per_node, State.read(resume).world_size
     if workers != then:
         raise ConfigError(
             f"backend.nodes x gpus_per_node = {workers}, but the checkpoint of step {step} that this run goes on from was "
-            f"written by {then} workers, and verl reads it with as many only: choose {then} again, or begin another run "
-            "(another seed, or rpg rm SWEEP/RUN)"
+            f"written by {then} workers, and with strategy fsdp verl reads it with as many only: choose {then} again, or "
+            "begin another run (another seed, or rpg rm SWEEP/RUN); with strategy fsdp2 any number goes on"
         )
 
 

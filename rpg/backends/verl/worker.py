@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from rpg.backends.verl.loss import ActorLoss
+from rpg.backends.verl.resharding import load_resharded, load_shards_of, written_by
 from rpg.backends.verl.settings import Settings
 from rpg.backends.verl.sharded import copy_weights, let_go, load_shards, shards
 from rpg.backends.verl.update import Plan, update
@@ -24,6 +26,10 @@ from rpg.errors import UserError
 
 if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
     import rpg.backends.verl.cpu.engine  # noqa: F401 (registers verl's FSDP engine for CPUs)
+
+
+SHARDS = "world_size_{world}_rank_{rank}.safetensors"
+MODEL = "model_world_size_{world}_rank_{rank}.pt"
 
 
 def bound_waits(seconds: float) -> None:
@@ -69,20 +75,32 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_reference(self, folder: str) -> None:
-        """Back to what :meth:`save_reference` wrote.
+        """Back to what :meth:`save_reference` wrote, also where that were other workers (FSDP2).
 
         Raises:
-            UserError: it was written by another number of workers.
+            UserError: it is not there.
         """
-        path = self._shard_file(folder)
-        if not path.exists():
-            raise UserError(
-                f"{folder}: no reference policy for {self.world_size} workers; resume with as many"
-            )
-        load_shards(self.ref.engine.module, load_file(path))
+        module, workers = self.ref.engine.module, written_by(folder, SHARDS)
+        if not workers:
+            raise UserError(f"{folder}: no reference policy in it")
+        if workers == self.world_size:
+            load_shards(module, load_file(self._shard_file(folder)))
+        else:
+            load_shards_of(module, folder, SHARDS, workers)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_checkpoint(self, local_path, hdfs_path=None, del_local_after_load=False):
+        """verl's, or ours where other workers wrote it."""
+        manager, workers = self.actor.engine.checkpoint_manager, written_by(local_path, MODEL)
+        if workers and workers != self.world_size:
+            manager.load_checkpoint = partial(load_resharded, manager, workers)
+        try:
+            super().load_checkpoint(local_path, hdfs_path, del_local_after_load)
+        finally:
+            vars(manager).pop("load_checkpoint", None)
 
     def _shard_file(self, folder: str) -> Path:
-        return Path(folder) / f"world_size_{self.world_size}_rank_{self.rank}.safetensors"
+        return Path(folder) / SHARDS.format(world=self.world_size, rank=self.rank)
 
 
 def _loss(settings: Settings) -> ActorLoss:
