@@ -90,8 +90,18 @@ class VllmRollout(Section):
     """Tokens that vLLM processes in one step, prompts and responses together."""
 
 
+class SglangRollout(Section):
+    """SGLang, where it is installed; verl keeps its weights up to date. Not tried yet."""
+
+    type: Literal["sglang"]
+    tensor_parallel: Annotated[Positive, OPERATES] = 1
+    """GPUs that share one copy of the rollout model."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1), OPERATES] = 0.85
+    """Share of each GPU's memory that SGLang may use while it generates."""
+
+
 RolloutServer = Annotated[
-    HuggingFaceRollout | VllmRollout, Field(discriminator="type"), default_type("huggingface")
+    HuggingFaceRollout | VllmRollout | SglangRollout, Field(discriminator="type"), default_type("huggingface")
 ]
 
 
@@ -195,16 +205,20 @@ class VerlBackend(BackendSection):
     def _possible(self) -> VerlBackend:
         if self.device == "cpu" and self.strategy != "fsdp2":
             raise ValueError(f"strategy {self.strategy!r} needs a GPU; on a CPU use fsdp2")
+        if self.device == "cpu" and isinstance(self.rollout, SglangRollout):
+            raise ValueError("rollout.type sglang needs a GPU; on a CPU use {type: huggingface}")
         if self.nodes > 1 and isinstance(self.ray, LocalRay):
             raise ValueError(
                 f"nodes {self.nodes} need a Ray cluster; say which: ray: {{type: job, address: ...}} "
                 "or {type: address, address: ...}"
             )
         if self.device == "cuda" and isinstance(self.rollout, HuggingFaceRollout):
-            raise ValueError("rollout.type huggingface is for device cpu; on a GPU use {type: vllm}")
+            raise ValueError(
+                "rollout.type huggingface is for device cpu; on a GPU use {type: vllm} or {type: sglang}"
+            )
         workers = self.nodes * self.gpus_per_node
         shared = {"sequence_parallel": self.sequence_parallel}
-        if isinstance(self.rollout, VllmRollout):
+        if not isinstance(self.rollout, HuggingFaceRollout):
             shared["rollout.tensor_parallel"] = self.rollout.tensor_parallel
         for field, share in shared.items():
             if workers % share:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rpg.config.backend import VerlBackend, VllmRollout
+from rpg.config.backend import SglangRollout, VerlBackend, VllmRollout
 from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.run import RunSpec
 from rpg.config.task import ChainTask, WordsTask
@@ -163,7 +163,7 @@ class _Server:
     """vLLM, for the rollouts of a run or for its evaluation: a replica takes `tensor_parallel` GPUs."""
 
     def __init__(self, spec: RunSpec, shape: Shape, a: Assumptions, server: object):
-        vllm = isinstance(server, VllmRollout | VllmEngineSpec)
+        vllm = isinstance(server, VllmRollout | SglangRollout | VllmEngineSpec)
         self.tensor_parallel = server.tensor_parallel if vllm else 1
         self.utilization = server.gpu_memory_utilization if vllm else 0.0
         self.a, self.shape, self.response = a, shape, a.response_share * spec.rollout.max_response_tokens

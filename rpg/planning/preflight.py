@@ -139,8 +139,8 @@ def _packages(specs: Sequence[RunSpec]) -> list[str]:
     for spec in specs:
         if spec.backend.type == "verl" and spec.backend.ray.type != "job":
             wanted |= {"ray": "backend.type: verl", "verl": "backend.type: verl"}
-            if spec.backend.rollout.type == "vllm":
-                wanted["vllm"] = "backend.rollout.type: vllm"
+            if (server := spec.backend.rollout.type) != "huggingface":
+                wanted[server] = f"backend.rollout.type: {server}"
             if spec.backend.device == "cuda" and spec.backend.sequence_parallel > 1:
                 wanted["flash_attn"] = "backend.sequence_parallel"
         if spec.backend.type == "local":

@@ -39,7 +39,8 @@ def test_settings_arrive_in_verls_own_configuration():
     pytest.importorskip("verl")
     given = {
         f"{ROLLOUT}.max_num_seqs": 64,
-        f"{ROLLOUT}.engine_kwargs.vllm.quantization": "fp8",  # a section that takes any key
+        f"{ROLLOUT}.quantization": "fp8",
+        f"{ROLLOUT}.engine_kwargs.vllm.swap_space": 8,  # a section that takes any key
         "actor_rollout_ref.model.override_config.attn_implementation": "eager",
         "+actor_rollout_ref.actor.fsdp_config.something_new": [1, "a b"],
         "global_profiler.tool": "torch",

@@ -72,16 +72,17 @@ def look_around(config) -> None:
     """
     from rpg.backends.verl.readiness import facts, judge
     from rpg.backends.verl.settings import SettingsError
-    from rpg.config.backend import HuggingFaceRollout, RayAddress, VerlBackend, VllmRollout
+    from rpg.config.backend import HuggingFaceRollout, RayAddress, SglangRollout, VerlBackend, VllmRollout
 
     trainer, role = config.trainer, config.actor_rollout_ref
+    servers = {"vllm": VllmRollout(type="vllm"), "sglang": SglangRollout(type="sglang")}
     backend = VerlBackend.model_construct(
         type="verl",
         device=trainer.device,
         nodes=trainer.nnodes,
         gpus_per_node=trainer.n_gpus_per_node,
         sequence_parallel=role.actor.get("ulysses_sequence_parallel_size", 1),
-        rollout=VllmRollout(type="vllm") if role.rollout.name == "vllm" else HuggingFaceRollout(),
+        rollout=servers.get(role.rollout.name, HuggingFaceRollout()),
         ray=RayAddress(type="address", address="auto"),  # what is on this node is no matter of the driver
     )
     found = judge(backend, facts())

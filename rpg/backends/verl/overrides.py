@@ -17,7 +17,7 @@ from typing import Any
 from rpg.backends.verl.hydra import hydra_value
 from rpg.backends.verl.paths import Paths
 from rpg.backends.verl.resources import cpus_reserved, helpers
-from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
+from rpg.config.backend import LocalRay, RayAddress, SglangRollout, VerlBackend, VllmRollout
 from rpg.config.model import PretrainedModel
 from rpg.config.reward import PythonReward
 from rpg.config.run import RunSpec
@@ -181,21 +181,22 @@ def _log_prob(backend: VerlBackend, role: str) -> dict[str, Any]:
 
 def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
     rollout, server = spec.rollout, backend.rollout
-    vllm = isinstance(server, VllmRollout)
+    served = isinstance(server, VllmRollout | SglangRollout)
     keys: dict[str, Any] = {
-        f"{ROLLOUT}.name": "vllm" if vllm else "rpg_huggingface",
+        f"{ROLLOUT}.name": server.type if served else "rpg_huggingface",
         f"{ROLLOUT}.n": rollout.group_size,
         f"{ROLLOUT}.temperature": rollout.temperature,
         f"{ROLLOUT}.top_k": -1,
         f"{ROLLOUT}.top_p": 1.0,
         f"{ROLLOUT}.seed": spec.seed,
         f"{ROLLOUT}.dtype": "bfloat16" if bfloat16(spec) else "float32",
-        f"{ROLLOUT}.tensor_model_parallel_size": server.tensor_parallel if vllm else 1,
+        f"{ROLLOUT}.tensor_model_parallel_size": server.tensor_parallel if served else 1,
         f"{ROLLOUT}.max_model_len": rollout.max_prompt_tokens + rollout.max_response_tokens,
     }
-    if vllm:
+    if served:
+        keys[f"{ROLLOUT}.gpu_memory_utilization"] = server.gpu_memory_utilization
+    if isinstance(server, VllmRollout):
         keys |= {
-            f"{ROLLOUT}.gpu_memory_utilization": server.gpu_memory_utilization,
             f"{ROLLOUT}.enforce_eager": server.enforce_eager,
             f"{ROLLOUT}.max_num_batched_tokens": server.max_batched_tokens,
         }

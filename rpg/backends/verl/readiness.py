@@ -28,7 +28,8 @@ RAY_FULL = 0.05
 OPEN_FILES = 4096
 _OUR_OWN = 0.05
 """Part of a GPU's memory that may be taken before a run begins: displays, monitors."""
-_PACKAGES = ("verl", "ray", "TransferQueue", "torch", "vllm", "transformers")
+_SERVERS = ("vllm", "sglang")
+_PACKAGES = ("verl", "ray", "TransferQueue", "torch", "transformers", *_SERVERS)
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,11 @@ def _packages(backend: VerlBackend, f: Facts) -> list[Finding]:
     vllm = isinstance(backend.rollout, VllmRollout)
     for name in _PACKAGES:
         here = f.versions.get(name)
-        if here is None and (name != "vllm" or vllm):
-            extra = "verl,vllm" if name == "vllm" else "verl"
-            found.append(
-                Finding(False, f"{name} is not installed; install it with: pip install 'rpg-lab[{extra}]'")
+        if here is None and (name not in _SERVERS or name == backend.rollout.type):
+            wanted = {"vllm": "'rpg-lab[verl,vllm]'", "sglang": "'verl[sglang]==0.9.1'"}.get(
+                name, "'rpg-lab[verl]'"
             )
+            found.append(Finding(False, f"{name} is not installed; install it with: pip install {wanted}"))
         elif name == "verl" and here != VERL:
             found.append(Finding(False, f"verl {here}: {VERL} is wanted, whose internals this back end uses"))
         elif here is not None:
