@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from rpg.backends.verl.launch import require_verl
-from rpg.backends.verl.readiness import Facts, Gpu, facts, judge
+from rpg.backends.verl.readiness import Facts, Gpu, facts, judge, of_cluster
 from rpg.cli import main
 from rpg.config.errors import ConfigError
 from rpg.config.load import load_run
 from rpg.config.sweep import load_sweep
 from rpg.planning.preflight import preflight
 from rpg.store import Layout
+from tests.evaluation.ray_head import free_port, ray_head
 from tests.verl.test_gpu_resources import VLLM
 from tests.verl.test_launch_overrides import CHAIN
+from tests.waiting import until
 
 RELEASED = {"torch": "2.11.0", "vllm": "0.24.0", "transformers": "5.9.0"}
 GOOD = Facts(
@@ -132,3 +134,20 @@ def test_the_papers_sweeps_pass_on_a_good_machine():
     for path in sorted((Path(__file__).resolve().parents[2] / "configs/paper").glob("table*.yaml")):
         for run in load_sweep(path, {}, lambda spec: "data").runs:
             assert all(finding.good for finding in judge(run.spec.backend, GOOD))
+
+
+@pytest.mark.long
+def test_a_cluster_that_is_named_is_looked_at(monkeypatch):
+    """By its dashboard, as jobs are handed in; it has the CPUs of this machine and no GPU."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    with ray_head(dashboard=port):
+        backend = load_run(CHAIN, {**VLLM, "backend.ray": {"type": "job", "address": address}}).backend
+        until(lambda: of_cluster(backend, address)[0].good, "the dashboard")
+        there, why = of_cluster(backend, address)
+        assert there.good and there.text.startswith(f"Ray cluster at {address}: 1 nodes (")
+        assert why.good is False and "the Ray cluster has 0 nodes with 1 free GPUs" in why.text
+    [gone] = of_cluster(backend, address)
+    assert gone.good is False and gone.text.startswith(f"no Ray cluster answers at {address}")

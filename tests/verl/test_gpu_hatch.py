@@ -90,7 +90,14 @@ def test_what_our_fields_decide_is_refused_by_their_names():
 
 def test_our_list_names_keys_that_verl_has():
     pytest.importorskip("verl")
-    added = ("rpg", "actor_rollout_ref.rpg", "ray_kwargs.ray_init.", "mixed_precision", "gen_batch_size")
+    added = (
+        "rpg",
+        "agent_loop_manager_class",
+        "actor_rollout_ref.rpg",
+        "ray_kwargs.ray_init.",
+        "mixed_precision",
+        "gen_batch_size",
+    )
     lacking = [line for line in unknown(dict.fromkeys(DERIVED)) if "has no setting" in line]
     assert [line for line in lacking if not any(name in line for name in added)] == []
 
@@ -100,7 +107,7 @@ def test_our_list_names_keys_that_verl_has():
     [
         ({f"{ROLLOUT}.max_num_seq": 64}, "verl has no setting 'actor_rollout_ref.rollout.max_num_seq'; did you mean "
          "'actor_rollout_ref.rollout.max_num_seqs'?"),
-        ({f"{ROLLOUT}.max_num_seqs": "many"}, "max_num_seqs: 'many' (verl's own is 1024)"),
+        ({f"{ROLLOUT}.max_num_seqs": "many"}, "max_num_seqs: 'many' (verl's own is 256)"),
         ({f"{ROLLOUT}.enable_prefix_caching": 1}, "enable_prefix_caching: 1 (verl's own is True)"),
         ({"global_profiler": {"tool": "torch"}}, None),
         ({"+trainer.brand_new": 1}, None),
