@@ -145,7 +145,7 @@ def test_a_cluster_that_is_named_is_looked_at(monkeypatch):
     address = f"http://127.0.0.1:{port}"
     with ray_head(dashboard=port):
         backend = load_run(CHAIN, {**VLLM, "backend.ray": {"type": "job", "address": address}}).backend
-        until(lambda: of_cluster(backend, address)[0].good, "the dashboard")
+        until(lambda: ": 1 nodes (" in of_cluster(backend, address)[0].text, "the dashboard and its node")
         there, why = of_cluster(backend, address)
         assert there.good and there.text.startswith(f"Ray cluster at {address}: 1 nodes (")
         assert why.good is False and "the Ray cluster has 0 nodes with 1 free GPUs" in why.text
