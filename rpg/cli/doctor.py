@@ -106,7 +106,7 @@ def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> l
     from rpg.config.sweep import load_file
 
     here = facts()
-    sections = []
+    sections: list[VerlBackend] = []
     if file is not None:
         runs = load_file(file, overrides, LenientDigest()).runs
         sections = [run.spec.backend for run in runs if isinstance(run.spec.backend, VerlBackend)]
