@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -30,6 +31,8 @@ class Context:
     claims: Claims
     writing: dict[RunFolder, float] = field(default_factory=dict)
     """Runs that train now, and the bytes each will take at most (flows.space)."""
+    evaluation_waits: threading.Event = field(default_factory=threading.Event)
+    """Set while the evaluator waits for GPUs (flows.turns): it goes before the next training of the sweep."""
     flow_run: UUID | None = None
     """The sweep's own flow run, once it has begun."""
     adopted_by: UUID | None = None

@@ -30,6 +30,7 @@ from flows.evaluating import fail_unevaluated, finish, last_line, run_evaluator
 from flows.follow import FLOW_RUN, alive
 from flows.processes import Stopped
 from flows.training import run_trainer
+from flows.turns import evaluate_in_turns, takes_turns
 from rpg.store import Layout, RunFolder
 
 AGGREGATE_SECONDS = 15.0
@@ -87,7 +88,11 @@ def train(run: str, folder: str, context: Context) -> None:
 @stoppable
 def evaluate(sweep: str, home: str, context: Context, trainings_over: threading.Event) -> None:
     """All checkpoints of all runs, as they appear."""
-    run_evaluator(Layout.at(home), sweep, context.children, trainings_over, context.note)
+    layout = Layout.at(home)
+    if gpus := takes_turns(layout, sweep, context):
+        evaluate_in_turns(layout, sweep, context, trainings_over, gpus, context.note)
+    else:
+        run_evaluator(layout, sweep, context.children, trainings_over, context.note)
     context.note("")
 
 

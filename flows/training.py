@@ -97,7 +97,12 @@ def slot(folder: RunFolder, backend: BackendSection, context: Context) -> Iterat
     try:
         while held is None:
             # Only who is at the gate may take: a request for several GPUs is not starved by those for one.
-            gate = gate or context.machine.gate(need)
+            if need.kind == "gpu" and context.evaluation_waits.is_set():
+                if gate:
+                    gate.close()
+                gate = None
+            else:
+                gate = gate or context.machine.gate(need)
             held = context.machine.take(need, f"{folder.sweep}/{folder.name}") if gate else None
             if held is None:
                 why, said = context.machine.why(need), why

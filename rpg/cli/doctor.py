@@ -15,16 +15,28 @@ if TYPE_CHECKING:
     from rpg.store import Layout
 
 
-@app.command(epilog="Examples: rpg doctor · rpg doctor configs/sweeps/quickstart.yaml")
+@app.command(
+    epilog="Examples: rpg doctor · rpg doctor configs/sweeps/quickstart.yaml · rpg doctor --backend verl · "
+    "rpg doctor --backend verl --ray http://head:8265"
+)
 def doctor(
     file: Annotated[
         Path | None, typer.Argument(help="A sweep or run file, to check what its runs need as well.")
     ] = None,
     set_: Set = [],  # noqa: B006 - typer copies it
+    backend: Annotated[
+        str | None, typer.Option("--backend", help="Also check what runs on this back end need here: verl.")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", help="With --backend verl: a Ray cluster to look at, e.g. http://head:8265."),
+    ] = None,
     home: Home = None,
 ) -> int:
     """Check that everything a sweep needs is here: Python, packages, cores, a writable data folder; with FILE its data,
     models, gold answers, longest prompts, GPUs, ports and disk: all that is wrong in one list, before anything starts.
+
+    With --backend verl also what verl needs: versions, flash attention, GPUs, shared memory, network, a Ray cluster.
     """
     import os
     import shutil
@@ -35,12 +47,15 @@ def doctor(
     from rpg.config.load import parse_assignments
     from rpg.store import Layout
 
+    if backend not in (None, "verl"):
+        raise typer.BadParameter(f"{backend!r}; accepted: verl", param_hint="--backend")
     bad = 0
 
-    def line(good: bool, text: str) -> None:
+    def line(good: bool | None, text: str) -> None:
         nonlocal bad
-        bad += not good
-        say(f"{'ok ' if good else 'NO '} {text}", None if good else "bold red")
+        bad += good is False
+        word, style = {True: ("ok ", None), None: ("-- ", "yellow"), False: ("NO ", "bold red")}[good]
+        say(f"{word} {text}", style)
 
     line((3, 11) <= sys.version_info[:2] <= (3, 13), f"Python {sys.version.split()[0]} (3.11 to 3.13 wanted)")
     for name in (
@@ -73,12 +88,40 @@ def doctor(
     line(
         True, f"Prefect server: {url}" if url else "Prefect server: a private one on loopback for each sweep"
     )
+    if backend == "verl":
+        for good, text in _of_verl(file, parse_assignments(set_), ray):
+            line(good, text)
     if file is not None:
         for text in _of_file(file, parse_assignments(set_), Layout.at(home)):
             line(False, text)
         if not bad:
             line(True, f"{file}: nothing is wrong that can be seen before it starts")
     return 1 if bad else 0
+
+
+def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> list[tuple[bool | None, str]]:
+    """What verl needs, for the runs of a file that train on it, else for a run with all GPUs of this machine."""
+    from rpg.backends.verl.readiness import facts, judge, of_cluster
+    from rpg.cli.lenient import LenientDigest
+    from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
+    from rpg.config.sweep import load_file
+
+    here = facts()
+    sections: list[VerlBackend] = []
+    if file is not None:
+        runs = load_file(file, overrides, LenientDigest()).runs
+        sections = [run.spec.backend for run in runs if isinstance(run.spec.backend, VerlBackend)]
+    elif here.gpus:
+        gpus, place = len(here.gpus), RayAddress(type="address", address=ray) if ray else LocalRay()
+        rollout = VllmRollout(type="vllm")
+        sections = [VerlBackend(type="verl", device="cuda", gpus_per_node=gpus, rollout=rollout, ray=place)]
+    if not sections:
+        sections = [VerlBackend(type="verl")]
+    found = [one for section in sections for one in judge(section, here)]
+    for section in sections:
+        address = ray or getattr(section.ray, "address", None)
+        found += of_cluster(section, address) if address else []
+    return list(dict.fromkeys((one.good, one.text) for one in found))
 
 
 def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]:

@@ -37,6 +37,7 @@ def render(
     from rpg.config.errors import ConfigError
     from rpg.config.load import parse_assignments, read_mapping
     from rpg.config.sweep import load_sweep, single_run
+    from rpg.config.verl_keys import unknown
     from rpg.store import Layout
     from rpg.tasks.preparation import data_files
 
@@ -49,6 +50,8 @@ def render(
         raise ConfigError(
             f"{file}: backend.type: {spec.backend.type!r}, and only a run on verl is rendered; try: --set backend.type=verl"
         )
+    if wrong := unknown(spec.backend.verl):
+        raise ConfigError("\n".join(f"{file}: {line}" for line in wrong))
     layout = Layout.at(home)
     folder = layout.run(sweep.spec.name, chosen.folder)
     paths = Paths.of(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+import math
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rpg.config.section import OPERATES, Positive, Section, default_type, kinds_of
+from rpg.config.verl_keys import refused
 
 
 class BackendSection(Section):
@@ -26,7 +28,9 @@ class BackendSection(Section):
     """A run takes all processors that it is given, so sweeps begin one at a time unless told otherwise."""
 
     chooses_sampler: ClassVar[bool] = False
-    """Samples can be drawn from an earlier or rounded policy, and corrected for it."""
+    """Samples can be drawn from an earlier or rounded policy."""
+    corrects_sampler: ClassVar[bool] = False
+    """The loss can be corrected for samples of another policy than the one that trains (vLLM's, which rounds otherwise)."""
 
     truncates: ClassVar[bool] = False
     """Samples can be drawn from a part of the vocabulary, with log-probabilities of that distribution."""
@@ -40,6 +44,9 @@ class BackendSection(Section):
 
     def check_longest(self, tokens: int) -> None:
         """Raises ValueError when a sequence of so many tokens, prompt and response, does not fit."""
+
+    def check_mini_batch(self, prompts: int, group_size: int) -> None:
+        """Raises ValueError when a mini-batch of so many prompts and responses to each cannot be shared out."""
 
 
 class LocalBackend(BackendSection):
@@ -60,6 +67,7 @@ class LocalBackend(BackendSection):
     )
     chooses_sampler: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
+    corrects_sampler: ClassVar[bool] = True
 
 
 class HuggingFaceRollout(Section):
@@ -82,8 +90,18 @@ class VllmRollout(Section):
     """Tokens that vLLM processes in one step, prompts and responses together."""
 
 
+class SglangRollout(Section):
+    """SGLang, where it is installed; verl keeps its weights up to date. Not tried yet."""
+
+    type: Literal["sglang"]
+    tensor_parallel: Annotated[Positive, OPERATES] = 1
+    """GPUs that share one copy of the rollout model."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1), OPERATES] = 0.85
+    """Share of each GPU's memory that SGLang may use while it generates."""
+
+
 RolloutServer = Annotated[
-    HuggingFaceRollout | VllmRollout, Field(discriminator="type"), default_type("huggingface")
+    HuggingFaceRollout | VllmRollout | SglangRollout, Field(discriminator="type"), default_type("huggingface")
 ]
 
 
@@ -139,9 +157,15 @@ class VerlBackend(BackendSection):
     """Samples per problem of verl's own validation, every `evaluation.every` steps; 0 for none. It gives a quick
     look during training (metric `validation_accuracy`); reports use the evaluated checkpoints."""
     hang_minutes: Annotated[float, Field(gt=0), OPERATES] = 60.0
-    """A run without progress for this long is ended and counts as failed."""
+    """A run that gets on with nothing for this long is ended and counts as failed; also the longest that one worker waits
+    for another. What counts is a phase of a step, or a prompt that got its responses; a step may take longer."""
+
+    verl: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
+    """Settings of verl itself by their dotted names, e.g. `{actor_rollout_ref.rollout.max_num_seqs: 128}`, for what has no
+    field here; docs/verl.md has a table. A name with a `+` before it is one that verl's own file lacks."""
 
     fills_machine: ClassVar[bool] = True
+    corrects_sampler: ClassVar[bool] = True
 
     def workers_here(self) -> int | None:
         return self.gpus_per_node if isinstance(self.ray, LocalRay) else None
@@ -154,20 +178,47 @@ class VerlBackend(BackendSection):
                 f"rollout.max_prompt_tokens + max_response_tokens = {tokens}"
             )
 
+    def check_mini_batch(self, prompts: int, group_size: int) -> None:
+        workers = self.nodes * self.gpus_per_node
+        shards = workers // self.sequence_parallel
+        if prompts * group_size % shards == 0:
+            return
+        fewer = max(n for n in range(1, shards) if prompts * group_size % n == 0) * self.sequence_parallel
+        step = shards // math.gcd(shards, group_size)
+        near = sorted({max(step, prompts // step * step), (prompts // step + 1) * step})
+        raise ValueError(
+            f"a mini-batch of training.mini_batch_prompts {prompts} x rollout.group_size {group_size} = "
+            f"{prompts * group_size} responses does not spread evenly over the {shards} data-parallel workers of "
+            f"backend.nodes {self.nodes} x gpus_per_node {self.gpus_per_node}"
+            + (f" / sequence_parallel {self.sequence_parallel}" if self.sequence_parallel > 1 else "")
+            + f"; these would do: {fewer} GPUs in all, or training.mini_batch_prompts {' or '.join(map(str, near))}"
+        )
+
+    @field_validator("verl")
+    @classmethod
+    def _ours_stay_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if why := refused(value):
+            raise ValueError(why)
+        return value
+
     @model_validator(mode="after")
     def _possible(self) -> VerlBackend:
         if self.device == "cpu" and self.strategy != "fsdp2":
             raise ValueError(f"strategy {self.strategy!r} needs a GPU; on a CPU use fsdp2")
+        if self.device == "cpu" and isinstance(self.rollout, SglangRollout):
+            raise ValueError("rollout.type sglang needs a GPU; on a CPU use {type: huggingface}")
         if self.nodes > 1 and isinstance(self.ray, LocalRay):
             raise ValueError(
                 f"nodes {self.nodes} need a Ray cluster; say which: ray: {{type: job, address: ...}} "
                 "or {type: address, address: ...}"
             )
         if self.device == "cuda" and isinstance(self.rollout, HuggingFaceRollout):
-            raise ValueError("rollout.type huggingface is for device cpu; on a GPU use {type: vllm}")
+            raise ValueError(
+                "rollout.type huggingface is for device cpu; on a GPU use {type: vllm} or {type: sglang}"
+            )
         workers = self.nodes * self.gpus_per_node
         shared = {"sequence_parallel": self.sequence_parallel}
-        if isinstance(self.rollout, VllmRollout):
+        if not isinstance(self.rollout, HuggingFaceRollout):
             shared["rollout.tensor_parallel"] = self.rollout.tensor_parallel
         for field, share in shared.items():
             if workers % share:

@@ -594,4 +594,5 @@ ADDED: dict[str, Any] = {
     "evaluation.top_k": None,
     "evaluation.min_p": 0.0,
     "model.pretrained.warm_start": None,
+    "backend.verl.verl": {},
 }

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from rpg.catalogue import Algorithm, algorithm
 from rpg.config.backend import Backend, LocalBackend
-from rpg.config.evaluation import Evaluation
+from rpg.config.evaluation import Evaluation, ThisMachine, VllmEngineSpec
 from rpg.config.model import Model, TinyModel
 from rpg.config.reward import CorrectnessReward, Rewards
 from rpg.config.section import OPERATES, Section
@@ -71,6 +71,7 @@ class RunSpec(Section):
         self._check_truncation()
         self._check_verifier()
         self.backend.check_longest(self.rollout.max_prompt_tokens + self.rollout.max_response_tokens)
+        self.backend.check_mini_batch(self.training.mini_batch_prompts, self.rollout.group_size)
         return self
 
     def _check_verifier(self) -> None:
@@ -86,19 +87,20 @@ class RunSpec(Section):
 
     def _check_sampler(self) -> None:
         """Raises ValueError for a sampler that the back end does not have."""
+        backend, correction = self.backend, self.algorithm.rollout_correction.type
         asked = {
-            f"rollout.staleness {self.rollout.staleness}": self.rollout.staleness > 0,
-            f"rollout.sampler.dtype {self.rollout.sampler.dtype}": self.rollout.sampler.dtype != "same",
-            f"algorithm.rollout_correction {self.algorithm.rollout_correction.type}": (
-                self.algorithm.rollout_correction.type != "none"
-            ),
+            f"rollout.staleness {self.rollout.staleness}": not backend.chooses_sampler
+            and self.rollout.staleness > 0,
+            f"rollout.sampler.dtype {self.rollout.sampler.dtype}": not backend.chooses_sampler
+            and self.rollout.sampler.dtype != "same",
+            f"algorithm.rollout_correction {correction}": not backend.corrects_sampler
+            and correction != "none",
         }
-        for what, is_asked in asked.items():
-            if is_asked and not self.backend.chooses_sampler:
+        for what, is_refused in asked.items():
+            if is_refused:
                 raise ValueError(
-                    f"{what}: backend {self.backend.type} samples from its own rollout server with the current weights and "
-                    "cannot be told otherwise yet; accepted there: staleness 0, sampler.dtype same and rollout_correction "
-                    "none, or backend.type local"
+                    f"{what}: backend {backend.type} samples from its own rollout server with the current weights and "
+                    "cannot be told otherwise yet; accepted there: staleness 0 and sampler.dtype same, or backend.type local"
                 )
 
     def _check_truncation(self) -> None:
@@ -121,6 +123,18 @@ class RunSpec(Section):
     def benchmarks(self) -> tuple[str, ...]:
         """Names of the benchmarks this run is evaluated on."""
         return self.evaluation.benchmarks or self.task_benchmarks()
+
+    def evaluator_gpus(self) -> int:
+        """GPUs of this machine that one evaluator of this run takes for itself; 0 where it works beside trainings.
+
+        vLLM shares a GPU with nobody whose memory comes and goes, and verl's does. The embedded trainer leaves room
+        (`evaluation.place.gpu_memory`).
+        """
+        if self.backend.device != "cuda" or not isinstance(self.evaluation.place, ThisMachine):
+            return 0
+        if isinstance(self.evaluation.engine, VllmEngineSpec):
+            return self.evaluation.engine.tensor_parallel
+        return int(self.backend.type == "verl")
 
     def eval_steps(self) -> tuple[int, ...]:
         """Rollout steps whose checkpoints are evaluated: 0, every, 2*every, ..., and the last."""

@@ -21,6 +21,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("sweep", type=Path, help="the sweep's folder, with a folder per run")
     parser.add_argument("--home", type=Path, help="the data folder (default: two levels above SWEEP_DIR)")
     parser.add_argument("--drain", action="store_true", help="evaluate what is there, then end")
+    parser.add_argument(
+        "--share", type=_share, default=(1, 1), metavar="I/N", help="the I-th of N parts of it only"
+    )
     parser.add_argument("--detached", action="store_true", help="go on when the parent process ends")
     options = parser.parse_args(arguments)
     if not options.detached:
@@ -34,8 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     home = (options.home or sweep.parents[1]).absolute()
     try:
-        with only_one(sweep / ".evaluator", f"{sweep} is already being evaluated"):
-            _evaluate(sweep.name, home, options.drain)
+        own = ".evaluator" if options.share == (1, 1) else ".evaluator-{}-of-{}".format(*options.share)
+        with only_one(sweep / own, f"{sweep} is already being evaluated"):
+            _evaluate(sweep.name, home, options.drain, options.share)
     except Busy as busy:
         print(busy, file=sys.stderr)
         return BUSY
@@ -45,7 +49,14 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _evaluate(sweep: str, home: Path, drain: bool) -> None:
+def _share(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected I/N, e.g. 1/8")
+    return int(part), int(parts)
+
+
+def _evaluate(sweep: str, home: Path, drain: bool, share: tuple[int, int]) -> None:
     from rpg.evaluation.limits import confine
     from rpg.evaluation.worker import Evaluator, limits_of
     from rpg.store.layout import Layout
@@ -54,7 +65,7 @@ def _evaluate(sweep: str, home: Path, drain: bool) -> None:
     limits = limits_of(layout, sweep)
     if limits is not None:
         confine(limits)
-    evaluator = Evaluator(layout, sweep, lambda line: print(line, flush=True), limits)
+    evaluator = Evaluator(layout, sweep, lambda line: print(line, flush=True), limits, share)
     evaluator.until((lambda: True) if drain else stdin_closed)
 
 

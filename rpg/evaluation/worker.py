@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,8 @@ class Evaluator:
     say: Callable[[str], None] = print
     limits: ThisMachine | None = None
     """What this process was put under (rpg.evaluation.limits)."""
+    share: tuple[int, int] = (1, 1)
+    """(i, n): this process does the i-th of n parts of the work; others, on other GPUs, do the rest."""
     _specs: dict[str, RunSpec] = field(default_factory=dict)
     _done: dict[str, Path] = field(default_factory=dict)
     _engines: dict[str, Engine] = field(default_factory=dict)
@@ -75,9 +78,15 @@ class Evaluator:
             there = set(folder.checkpoint_steps())
             for benchmark, step in pending_evaluations(folder):
                 key = (folder.name, benchmark, step)
-                if step in there and key not in self._given_up:
+                if step in there and key not in self._given_up and self._is_ours(key):
                     count += self._evaluate(folder, benchmark, step)
         return count
+
+    def _is_ours(self, key: tuple[str, str, int]) -> bool:
+        """By name alone, so that processes need not talk; step 0, which runs have in common, is evaluated by one of them."""
+        part, parts = self.share
+        run, benchmark, step = key
+        return zlib.crc32(f"{run if step else ''} {benchmark} {step}".encode()) % parts == part - 1
 
     def _evaluate(self, folder: RunFolder, benchmark: str, step: int) -> bool:
         """True when the samples are there; a failure is reported beside them and not tried again by this process."""

@@ -69,8 +69,10 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
         kept = len({*keep, steps[-1]} & set(steps))
     after = kept * weights + training + rest
     alone = after - weights if keep == "best" and evaluated > 1 else after
-    # The two newest can be gone on from; one is being written (by verl in float32), and one waits for its evaluation.
-    most = max(after, (kept + 3) * weights + 3 * training + FLOAT * parameters * (half and verl) + rest)
+    # The two newest can be gone on from; one is being written (by verl in float32), and one waits for its evaluation: all do
+    # where the training has all GPUs.
+    waiting = max(kept, evaluated) if spec.evaluator_gpus() else kept
+    most = max(after, (waiting + 3) * weights + 3 * training + FLOAT * parameters * (half and verl) + rest)
     return Disk(after, alone, most, weights + training)
 
 

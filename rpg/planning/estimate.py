@@ -7,10 +7,11 @@ memory: each step of B sequences reads the weights and B key-value caches.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from rpg.config.backend import VerlBackend, VllmRollout
-from rpg.config.evaluation import ThisMachine, VllmEngineSpec
+from rpg.config.backend import SglangRollout, VerlBackend, VllmRollout
+from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.run import RunSpec
 from rpg.config.task import ChainTask, WordsTask
 from rpg.planning.disk import disk
@@ -64,7 +65,8 @@ class Assumptions:
 class Estimate:
     """Of one run. Times are hours of wall clock, sizes bytes; memory is that of the fullest GPU.
 
-    `evaluation_hours` are those of the evaluator, which works beside the training.
+    `evaluation_hours` are those of the evaluators: after the training, on its GPUs, where they need some of this machine's
+    (rpg.config.run, `evaluator_gpus`), else elsewhere.
     """
 
     gpus: int
@@ -78,6 +80,7 @@ class Estimate:
     memory_update: float
     cache_tokens: int
     """Tokens the key-value caches of one vLLM hold."""
+    evaluates_here: bool
     disk_bytes: float
     """What `training.keep_checkpoints` leaves (rpg.planning.disk)."""
 
@@ -87,7 +90,8 @@ class Estimate:
 
     @property
     def gpu_hours(self) -> float:
-        return self.hours * self.gpus
+        """Of training, and of evaluation where that has the same GPUs."""
+        return (self.hours + self.evaluates_here * self.evaluation_hours) * self.gpus
 
 
 def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | None:
@@ -110,13 +114,15 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     scoring = t.steps * flops * (2 if spec.algorithm.needs_reference else 1) / speed
     update = t.steps * t.epochs * flops * (4 if backend.gradient_checkpointing else 3) / speed
     each = problems_of(spec, a) * spec.evaluation.samples_per_problem  # samples of a checkpoint
-    evaluation = len(spec.eval_steps()) * evaluator.seconds(each, 1)
+    own = spec.evaluator_gpus()
+    at_once = max(1, gpus // own) if own else 1  # evaluators, each with a checkpoint
+    evaluation = math.ceil(len(spec.eval_steps()) / at_once) * evaluator.seconds(each, 1)
 
     states = 12 * shape.parameters / gpus  # weights and two moments in float32
     offloaded = 0.0 if backend.offload else states
-    reference = 4 * shape.parameters / gpus * (spec.algorithm.needs_reference and not backend.offload)
-    shared = evaluator.utilization * isinstance(spec.evaluation.place, ThisMachine)
-    beside = reference + shared * a.machine.memory + a.context_bytes
+    # A reference waits in host memory whatever `offload` says (verl/workers/engine/fsdp/transformer_impl.py:460), and an
+    # evaluator is never on the same GPU.
+    beside = a.context_bytes
     left = disk(spec, problems_of(spec, a))
     assert left is not None, "its model's size is known"
     return Estimate(
@@ -130,6 +136,7 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
         memory_rollout=offloaded + server.utilization * a.machine.memory + beside,
         memory_update=states + 4 * shape.parameters / gpus + _working(shape, backend) + beside,
         cache_tokens=int(server.cache // shape.cache_bytes_per_token),
+        evaluates_here=own > 0,
         disk_bytes=left.after,
     )
 
@@ -156,7 +163,7 @@ class _Server:
     """vLLM, for the rollouts of a run or for its evaluation: a replica takes `tensor_parallel` GPUs."""
 
     def __init__(self, spec: RunSpec, shape: Shape, a: Assumptions, server: object):
-        vllm = isinstance(server, VllmRollout | VllmEngineSpec)
+        vllm = isinstance(server, VllmRollout | SglangRollout | VllmEngineSpec)
         self.tensor_parallel = server.tensor_parallel if vllm else 1
         self.utilization = server.gpu_memory_utilization if vllm else 0.0
         self.a, self.shape, self.response = a, shape, a.response_share * spec.rollout.max_response_tokens

@@ -16,6 +16,7 @@ from rpg.config.model import PretrainedModel
 from rpg.config.pretrained import KNOWN_MODELS, located
 from rpg.config.run import RunSpec
 from rpg.config.task import ChainTask, FileTask, MathTask, is_name
+from rpg.config.verl_keys import unknown
 from rpg.planning.disk import disk
 from rpg.planning.estimate import Assumptions, problems_of
 from rpg.store.layout import Layout
@@ -34,7 +35,13 @@ def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     """All that can be known to be wrong without reading data, loading a model or asking a network."""
     return list(
         dict.fromkeys(
-            [*wrong_paths(specs, layout), *_lengths(specs), *_packages(specs), *_folder(specs, layout)]
+            [
+                *wrong_paths(specs, layout),
+                *_lengths(specs),
+                *_packages(specs),
+                *_of_verl(specs),
+                *_folder(specs, layout),
+            ]
         )
     )
 
@@ -132,6 +139,10 @@ def _packages(specs: Sequence[RunSpec]) -> list[str]:
     for spec in specs:
         if spec.backend.type == "verl" and spec.backend.ray.type != "job":
             wanted |= {"ray": "backend.type: verl", "verl": "backend.type: verl"}
+            if (server := spec.backend.rollout.type) != "huggingface":
+                wanted[server] = f"backend.rollout.type: {server}"
+            if spec.backend.device == "cuda" and spec.backend.sequence_parallel > 1:
+                wanted["flash_attn"] = "backend.sequence_parallel"
         if spec.backend.type == "local":
             wanted["transformers"] = "backend.type: local"
         if spec.evaluation.engine.type == "vllm" and spec.evaluation.place.type == "here":
@@ -141,6 +152,11 @@ def _packages(specs: Sequence[RunSpec]) -> list[str]:
         for name, field in wanted.items()
         if importlib.util.find_spec(name) is None
     ]
+
+
+def _of_verl(specs: Sequence[RunSpec]) -> list[str]:
+    """Settings of verl itself that verl does not know."""
+    return [line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)]
 
 
 def _folder(specs: Sequence[RunSpec], layout: Layout) -> list[str]:

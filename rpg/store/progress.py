@@ -31,14 +31,23 @@ def write_progress(path: Path, record: dict[str, Any]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def read_progress(path: Path, now: float | None = None) -> dict[str, Any] | None:
-    """What the file says; None where there is none, it is old, or it is not one of these."""
+def read_progress(path: Path, now: float | None = None, any_age: bool = False) -> dict[str, Any] | None:
+    """What the file says; None where there is none, it is old (unless `any_age`), or it is not one of these."""
     try:
         record = json.loads(path.read_bytes())
-        old = (time.time() if now is None else now) - float(record["time"]) > FRESH_SECONDS
+        old = not any_age and (time.time() if now is None else now) - float(record["time"]) > FRESH_SECONDS
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return None if old or not isinstance(record.get("phase"), str) else record
+
+
+def moving(path: Path) -> tuple[Any, ...] | None:
+    """What changes in the file while its process gets on: not its time, which a thread renews beside one that hangs."""
+    try:
+        record = json.loads(path.read_bytes())
+        return tuple(record.get(name) for name in ("step", "phase", "done", "tokens", "note"))
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def clear_progress(path: Path) -> None:

@@ -194,9 +194,8 @@ def test_the_estimate_moves_the_right_way():
     assert change(backend__rollout__tensor_parallel=2).cache_tokens > 2 * base.cache_tokens
     assert change(backend__offload=True).memory_rollout < base.memory_rollout
     away = change(evaluation__place={"type": "ray", "gpus": 1})
-    assert away.memory_rollout == pytest.approx(base.memory_rollout - 0.25 * H100.memory), (
-        "the evaluator's share"
-    )
+    assert away.memory_rollout == base.memory_rollout and away.gpu_hours < base.gpu_hours, "other GPUs"
+    assert change(algorithm="grpo").memory_rollout == base.memory_rollout, "a reference waits in host memory"
     assert change(backend__gradient_checkpointing=False).memory_update > 2 * base.memory_update
     assert change(training__steps=800).gpu_hours == pytest.approx(2 * base.gpu_hours, rel=0.01)
     assert change(algorithm="grpo").scoring_hours == 2 * base.scoring_hours, (

@@ -68,6 +68,9 @@ VARIANTS = {
         "rollout.stop": ["</answer>", "\n\n"], "training.entropy_coeff": 0.01, "evaluation.top_p": 0.9,
         "evaluation.top_k": 20, "evaluation.min_p": 0.05,
     },
+    "sglang": {
+        "backend.device": "cuda", "backend.gpus_per_node": 2, "backend.rollout": {"type": "sglang", "tensor_parallel": 2},
+    },
     "address": {"backend.ray": {"type": "address", "address": "head:6379"}, "algorithm": "dapo"},
 }  # fmt: skip
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from rpg.backends.process import Say
+from rpg.config.backend import LocalRay, VerlBackend
 from rpg.config.errors import ConfigError
 from rpg.config.model import PretrainedModel
 from rpg.config.run import RunSpec
+from rpg.store.checkpoints import link
+from rpg.tasks.preparation import once
 
 
 def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
@@ -25,11 +28,23 @@ def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
 
     folder = Path(pretrained_folder(spec.model.path, home, say))
     if not folder.exists():
-        return _dressed(spec, home, _from_hub(spec.model))
+        found = _from_hub(spec.model)
+        here = isinstance(spec.backend, VerlBackend) and isinstance(spec.backend.ray, LocalRay)
+        return _dressed(spec, home, found if here else _for_all_nodes(found, spec.model.path, home))
     missing = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
     if missing:
         raise ConfigError(f"model.path: {folder} is no Hugging Face model: {missing[0]} is missing")
     return _dressed(spec, home, folder.resolve())
+
+
+def _for_all_nodes(snapshot: Path, name: str, home: Path) -> Path:
+    """A snapshot of the hub's cache, which is this machine's own, in the data folder, which all nodes of a cluster see."""
+    folder = Path(home) / "cache" / "hub" / f"{name.replace('/', '--')}-{snapshot.name}"
+    with once(folder) as build:
+        for path in sorted(snapshot.iterdir()) if build is not None else ():
+            if path.is_file():
+                link(path.resolve(), build / path.name)
+    return folder
 
 
 def _dressed(spec: RunSpec, home: Path, folder: Path) -> Path:

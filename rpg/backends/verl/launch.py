@@ -22,15 +22,18 @@ from rpg.backends.verl.initial import initial_model
 from rpg.backends.verl.metrics import Stream
 from rpg.backends.verl.overrides import plan
 from rpg.backends.verl.paths import STATE, Paths
+from rpg.backends.verl.readiness import facts, judge
 from rpg.backends.verl.reasons import reason, tail
 from rpg.backends.verl.state import State
 from rpg.config.backend import RayAddress, RayJob
 from rpg.config.errors import ConfigError
 from rpg.config.model import bfloat16
 from rpg.config.run import RunSpec
+from rpg.config.verl_keys import unknown
 from rpg.store import provenance
 from rpg.store.files import StoreError, atomic_write_json, read_json_object
 from rpg.store.pending import pending_evaluations
+from rpg.store.progress import TRAINING, clear_progress, moving, progress_line, read_progress
 from rpg.store.run import RunFolder
 from rpg.tasks.preparation import PreparedData, prepare_data
 
@@ -72,7 +75,7 @@ class Launcher:
             UserError: configuration, data, model or cluster that cannot be used, or a training that failed; one line.
         """
         spec = spec_of(folder)
-        require_verl(spec)
+        require_verl(spec, say)
         data = prepare_data(spec, home)
         self._mark = str(folder.path)
         run = _Run(folder, spec, say)
@@ -84,7 +87,7 @@ class Launcher:
             if resume.step >= spec.training.steps:
                 say(f"trained: all {spec.training.steps} steps")
                 return
-            require_as_many(spec, resume.step, resume.path)
+            require_readable(spec, resume.step, resume.path)
             model = initial_model(spec, home, say)
             if resume.path is None:
                 run.checkpoints.begin_with(model)
@@ -98,6 +101,7 @@ class Launcher:
             run.follow(job, attempt)
         finally:
             self.stop()
+            clear_progress(folder.path / TRAINING)
 
     def _start(
         self, run: _Run, data: PreparedData, model: Path, attempt: Attempt, resume: Path | None
@@ -169,18 +173,22 @@ class _Run:
         stream = Stream(self.folder, attempt.number, Path(attempt.metrics))
         log, steps = Path(attempt.log), self.spec.training.steps
         limit = self.spec.backend.hang_minutes * 60
-        moved = time.monotonic()
+        moved, where, at = time.monotonic(), self.folder.path / TRAINING, None
         while True:
             ended = job.poll()  # first: what was written before the end is then seen below
-            if self._collect(stream):
+            before, at = at, moving(where)
+            if (
+                self._collect(stream) or at != before
+            ):  # a step, a phase of it, or a prompt that got its responses
                 moved = time.monotonic()
             if ended is not None:
                 break
             if time.monotonic() - moved > limit:
                 job.stop()
-                minutes = f"{self.spec.backend.hang_minutes:g}"
+                minutes, last = f"{self.spec.backend.hang_minutes:g}", read_progress(where, any_age=True)
+                during = f" in {progress_line(last)}" if last else ""
                 raise TrainingFailed(
-                    f"no progress for {minutes} minutes (backend.hang_minutes): {reason('', tail(log))}",
+                    f"no progress for {minutes} minutes (backend.hang_minutes){during}: {reason('', tail(log))}",
                     log, tail(log),
                 )  # fmt: skip
             time.sleep(POLL_SECONDS)
@@ -200,8 +208,8 @@ class _Run:
         return bool(records or whole)
 
 
-def require_verl(spec: RunSpec) -> None:
-    """Raises: ConfigError: something this back end needs is not installed."""
+def require_verl(spec: RunSpec, say: Say = lambda line: None) -> None:
+    """Raises: ConfigError: something this back end needs of this machine is not here (rpg.backends.verl.readiness)."""
     backend = spec.backend
     needs = ["ray"] if isinstance(backend.ray, RayJob) else ["ray", "verl", "transfer_queue"]
     missing = [name for name in needs if importlib.util.find_spec(name) is None]
@@ -210,23 +218,29 @@ def require_verl(spec: RunSpec) -> None:
             f"backend.type: 'verl' needs {missing[0]}, which is not installed; "
             "install it with: pip install 'rpg-lab[verl]', or choose: 'local'"
         )
-    vllm = backend.rollout.type == "vllm" and not isinstance(backend.ray, RayJob)
-    if vllm and importlib.util.find_spec("vllm") is None:
-        raise ConfigError(
-            "backend.rollout.type: 'vllm' is not installed; install it with: pip install 'rpg-lab[verl,vllm]'"
-        )
+    if wrong := unknown(backend.verl):
+        raise ConfigError("\n".join(wrong))
+    if isinstance(backend.ray, RayJob):
+        return  # its driver looks around where it runs
+    found = judge(backend, facts())
+    for finding in found:
+        if finding.good is None:
+            say(f"note: {finding.text}")
+    wrong = [finding.text for finding in found if finding.good is False]
+    if wrong:
+        raise ConfigError("this machine cannot run backend.type verl: " + "; ".join(wrong))
 
 
-def require_as_many(spec: RunSpec, step: int, resume: Path | None) -> None:
-    """Raises: ConfigError: the checkpoint to go on from is in as many parts as other workers than the run's had."""
-    if resume is None:
+def require_readable(spec: RunSpec, step: int, resume: Path | None) -> None:
+    """Raises: ConfigError: the checkpoint to go on from was written by FSDP1 on another number of workers."""
+    if resume is None or spec.backend.strategy == "fsdp2":
         return
     workers, then = spec.backend.nodes * spec.backend.gpus_per_node, State.read(resume).world_size
     if workers != then:
         raise ConfigError(
             f"backend.nodes x gpus_per_node = {workers}, but the checkpoint of step {step} that this run goes on from was "
-            f"written by {then} workers, and verl reads it with as many only: choose {then} again, or begin another run "
-            "(another seed, or rpg rm SWEEP/RUN)"
+            f"written by {then} workers, and with strategy fsdp verl reads it with as many only: choose {then} again, or "
+            "begin another run (another seed, or rpg rm SWEEP/RUN); with strategy fsdp2 any number goes on"
         )
 
 

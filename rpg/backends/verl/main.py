@@ -8,12 +8,14 @@ is `error: <one line>`.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import re
 import sys
 import traceback
 from collections.abc import Sequence
 
+from rpg.backends.verl.reasons import clean
 from rpg.errors import UserError
 from rpg.processes import PARENT, die_with_parent
 
@@ -29,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = compose(overrides)
         _environment(config.trainer.device)
+        look_around(config)
         derive(config)
         _run(config)
     except KeyboardInterrupt:
@@ -59,6 +62,35 @@ def _environment(device: str) -> None:
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
     importlib.import_module(_PLUGIN)  # composing the config has imported verl already
+
+
+def look_around(config) -> None:
+    """What is missing where the driver runs, which may be a node of a cluster: in the first seconds, and by name.
+
+    Raises:
+        SettingsError: something that the job would fail of.
+    """
+    from rpg.backends.verl.readiness import facts, judge
+    from rpg.backends.verl.settings import SettingsError
+    from rpg.config.backend import HuggingFaceRollout, RayAddress, SglangRollout, VerlBackend, VllmRollout
+
+    trainer, role = config.trainer, config.actor_rollout_ref
+    servers = {"vllm": VllmRollout(type="vllm"), "sglang": SglangRollout(type="sglang")}
+    backend = VerlBackend.model_construct(
+        type="verl",
+        device=trainer.device,
+        nodes=trainer.nnodes,
+        gpus_per_node=trainer.n_gpus_per_node,
+        sequence_parallel=role.actor.get("ulysses_sequence_parallel_size", 1),
+        rollout=servers.get(role.rollout.name, HuggingFaceRollout()),
+        ray=RayAddress(type="address", address="auto"),  # what is on this node is no matter of the driver
+    )
+    found = judge(backend, facts())
+    for finding in found:
+        if finding.good is None:
+            print(f"note: {finding.text}", flush=True)
+    if wrong := [finding.text for finding in found if finding.good is False]:
+        raise SettingsError("this machine cannot run a job of verl: " + "; ".join(wrong))
 
 
 def derive(config) -> None:
@@ -96,10 +128,37 @@ def derive(config) -> None:
         from rpg.backends.verl.cpu import OVERRIDES
 
         values |= OVERRIDES
+    else:
+        values |= attention(config)
     with open_dict(config):
         config.pop("rpg", None)
         for name, value in values.items():
             OmegaConf.update(config, name, value, force_add=True)
+
+
+def attention(config) -> dict[str, object]:
+    """verl would take flash attention, which is a package of its own (verl/workers/config/model.py:185); torch has another.
+
+    Raises:
+        SettingsError: sequence parallelism without flash attention, the only one that verl splits.
+    """
+    from rpg.backends.verl.settings import SettingsError
+
+    name = "actor_rollout_ref.model.override_config.attn_implementation"
+    chosen = config.actor_rollout_ref.model.override_config.get("attn_implementation")
+    if chosen is not None:
+        return {}
+    if importlib.util.find_spec("flash_attn") is not None:
+        return {name: "flash_attention_2"}
+    if config.actor_rollout_ref.actor.get("ulysses_sequence_parallel_size", 1) > 1:
+        raise SettingsError(
+            "backend.sequence_parallel needs the package flash_attn, which is not installed where verl's driver runs; "
+            "install it (docs/verl.md), or set backend.sequence_parallel: 1"
+        )
+    print(
+        "flash_attn is not installed: attention is torch's (sdpa), and padding is computed, too", flush=True
+    )
+    return {name: "sdpa", "actor_rollout_ref.model.use_remove_padding": False}
 
 
 def _run(config) -> None:
@@ -122,7 +181,6 @@ def _run(config) -> None:
 _ERROR_LINE = re.compile(
     r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (.+)$", re.MULTILINE
 )
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _WRAPPERS = ("RayTaskError", "RayActorError", "ActorDiedError")
 
 
@@ -133,7 +191,7 @@ def one_line(error: BaseException) -> str:
     """
     while isinstance(deeper := getattr(error, "cause", None) or error.__cause__, BaseException):
         error = deeper
-    text = _COLOUR.sub("", str(error)).strip()
+    text = clean(str(error)).strip()
     if isinstance(error, UserError):
         return text
     named = [line for line in _ERROR_LINE.findall(text) if line[0] not in _WRAPPERS]

@@ -16,19 +16,23 @@ from typing import Any
 
 from rpg.backends.verl.hydra import hydra_value
 from rpg.backends.verl.paths import Paths
-from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
+from rpg.backends.verl.resources import cpus_reserved, helpers
+from rpg.config.backend import LocalRay, RayAddress, SglangRollout, VerlBackend, VllmRollout
 from rpg.config.model import PretrainedModel
 from rpg.config.reward import PythonReward
 from rpg.config.run import RunSpec
 from rpg.config.task import chat_of
 from rpg.config.training import AdamW, ScheduleFreeAdamW
+from rpg.config.verl_keys import is_added
 from rpg.tasks import verifier_of
 
 MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"
 ACTOR, REF, ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout"))
 LOGICAL_CPUS = 16
-"""What a Ray of our own believes it has: verl's processes mostly wait, so there may be more of them than cores."""
+"""What a Ray of our own believes it has at least: verl's processes mostly wait, so there may be more of them than cores."""
+LEAST_WAIT = 600
+"""Seconds that a worker waits for another at least: while one writes a model of 30 GB, all others do."""
 ENDLESS_EPOCHS = 1_000_000
 """Passes over the data are not what ends a run: its steps are."""
 
@@ -80,12 +84,24 @@ def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str =
         _ray(backend, environment),
     ]
     overrides = {key: value for part in parts for key, value in part.items()}
+    overrides |= _theirs(backend, overrides)
     added = frozenset(key.removeprefix("+") for key in overrides if key.startswith("+"))
     return Plan(
         {key.removeprefix("+"): value for key, value in overrides.items()},
         environment,
         added,
     )
+
+
+def _theirs(backend: VerlBackend, ours: Mapping[str, Any]) -> dict[str, Any]:
+    """`backend.verl`, which decides nothing that our fields do (rpg.config.verl_keys)."""
+    keys: dict[str, Any] = {}
+    for key, value in backend.verl.items():
+        name = key.removeprefix("+")
+        if name == "trainer.logger":  # our metrics are read from verl's file
+            value = list(dict.fromkeys([*ours[name], *([value] if isinstance(value, str) else value)]))
+        keys[f"+{name}" if name not in ours and is_added(key) else name] = value
+    return keys
 
 
 def _data(spec: RunSpec, paths: Paths) -> dict[str, Any]:
@@ -105,6 +121,7 @@ def _model(backend: VerlBackend, paths: Paths) -> dict[str, Any]:
     return {
         "actor_rollout_ref.model.path": paths.model,
         "actor_rollout_ref.model.enable_gradient_checkpointing": backend.gradient_checkpointing,
+        "actor_rollout_ref.nccl_timeout": max(LEAST_WAIT, math.ceil(60 * backend.hang_minutes)),
     }
 
 
@@ -164,26 +181,27 @@ def _log_prob(backend: VerlBackend, role: str) -> dict[str, Any]:
 
 def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
     rollout, server = spec.rollout, backend.rollout
-    vllm = isinstance(server, VllmRollout)
+    served = isinstance(server, VllmRollout | SglangRollout)
     keys: dict[str, Any] = {
-        f"{ROLLOUT}.name": "vllm" if vllm else "rpg_huggingface",
+        f"{ROLLOUT}.name": server.type if served else "rpg_huggingface",
         f"{ROLLOUT}.n": rollout.group_size,
         f"{ROLLOUT}.temperature": rollout.temperature,
         f"{ROLLOUT}.top_k": -1,
         f"{ROLLOUT}.top_p": 1.0,
         f"{ROLLOUT}.seed": spec.seed,
         f"{ROLLOUT}.dtype": "bfloat16" if bfloat16(spec) else "float32",
-        f"{ROLLOUT}.tensor_model_parallel_size": server.tensor_parallel if vllm else 1,
+        f"{ROLLOUT}.tensor_model_parallel_size": server.tensor_parallel if served else 1,
         f"{ROLLOUT}.max_model_len": rollout.max_prompt_tokens + rollout.max_response_tokens,
     }
-    if vllm:
+    if served:
+        keys[f"{ROLLOUT}.gpu_memory_utilization"] = server.gpu_memory_utilization
+    if isinstance(server, VllmRollout):
         keys |= {
-            f"{ROLLOUT}.gpu_memory_utilization": server.gpu_memory_utilization,
             f"{ROLLOUT}.enforce_eager": server.enforce_eager,
             f"{ROLLOUT}.max_num_batched_tokens": server.max_batched_tokens,
         }
     if backend.device == "cpu":
-        keys |= {f"{ROLLOUT}.free_cache_engine": False, f"{ROLLOUT}.agent.num_workers": 1}
+        keys[f"{ROLLOUT}.free_cache_engine"] = False
     return {
         **keys,
         **_log_prob(backend, ROLLOUT),
@@ -248,24 +266,27 @@ def _trainer(
 
 
 def _ray(backend: VerlBackend, environment: dict[str, str]) -> dict[str, Any]:
-    """`ray.init` of the driver."""
+    """`ray.init` of the driver, and how many processes verl starts: as many as Ray gives CPUs to (resources.py)."""
+    gpus = backend.nodes * backend.gpus_per_node
+    units = helpers(backend.device, gpus)
+    counts: dict[str, Any] = {
+        f"{ROLLOUT}.agent.num_workers": units,
+        "reward.num_workers": units,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": units,
+    }
     if isinstance(backend.ray, RayAddress):
         keys = {"address": backend.ray.address, "runtime_env.env_vars": environment}
-        return {f"+ray_kwargs.ray_init.{key}": value for key, value in keys.items()}
+        return counts | {f"+ray_kwargs.ray_init.{key}": value for key, value in keys.items()}
     if not isinstance(backend.ray, LocalRay):
-        return {"+ray_kwargs.ray_init.address": "auto"}  # the cluster the job runs on
-    keys: dict[str, Any] = {
+        return counts | {"+ray_kwargs.ray_init.address": "auto"}  # the cluster the job runs on
+    local: dict[str, Any] = {
         "+ray_kwargs.ray_init.address": "local",
         "+ray_kwargs.ray_init.include_dashboard": False,
+        "ray_kwargs.ray_init.num_cpus": max(LOGICAL_CPUS, cpus_reserved(gpus, units)),
     }
     if backend.device == "cpu":
-        keys |= {
-            "ray_kwargs.ray_init.num_cpus": LOGICAL_CPUS,
-            "+ray_kwargs.ray_init.num_gpus": backend.gpus_per_node,  # verl counts its workers in GPUs
-            "reward.num_workers": 1,
-            "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        }
-    return keys
+        local["+ray_kwargs.ray_init.num_gpus"] = gpus  # verl counts its workers in GPUs
+    return counts | local
 
 
 def _environment(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, str]:

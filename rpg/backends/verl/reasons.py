@@ -26,6 +26,23 @@ _ADVICE = (
 )
 
 
+_CONTROL = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*(?:\x07|$)|[@-Z\\-_])|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]"
+)
+_WHO = re.compile(r"^\([\w.:]+ pid=\d+(?:, ip=[^)\s]+)?\)(?: \[repeated [^]]*\])?\s?")
+"""How Ray begins a line of another process."""
+_ERROR_LINE = re.compile(r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt): \S")
+_DUMPED = re.compile(r"^\s*['\"{}\[\]]")
+"""Lines of a printed configuration: true, and no help."""
+
+
+def clean(text: str) -> str:
+    """Text for people: without colours, other control codes, and what a progress bar has overwritten."""
+    return "\n".join(
+        _WHO.sub("", _CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2])) for line in text.split("\n")
+    )
+
+
 def tail(log: Path) -> list[str]:
     """The last lines with text in a log; none where there is no log."""
     try:
@@ -35,7 +52,7 @@ def tail(log: Path) -> list[str]:
             text = file.read().decode(errors="replace")
     except OSError:
         return []
-    return [line.rstrip() for line in text.splitlines() if line.strip()][-_TAIL_LINES:]
+    return [line.rstrip() for line in clean(text).splitlines() if line.strip()][-_TAIL_LINES:]
 
 
 def reason(ended: str, lines: list[str]) -> str:
@@ -45,8 +62,12 @@ def reason(ended: str, lines: list[str]) -> str:
     """
     own = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
     last = own[-1] if own else ended
+    told = next((line.strip() for line in reversed(lines) if _ERROR_LINE.match(line)), "")
+    if not own and told:  # the driver had no time to say it, or another process ended first
+        last = f"{told} ({ended})" if ended else f"the last error in its log is: {told}"
     if not last:
-        last = f"the log's last line is: {lines[-1].strip()}" if lines else "its log is empty"
+        speaking = [line for line in lines if not _DUMPED.match(line)] or lines
+        last = f"the log's last line is: {speaking[-1].strip()}" if lines else "its log is empty"
     for pattern, advice in _ADVICE:
         if pattern.search(last):
             return f"{advice} ({last})"

@@ -16,6 +16,7 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
+from rpg.backends.progress import Progress
 from rpg.backends.prompts import PromptOrder, Refills
 from rpg.backends.verl.settings import Settings
 from rpg.errors import UserError
@@ -134,16 +135,21 @@ class Groups(ReplayBuffer):
         except OSError:
             return ""
 
-    def collect(self, names: Sequence[str]) -> list[Group]:
+    def collect(self, names: Sequence[str], progress: Progress | None = None) -> list[Group]:
         """Wait until all responses to the prompts `names` are there and graded; groups in the order of `names`.
+
+        `progress` is told how many of the prompts have all their responses.
 
         Raises:
             UserError: a reward could not be had; RuntimeError: a response could not be generated or graded.
         """
-        began = time.monotonic()
+        began, wanted = time.monotonic(), set(names)
         while True:
             self._sync_metadata_from_transfer_queue()
-            failed = self.failure_keys["train"] & set(names)
+            if progress is not None:
+                progress.done = len(self.finished_keys["train"] & wanted)
+                progress.share = progress.done / max(1, len(wanted))
+            failed = self.failure_keys["train"] & wanted
             if failed:
                 why = self.why_failed()
                 if why:
@@ -152,7 +158,7 @@ class Groups(ReplayBuffer):
                     f"{len(failed)} of {len(names)} prompts got no response: the rollout server or the grader failed; "
                     "the log has its error"
                 )
-            if self.finished_keys["train"].issuperset(names):
+            if self.finished_keys["train"].issuperset(wanted):
                 break
             time.sleep(min(1.0, 0.02 + 0.05 * (time.monotonic() - began)))  # short steps are not held up
         tags = {key: dict(tag) for key, tag in self.partitions["train"].items()}

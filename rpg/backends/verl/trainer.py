@@ -29,6 +29,7 @@ from verl.utils.debug import marked_timer
 from verl.utils.tensordict_utils import get_tensordict
 from verl.workers.utils.padding import response_to_nested
 
+from rpg.backends.progress import Progress, Reporter
 from rpg.backends.schedule import ReferenceSchedule
 from rpg.backends.verl import rollout
 from rpg.backends.verl.agents import prompt_name
@@ -39,6 +40,8 @@ from rpg.backends.verl.state import State, newest
 from rpg.backends.verl.update import Plan, Updated
 from rpg.backends.verl.worker import PolicyWorker
 from rpg.losses.advantages import advantages
+from rpg.losses.correction import rollout_weights
+from rpg.store.progress import TRAINING
 
 
 @register_trainer("rpg")
@@ -59,6 +62,8 @@ class Trainer(PPOTrainerSync):
         """Response tokens it sampled, and whether a group was left to train on."""
         self.saved: Path | None = None
         """A checkpoint that lacks only rpg.json, because the metrics of its step are not written yet."""
+        self.progress = Progress()
+        """For people, and for the launcher, which ends a run only when nothing of it moves any more."""
 
     # --- where verl asks for its parts
 
@@ -81,6 +86,19 @@ class Trainer(PPOTrainerSync):
         # verl divides by it; here a data set may be smaller than a step.
         self.steps_per_epoch = max(1, self.steps_per_epoch)
 
+    def init(self) -> None:
+        path = Path(self.config.trainer.default_local_dir).absolute().parent / TRAINING
+        self.reporter = Reporter(self.progress, path, functools.partial(print, flush=True))
+        self.reporter.__enter__()  # until the end of fit, or of this process
+        self.progress.begin("starting verl's workers", 0, "")
+        super().init()
+
+    def fit(self, agent_loop_manager) -> None:
+        try:
+            super().fit(agent_loop_manager)
+        finally:
+            self.reporter.__exit__()
+
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         for role in self.role_worker_mapping:
@@ -89,6 +107,7 @@ class Trainer(PPOTrainerSync):
     # --- one step
 
     def prepare_step(self) -> dict:
+        self.progress.begin_step(self.global_steps, self.settings.steps)
         return {}  # prompts are drawn in the rollout
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
@@ -107,17 +126,21 @@ class Trainer(PPOTrainerSync):
         if self.trains:
             rollout.discard(rolled.dropped())
             batch, sizes = self._arrange(rolled.kept)
+            self.progress.begin("log-probabilities", 0, "")
             with timer("old_log_prob"):
                 batch = self._compute_old_log_prob(batch, metrics)
             if self.kept:
+                self.progress.begin("log-probabilities of the reference", 0, "")
                 with timer("ref"):
                     batch = self._compute_ref_log_prob(batch, metrics)
             with timer("adv"):
                 batch = self._advantages(batch, metrics)
+            self.progress.begin("update", 0, "")
             with timer("update_actor"):
                 ours |= self._update(batch, sizes)
         ours |= {"optimizer_step": self.optimizer_step, "tokens": self.tokens}
         self.ours, self.step_tokens = ours, rolled.tokens
+        self.progress.begin("weights to the rollout servers", 0, "")
         return batch
 
     def _sample(self, numbers, round_: int) -> list[rollout.Group]:
@@ -126,8 +149,9 @@ class Trainer(PPOTrainerSync):
         names = [prompt_name(self.global_steps, round_, place) for place in range(len(numbers))]
         batch = get_tensordict({**rows, "uid": names})
         tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+        self.progress.begin(f"rollout, refill {round_}" if round_ else "rollout", len(names), "prompts")
         self._submit_batch_to_rollout(batch)
-        return self.replay_buffer.collect(names)
+        return self.replay_buffer.collect(names, self.progress)
 
     def _arrange(self, groups: list[rollout.Group]) -> tuple[KVBatchMeta, list[int]]:
         """(rows in the order of workers and mini-batches, rows of each mini-batch on a worker)."""
@@ -171,7 +195,15 @@ class Trainer(PPOTrainerSync):
             ref_log_prob=fields["ref_log_prob"][real] if self.kept else None,
         )
         written = {"advantages": result, "returns": result, "response_mask": fields["response_mask"]}
-        if "rollout_is_weights" in fields:
+        weights = rollout_weights(
+            self.settings.algorithm.rollout_correction,
+            old_log_prob=fields["old_log_probs"],
+            sampler_log_prob=fields["rollout_log_probs"],
+            response_mask=fields["response_mask"],
+        )
+        if weights is not None:
+            written["rollout_is_weights"] = weights.expand_as(fields["old_log_probs"]).contiguous()
+        elif "rollout_is_weights" in fields:
             written["rollout_is_weights"] = fields["rollout_is_weights"]
         output = {name: response_to_nested(value, mask) for name, value in written.items()}
         output = TensorDict(output, batch_size=len(batch))
@@ -232,6 +264,7 @@ class Trainer(PPOTrainerSync):
         super().on_step_end()
 
     def _save_checkpoint(self) -> None:
+        self.progress.begin("checkpoint", 0, "")
         folder = Path(self.config.trainer.default_local_dir).absolute() / f"global_step_{self.global_steps}"
         shutil.rmtree(folder, ignore_errors=True)  # what a kill left behind
         if self.kept and self.reference.renewed_at:  # before that it is the initial model
@@ -249,7 +282,12 @@ class Trainer(PPOTrainerSync):
         State(self.global_steps, self.optimizer_step, self.tokens, reference, workers).write(self.saved)
         self.saved = None
 
+    def on_validate_begin(self) -> None:
+        super().on_validate_begin()
+        self.progress.begin("validation", 0, "")
+
     def _load_checkpoint(self) -> None:
+        self.progress.begin("loading the checkpoint", 0, "")
         trainer = self.config.trainer
         if trainer.resume_mode == "auto":
             found = newest(Path(trainer.default_local_dir).absolute())

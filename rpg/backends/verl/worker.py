@@ -4,23 +4,43 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
 from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 from tensordict import TensorDict
+from torch.distributed import distributed_c10d as c10d
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from rpg.backends.verl.loss import ActorLoss
+from rpg.backends.verl.resharding import load_resharded, load_shards_of, written_by
 from rpg.backends.verl.settings import Settings
+from rpg.backends.verl.sharded import copy_weights, let_go, load_shards, shards
 from rpg.backends.verl.update import Plan, update
 from rpg.errors import UserError
 
 if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
     import rpg.backends.verl.cpu.engine  # noqa: F401 (registers verl's FSDP engine for CPUs)
+
+
+SHARDS = "world_size_{world}_rank_{rank}.safetensors"
+MODEL = "model_world_size_{world}_rank_{rank}.pt"
+
+
+def bound_waits(seconds: float) -> None:
+    """How long any collective waits: verl reads `nccl_timeout` nowhere and asks torch for its defaults, 10 and 30 minutes.
+
+    (verl/workers/engine_workers.py:89; torch/distributed/distributed_c10d.py:836.) The defaults are also those of the
+    groups that FSDP's meshes make later.
+    """
+    c10d.default_pg_timeout = timedelta(seconds=seconds)
+    if isinstance(c10d.default_pg_nccl_timeout, timedelta):  # torch was built with NCCL
+        c10d.default_pg_nccl_timeout = timedelta(seconds=seconds)
 
 
 class PolicyWorker(ActorRolloutRefWorker):
@@ -31,6 +51,7 @@ class PolicyWorker(ActorRolloutRefWorker):
         self.settings = Settings.inside(OmegaConf.to_container(self.config))
         if self.settings.device == "cpu":
             torch.set_num_threads(self.settings.threads)
+        bound_waits(self.config.nccl_timeout)
         super().init_model()
         self.actor.set_loss_fn(_loss(self.settings))
 
@@ -48,43 +69,39 @@ class PolicyWorker(ActorRolloutRefWorker):
     def save_reference(self, folder: str) -> None:
         """Each worker writes its shards of the reference policy."""
         Path(folder).mkdir(parents=True, exist_ok=True)
-        shards = {name: value.detach().cpu().contiguous() for name, value in _shards(self.ref.engine.module)}
-        save_file(shards, self._shard_file(folder))
+        let_go(self.ref.engine.module)
+        parts = {name: value.detach().cpu().contiguous() for name, value in shards(self.ref.engine.module)}
+        save_file(parts, self._shard_file(folder))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_reference(self, folder: str) -> None:
-        """Back to what :meth:`save_reference` wrote.
+        """Back to what :meth:`save_reference` wrote, also where that were other workers (FSDP2).
 
         Raises:
-            UserError: it was written by another number of workers.
+            UserError: it is not there.
         """
-        path = self._shard_file(folder)
-        if not path.exists():
-            raise UserError(
-                f"{folder}: no reference policy for {self.world_size} workers; resume with as many"
-            )
-        saved = load_file(path)
-        with torch.no_grad():
-            for name, value in _shards(self.ref.engine.module):
-                value.copy_(saved[name])
+        module, workers = self.ref.engine.module, written_by(folder, SHARDS)
+        if not workers:
+            raise UserError(f"{folder}: no reference policy in it")
+        if workers == self.world_size:
+            load_shards(module, load_file(self._shard_file(folder)))
+        else:
+            load_shards_of(module, folder, SHARDS, workers)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_checkpoint(self, local_path, hdfs_path=None, del_local_after_load=False):
+        """verl's, or ours where other workers wrote it."""
+        manager, workers = self.actor.engine.checkpoint_manager, written_by(local_path, MODEL)
+        if workers and workers != self.world_size:
+            manager.load_checkpoint = partial(load_resharded, manager, workers)
+        try:
+            super().load_checkpoint(local_path, hdfs_path, del_local_after_load)
+        finally:
+            vars(manager).pop("load_checkpoint", None)
 
     def _shard_file(self, folder: str) -> Path:
-        return Path(folder) / f"world_size_{self.world_size}_rank_{self.rank}.safetensors"
+        return Path(folder) / SHARDS.format(world=self.world_size, rank=self.rank)
 
 
 def _loss(settings: Settings) -> ActorLoss:
     return ActorLoss(settings.algorithm, settings.max_response_tokens, settings.entropy_coeff)
-
-
-def copy_weights(source: torch.nn.Module, target: torch.nn.Module) -> None:
-    """The weights of one FSDP module into another of the same model, shard by shard and whatever device they are on."""
-    shards = dict(_shards(source))
-    with torch.no_grad():
-        for name, value in _shards(target):
-            value.copy_(shards[name])
-
-
-def _shards(module: torch.nn.Module):
-    """(name, this worker's part) of every parameter."""
-    for name, parameter in module.named_parameters():
-        yield name, parameter.to_local() if hasattr(parameter, "to_local") else parameter

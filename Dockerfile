@@ -1,0 +1,26 @@
+# An image for GPUs, of this checkout: docker build -t rpg-lab . && docker run --gpus all --shm-size 16g -v lab:/data rpg-lab doctor --backend verl
+# CUDA 13.0 is what the wheels of torch 2.11.0 and vLLM 0.24.0 are built with; `devel`, because vLLM and Triton compile.
+ARG BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04
+FROM ${BASE}
+
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends python3 python3-dev python3-venv gcc g++ git \
+    && rm -rf /var/lib/apt/lists/*
+RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-cache-dir uv
+ENV PATH=/opt/venv/bin:${PATH} VIRTUAL_ENV=/opt/venv RPG_HOME=/data
+
+WORKDIR /opt/rpg-lab
+COPY pyproject.toml constraints-gpu.txt README.md LICENSE ./
+COPY rpg rpg
+COPY flows flows
+COPY dashboard dashboard
+COPY configs configs
+RUN uv pip install --no-cache -c constraints-gpu.txt '.[local,models,math,orchestration,dashboard,verl,vllm]'
+
+# Flash attention is a wheel for exactly this Python, torch and CUDA, or an hour of compiling: --build-arg FLASH_ATTN=<its address>,
+# or FLASH_ATTN=flash-attn==2.8.3 to compile. Without it attention is torch's, and padding is computed, too.
+ARG FLASH_ATTN=
+RUN if [ -n "${FLASH_ATTN}" ]; then uv pip install --no-cache --no-build-isolation setuptools wheel "${FLASH_ATTN}"; fi
+
+VOLUME /data
+ENTRYPOINT ["rpg"]

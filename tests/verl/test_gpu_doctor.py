@@ -1,0 +1,153 @@
+"""What `rpg doctor --backend verl` and the first seconds of a run find, on machines that are described here."""
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rpg.backends.verl.launch import require_verl
+from rpg.backends.verl.readiness import Facts, Gpu, facts, judge, of_cluster
+from rpg.cli import main
+from rpg.config.errors import ConfigError
+from rpg.config.load import load_run
+from rpg.config.sweep import load_sweep
+from rpg.planning.preflight import preflight
+from rpg.store import Layout
+from tests.evaluation.ray_head import free_port, ray_head
+from tests.verl.test_gpu_resources import VLLM
+from tests.verl.test_launch_overrides import CHAIN
+from tests.waiting import until
+
+RELEASED = {"torch": "2.11.0", "vllm": "0.24.0", "transformers": "5.9.0"}
+GOOD = Facts(
+    versions={"verl": "0.9.1", "ray": "2.60.0", "TransferQueue": "0.1.11", **RELEASED},
+    released=RELEASED, flash_attn=True, torch_cuda="13.0", gpus=(Gpu("NVIDIA H100", 80 * 2**30, 2**20),) * 8,
+    cores=64, shm=64 * 2**30, temporary=Path("/tmp"), temporary_free=0.5, open_files=65536, interfaces=("eth0",),
+)  # fmt: skip
+EIGHT = {**VLLM, "backend.gpus_per_node": 8}
+NODES = {**EIGHT, "backend.nodes": 2, "backend.ray": {"type": "job"}}
+
+
+def wrong(changes, **differences):
+    backend = load_run(CHAIN, changes).backend
+    return [finding.text for finding in judge(backend, replace(GOOD, **differences)) if finding.good is False]
+
+
+def test_a_good_machine_has_nothing_to_say_no_to():
+    backend = load_run(CHAIN, EIGHT).backend
+    assert all(finding.good for finding in judge(backend, GOOD))
+
+
+@pytest.mark.parametrize(
+    "changes,differences,says",
+    [
+        (EIGHT, {"versions": {**GOOD.versions, "vllm": None}}, "vllm is not installed; install it with"),
+        (EIGHT, {"versions": {**GOOD.versions, "verl": "0.8.0"}}, "verl 0.8.0: 0.9.1 is wanted"),
+        (EIGHT, {"torch_cuda": None}, "torch 2.11.0 is built without CUDA"),
+        (EIGHT, {"gpus": GOOD.gpus[:2]}, "gpus_per_node 8: this machine shows 2 GPUs"),
+        (EIGHT, {"shm": 64 * 2**20}, "/dev/shm holds 64 MiB"),
+        (EIGHT, {"temporary_free": 0.01}, "/tmp is 99% full"),
+        (EIGHT, {"loopback": "Permission denied"}, "no port can be opened on 127.0.0.1 (Permission denied)"),
+        ({**EIGHT, "backend.sequence_parallel": 2}, {"flash_attn": False}, "sequence_parallel needs the package flash_attn"),
+        (NODES, {"environment": {"NCCL_SOCKET_IFNAME": "ib0"}}, "NCCL_SOCKET_IFNAME=ib0: no such network interface"),
+        (NODES, {"interfaces": ()}, "no network interface besides loopback"),
+    ],
+)  # fmt: skip
+def test_what_a_run_would_fail_of(changes, differences, says):
+    found = wrong(changes, **differences)
+    assert len(found) == 1 and says in found[0]
+
+
+@pytest.mark.parametrize(
+    "changes,differences",
+    [
+        (VLLM, {"shm": 64 * 2**20}),  # one GPU shares with nobody
+        (VLLM, {"flash_attn": False}),
+        (VLLM, {"versions": {**GOOD.versions, "torch": "2.11.0+cu130"}}),
+        (NODES, {"environment": {"NCCL_SOCKET_IFNAME": "eth"}}),
+        (NODES, {"environment": {"NCCL_SOCKET_IFNAME": "^docker0"}}),
+        (NODES, {"gpus": ()}),  # they are elsewhere
+        (
+            {"backend.type": "verl"},
+            {"gpus": (), "torch_cuda": None, "versions": {**GOOD.versions, "vllm": None}},
+        ),
+    ],
+)
+def test_what_does_no_harm_is_no_error(changes, differences):
+    assert wrong(changes, **differences) == []
+
+
+def test_another_release_and_a_gpu_in_use_are_worth_a_word():
+    backend = load_run(CHAIN, EIGHT).backend
+    used = (Gpu("NVIDIA H100", 80 * 2**30, 30 * 2**30), *GOOD.gpus[1:])
+    notes = [
+        finding.text
+        for finding in judge(backend, replace(GOOD, gpus=used, versions={**GOOD.versions, "torch": "2.13.0"}))
+        if finding.good is None
+    ]
+    assert notes[0] == "torch 2.13.0 (verl 0.9.1 is released with 2.11.0: constraints-gpu.txt)"
+    assert "something else holds 30.0: vLLM may refuse to start" in notes[1]
+
+
+def test_a_run_is_refused_before_anything_is_prepared():
+    if importlib.util.find_spec("vllm") is not None:
+        pytest.skip("vLLM is installed here")
+    pytest.importorskip("verl")
+    with pytest.raises(
+        ConfigError, match=r"this machine cannot run backend\.type verl: vllm is not installed"
+    ):
+        require_verl(load_run(CHAIN, VLLM))
+
+
+def test_a_sweep_knows_before_its_warm_start(tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in ("vllm", "flash_attn") else found(name)
+    )
+    changes = {**EIGHT, "backend.sequence_parallel": 2}
+    lines = preflight([load_run(CHAIN, changes)], Layout(tmp_path))
+    assert "backend.rollout.type: vllm needs the package vllm, which is not installed" in lines
+    assert "backend.sequence_parallel needs the package flash_attn, which is not installed" in lines
+
+
+def test_the_command(capsys, monkeypatch, tmp_path):
+    pytest.importorskip("verl")
+    monkeypatch.setattr(sys, "argv", ["rpg", "doctor", "--backend", "verl", "--home", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        main()
+    out = capsys.readouterr().out
+    assert "ok  verl 0.9.1" in out and "Ray is told of as many as verl reserves" in out
+    monkeypatch.setattr(sys, "argv", ["rpg", "doctor", "--backend", "slurm"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2 and "accepted: verl" in capsys.readouterr().err
+
+
+def test_the_facts_of_this_machine_can_be_had():
+    here = facts()
+    assert here.cores >= 1 and here.loopback is None and "torch" in here.versions
+
+
+def test_the_papers_sweeps_pass_on_a_good_machine():
+    for path in sorted((Path(__file__).resolve().parents[2] / "configs/paper").glob("table*.yaml")):
+        for run in load_sweep(path, {}, lambda spec: "data").runs:
+            assert all(finding.good for finding in judge(run.spec.backend, GOOD))
+
+
+@pytest.mark.long
+def test_a_cluster_that_is_named_is_looked_at(monkeypatch):
+    """By its dashboard, as jobs are handed in; it has the CPUs of this machine and no GPU."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    with ray_head(dashboard=port):
+        backend = load_run(CHAIN, {**VLLM, "backend.ray": {"type": "job", "address": address}}).backend
+        until(lambda: ": 1 nodes (" in of_cluster(backend, address)[0].text, "the dashboard and its node")
+        there, why = of_cluster(backend, address)
+        assert there.good and there.text.startswith(f"Ray cluster at {address}: 1 nodes (")
+        assert why.good is False and "the Ray cluster has 0 nodes with 1 free GPUs" in why.text
+    [gone] = of_cluster(backend, address)
+    assert gone.good is False and gone.text.startswith(f"no Ray cluster answers at {address}")

@@ -1,0 +1,185 @@
+"""What counts as progress, and how failures are told: slow steps go on, hangs end, ends read as sentences."""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from rpg.backends.process import TrainingFailed
+from rpg.backends.verl import launch
+from rpg.backends.verl.launch import Attempt, _Run
+from rpg.backends.verl.overrides import plan
+from rpg.backends.verl.reasons import clean, reason, tail
+from rpg.config.load import load_run
+from rpg.store.progress import TRAINING
+from tests.tiny import make_run, make_spec
+from tests.verl.test_gpu_resources import VLLM
+from tests.verl.test_launch_overrides import CHAIN, PATHS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Clock:
+    """A job and its time: at each poll a second is over and `each(second)` happens."""
+
+    def __init__(self, each):
+        self.now, self.each, self.stopped = 0.0, each, False
+
+    def poll(self):
+        self.each(self.now)
+        return None if self.now < 1000 else "it ended"
+
+    def stop(self):
+        self.stopped = True
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, _):
+        self.now += 1
+
+    def strftime(self, form):
+        return form
+
+
+def follow(tmp_path, monkeypatch, each):
+    """(how it ended, when) of a run that takes 1000 seconds and may hang for 60."""
+    folder = make_run(tmp_path, "run", make_spec(backend={"type": "verl", "hang_minutes": 1.0}))
+    (folder.path / "verl").mkdir(exist_ok=True)
+    clock = Clock(lambda now: each(folder.path / TRAINING, now))
+    monkeypatch.setattr(launch, "time", clock)
+    log = folder.path / "verl" / "log-1.txt"
+    log.write_text(
+        b"\\x1b[36m(Runner pid=7)\\x1b[0m {'a': 1,\\n'zero_indexed_step': True}\\n".decode("unicode_escape")
+    )
+    with pytest.raises(TrainingFailed) as error:
+        _Run(folder, folder_spec(folder), print).follow(
+            clock, Attempt(1, str(folder.path / "none"), str(log))
+        )
+    return str(error.value), clock.now
+
+
+def folder_spec(folder):
+    from rpg.backends.manifest import spec_of
+
+    return spec_of(folder)
+
+
+def says(path, **record):
+    path.write_text(
+        json.dumps({"step": 1, "phase": "rollout", "of": 512, "what": "prompts", "time": 0, **record})
+    )
+
+
+def test_a_step_longer_than_the_limit_goes_on_while_prompts_are_answered(tmp_path, monkeypatch):
+    why, _ = follow(tmp_path, monkeypatch, lambda path, now: says(path, done=int(now) // 50, seconds=now))
+    assert why.startswith("it ended")
+
+
+def test_a_phase_counts_and_a_clock_does_not(tmp_path, monkeypatch):
+    """A thread renews times beside a training that hangs; only what changes with the training counts."""
+
+    def each(path, now):
+        says(path, done=512, phase="rollout" if now < 50 else "update", seconds=now, time=now)
+
+    why, when = follow(tmp_path, monkeypatch, each)
+    assert 108 <= when <= 113
+    assert why.startswith(
+        "no progress for 1 minutes (backend.hang_minutes) in step 1: update, 512 of 512 prompts"
+    )
+
+
+def test_before_the_first_word_nothing_moves(tmp_path, monkeypatch):
+    why, when = follow(tmp_path, monkeypatch, lambda path, now: None)
+    assert 60 <= when <= 63 and "\x1b" not in why and "Runner pid" not in why
+
+
+def test_the_root_error_comes_first_and_without_codes(tmp_path):
+    log = tmp_path / "log.txt"
+    log.write_bytes(
+        b"\x1b[36m(Runner pid=1, ip=10.0.0.1)\x1b[0m ValueError: Free memory on device cuda:0 is less than desired\n"
+        b"Training Progress:  10%|#   | 1/10\rTraining Progress:  20%|##  | 2/10\r\n"
+        b"\x1b[31m'zero_indexed_step': True}\x1b[0m\n"
+    )
+    lines = tail(log)
+    assert lines[0] == "ValueError: Free memory on device cuda:0 is less than desired"
+    assert lines[1] == "Training Progress:  20%|##  | 2/10"
+    assert reason("verl's driver was killed by signal 9", lines) == (
+        "ValueError: Free memory on device cuda:0 is less than desired (verl's driver was killed by signal 9)"
+    )
+    assert reason("", lines).startswith("the last error in its log is: ValueError")
+    assert reason("", lines[1:]) == "the log's last line is: Training Progress:  20%|##  | 2/10"
+    assert clean("a\x1b]0;title\x07b\x00c") == "abc"
+
+
+def test_workers_wait_for_one_that_writes_as_long_as_a_run_may_stand_still():
+    launched = {
+        m: plan(load_run(CHAIN, {**VLLM, "backend.hang_minutes": m}), PATHS).overrides for m in (1, 90)
+    }
+    key = "actor_rollout_ref.nccl_timeout"
+    assert launched[1][key] == 600 and launched[90][key] == 90 * 60
+
+
+def test_every_group_of_a_worker_has_that_limit():
+    """verl's own, and those that FSDP's meshes make."""
+    pytest.importorskip("verl")
+    code = (
+        "import torch.distributed as d; from rpg.backends.verl.worker import bound_waits; bound_waits(5400)\n"
+        "from verl.utils.distributed import initialize_global_process_group_ray as begin\n"
+        "begin(timeout_second=None, backend='gloo')\n"
+        "import torch; from torch.distributed.device_mesh import init_device_mesh\n"
+        "groups = [d.group.WORLD, d.new_group([0]), init_device_mesh('cpu', (1, 1)).get_group(1)]\n"
+        "print({g._get_backend(torch.device('cpu')).options._timeout for g in groups},\n"
+        "      d.distributed_c10d._get_default_timeout('nccl'))\n"
+    )
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    own = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "PYTHONPATH": str(ROOT),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **own}, capture_output=True, text=True
+    )
+    assert ran.stdout.strip() == f"{{{timedelta(seconds=5400)!r}}} 1:30:00", ran.stderr[-2000:]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_attention_is_the_one_that_is_installed(monkeypatch, there):
+    pytest.importorskip("verl")
+    import importlib.util
+
+    from rpg.backends.verl.main import attention, compose
+    from rpg.backends.verl.settings import SettingsError
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: (there or None) if name == "flash_attn" else found(name)
+    )
+    model = "actor_rollout_ref.model"
+    split = {"backend.gpus_per_node": 2, "backend.sequence_parallel": 2}
+    plain, parallel = (
+        compose(plan(load_run(CHAIN, {**VLLM, **more}), PATHS).arguments()) for more in ({}, split)
+    )
+    values = attention(plain)
+    assert values[f"{model}.override_config.attn_implementation"] == (
+        "flash_attention_2" if there else "sdpa"
+    )
+    assert values.get(f"{model}.use_remove_padding", True) is there, (
+        "verl packs sequences for flash attention only"
+    )
+    if there:
+        assert attention(parallel) == values
+    else:
+        with pytest.raises(SettingsError, match=r"backend\.sequence_parallel needs the package flash_attn"):
+            attention(parallel)

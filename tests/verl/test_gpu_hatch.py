@@ -1,0 +1,146 @@
+"""`backend.verl`: anything of verl's own goes through, what our fields decide does not, and mistakes say what would do."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rpg.backends.verl.overrides import plan
+from rpg.backends.verl.paths import Paths
+from rpg.config.errors import ConfigError
+from rpg.config.identity import identity
+from rpg.config.load import load_run
+from rpg.config.verl_keys import DERIVED, sections, unknown
+from tests.verl.test_gpu_resources import VLLM
+from tests.verl.test_launch_overrides import CHAIN, PATHS, VARIANTS
+
+ROLLOUT = "actor_rollout_ref.rollout"
+COUNTS = {
+    f"{ROLLOUT}.agent.num_workers", "reward.num_workers", "transfer_queue.backend.SimpleStorage.num_data_storage_units",
+    "ray_kwargs.ray_init.num_cpus", "trainer.logger", f"{ROLLOUT}.free_cache_engine",
+}  # fmt: skip
+"""What we set and anyone may set otherwise; our loggers stay among theirs."""
+
+
+def of(verl, **changes):
+    return load_run(CHAIN, {**VLLM, "backend.verl": verl, **changes})
+
+
+def composed(spec):
+    from hydra import compose, initialize_config_module
+    from omegaconf import OmegaConf
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", overrides=plan(spec, PATHS).arguments())
+    return lambda key: OmegaConf.to_object(OmegaConf.create({"v": OmegaConf.select(config, key)}))["v"]
+
+
+def test_settings_arrive_in_verls_own_configuration():
+    pytest.importorskip("verl")
+    given = {
+        f"{ROLLOUT}.max_num_seqs": 64,
+        f"{ROLLOUT}.quantization": "fp8",
+        f"{ROLLOUT}.engine_kwargs.vllm.swap_space": 8,  # a section that takes any key
+        "actor_rollout_ref.model.override_config.attn_implementation": "eager",
+        "+actor_rollout_ref.actor.fsdp_config.something_new": [1, "a b"],
+        "global_profiler.tool": "torch",
+        "global_profiler.steps": [2],
+        "reward.num_workers": 3,
+        "trainer.logger": ["tensorboard", "console"],
+    }
+    select = composed(of(given))
+    for key, value in given.items():
+        if key != "trainer.logger":
+            assert select(key.removeprefix("+")) == value, key
+    assert select("trainer.logger") == ["console", "file", "tensorboard"], "ours are read from the file"
+
+
+def test_attention_that_was_chosen_stays_chosen():
+    pytest.importorskip("verl")
+    from rpg.backends.verl.main import attention, compose
+
+    chosen = {"actor_rollout_ref.model.override_config.attn_implementation": "eager"}
+    assert attention(compose(plan(of(chosen), PATHS).arguments())) == {}
+
+
+def test_what_our_fields_decide_is_refused_by_their_names():
+    """Every key that a launch sets, and every one that the driver derives."""
+    keys = set()
+    for changes in VARIANTS.values():
+        for resume in (None, Path("/runs/r/global_step_4")):
+            spec = load_run(CHAIN, {"backend.type": "verl", "backend.validation_samples": 2, **changes})
+            keys |= set(plan(spec, Paths(**{**vars(PATHS), "resume": resume})).overrides)
+    source = (Path(__file__).resolve().parents[2] / "rpg/backends/verl/main.py").read_text()
+    derived = source.partition("values = {")[2].partition("}")[0]
+    keys |= set(re.findall(r'"([a-z_]+(?:\.[a-z_0-9]+)+)":', derived))
+    assert len(keys) > 60
+    for key in sorted(keys - COUNTS):
+        with pytest.raises(ConfigError, match="is not to be set") as error:
+            of({key: 1})
+        assert "backend.verl" in str(error.value)
+    with pytest.raises(ConfigError, match=r"trainer\.nnodes: is not to be set here, but by backend\.nodes"):
+        of({"trainer.nnodes": 2})
+    with pytest.raises(ConfigError, match=r"holds .*, which is not to be set here; name single settings"):
+        of({"actor_rollout_ref.actor": {"strategy": "fsdp"}})
+    with pytest.raises(ConfigError, match=r"'no': expected a dotted key"):
+        of({"no": 1})
+    with pytest.raises(ConfigError, match="expected a dotted key"):
+        of({"trainer.x=1 +trainer.y": 1})
+
+
+def test_our_list_names_keys_that_verl_has():
+    pytest.importorskip("verl")
+    added = (
+        "rpg",
+        "agent_loop_manager_class",
+        "actor_rollout_ref.rpg",
+        "ray_kwargs.ray_init.",
+        "mixed_precision",
+        "gen_batch_size",
+    )
+    lacking = [line for line in unknown(dict.fromkeys(DERIVED)) if "has no setting" in line]
+    assert [line for line in lacking if not any(name in line for name in added)] == []
+
+
+@pytest.mark.parametrize(
+    "settings,says",
+    [
+        ({f"{ROLLOUT}.max_num_seq": 64}, "verl has no setting 'actor_rollout_ref.rollout.max_num_seq'; did you mean "
+         "'actor_rollout_ref.rollout.max_num_seqs'?"),
+        ({f"{ROLLOUT}.max_num_seqs": "many"}, "max_num_seqs: 'many' (verl's own is 256)"),
+        ({f"{ROLLOUT}.enable_prefix_caching": 1}, "enable_prefix_caching: 1 (verl's own is True)"),
+        ({"global_profiler": {"tool": "torch"}}, None),
+        ({"+trainer.brand_new": 1}, None),
+    ],
+)  # fmt: skip
+def test_verl_is_asked_whether_it_knows_a_setting(settings, says):
+    pytest.importorskip("verl")
+    if says is None and "global_profiler" in settings:
+        with pytest.raises(ConfigError, match="expected a dotted key"):
+            of(settings)
+        return
+    lines = unknown(of(settings).backend.verl)
+    assert lines == [] if says is None else len(lines) == 1 and says in lines[0]
+
+
+def test_it_is_part_of_what_a_run_is():
+    plain, other = of({}), of({f"{ROLLOUT}.max_num_seqs": 64})
+    assert identity(plain, "data") == identity(load_run(CHAIN, VLLM), "data") != identity(other, "data")
+
+
+def test_rollout_correction_is_the_runs_own_field():
+    """The weights are those of the embedded trainer: the same function of the same log-probabilities."""
+    spec = of({}, algorithm={"name": "rpg-urkl", "rollout_correction": {"type": "truncate", "cap": 2.0}})
+    assert '"type": "truncate"' in plan(spec, PATHS).overrides["rpg.algorithm"]
+    with pytest.raises(ConfigError, match=r"but by algorithm\.rollout_correction"):
+        of({"algorithm.rollout_correction.rollout_is": "token"})
+    with pytest.raises(ConfigError, match=r"rollout\.staleness 1: backend verl"):
+        of({}, **{"rollout.staleness": 1})
+
+
+def test_the_table_of_the_page_has_every_section_of_verls_configuration():
+    pytest.importorskip("verl")
+    page = (Path(__file__).resolve().parents[2] / "docs/verl.md").read_text()
+    table = page.partition("## verl's own settings")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z_]+)` \|", table, re.MULTILINE)
+    assert sorted(rows) == sections()

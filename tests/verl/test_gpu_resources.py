@@ -1,0 +1,102 @@
+"""What verl asks of Ray on a machine or cluster with GPUs: always to be had, or refused at once with what would do."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+from rpg.backends.verl.overrides import plan
+from rpg.backends.verl.resources import CONTROLLER, PER_GPU, cpus_reserved, lacking
+from rpg.config.load import load_run
+from tests.verl.test_launch_overrides import CHAIN, PATHS, parsed
+
+VLLM = {"backend.type": "verl", "backend.device": "cuda", "backend.rollout": {"type": "vllm"}}
+
+
+def asked(**changes):
+    """The overrides of a run, as verl gets them."""
+    launch = plan(load_run(CHAIN, {**VLLM, **changes}), PATHS)
+    return parsed(launch.arguments())
+
+
+def units(overrides):
+    return overrides["transfer_queue.backend.SimpleStorage.num_data_storage_units"]
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_a_ray_of_our_own_has_as_many_cpus_as_verl_reserves_on_any_machine(gpus):
+    """Whatever the machine has: 2 cores, 8 or 34. Without the override Ray counts cores, and verl waits for ever."""
+    overrides = asked(**{"backend.gpus_per_node": gpus})
+    assert overrides["ray_kwargs.ray_init.num_cpus"] >= cpus_reserved(gpus, units(overrides))
+    assert "+ray_kwargs.ray_init.num_gpus" not in overrides, "Ray finds GPUs by itself"
+    assert 1 <= overrides["reward.num_workers"] <= 8
+    assert 1 <= overrides["actor_rollout_ref.rollout.agent.num_workers"] <= 8
+
+
+def test_many_processes_on_a_cpu_have_them_too():
+    overrides = parsed(
+        plan(load_run(CHAIN, {"backend.type": "verl", "backend.gpus_per_node": 8}), PATHS).arguments()
+    )
+    assert overrides["ray_kwargs.ray_init.num_cpus"] >= cpus_reserved(8, units(overrides))
+
+
+@pytest.mark.parametrize("ray", [{"type": "job"}, {"type": "address", "address": "head:6379"}])
+def test_a_cluster_says_itself_how_many_cpus_it_has(ray):
+    overrides = asked(**{"backend.gpus_per_node": 8, "backend.nodes": 4, "backend.ray": ray})
+    assert not any(key.endswith("num_cpus") for key in overrides), "Ray refuses it together with an address"
+    assert units(overrides) == 8
+
+
+def node(cpus, gpus=8):
+    return {"CPU": float(cpus), "GPU": float(gpus)}
+
+
+@pytest.mark.parametrize(
+    "nodes,wanted,gpus,says",
+    [
+        ([node(2, 1)], 1, 1, "reserves 3 CPUs on each node (3 for every GPU), and 0 of the 1 nodes"),
+        ([node(8, 1)], 1, 1, None),
+        ([node(8)], 1, 8, "verl reserves 24 CPUs on each node"),
+        ([node(32)], 1, 8, "verl reserves 34 CPUs for 8 GPUs, and the Ray cluster has 32 free"),
+        ([node(34)], 1, 8, None),
+        ([node(64), node(8)], 2, 8, "1 of the 2 nodes it needs have as many free"),
+        ([node(64), node(64)], 2, 8, None),
+        ([node(64, 4)], 1, 8, "has 0 nodes with 8 free GPUs (free on its nodes: 4)"),
+        ([], 1, 1, "free on its nodes: none"),
+    ],
+)
+def test_a_cluster_that_cannot_do_is_told_at_once(nodes, wanted, gpus, says):
+    why = lacking(nodes, wanted, gpus, min(8, wanted * gpus))
+    assert (why is None) if says is None else says in why
+    if says and "CPUs" in says:
+        assert "ray start --num-cpus" in why and "backend.gpus_per_node" in why
+
+
+def test_the_numbers_are_verls_own():
+    pytest.importorskip("verl")
+    from transfer_queue import controller
+    from transfer_queue.storage import simple_storage
+    from verl.single_controller.ray.base import ResourcePoolManager
+
+    assert ResourcePoolManager.max_colocate_count == PER_GPU
+    assert f"@ray.remote(num_cpus={CONTROLLER})" in inspect.getsource(controller)
+    assert "@ray.remote(num_cpus=1)" in inspect.getsource(simple_storage)
+
+
+@pytest.mark.long
+def test_a_real_ray_that_is_too_small_is_refused_within_seconds():
+    code = (
+        "import ray; from omegaconf import OmegaConf\n"
+        "from rpg.backends.verl import runner; runner.REPORT_SECONDS = 1.0\n"
+        "config = OmegaConf.create({'trainer': {'nnodes': 1, 'n_gpus_per_node': 1}, 'transfer_queue': "
+        "{'backend': {'SimpleStorage': {'num_data_storage_units': 1}}}})\n"
+        "for cpus in (2, 8):\n"
+        "    ray.init(address='local', num_cpus=cpus, num_gpus=1, include_dashboard=False, log_to_driver=False)\n"
+        "    try: runner.require_resources(config); print('enough')\n"
+        "    except runner.UserError as error: print(error)\n"
+        "    ray.shutdown()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    first, second = ran.stdout.strip().splitlines()[-2:]
+    assert "verl reserves 3 CPUs on each node" in first and second == "enough", ran.stderr[-2000:]

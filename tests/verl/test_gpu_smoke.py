@@ -1,0 +1,24 @@
+"""The smoke test for GPUs starts what verl accepts; it is run itself by hand (docs/gpu-readiness.md)."""
+
+import pytest
+import yaml
+
+from benchmarks.gpu_smoke import settings
+from rpg.backends.verl.overrides import plan
+from rpg.config.sweep import load_sweep
+from rpg.config.verl_keys import unknown
+from tests.verl.test_launch_overrides import PATHS
+
+
+@pytest.mark.parametrize("device,gpus", [("cpu", 1), ("cuda", 1), ("cuda", 8)])
+def test_its_runs_are_runs_that_verl_knows(tmp_path, device, gpus):
+    pytest.importorskip("verl")
+    from hydra import compose, initialize_config_module
+
+    file = tmp_path / "smoke.yaml"
+    file.write_text(yaml.safe_dump(settings(device, gpus, "Qwen/Qwen3-0.6B")))
+    (run,) = load_sweep(file, {}, lambda spec: "data").runs
+    assert unknown(run.spec.backend.verl) == []
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", overrides=plan(run.spec, PATHS).arguments())
+    assert config.trainer.n_gpus_per_node == gpus and config.trainer.device == device

@@ -1,0 +1,164 @@
+"""An evaluator on GPUs never shares one with a training: it waits for its own, and goes before the next training."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from flows import turns
+from flows.context import Context, StageFailed
+from flows.processes import Stopped
+from flows.slots import Machine, Need
+from flows.training import backend_of, slot
+from rpg.config.load import load_run
+from rpg.config.sweep import load_sweep
+from rpg.evaluation.worker import Evaluator
+from rpg.store import Layout
+from tests.tiny import make_run, make_spec
+from tests.verl.test_gpu_resources import VLLM
+from tests.verl.test_launch_overrides import CHAIN
+from tests.waiting import until
+
+PLACES = {
+    "verl": ({}, 1),
+    "its engine takes two": ({"evaluation.engine": {"type": "vllm", "tensor_parallel": 2}}, 2),
+    "embedded, which leaves room": ({"backend": {"type": "local", "device": "cuda"}}, 0),
+    "embedded, vLLM evaluates": (
+        {"backend": {"type": "local", "device": "cuda"}, "evaluation.engine": {"type": "vllm"}},
+        1,
+    ),
+    "on a cluster": ({"evaluation.place": {"type": "ray"}}, 0),
+    "on a CPU": ({"backend": {"type": "verl"}}, 0),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_who_takes_turns(name):
+    changes, wanted = PLACES[name]
+    base = {} if "backend" in changes else VLLM
+    assert load_run(CHAIN, {**base, **changes}).evaluator_gpus() == wanted
+
+
+class Child:
+    """An evaluator that has evaluated what is there, and says with which GPUs."""
+
+    def __init__(self, children, environment):
+        children.seen.append((environment["CUDA_VISIBLE_DEVICES"], set(children.owed)))
+        children.done |= set() if children.code or children.hopeless else children.owed
+
+    def poll(self):
+        return 0
+
+
+class Children:
+    def __init__(self):
+        self.stopping, self.seen, self.owed, self.done = threading.Event(), [], set(), set()
+        self.code, self.hopeless = 0, False
+
+    def start(self, *_, extra, **__):
+        return Child(self, extra)
+
+    def wait(self, _child):
+        return self.code
+
+
+@pytest.fixture
+def stage(tmp_path, monkeypatch):
+    """(context, what is owed, start): `start()` begins the evaluation in a thread and returns how to end it."""
+    slots = tmp_path / "slots"
+    slots.mkdir()
+    children = Children()
+    context = Context(children, None, Machine(slots, 4, ("0", "1")), None)
+    monkeypatch.setattr(turns, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(turns, "_owed", lambda layout, sweep: children.owed - children.done)
+    over, ended = threading.Event(), []
+
+    def work(count):
+        try:
+            turns.evaluate_in_turns(Layout(tmp_path), "sweep", context, over, count, lambda line: None)
+        except (Stopped, StageFailed) as error:
+            ended.append(error)
+
+    def start(count=1):
+        thread = threading.Thread(target=work, args=(count,), daemon=True)
+        thread.start()
+
+        def end():
+            over.set()
+            thread.join(60)
+            assert not thread.is_alive()
+            return ended
+
+        return end
+
+    yield context, children, start
+    over.set()
+    children.stopping.set()
+
+
+def test_it_waits_while_trainings_have_all_gpus_and_goes_before_the_next(stage, tmp_path):
+    context, children, start = stage
+    training = context.machine.take(Need("gpu", 2), "training")
+    end = start()
+    children.owed |= {("run", "easy", 0)}
+    until(context.evaluation_waits.is_set)
+    children.owed |= {("run", "easy", 10)}  # saved while it waits
+    folder = make_run(tmp_path, "next", make_spec(backend={"type": "local", "device": "cuda"}))
+    got = []
+
+    def train():
+        with slot(folder, backend_of(folder), context) as held:
+            got.append((held.environment["CUDA_VISIBLE_DEVICES"], list(children.seen)))
+
+    waiting = threading.Thread(target=train, daemon=True)
+    waiting.start()
+    until(lambda: folder.waiting() is not None)
+    assert children.seen == [] and got == [], "nobody shares a GPU with the training"
+    training.close()
+    waiting.join(60)
+    assert end() == []
+    both = {("run", "easy", 0), ("run", "easy", 10)}
+    assert children.seen == [("0", both), ("1", both)], "both GPUs, one turn"
+    assert got[0][1] == children.seen, "the next training began after the evaluators had theirs"
+    assert context.machine.taken("gpu") == [], "and gave it back"
+
+
+def test_what_cannot_be_evaluated_is_tried_once(stage):
+    _, children, start = stage
+    children.owed |= {("run", "easy", 0)}
+    children.hopeless = True
+    assert start()() == [] and len(children.seen) == 1
+
+
+def test_an_evaluator_that_dies_is_begun_again_and_then_said(stage):
+    _, children, start = stage
+    children.owed |= {("run", "easy", 0)}
+    children.code = -9
+    ended = start()()
+    assert len(children.seen) == turns.EVALUATOR_TRIES
+    assert "evaluation ended with code -9 3 times" in str(ended[0])
+
+
+def test_more_gpus_than_there_are_is_said(stage):
+    _, children, start = stage
+    children.owed |= {("run", "easy", 0)}
+    assert "needs 3 GPUs and this machine has 2" in str(start(3)()[0])
+
+
+def test_shares_are_all_of_the_work_and_each_part_once(tmp_path):
+    keys = [
+        (run, name, step) for run in ("a", "b") for name in ("easy", "hard") for step in range(0, 200, 10)
+    ]
+    shares = [Evaluator(Layout(tmp_path), "sweep", share=(i, 8)) for i in range(1, 9)]
+    owners = {key: [one.share[0] for one in shares if one._is_ours(key)] for key in keys}
+    assert all(len(found) == 1 for found in owners.values())
+    assert len({found[0] for found in owners.values()}) == 8, "nobody is idle"
+    assert owners["a", "easy", 0] == owners["b", "easy", 0], (
+        "an equal checkpoint is evaluated once and copied"
+    )
+
+
+def test_the_papers_sweeps_take_turns():
+    for path in sorted((Path(__file__).resolve().parents[2] / "configs" / "paper").glob("table*.yaml")):
+        for run in load_sweep(path, {}, lambda spec: "data").runs:
+            assert run.spec.evaluator_gpus() == run.spec.evaluation.engine.tensor_parallel
