@@ -19,6 +19,7 @@ from rpg.errors import UserError
 from rpg.processes import BUSY
 from rpg.store import RunFolder
 from rpg.store.pending import pending_evaluations
+from rpg.store.progress import TRAINING, read_progress
 
 _BACKEND: TypeAdapter[BackendSection] = TypeAdapter(Backend)
 SLOT_SECONDS = 0.3
@@ -54,6 +55,7 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
         with room(folder, context), slot(folder, backend, context) as held:
             folder.stop_waiting()
             archive_failure(folder)
+            began = time.time()
             child = context.children.start(
                 processes.TRAINER.format(backend.type), folder.path, log=folder.log_path, threads=backend.threads,
                 keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
@@ -67,7 +69,11 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
     if failure is None:
         how = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
         if code == -9:
-            how += f" (out of memory? {backend.less_memory})" if backend.less_memory else " (out of memory?)"
+            last = read_progress(folder.path / TRAINING) or {}
+            phase = last.get("phase") if last.get("time", 0) > began else None
+            how += f" in step {last['step']}, {phase}" if phase else ""
+            advice = backend.less_memory(phase)
+            how += f" (out of memory? {advice})" if advice else " (out of memory?)"
         folder.write_failed(f"the training process was {how}" if code < 0 else f"the training process {how}")
         failure = folder.read_failed() or {}
     raise StageFailed(f"{folder.name}: {failure.get('error')}")

@@ -1,5 +1,13 @@
-"""The one base of all errors that are about what a person did or has, not about a bug of ours."""
+"""The one base of all errors that are about what a person did or has, not about a bug of ours; and want of memory."""
+
+_NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory", "std::bad_alloc")
+"""How PyTorch and the C library say that there is none left."""
 
 
 class UserError(Exception):
     """`str(error)` is the whole message: it names what is wrong and what would be accepted. No traceback is needed."""
+
+
+def is_no_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on a CPU or a GPU; PyTorch has an error of its own for the latter only."""
+    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in _NO_MEMORY)

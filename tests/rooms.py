@@ -53,7 +53,10 @@ ROOMS = (
         "rpg.tasks", "problems: task types, training sets, benchmarks, leaks, preparation",
         "rpg.errors rpg.config rpg.store rpg.rewards", "datasets pyarrow pydantic",
     ),
-    _room("rpg.planning", "what a run needs: counts, measured time, GPUs by arithmetic", "rpg.config rpg.store rpg.tasks"),
+    _room(
+        "rpg.planning", "what a run needs: counts, measured time, memory and GPUs by arithmetic",
+        "rpg.config rpg.store rpg.tasks", "psutil",
+    ),
     _room(
         "rpg.models", "language models: loading, sampling, log-probabilities, warm starts",
         "rpg.errors rpg.config rpg.rewards rpg.tasks", "torch transformers tokenizers safetensors gguf jinja2",

@@ -23,6 +23,25 @@ BASE = {
     "evaluation": {"every": 2, "samples_per_problem": 2},
 }
 
+HUNGRY = {
+    "model": {
+        "layers": 12,
+        "hidden_size": 64,
+        "intermediate_size": 1024,
+        "kv_heads": 1,
+        "warm_start": {"max_steps": 25, "batch_size": 8, "behaviour_steps": 0},
+    },
+    "training": {
+        "steps": 2,
+        "prompts_per_step": 24,
+        "mini_batch_prompts": 24,
+        "micro_batch_rows": 4096,
+        "checkpoint_every": 1,
+    },
+    "rollout": {"group_size": 16, "max_response_tokens": 48},
+}
+"""Changes that make a run whose memory is what its backward passes need: some 600 MB of it, the weights are 10."""
+
 
 def merged(base, changes):
     result = dict(base)

@@ -1,6 +1,7 @@
 """Waiting for what other processes do. The deadline is for a hang: no test depends on how fast the machine is."""
 
 import time
+from pathlib import Path
 
 import psutil
 
@@ -21,6 +22,15 @@ def until(condition, what="it", unless=lambda: False, pause=0.05):
         assert not over and time.monotonic() < deadline, f"{what} never happened"
         time.sleep(pause)
     return found
+
+
+def memory(name, pid="self"):
+    """Bytes that Linux tells of a process under this name, such as `VmData` or `RssAnon`; 0 of one that is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), 0)
 
 
 def alive(processes):

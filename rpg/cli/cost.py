@@ -26,6 +26,7 @@ def print_cost(sweep: Sweep, layout: Layout) -> None:
         f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} checkpoints to evaluate"
     )
     _print_disk(sweep)
+    _print_memory(sweep)
     measured = [(seconds_per_step(r.spec, layout), r.spec.training.steps) for r in sweep.runs]
     if all(m for m, _ in measured):
         minutes = sum(m[0] * steps for m, steps in measured if m) / 60
@@ -55,6 +56,22 @@ def _print_disk(sweep: Sweep) -> None:
         f"about {size_text(after)} on disk afterwards{less}, at most {size_text(most)} if all train at once; "
         f"training.keep_checkpoints: {sweep.runs[0].spec.training.keep_checkpoints}"
     )
+
+
+def _print_memory(sweep: Sweep) -> None:
+    """Of the run that takes most; nothing where it is not known."""
+    from rpg.planning.memory import memory, with_layers_again
+
+    found = [(need, run.spec) for run in sweep.runs if (need := memory(run.spec)) is not None]
+    if not found:
+        return
+    need, spec = max(found, key=lambda one: one[0].most)
+    parts = f"{size_text(need.fixed)} of it process and weights, {size_text(need.rollout)} rollouts or"
+    line = f"memory of a training: about {size_text(need.most)} ({parts} {size_text(need.update)} updates)"
+    again = memory(with_layers_again(spec))
+    if again is not None and again.most < 0.9 * need.most:
+        line += f"; {size_text(again.most)} with backend.gradient_checkpointing: true, to the same bits"
+    say(line)
 
 
 def size_text(size: float) -> str:

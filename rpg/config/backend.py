@@ -35,9 +35,6 @@ class BackendSection(Section):
     truncates: ClassVar[bool] = False
     """Samples can be drawn from a part of the vocabulary, with log-probabilities of that distribution."""
 
-    less_memory: ClassVar[str] = ""
-    """What to do where a training ran out of memory, for the message."""
-
     def workers_here(self) -> int | None:
         """GPUs (or, on a CPU, processes) of this machine that a run takes; None where its workers are elsewhere."""
         return 1
@@ -48,6 +45,10 @@ class BackendSection(Section):
     def check_mini_batch(self, prompts: int, group_size: int) -> None:
         """Raises ValueError when a mini-batch of so many prompts and responses to each cannot be shared out."""
 
+    def less_memory(self, phase: str | None = None) -> str:
+        """What to do where a training ran out of memory in this phase of a step, for the message; "" if unknown."""
+        return ""
+
 
 class LocalBackend(BackendSection):
     """The embedded trainer: one process on the CPU or one GPU (`mps`: that of a Mac)."""
@@ -56,18 +57,38 @@ class LocalBackend(BackendSection):
     device: Literal["cpu", "cuda", "mps"] = "cpu"
     threads: Annotated[Positive, OPERATES] = 1
     """Threads per process. On a CPU, several runs with one thread each are faster than one run with several threads."""
+    gradient_checkpointing: Annotated[bool, OPERATES] = False
+    """Compute each layer again in the backward pass instead of keeping what it needs: less memory, more time, and the same
+    numbers to the bit."""
     offload: Annotated[bool, OPERATES] = False
     """Keep what the backward pass needs in the host's memory (GPU) or in a file of the run's folder (CPU): more time, and
     the same numbers to the bit."""
 
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
-    less_memory: ClassVar[str] = (
-        "set backend.offload: true, which changes no bit, and run the same command again: it goes on after the last "
-        "checkpoint (fewer training.micro_batch_rows go on too, and round differently in the last digits)"
-    )
     chooses_sampler: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
     corrects_sampler: ClassVar[bool] = True
+
+    def less_memory(self, phase: str | None = None) -> str:
+        if phase == "rollout":
+            return (
+                "a rollout holds the keys and values of all responses of a step; fewer of them (training.prompts_per_step, "
+                "rollout.group_size) or shorter ones (rollout.max_response_tokens) need less, and are another run"
+            )
+        passes = (
+            "smaller passes (training.micro_batch_tokens, training.micro_batch_rows) go on too, but the bits will differ, "
+            "since sums are grouped differently"
+        )
+        here = [] if phase == "log-probabilities" else ["gradient_checkpointing", "offload"]
+        exact = [f"backend.{name}" for name in here if not getattr(self, name)]
+        if not exact:
+            return f"{passes}: set one of them and run the same command again"
+        first, *more = exact
+        also = f"; if that is not enough, {more[0]}=true as well" if more else ""
+        return (
+            f"run the same command again with --set {first}=true: it goes on after the last checkpoint, and no bit "
+            f"changes{also}; {passes}"
+        )
 
 
 class HuggingFaceRollout(Section):

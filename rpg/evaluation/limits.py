@@ -8,11 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rpg.config.evaluation import Place, ThisMachine
-from rpg.errors import UserError
+from rpg.errors import UserError, is_no_memory
 
 _FIELD = "evaluation.place.memory_gib"
-_NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc")
-"""How torch and the C library say that a limit was reached."""
 
 
 class LimitError(UserError):
@@ -74,6 +72,6 @@ def explained(error: Exception, limits: ThisMachine | None) -> str:
     line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
     if limits is None or limits.memory_gib is None:
         return line
-    if isinstance(error, MemoryError) or any(text in str(error).lower() for text in _NO_MEMORY):
+    if is_no_memory(error):
         return f"{_FIELD}: {limits.memory_gib:g} is not enough for this model and these lengths ({line})"
     return line

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
 from rpg.models.batch import Batch
 from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, SwiGLU
 from rpg.models.packing import Packing
+from rpg.models.recompute import recomputed
 from rpg.models.support import among
 from rpg.models.vocabulary import Closed, chosen_and_entropy, chosen_log_prob
 
@@ -81,12 +83,15 @@ def log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tensor:
 
 
 def log_probs_and_entropy(
-    model: nn.Module, batch: Batch, temperature: float, entropy: bool = True
+    model: nn.Module, batch: Batch, temperature: float, entropy: bool = True, *, recompute: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """:func:`log_probs`, and with `entropy` that of the distributions, (N, T), too."""
+    """:func:`log_probs`, and with `entropy` that of the distributions, (N, T), too.
+
+    With `recompute` the backward pass computes each layer again instead of having kept what it needs.
+    """
     pack = Packing.of(batch)
     mask, support, weight = batch.mask, batch.support, model.lm_head.weight
-    hidden, tokens = _hidden(model, pack)[pack.predictors], batch.tokens[mask]
+    hidden, tokens = _hidden(model, pack, recompute)[pack.predictors], batch.tokens[mask]
     spread: Tensor | None = None
     if support is not None and support.index is not None:
         place, token = support.lists(mask)
@@ -109,32 +114,38 @@ def log_probs_and_entropy(
     return spread_out(chosen), None if spread is None else spread_out(spread)
 
 
-def _hidden(model: nn.Module, pack: Packing) -> Tensor:
+def _hidden(model: nn.Module, pack: Packing, recompute: bool) -> Tensor:
     """The last hidden states, (M, E)."""
     sizes = Sizes.of(model)
-    heads, kv_heads, size, eps = sizes.heads, sizes.kv_heads, sizes.head, sizes.eps
     embedding = model.model.embed_tokens
     x = F.embedding(pack.ids, embedding.weight, embedding.padding_idx)
     cos, sin = (
         table[pack.positions][:, None].to(x.dtype) for table in rotary(model, int(pack.positions.max()) + 1)
     )
     for layer in model.model.layers:
-        attention, mlp = layer.self_attn, layer.mlp
-        h = RMSNorm.apply(x, layer.input_layernorm.weight, eps)
-        q, k, v = _projected(h, (attention.q_proj, attention.k_proj, attention.v_proj), sizes.small)
-        q, k = q.reshape(-1, heads, size), k.reshape(-1, kv_heads, size)
-        if hasattr(attention, "q_norm"):
-            q = RMSNorm.apply(q, attention.q_norm.weight, eps)
-            k = RMSNorm.apply(k, attention.k_norm.weight, eps)
-        q, k, v = Rotate.apply(q, cos, sin), Rotate.apply(k, cos, sin), v.reshape(-1, kv_heads, size)
-        x = _added(x, _attend(q, torch.cat([k, v.to(k.dtype)], 1), pack), attention.o_proj)
-        h = RMSNorm.apply(x, layer.post_attention_layernorm.weight, eps)
-        if sizes.small:
-            h = SwiGLU.apply(F.linear(h, *joined((mlp.gate_proj, mlp.up_proj))))
-        else:
-            h = GatedProduct.apply(mlp.gate_proj(h), mlp.up_proj(h))
-        x = _added(x, h, mlp.down_proj)
-    return RMSNorm.apply(x, model.model.norm.weight, eps)
+        run = partial(_layer, layer, sizes, pack, cos, sin)
+        x = recomputed(run, x) if recompute else run(x)
+    return RMSNorm.apply(x, model.model.norm.weight, sizes.eps)
+
+
+def _layer(layer: nn.Module, sizes: Sizes, pack: Packing, cos: Tensor, sin: Tensor, x: Tensor) -> Tensor:
+    """(M, E) -> (M, E)."""
+    heads, kv_heads, size, eps = sizes.heads, sizes.kv_heads, sizes.head, sizes.eps
+    attention, mlp = layer.self_attn, layer.mlp
+    h = RMSNorm.apply(x, layer.input_layernorm.weight, eps)
+    q, k, v = _projected(h, (attention.q_proj, attention.k_proj, attention.v_proj), sizes.small)
+    q, k = q.reshape(-1, heads, size), k.reshape(-1, kv_heads, size)
+    if hasattr(attention, "q_norm"):
+        q = RMSNorm.apply(q, attention.q_norm.weight, eps)
+        k = RMSNorm.apply(k, attention.k_norm.weight, eps)
+    q, k, v = Rotate.apply(q, cos, sin), Rotate.apply(k, cos, sin), v.reshape(-1, kv_heads, size)
+    x = _added(x, _attend(q, torch.cat([k, v.to(k.dtype)], 1), pack), attention.o_proj)
+    h = RMSNorm.apply(x, layer.post_attention_layernorm.weight, eps)
+    if sizes.small:
+        h = SwiGLU.apply(F.linear(h, *joined((mlp.gate_proj, mlp.up_proj))))
+    else:
+        h = GatedProduct.apply(mlp.gate_proj(h), mlp.up_proj(h))
+    return _added(x, h, mlp.down_proj)
 
 
 def joined(modules: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:

@@ -17,6 +17,7 @@ from rpg.models.decoding import Samples, generate
 from rpg.models.lean import log_probs_and_entropy as lean_forward
 from rpg.models.lean import longest, supports
 from rpg.models.lean_decoding import LeanEngine
+from rpg.models.recompute import layers_recomputed
 from rpg.models.stopping import Stopper
 from rpg.models.support import WHOLE, Restriction
 from rpg.models.tokenizer import stop_tokens
@@ -27,7 +28,12 @@ class Policy:
 
     With `bfloat16` the weights stay float32 and the arithmetic is autocast; sampling and scoring then round
     differently, so `exact_samples` is False and the sampler's log-probabilities are not those of `log_probs`.
+
+    Attributes:
+        recompute: a backward pass computes each layer again instead of having kept what it needs; the same bits.
     """
+
+    recompute = False
 
     def __init__(
         self,
@@ -111,9 +117,10 @@ class Policy:
 
     def _forward(self, batch: Batch, temperature: float, entropy: bool) -> tuple[Tensor, Tensor | None]:
         with self._arithmetic():
-            lean = self._lean(int(batch.total_lengths().max()))
-            forward = lean_forward if lean else huggingface.log_probs_and_entropy
-            return forward(self.model, batch, temperature, entropy)
+            if self._lean(int(batch.total_lengths().max())):
+                return lean_forward(self.model, batch, temperature, entropy, recompute=self.recompute)
+            with layers_recomputed(self.model) if self.recompute else contextlib.nullcontext():
+                return huggingface.log_probs_and_entropy(self.model, batch, temperature, entropy)
 
     def text(self, batch: Batch) -> list[str]:
         """The responses as text, without special tokens."""

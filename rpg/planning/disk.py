@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rpg.config.model import TinyModel, bfloat16
 from rpg.config.run import RunSpec
-from rpg.planning.shapes import Shape, shape_of
+from rpg.planning.shapes import shape_of, tiny_shape
 
 FLOAT = 4
 """Bytes of a weight while it is trained: both back ends keep weights and moments in float32, whatever they compute in."""
@@ -14,8 +14,6 @@ HALF = 2
 """Of a weight of a checkpoint, where the training computes in bfloat16."""
 MOMENTS = 2
 """Numbers per weight that either optimizer keeps: two moments, or one and the schedule-free iterate."""
-TINY_VOCABULARY = 24
-"""About that many characters a tiny model of the chain task knows."""
 FILES_BYTES = 12_000
 """Of a checkpoint: config, tokenizer, headers and digests, of which all but the first have mostly links."""
 VERL_BYTES = 45_000
@@ -80,11 +78,7 @@ def parameters_of(spec: RunSpec) -> int | None:
     """Weights of a run's model; None where they are not known without asking the hub."""
     model = spec.model
     if isinstance(model, TinyModel):
-        width = model.hidden_size // model.heads
-        return Shape(
-            model.layers, model.hidden_size, model.heads, model.kv_heads, width, model.intermediate_size,
-            TINY_VOCABULARY, tied=True, qk_norm=True,
-        ).parameters  # fmt: skip
+        return tiny_shape(model).parameters
     shape = shape_of(model)
     return shape.parameters if shape else None
 

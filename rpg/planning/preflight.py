@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -12,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
+
 from rpg.config.model import PretrainedModel
 from rpg.config.pretrained import KNOWN_MODELS, located
 from rpg.config.run import RunSpec
@@ -19,6 +22,7 @@ from rpg.config.task import ChainTask, FileTask, MathTask, is_name
 from rpg.config.verl_keys import unknown
 from rpg.planning.disk import disk
 from rpg.planning.estimate import Assumptions, problems_of
+from rpg.planning.memory import memory, with_layers_again
 from rpg.store.layout import Layout
 
 REACH_SECONDS = 3.0
@@ -41,6 +45,7 @@ def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
                 *_packages(specs),
                 *_of_verl(specs),
                 *_folder(specs, layout),
+                *_memory(specs),
             ]
         )
     )
@@ -157,6 +162,31 @@ def _packages(specs: Sequence[RunSpec]) -> list[str]:
 def _of_verl(specs: Sequence[RunSpec]) -> list[str]:
     """Settings of verl itself that verl does not know."""
     return [line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)]
+
+
+def free_memory() -> float:
+    """Bytes that a process of this machine, or of this container, can have."""
+    free = psutil.virtual_memory().available
+    with contextlib.suppress(OSError, ValueError):  # it has no limit, or the system says it elsewhere
+        free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return float(free)
+
+
+def _memory(specs: Sequence[RunSpec]) -> list[str]:
+    """Of the embedded trainer on a CPU, one training alone."""
+    needs = [(need, spec) for spec in specs if spec.backend.device == "cpu" and (need := memory(spec))]
+    if not needs:
+        return []
+    (need, spec), free = max(needs, key=lambda one: one[0].most), free_memory()
+    if need.most < free:
+        return []
+    line = f"memory: a training takes about {need.most / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+    again = memory(with_layers_again(spec))
+    if again is not None and again.most < need.most:
+        line += (
+            f"; with backend.gradient_checkpointing: true it is {again.most / 1e9:.1f} GB, and the same bits"
+        )
+    return [line]
 
 
 def _folder(specs: Sequence[RunSpec], layout: Layout) -> list[str]:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from rpg.config.model import PretrainedModel
+from rpg.config.model import PretrainedModel, TinyModel
 from rpg.config.pretrained import KNOWN_MODELS
 
 
@@ -48,6 +48,8 @@ class Shape:
         return 2 * self.layers * self.kv_heads * self.head_dim * 2
 
 
+TINY_VOCABULARY = 24
+"""About that many characters a tiny model of the chain task knows."""
 _QWEN25_7B = Shape(28, 3584, 28, 4, 128, 18944, 152064, qkv_bias=True)
 KNOWN = {
     "Qwen/Qwen3-4B": Shape(36, 2560, 32, 8, 128, 9728, 151936, tied=True, qk_norm=True),
@@ -55,6 +57,14 @@ KNOWN = {
     "Qwen/Qwen2.5-Math-7B": _QWEN25_7B,
     **{name: Shape(*model.shape, tied=model.tied) for name, model in KNOWN_MODELS.items() if model.shape},
 }
+
+
+def tiny_shape(model: TinyModel) -> Shape:
+    """Sizes of a model that is made from its config."""
+    return Shape(
+        model.layers, model.hidden_size, model.heads, model.kv_heads, model.hidden_size // model.heads,
+        model.intermediate_size, TINY_VOCABULARY, tied=True, qk_norm=True,
+    )  # fmt: skip
 
 
 def shape_of(model: object) -> Shape | None:

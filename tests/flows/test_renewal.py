@@ -52,7 +52,8 @@ def finished(layout, sweep):
 
 OPERATING = {
     "training.micro_batch_rows": 4, "training.checkpoint_every": 2, "backend.threads": 2, "evaluation.engine.rows": 8,
-    "training.micro_batch_tokens": 64, "evaluation.place.memory_gib": 4.0, "evaluation.place.threads": 2,
+    "training.micro_batch_tokens": 64,
+    "backend.gradient_checkpointing": True, "evaluation.place.memory_gib": 4.0, "evaluation.place.threads": 2,
 }  # fmt: skip
 
 

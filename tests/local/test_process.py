@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -18,12 +19,14 @@ import pytest
 
 from rpg.backends.local import __main__ as trainer
 from rpg.backends.local import prepare
+from rpg.backends.local.trainer import Trainer
 from rpg.config.run import RunSpec
 from rpg.evaluation import __main__ as evaluator
+from rpg.processes import give_memory_back
 from rpg.store import Layout
 from rpg.store.pending import pending_evaluations
-from tests.tiny import make_run, make_spec, numbers
-from tests.waiting import HANG, until
+from tests.tiny import HUNGRY, make_run, make_spec, merged, numbers
+from tests.waiting import HANG, memory, until
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
@@ -33,7 +36,7 @@ MAINS = {"train": trainer.main, "evaluate": evaluator.main, "prepare": prepare.m
 class Child:
     """A process of its own that runs a command's main(): forked, which spares it seconds of imports."""
 
-    def __init__(self, command, folder, *options, file_limit=None):
+    def __init__(self, command, folder, *options, file_limit=None, data_limit=None):
         path = folder.path if hasattr(folder, "path") else folder
         self.log = tempfile.TemporaryFile()
         ours, self._theirs = os.pipe()
@@ -50,6 +53,8 @@ class Child:
         try:
             if file_limit:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+            if data_limit:
+                limit_data(data_limit)
             code = MAINS[command]([str(path), *options])
         except BaseException:
             traceback.print_exc()
@@ -77,6 +82,20 @@ class Child:
     def output(self):
         self.log.seek(0)
         return self.log.read().decode()
+
+
+def limit_data(more):
+    """Let this process have so many bytes more than it has when its first step begins."""
+    step = Trainer.step
+
+    def limited(self, number):
+        if resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY:
+            most = more + memory("VmData")
+            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        return step(self, number)
+
+    give_memory_back()  # or what the tests before have freed is there to be used
+    Trainer.step = limited
 
 
 def run(command, folder, *options, **kwargs):
@@ -263,6 +282,30 @@ def test_a_file_that_cannot_grow_fails_clearly_and_harms_nothing_older(home, lim
     assert str(folder.path) in error and "File too large" in error, error
     assert run("train", folder)[0] == 0
     assert numbers(folder) == numbers(Layout(home).run("sweep", f"full-{limit}-whole"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
+def test_a_training_that_gets_no_memory_says_what_to_do_and_goes_on_so_to_the_same_bits(home):
+    """RLIMIT_DATA stands in for a machine that refuses memory; tests/flows/test_memory.py has one that kills for it."""
+    changes = merged(HUNGRY, {"training": {"prompts_per_step": 8, "mini_batch_prompts": 8}})
+    spec, limit = make_spec(**changes), 150 * 2**20
+    whole, parts = make_run(home, "memory-whole", spec), make_run(home, "memory-parts", spec)
+    assert run("train", whole)[0] == 0
+    code, out = run("train", parts, data_limit=limit)
+    error = parts.read_failed()["error"]
+    assert code == 1 and parts.checkpoint_steps() == [0], out
+    assert error.startswith(
+        "training step 1, update: not enough memory; run the same command again with --set"
+    ), error
+    field, value = re.search(r"--set (\S+)=(\w+):", error).groups()
+    assert "no bit changes" in error and "micro_batch_rows) go on too, but the bits will differ" in error
+    advised = {field.removeprefix("backend."): value == "true"}
+    make_run(home, "memory-parts", make_spec(**changes, backend=advised))
+    code, out = run("train", parts, data_limit=limit)
+    assert code == 0, out
+    assert numbers(parts) == numbers(whole)
+    end = "model.safetensors"
+    assert (parts.checkpoint(2) / end).read_bytes() == (whole.checkpoint(2) / end).read_bytes()
 
 
 def test_preparing_a_sweep(home, tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rpg.backends.process import Say, TrainingFailed, run_training
+from rpg.errors import is_no_memory
 
 if TYPE_CHECKING:
     from rpg.store.run import RunFolder
@@ -27,20 +28,11 @@ def _train(folder: RunFolder, home: Path, say: Say) -> None:
     try:
         train(folder, home, say)
     except (MemoryError, RuntimeError) as error:
-        if not _no_memory(error):
+        if not is_no_memory(error):
             raise
-        from rpg.config.backend import LocalBackend
-
-        raise TrainingFailed(f"not enough memory: {LocalBackend.less_memory}") from error
-
-
-def _no_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on a CPU or a GPU; PyTorch has an error of its own for the latter only."""
-    said = str(error)
-    return isinstance(error, MemoryError) or any(
-        words in said
-        for words in ("can't allocate memory", "out of memory", "std::bad_alloc", "Cannot allocate memory")
-    )
+        raise TrainingFailed(
+            "not enough memory outside of a step: for the model, the optimizer's moments or a checkpoint"
+        ) from error
 
 
 if __name__ == "__main__":

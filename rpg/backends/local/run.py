@@ -22,6 +22,7 @@ from rpg.models.device import configure_device
 from rpg.models.initial import initial_policy
 from rpg.models.loading import load_pretrained
 from rpg.models.policy import Policy
+from rpg.processes import give_memory_back
 from rpg.store import provenance
 from rpg.store.pending import pending_evaluations
 from rpg.store.progress import TRAINING
@@ -57,8 +58,10 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
 
 
 def configure_torch(spec: RunSpec) -> None:
-    """Threads, and what `configure_device` does."""
+    """Threads, and what `configure_device` does; a training that has to save memory also gives back what it frees."""
     torch.set_num_threads(spec.backend.threads)
+    if spec.backend.gradient_checkpointing or spec.backend.offload:
+        give_memory_back()
     configure_device(spec.backend.device)
 
 

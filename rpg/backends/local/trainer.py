@@ -22,7 +22,7 @@ from rpg.backends.local.sampler import Sampler
 from rpg.backends.meter import Meter
 from rpg.backends.progress import Progress
 from rpg.config.run import RunSpec
-from rpg.errors import UserError
+from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.aggregation import Counts, aggregate
 from rpg.losses.correction import rollout_weights
@@ -86,6 +86,7 @@ class Trainer:
                 "not have; choose another, e.g. advantage: {type: group}"
             )
         self.spec, self.policy, self.optimizer = spec, policy, optimizer
+        policy.recompute = spec.backend.gradient_checkpointing
         self.reference, self.roller = reference, roller
         self.sampler = sampler or Sampler(spec.rollout)
         self.optimizer_step = self.tokens = 0
@@ -99,7 +100,8 @@ class Trainer:
         """Rollout step number `step` (from 1); returns its metrics.
 
         Raises:
-            TrainingError: a loss or a gradient is not finite. The policy is then as before that optimizer step.
+            TrainingError: a loss or a gradient is not finite (the policy is then as before that optimizer step), or
+                there is too little memory.
         """
         try:
             return self._step(step)
@@ -107,6 +109,13 @@ class Trainer:
             raise TrainingError(
                 f"training step {step}, optimizer step {self.optimizer_step + 1}: {error}; a smaller learning rate or "
                 "clipping may help"
+            ) from error
+        except (MemoryError, RuntimeError) as error:
+            if not is_no_memory(error):
+                raise
+            phase = self.progress.phase
+            raise TrainingError(
+                f"training step {step}{phase and ', '}{phase}: not enough memory; {self.spec.backend.less_memory(phase)}"
             ) from error
 
     def _step(self, step: int) -> dict[str, float]:

@@ -1,0 +1,92 @@
+"""What a training of the embedded trainer takes of a machine's memory, by arithmetic; docs/trainer.md has measurements.
+
+Weights, gradients and moments are float32. What a forward pass keeps for the backward pass is about what goes into and
+comes out of its linear maps (the packed implementation, rpg.models.lean); with layers computed again it is the inputs of
+layers, and one layer with its gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rpg.config.backend import LocalBackend
+from rpg.config.model import TinyModel, bfloat16
+from rpg.config.run import RunSpec
+from rpg.planning.disk import FLOAT, MOMENTS, RESPONSE_SHARE
+from rpg.planning.shapes import Shape, shape_of, tiny_shape
+
+PROCESS = 0.4e9
+"""Of a process that has imported PyTorch and transformers (and of CUDA's on a GPU, which has more of its own)."""
+PROMPT_TOKENS = 0.5
+"""Mean length of a prompt, as a part of the longest allowed."""
+AT_ONCE = 1.2e9
+"""Most that log-probabilities over a large vocabulary take, which are computed a part at a time (docs/trainer.md)."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one training."""
+
+    fixed: float
+    """The process, weights, gradients, moments, and policies beside the one that is trained."""
+    rollout: float
+    """Keys and values of all responses of a step."""
+    update: float
+    """What a pass keeps for its backward pass."""
+
+    @property
+    def most(self) -> float:
+        return self.fixed + max(self.rollout, self.update)
+
+
+def memory(spec: RunSpec) -> Memory | None:
+    """What a run takes; None where it is not the embedded trainer's, or the model's size is not known."""
+    backend, model = spec.backend, spec.model
+    shape = tiny_shape(model) if isinstance(model, TinyModel) else shape_of(model)
+    if not isinstance(backend, LocalBackend) or shape is None:
+        return None
+    t, r = spec.training, spec.rollout
+    reference = spec.algorithm.needs_reference and spec.algorithm.reference.type != "old"
+    copies = 2 + MOMENTS + reference + r.staleness + (r.sampler.dtype != "same")
+    response, prompt = RESPONSE_SHARE * r.max_response_tokens, PROMPT_TOKENS * r.max_prompt_tokens
+    rows = t.prompts_per_step * r.group_size
+    cache = shape.cache_bytes_per_token * (1 if bfloat16(spec.model) else 2)
+    trained = min(t.micro_batch_rows, t.mini_batch_prompts * r.group_size)
+    tokens = trained * response + -(-trained // r.group_size) * prompt
+    passes = t.micro_batch_tokens or tokens_per_pass(shape, backend.device)
+    return Memory(
+        fixed=PROCESS + FLOAT * shape.parameters * copies,
+        rollout=rows * (prompt + response) * cache,
+        update=pass_bytes(shape, min(tokens, passes), backend),
+    )
+
+
+def with_layers_again(spec: RunSpec) -> RunSpec:
+    """The same run with `backend.gradient_checkpointing`."""
+    backend = spec.backend.model_copy(update={"gradient_checkpointing": True})
+    return spec.model_copy(update={"backend": backend})
+
+
+def tokens_per_pass(shape: Shape, device: str) -> int:
+    """As many as the trainer puts into a pass by itself (rpg.models.policy)."""
+    room = 2**30 if device == "cpu" else 2**33
+    return max(1, min(8192, room // (FLOAT * shape.layers * _widths(shape))))
+
+
+def pass_bytes(shape: Shape, tokens: float, backend: LocalBackend) -> float:
+    """Most that live at one time of a forward and a backward pass over so many tokens, without weights and gradients."""
+    layer = FLOAT * _widths(shape)
+    kept = shape.layers * layer
+    if backend.gradient_checkpointing:
+        kept = shape.layers * FLOAT * shape.hidden + layer
+    if backend.offload:
+        kept = layer
+    logits = min(AT_ONCE, 3 * FLOAT * shape.vocabulary * tokens)
+    return tokens * (kept + layer / 2) + logits
+
+
+def _widths(shape: Shape) -> int:
+    """Numbers per token that go into and come out of a layer's linear maps."""
+    kv = shape.kv_heads * shape.head_dim
+    attention = 2 * (shape.hidden + shape.attention_width) + 2 * (shape.hidden + kv)
+    return attention + 3 * (shape.hidden + shape.intermediate)

@@ -1,0 +1,60 @@
+"""What `rpg show` foretells of a training's memory, against what tensors take."""
+
+import pytest
+
+from benchmarks.activations import Tokenizer, peak
+from rpg.config.backend import LocalBackend
+from rpg.config.load import resolve
+from rpg.models.policy import Policy
+from rpg.planning import preflight
+from rpg.planning.memory import memory, pass_bytes, tokens_per_pass, with_layers_again
+from rpg.planning.shapes import Shape
+from rpg.store import Layout
+from tests.models.test_lean import batch, model
+from tests.tiny import HUNGRY, make_spec
+
+SHAPES = [  # layers, hidden, heads, key-value heads, head size, intermediate, vocabulary
+    Shape(6, 32, 4, 2, 8, 96, 19),
+    Shape(6, 64, 4, 1, 16, 512, 19),
+    Shape(3, 64, 4, 4, 16, 128, 500),
+]
+
+
+def lean(shape):
+    lm = model(
+        num_hidden_layers=shape.layers, hidden_size=shape.hidden, num_attention_heads=shape.heads, head_dim=shape.head_dim,
+        num_key_value_heads=shape.kv_heads, intermediate_size=shape.intermediate, vocab_size=shape.vocabulary,
+    )  # fmt: skip
+    return Policy(lm, Tokenizer())
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_memory_of_a_pass_is_about_that_foretold(shape, again):
+    policy, rows = lean(shape), batch(prompts=12, rows=100, width=16, vocabulary=15)
+    assert tokens_per_pass(shape, "cpu") == policy.tokens_per_pass
+    tokens = float(rows.lengths.sum()) + sum(map(len, rows.prompts))
+    foretold = pass_bytes(shape, tokens, LocalBackend(gradient_checkpointing=again))
+    assert 0.5 < peak(policy, rows, again) / foretold < 2
+
+
+def test_layers_computed_again_are_known_to_the_estimate():
+    spec = make_spec(**HUNGRY)
+    plain, again = memory(spec), memory(with_layers_again(spec))
+    assert plain.fixed == again.fixed and plain.rollout == again.rollout
+    assert 0 < again.update < plain.update / 4
+
+
+def test_no_estimate_where_nothing_is_known():
+    assert memory(resolve({"model": {"type": "pretrained", "path": "some/model"}}, "x")) is None
+    assert memory(resolve({"backend": {"type": "verl"}}, "x")) is None
+
+
+def test_too_little_memory_is_said_before_anything_starts(tmp_path, monkeypatch):
+    spec = make_spec(**HUNGRY)
+    need = memory(spec).most
+    for free, said in ((need * 1.1, 0), (need * 0.9, 1)):
+        monkeypatch.setattr(preflight, "free_memory", lambda free=free: free)
+        lines = [line for line in preflight.preflight([spec], Layout(tmp_path)) if line.startswith("memory:")]
+        assert len(lines) == said
+    assert "GB are free; with backend.gradient_checkpointing: true it is" in lines[0]
