@@ -27,7 +27,7 @@ def _train(folder: RunFolder, home: Path, say: Say) -> None:
 
     try:
         train(folder, home, say)
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, OSError) as error:
         if not is_no_memory(error):
             raise
         raise TrainingFailed(

@@ -110,7 +110,7 @@ class Trainer:
                 f"training step {step}, optimizer step {self.optimizer_step + 1}: {error}; a smaller learning rate or "
                 "clipping may help"
             ) from error
-        except (MemoryError, RuntimeError) as error:
+        except (MemoryError, RuntimeError, OSError) as error:
             if not is_no_memory(error):
                 raise
             phase = self.progress.phase
