@@ -95,7 +95,7 @@ def provenance(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, list[dict
     """Current run that has begun -> what its attempts were computed with (rpg.store.provenance.Record), oldest first."""
     rows = db.execute(
         """SELECT a.run, a.code, a.git_revision, a.versions, a.machine FROM attempts a JOIN runs r USING (sweep, run)
-           WHERE a.sweep = ? AND r.superseded IS NULL ORDER BY a.run, a.attempt""",
+           WHERE a.sweep = ? AND r.superseded IS NULL AND r.imported IS NULL ORDER BY a.run, a.attempt""",
         [sweep],
     ).fetchall()
     files: dict[str, dict[str, str]] = {}
@@ -324,15 +324,19 @@ def health_metrics(
     db: duckdb.DuckDBPyConnection, sweep: str, first: int, last: int
 ) -> dict[str, list[dict[str, Any]]]:
     """Current run -> its `first` and `last` steps with every measurement (no others: runs may have thousands)."""
-    found = frame(
-        db,
+    found = db.execute(
         """SELECT m.* EXCLUDE (sweep, attempt) FROM metrics m JOIN runs r USING (sweep, run)
            WHERE r.sweep = $1 AND r.superseded IS NULL
            QUALIFY m.step <= $2 OR row_number() OVER (PARTITION BY m.run ORDER BY m.step DESC) <= $3
            ORDER BY m.run, m.step""",
         [sweep, first, last],
     )
-    return {str(run): part.to_dict("records") for run, part in found.groupby("run")}
+    names = [column[0] for column in found.description or ()]
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for values in found.fetchall():  # a data frame would make NaN of what was not measured
+        row = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        rows.setdefault(str(row["run"]), []).append(row)
+    return rows
 
 
 def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:

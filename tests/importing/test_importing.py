@@ -155,6 +155,9 @@ def test_they_stand_beside_ours_and_nothing_is_owed(layout):
         "TRL GRPO (2 seeds) was trained elsewhere and imported from trl" in note for note in summary.notes
     )
     assert any("without samples there is no paired test" in note for note in summary.notes)
+    assert not any("not a finite number" in note for note in summary.notes), "what is not in a log is no NaN"
+    names = [folder.name for folder in imported]
+    assert not any("which code" in note and name in note for note in summary.notes for name in names)
     assert "TRL GRPO" in tables.markdown(summary) and "k = 0" not in tables.markdown(summary)
 
 
