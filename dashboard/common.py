@@ -18,7 +18,7 @@ import pandas
 import streamlit as st
 from altair.utils.schemapi import disable_debug_mode
 
-from rpg.report import intervals, look, shared, summary
+from rpg.report import frontier, intervals, look, shared, summary
 from rpg.report.tables import Grid
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import open_file, usable
@@ -74,6 +74,10 @@ class View(NamedTuple):
         names = tuple(benchmarks) if benchmarks is not None else None
         return _summary(self.version, sweep, baseline, names)
 
+    def over_k(self, sweep: str, variants: Sequence[str]) -> pandas.DataFrame:
+        """pass@k and maj@k of these variants over k; its labels are the variants."""
+        return _over_k(self.version, sweep, tuple(variants))
+
     def scores(self, series: Sequence[queries.Series], names: Sequence[str], x: str) -> pandas.DataFrame:
         return _scores(self.version, tuple(series), tuple(names), x)
 
@@ -104,6 +108,12 @@ def _scores(version: str, series: tuple, names: tuple, x: str) -> pandas.DataFra
 def _summary(version: str, sweep: str, baseline: str | None, benchmarks: tuple | None) -> summary.Summary:
     with _connection(version).cursor() as db:
         return summary.summarise(db, sweep, baseline, benchmarks)
+
+
+@st.cache_data(max_entries=100, show_spinner=False)
+def _over_k(version: str, sweep: str, variants: tuple) -> pandas.DataFrame:
+    with _connection(version).cursor() as db:
+        return frontier.over_k(db, sweep, {variant: variant for variant in variants})
 
 
 def view() -> View | None:

@@ -281,6 +281,65 @@ def grid(data: pandas.DataFrame, across: str, down: str, width: int | str = 560)
     return layers.resolve_scale(color="independent")
 
 
+def frontier(
+    data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str, width: int | str = 400, height: int = 300
+) -> alt.LayerChart:
+    """Accuracy against a KL, a path per label with the place on the path written at its points.
+
+    `data` has columns label, place, x, accuracy, lowest, highest, seeds; `name` is what the place is a value of.
+    """
+    data = data.sort_values("place").assign(text=lambda frame: frame["place"].map("{:g}".format))
+    encoded = style(labels, False)
+    across = alt.X("x:Q", title=x, scale=alt.Scale(zero=True, nice=False))
+    up = alt.Y("accuracy:Q", title=None, scale=alt.Scale(zero=False, nice=False, padding=14))
+    base = alt.Chart().encode(x=across, y=up, color=encoded["color"])
+    tooltip = [
+        alt.Tooltip("label:N", title="variant"),
+        alt.Tooltip("place:Q", title=name, format="~g"),
+        alt.Tooltip("x:Q", title="KL, nats", format=".4g"),
+        alt.Tooltip("accuracy:Q", format=".4f"),
+        alt.Tooltip("lowest:Q", title="lowest seed", format=".4f"),
+        alt.Tooltip("highest:Q", title="highest seed", format=".4f"),
+        alt.Tooltip("seeds:Q"),
+    ]
+    seeds = alt.Chart().mark_rule(opacity=0.35, strokeWidth=1.2)
+    spread = seeds.encode(x=across, y=alt.Y("lowest:Q"), y2="highest:Q", color=encoded["color"])
+    line = base.mark_line(strokeWidth=1.6, strokeJoin="round").encode(
+        order="place:Q", strokeDash=encoded["strokeDash"]
+    )
+    points = base.mark_point(filled=True, size=48, opacity=1).encode(tooltip=tooltip)
+    words = base.mark_text(dx=6, dy=-7, align="left", fontSize=10).encode(text="text:N")
+    return alt.layer(spread, line, points, words, data=data, width=width, height=height)
+
+
+def over_k(
+    data: pandas.DataFrame, labels: Sequence[str], *, heading: str, width: int | str = 400, height: int = 260
+) -> alt.LayerChart:
+    """pass@k or maj@k against k with 95 % intervals, a line per label. `data` has columns label, k, mean, low, high."""
+    encoded = style(labels, False)
+    ticks = sorted(int(k) for k in data["k"].unique())
+    across = alt.X(
+        "k:Q", title="k", scale=alt.Scale(type="log", base=2, nice=False), axis=alt.Axis(values=ticks, format="d")
+    )
+    base = alt.Chart().encode(x=across, color=encoded["color"])
+    up = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False, nice=False, padding=8))
+    band = base.mark_area(opacity=0.1).encode(y=alt.Y("low:Q"), y2="high:Q")
+    line = base.mark_line(strokeWidth=1.6).encode(y=up, strokeDash=encoded["strokeDash"])
+    points = base.mark_point(filled=True, size=30, opacity=1).encode(
+        y=up,
+        tooltip=[
+            alt.Tooltip("label:N", title="variant"),
+            alt.Tooltip("k:Q"),
+            alt.Tooltip("mean:Q", format=".4f"),
+            alt.Tooltip("low:Q", title="95 % interval from", format=".4f"),
+            alt.Tooltip("high:Q", title="to", format=".4f"),
+            alt.Tooltip("seeds:Q"),
+        ],
+    )
+    title = alt.Title(heading, anchor="start", frame="group")
+    return alt.layer(band, line, points, data=data, width=width, height=height, title=title)
+
+
 def _ordered(values: pandas.Series) -> list[str]:
     """Numbers by size, then words in their order."""
     words = list(dict.fromkeys(values))

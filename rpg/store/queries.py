@@ -308,6 +308,30 @@ def problem_scores(
         db.unregister("wanted")
 
 
+def frontier(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
+    """Accuracy and KL to the initial model of every evaluated checkpoint: run, variant, seed, step, direction, accuracy,
+    pass_at_k, maj_at_k, and per_response and per_token in nats."""
+    return frame(
+        db,
+        """SELECT run, variant, seed, step, direction, accuracy, pass_at_k, maj_at_k, per_response, per_token
+           FROM frontier WHERE sweep = ? AND variant IS NOT NULL ORDER BY variant, seed, step, direction""",
+        [sweep],
+    )
+
+
+def answers(
+    db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: Sequence[tuple[str, int]]
+) -> pandas.DataFrame:
+    """Every graded sample of these (run, step): run, benchmark, problem_id, extracted, correct, in this order."""
+    wanted = [f"{run} {step}" for run, step in checkpoints]
+    return frame(
+        db,
+        """SELECT run, benchmark, problem_id, extracted, correct FROM samples
+           WHERE sweep = ? AND list_contains(?, run || ' ' || step) ORDER BY run, benchmark, problem_id, sample""",
+        [sweep, wanted],
+    )
+
+
 def run_metrics(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> pandas.DataFrame:
     """Every measurement of one run, by step."""
     return frame(db, "SELECT * FROM metrics WHERE sweep = ? AND run = ? ORDER BY step", [sweep, name])
