@@ -36,7 +36,9 @@ def page(view: View) -> None:
             along = choose("A path goes along", known, "along", usual)
         with columns[2]:
             per = choose("KL of", list(PER), "per")
-        _paths(view, sweep, names, next((one for one in axes if one.name == along), None), PER[per or "a token"])
+        _paths(
+            view, sweep, names, next((one for one in axes if one.name == along), None), PER[per or "a token"]
+        )
     else:
         _over_k(view, sweep, names)
 
@@ -62,9 +64,13 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
             if part.empty:
                 st.text(f"{heading} was not measured.")
                 continue
-            show_chart(charts.frontier(part, labels, name=name, x=f"{heading}, {unit}"), f"frontier {direction}")
+            show_chart(
+                charts.frontier(part, labels, name=name, x=f"{heading}, {unit}"), f"frontier {direction}"
+            )
     seeds = int(data["seeds"].max())
-    over = f"Means over {seeds} seeds, strokes from the lowest to the highest. " if seeds > 1 else "One seed. "
+    over = (
+        f"Means over {seeds} seeds, strokes from the lowest to the highest. " if seeds > 1 else "One seed. "
+    )
     st.text(
         f"Vertical: mean accuracy. Numbers at the points: {name}. {over}Further up is more accurate, further left is closer "
         "to the initial model."
@@ -80,7 +86,10 @@ def _over_k(view: View, sweep: str, names: dict[str, str]) -> None:
         return
     data = data.assign(label=data["label"].map(names))
     show_legend(labels, chosen)
-    headings = {"pass": "pass@k: one of k samples is right", "maj": "maj@k: the most frequent of k answers is right"}
+    headings = {
+        "pass": "pass@k: one of k samples is right",
+        "maj": "maj@k: the most frequent of k answers is right",
+    }
     for (measure, heading), column in zip(headings.items(), rows_of(2, 2), strict=True):
         with column:
             part = data[data["measure"] == measure]

@@ -282,7 +282,13 @@ def grid(data: pandas.DataFrame, across: str, down: str, width: int | str = 560)
 
 
 def frontier(
-    data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str, width: int | str = 400, height: int = 300
+    data: pandas.DataFrame,
+    labels: Sequence[str],
+    *,
+    name: str,
+    x: str,
+    width: int | str = 400,
+    height: int = 300,
 ) -> alt.LayerChart:
     """Accuracy against a KL, a path per label with the place on the path written at its points.
 
@@ -319,7 +325,10 @@ def over_k(
     encoded = style(labels, False)
     ticks = sorted(int(k) for k in data["k"].unique())
     across = alt.X(
-        "k:Q", title="k", scale=alt.Scale(type="log", base=2, nice=False), axis=alt.Axis(values=ticks, format="d")
+        "k:Q",
+        title="k",
+        scale=alt.Scale(type="log", base=2, nice=False),
+        axis=alt.Axis(values=ticks, format="d"),
     )
     base = alt.Chart().encode(x=across, color=encoded["color"])
     up = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False, nice=False, padding=8))

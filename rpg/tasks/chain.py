@@ -45,9 +45,7 @@ class Chain:
 
     @property
     def prompt(self) -> str:
-        body = "".join(
-            f"{label}{op}{x}" for label, (op, x) in zip(LABELS[1:], self.operations, strict=False)
-        )
+        body = "".join(f"{label}{op}{x}" for label, (op, x) in zip(LABELS[1:], self.operations, strict=False))
         return f"{LABELS[0]}{self.start}{body}="
 
     @property

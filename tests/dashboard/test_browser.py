@@ -29,7 +29,7 @@ pytestmark = [
 
 HOSTILE = '<img src=x onerror="pwned=1">'
 SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
-PAGES = ("", "compare", "table", "grid", "problems", "why", "paper", "run")
+PAGES = ("", "compare", "table", "frontier", "grid", "problems", "why", "paper", "run")
 CLIPS = [f"{name} clip={value}" for name in ("grpo", "rpg-urkl") for value in range(9)]
 WIDE = "&".join(f"variants={name} clip={value}" for name in ("GRPO", "RPG-URKL") for value in range(9))
 

@@ -16,9 +16,10 @@ from rpg.report.tables import plus_minus
 from rpg.store import Layout, atomic_write_json, queries
 from rpg.store.database import build, connect
 from rpg.store.regrades import grades_path, write_grades
+from rpg.store.run import drift_path
 from tests.waiting import HANG
 
-PAGES = ("overview", "compare", "table", "grid", "problems", "why", "paper", "run", "nightly")
+PAGES = ("overview", "compare", "table", "frontier", "grid", "problems", "why", "paper", "run", "nightly")
 SHAPE = Shape(steps=6, eval_every=3, problems=5, samples=3, benchmarks=("easy", "hard"))
 HOSTILE = "<img src=x onerror=window.pwned=1> **[a](http://evil)** $x$ :red[b] '); DROP TABLE runs;--🙂"
 
@@ -226,6 +227,25 @@ def test_the_grid_holds_the_table_of_every_cell_and_names_the_best(layout):
         if "means over" in text
     ]
     assert over == "Cells are means over algorithm: up to 2 variants each."
+
+
+def test_the_frontier_draws_a_path_per_variant_and_pass_at_k(layout):
+    write_sweep(layout.home, "demo", ("grpo", "rpg-urkl"), (0, 1), SHAPE)
+    write_sweep(layout.home, "bare", ("grpo",), (0, 1), SHAPE)
+    for variant in ("grpo", "rpg-urkl"):
+        for benchmark in SHAPE.benchmarks:
+            path = drift_path(layout.run("demo", f"{variant}-seed0").eval_path(benchmark, 6))
+            one = dict.fromkeys(("per_response", "per_response_se", "per_token", "per_token_se"), 0.5)
+            atomic_write_json(path, {"policy_to_initial": one | {"responses": 15, "problems": 5}})
+    build(layout)
+    assert any("no checkpoint" in text for text in texts(show("frontier", sweep="bare")))
+    app = show("frontier", sweep="demo")
+    assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == 1
+    assert any("KL(initial ‖ policy) was not measured" in text for text in texts(app))
+    assert app.selectbox(key="along").value == "training step" and "GRPO" in markup(app)
+    over = show("frontier", sweep="demo", part="pass@k and maj@k", variants="GRPO")
+    assert len(over.get("vega_lite_chart")) + len(over.get("arrow_vega_lite_chart")) == 2
+    assert "RPG-URKL" not in markup(over)
 
 
 @pytest.mark.parametrize(
