@@ -18,7 +18,7 @@ import pandas
 import streamlit as st
 from altair.utils.schemapi import disable_debug_mode
 
-from rpg.report import frontier, intervals, look, shared, summary
+from rpg.report import charts, frontier, intervals, look, shared, summary
 from rpg.report.tables import Grid
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import open_file, usable
@@ -337,6 +337,12 @@ def rows_of(count: int, across: int = 3) -> Iterator[Any]:
 def dark() -> bool:
     """Whether the reader's browser shows the page on a dark ground."""
     return bool(st.context.theme.type == "dark")
+
+
+def show_panels(panels: Sequence[alt.LayerChart], key: str) -> None:
+    """Panels that zoom and hover together, with a legend that can be clicked; their tool bar saves them as PNG."""
+    spec = charts.linked(panels)
+    st.vega_lite_chart(spec=look.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch")
 
 
 def show_chart(chart: Any, key: str) -> None:
