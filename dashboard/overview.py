@@ -24,7 +24,7 @@ def page(view: View) -> None:
     )
     marks = view.ask("sweep_marks").set_index("sweep")
     for name in ("tags", "notes"):
-        shown[name] = shown["sweep"].map(marks[name].astype(object)).fillna("")
+        shown[name] = [marks[name].get(sweep, "") for sweep in shown["sweep"]]
     if len(marks):
         words = (
             st.text_input("Search", key="words", placeholder="a word of a name, a tag or a note")

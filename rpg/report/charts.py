@@ -218,14 +218,14 @@ def linked(panels: Sequence[alt.LayerChart], most: int = 3) -> dict[str, Any]:
     Vega-Lite's concatenations have a fixed width, so the chart is compiled here: panels become as wide as the page
     allows, and so many stand in a row, at most `most`, as are legible.
     """
-    chart = alt.concat(
-        *panels, columns=min(most, len(panels)), bounds="flush", spacing={"row": 56, "column": GAP}
-    )
-    chart = chart.resolve_scale(color="shared", strokeDash="shared")
-    symbols = {"orient": "top", "labelFontSize": 12, "labelLimit": 340, "symbolLimit": 64, "offset": 18}
     with warnings.catch_warnings():  # that the panels' selections are the same ones is what is wanted
         warnings.simplefilter("ignore")
-        spec = themed(chart).configure_legend(**symbols).to_dict(validate=False)
+        chart = alt.concat(
+            *panels, columns=min(most, len(panels)), bounds="flush", spacing={"row": 56, "column": GAP}
+        )
+        chart = themed(chart.resolve_scale(color="shared", strokeDash="shared"))
+        symbols = {"orient": "top", "labelFontSize": 12, "labelLimit": 340, "symbolLimit": 64, "offset": 18}
+        spec = chart.configure_legend(**symbols).to_dict(validate=False)
     found: dict[str, Any] = vl_convert.vegalite_to_vega(spec)
     room = "max(280, width - 16)"  # Streamlit sets the width to the page's
     sizes = [
