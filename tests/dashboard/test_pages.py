@@ -246,6 +246,25 @@ def test_the_grid_holds_the_table_of_every_cell_and_names_the_best(layout):
     assert over == "Cells are means over algorithm: up to 2 variants each."
 
 
+def test_runs_are_filtered_grouped_and_sorted_by_any_setting(layout):
+    variants = [f"{name} algorithm.beta={beta}" for name in ("grpo", "rpg-urkl") for beta in (0.1, 1, 0.02)]
+    write_sweep(layout.home, "beta", variants, (0, 1), SHAPE)
+    build(layout)
+    with connect(layout) as db:
+        scores = queries.scores(db, "beta")
+    last = scores[(scores["benchmark"] == "mean") & (scores["step"] == 6)]
+    runs = lambda **asked: show("table", sweep="beta", part="By setting", **asked).dataframe[0].value  # noqa: E731
+    table = runs()
+    assert len(table) == 12 and table["accuracy"].is_monotonic_decreasing
+    assert {"seed", "algorithm.name", "algorithm.algorithm.beta"} <= set(table.columns)
+    assert table["run"].str.startswith("./run?sweep=beta&run=").all()
+    some = runs(only="algorithm.algorithm.beta = 1", order="seed")
+    assert set(some["algorithm.algorithm.beta"]) == {"1"} and some["seed"].tolist() == ["0", "0", "1", "1"]
+    means = runs(by="algorithm.name").set_index("algorithm.name")
+    expected = last.groupby(last["variant"].str.partition(" ")[0])["accuracy"].mean()
+    assert means["accuracy"].to_dict() == pytest.approx(expected.to_dict()) and set(means["runs"]) == {6}
+
+
 def test_the_frontier_draws_a_path_per_variant_and_pass_at_k(layout):
     write_sweep(layout.home, "demo", ("grpo", "rpg-urkl"), (0, 1), SHAPE)
     write_sweep(layout.home, "bare", ("grpo",), (0, 1), SHAPE)
