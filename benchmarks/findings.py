@@ -23,9 +23,10 @@ import pandas
 import vl_convert
 
 from rpg import stats
-from rpg.report import look
+from rpg.report import charts, look
+from rpg.report import frontier as frontier_report
 from rpg.report.summary import MEAN, summarise
-from rpg.store import Layout
+from rpg.store import Layout, queries
 from rpg.store.database import build, connect
 
 ROOT = Path(__file__).parents[1]
@@ -261,6 +262,80 @@ def _matched(data: pandas.DataFrame) -> list[str]:
     return lines
 
 
+# --- diversity ----------------------------------------------------------------------------------------
+
+SHOWN_K = (1, 8, 32)
+
+
+def diversity(db: duckdb.DuckDBPyConnection, sweep: str = "diversity") -> Found:
+    table = judged(db, sweep)
+    if table.empty:  # one benchmark has no mean over several
+        table = summarise(db, sweep).table
+    names = {"initial": "the initial model"} | dict(zip(table["variant"], table["label"], strict=True))
+    first = table["variant"].iloc[0]
+    measured = {
+        name: frontier_report.diversity(
+            db, sweep, *((first, ("pass", "maj"), 0) if name == "initial" else (name,))
+        )
+        for name in names
+    }
+    found = {
+        name: distinct(db, sweep, *((first, 0) if name == "initial" else (name, None))) for name in names
+    }
+    heads = [*(f"pass@{k}" for k in SHOWN_K), f"maj@{SHOWN_K[-1]}", f"right answers in {SHOWN_K[-1]}"]
+    lines = ["| variant | " + " | ".join(heads) + " |", "|---|" + "--:|" * len(heads)]
+    for name, label in names.items():
+        cells = [stats.accuracy(measured[name]["pass"][k]) for k in SHOWN_K]
+        cells.append(stats.accuracy(measured[name]["maj"][SHOWN_K[-1]]))
+        texts = [f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]" for one in cells]
+        count = stats.crossed(found[name])
+        lines.append(
+            f"| {label} | "
+            + " | ".join([*texts, f"{count.mean:.2f} [{count.low:.2f}, {count.high:.2f}]"])
+            + " |"
+        )
+    lines += ["", "| variant | against | of | difference | p, corrected |", "|---|---|---|--:|--:|"]
+    tests = []
+    for beta in ("0.01", "0.03", "0.1"):
+        pair = [f"rpg-reinforce-{form} algorithm.beta={beta}" for form in ("urkl", "ufkl")]
+        for k in (SHOWN_K[0], SHOWN_K[-1]):
+            tests.append((*pair, f"pass@{k}", *(measured[name]["pass"][k] for name in pair)))
+        tests.append((*pair, heads[-1], *(found[name] for name in pair)))
+    free = "rpg-reinforce-urkl algorithm.beta=0"
+    for name in ("rpg-reinforce-urkl algorithm.beta=0.01", "rpg-reinforce-ufkl algorithm.beta=0.01"):
+        k = SHOWN_K[-1]
+        tests.append((name, free, f"pass@{k}", measured[name]["pass"][k], measured[free]["pass"][k]))
+    compared = [stats.compare(mine, theirs) for *_, mine, theirs in tests]
+    for (one, other, what, *_), result, p in zip(
+        tests, compared, stats.holm([result.p for result in compared]), strict=True
+    ):
+        half = (result.high - result.low) / 2
+        lines.append(
+            f"| {names[one]} | {names[other]} | {what} | {result.difference:+.3f} ± {half:.3f} | {_p(p)} |"
+        )
+    data = frontier_report.over_k(db, sweep, {name: names[name] for name in names if name != "initial"})
+    labels = [names[name] for name in names if name != "initial"]
+    panels = [
+        charts.over_k(data[data["measure"] == measure], labels, heading=f"{measure}@k", width=360).encode()
+        for measure in ("pass", "maj")
+    ]
+    legend = look.style(labels, labels)
+    panels[0].layer[1].encoding.color = legend["color"]
+    panels[0].layer[1].encoding.strokeDash = legend["strokeDash"]
+    return Found("\n".join(lines), alt.hconcat(*panels, spacing=36))
+
+
+def distinct(db: duckdb.DuckDBPyConnection, sweep: str, variant: str, step: int | None) -> list[np.ndarray]:
+    """How many different right answers a problem's samples hold: an array (seeds, problems) per benchmark."""
+    rows = queries.answers(db, sweep, frontier_report.checkpoints(db, sweep, variant, step))
+    found = []
+    for _, part in rows.groupby("benchmark", sort=False):
+        right = part.assign(extracted=part["extracted"].where(part["correct"]))
+        counts = right.groupby(["run", "problem_id"])["extracted"].nunique()
+        found.append(counts.to_numpy(float).reshape(part["run"].nunique(), -1))
+    return found
+
+
 SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
     "weighting": _forest_of(
         "weighting",
@@ -274,6 +349,19 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
     ),
     "staleness": staleness,
     "frontier": frontier,
+    "diversity": diversity,
+    "clip": _forest_of(
+        "clip", "RPG-Style Clip: 18 bounds, RPG-REINFORCE-URKL, 16 optimizer steps per rollout"
+    ),
+    "reference": _forest_of("reference", "Four reference schedules, RPG-REINFORCE-URKL, β = 0.01"),
+    "direction": _forest_of(
+        "direction",
+        "Seven algorithms under a KL to the initial model that matters, β = 0.3",
+        [
+            ("rpg-reinforce-urkl(beta=0.3)", "rpg-reinforce-ufkl(beta=0.3)"),
+            ("rpg-urkl(beta=0.3)", "rpg-ufkl(beta=0.3)"),
+        ],
+    ),
     "correction": _forest_of("correction", "Corrections for samples of four rollouts before"),
     "mismatch": _forest_of("mismatch", "Samplers of rounded weights"),
     "anchoring": _forest_of(

@@ -55,8 +55,8 @@ def part(view: View, sweep: str) -> None:
         height=min(38 + 35 * len(kept), 700),
     )
     st.text(
-        f"{len(kept)} {'groups' if by else 'runs'} of {len(table)} runs, at the last evaluation of each. Means over the runs of "
-        "a group are no comparison of variants: that is the other part of this page. A click on a heading sorts too."
+        f"{len(kept)} {'groups' if by else 'runs'} of {len(table)} runs, at the last evaluation of each. Means over the "
+        "runs of a group compare no variants: that is the other part of this page. A click on a heading sorts too."
     )
     st.download_button("CSV", lambda: kept.to_csv(index=False), "runs.csv", on_click="ignore")
 

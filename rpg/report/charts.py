@@ -1,5 +1,7 @@
 """The charts of the report and of the dashboard. Frames in, Altair charts out; nothing here reads a database."""
 
+import json
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -220,13 +222,16 @@ def linked(panels: Sequence[alt.LayerChart], most: int = 3) -> dict[str, Any]:
     """
     with warnings.catch_warnings():  # that the panels' selections are the same ones is what is wanted
         warnings.simplefilter("ignore")
-        chart = alt.concat(
-            *panels, columns=min(most, len(panels)), bounds="flush", spacing={"row": 56, "column": GAP}
-        )
-        chart = themed(chart.resolve_scale(color="shared", strokeDash="shared"))
-        symbols = {"orient": "top", "labelFontSize": 12, "labelLimit": 340, "symbolLimit": 64, "offset": 18}
-        spec = chart.configure_legend(**symbols).to_dict(validate=False)
+        chart = alt.concat(*panels, columns=min(most, len(panels)), bounds="flush")
+    chart.spacing = {"row": 56, "column": GAP}
+    chart.resolve = alt.Resolve(scale={"color": "shared", "strokeDash": "shared"})
+    symbols = {"orient": "top", "labelFontSize": 12, "labelLimit": 340, "symbolLimit": 64, "offset": 18}
+    legend = {**THEME.get("legend", {}), **symbols}
+    spec = chart.to_dict(validate=False) | {"config": {**THEME, "legend": legend}}
     found: dict[str, Any] = vl_convert.vegalite_to_vega(spec)
+    if len(panels) == 1:  # its width has the name of the whole chart's
+        text = json.dumps(found).replace('"signal": "width"', '"signal": "childWidth"')
+        found = json.loads(re.sub(r"(?<=[ (,/*-])width(?=[ ),/*-])", "childWidth", text))
     room = "max(280, width - 16)"  # Streamlit sets the width to the page's
     sizes = [
         {"name": "across", "update": f"max(1, min({min(most, len(panels))}, floor({room} / {PANEL_WIDTH})))"},

@@ -92,28 +92,34 @@ def tries(samples: int) -> list[int]:
     return sorted({2**i for i in range(samples.bit_length()) if 2**i <= samples} | {samples})
 
 
-def last_checkpoints(db: duckdb.DuckDBPyConnection, sweep: str, variant: str) -> list[tuple[str, int]]:
-    """(run, step) of a variant's seeds at the last step that all of them have evaluated on all benchmarks."""
+def checkpoints(
+    db: duckdb.DuckDBPyConnection, sweep: str, variant: str, step: int | None = None
+) -> list[tuple[str, int]]:
+    """(run, step) of a variant's seeds at `step`, or at the last that all have evaluated on all benchmarks."""
     scores = queries.scores(db, sweep)
     whole = MEAN if (scores["benchmark"] == MEAN).any() else None
     mine = scores[(scores["variant"] == variant) & (scores["benchmark"].eq(whole) if whole else True)]
     if mine.empty:
         return []
     counts = mine.groupby("step")["run"].nunique()
-    step = int(counts[counts == counts.max()].index.max())
+    step = int(counts[counts == counts.max()].index.max()) if step is None else step
     return [(str(run), step) for run in sorted(mine.loc[mine["step"] == step, "run"].unique())]
 
 
 def diversity(
-    db: duckdb.DuckDBPyConnection, sweep: str, variant: str, measures: Sequence[str] = ("pass", "maj")
+    db: duckdb.DuckDBPyConnection,
+    sweep: str,
+    variant: str,
+    measures: Sequence[str] = ("pass", "maj"),
+    step: int | None = None,
 ) -> dict[str, dict[int, list[np.ndarray]]]:
-    """Measure -> k -> an array (seeds, problems) per benchmark, as `rpg.stats` takes them: the variant's last checkpoints.
+    """Measure -> k -> an array (seeds, problems) per benchmark, as `rpg.stats` takes them, of `step` or the last one.
 
     pass@k is the unbiased chance that one of k samples is right (arXiv 2107.03374, eq. 1); maj@k the chance that the
     most frequent answer of k samples is right, over random subsets of the samples there are. Seeds that did not answer
     the same problems equally often are not comparable: then there is nothing.
     """
-    rows = queries.answers(db, sweep, last_checkpoints(db, sweep, variant))
+    rows = queries.answers(db, sweep, checkpoints(db, sweep, variant, step))
     found: dict[str, dict[int, list[np.ndarray]]] = {measure: {} for measure in measures}
     for _, part in rows.groupby("benchmark", sort=False):
         runs, problems = part["run"].nunique(), part["problem_id"].nunique()
