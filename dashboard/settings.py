@@ -35,8 +35,7 @@ def part(view: View, sweep: str) -> None:
     with right:
         order = choose("Sort by", [*MEASURED, *names], "order")
     kept = table[filtered(table, wanted)]
-    if by:
-        kept = grouped(kept, by)
+    kept = grouped(kept, by) if by else kept[["run", "accuracy", "pass_at_k", "maj_at_k", "step", *names]]
     ascending = order not in MEASURED
     if order in kept:
         kept = kept.sort_values(order, ascending=ascending, key=_numbers, kind="stable")
@@ -46,7 +45,7 @@ def part(view: View, sweep: str) -> None:
         kept,
         hide_index=True,
         column_config={
-            "run": st.column_config.LinkColumn("run", display_text="run=(.*)$"),
+            "run": st.column_config.LinkColumn("run", display_text="run=(.*)$", width="medium"),
             **{
                 name: st.column_config.NumberColumn(format="%.3f")
                 for name in (*MEASURED, "lowest", "highest")

@@ -405,8 +405,14 @@ def frontier(
     """
     data = data.sort_values("place").assign(text=lambda frame: frame["place"].map("{:g}".format))
     encoded = style(labels, False)
-    across = alt.X("x:Q", title=x, scale=alt.Scale(zero=True, nice=False))
-    up = alt.Y("accuracy:Q", title=None, scale=alt.Scale(zero=False, nice=False, padding=14))
+    # Streamlit draws once before the data is there: without domains that would be a warning for every axis.
+    far = float(data["x"].max()) or 1.0
+    across = alt.X(
+        "x:Q", title=x, scale=alt.Scale(nice=False, domain=[min(0.0, float(data["x"].min())), 1.08 * far])
+    )
+    up = alt.Y(
+        "accuracy:Q", title=None, scale=alt.Scale(nice=False, domain=_around(data["lowest"], data["highest"]))
+    )
     base = alt.Chart().encode(x=across, y=up, color=encoded["color"])
     tooltip = [
         alt.Tooltip("label:N", title="variant"),
@@ -436,11 +442,11 @@ def over_k(
     across = alt.X(
         "k:Q",
         title="k",
-        scale=alt.Scale(type="log", base=2, nice=False),
+        scale=alt.Scale(type="log", base=2, nice=False, domain=[ticks[0], max(ticks[-1], ticks[0] + 1)]),
         axis=alt.Axis(values=ticks, format="d"),
     )
     base = alt.Chart().encode(x=across, color=encoded["color"])
-    up = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False, nice=False, padding=8))
+    up = alt.Y("mean:Q", title=None, scale=alt.Scale(nice=False, domain=_around(data["low"], data["high"])))
     band = base.mark_area(opacity=0.1).encode(y=alt.Y("low:Q"), y2="high:Q")
     line = base.mark_line(strokeWidth=1.6).encode(y=up, strokeDash=encoded["strokeDash"])
     points = base.mark_point(filled=True, size=30, opacity=1).encode(
@@ -456,6 +462,13 @@ def over_k(
     )
     title = alt.Title(heading, anchor="start", frame="group")
     return alt.layer(band, line, points, data=data, width=width, height=height, title=title)
+
+
+def _around(low: pandas.Series, high: pandas.Series) -> list[float]:
+    """The range of shares with some air."""
+    bottom, top = float(low.min()), float(high.max())
+    air = 0.08 * (top - bottom) or 0.02
+    return [max(0.0, bottom - air), min(1.02, top + air)]
 
 
 def _ordered(values: pandas.Series) -> list[str]:
