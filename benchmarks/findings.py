@@ -200,7 +200,14 @@ def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
             f"| {loss} | {beta:g} | {at['accuracy']:.3f} | {at['passed']:.3f} | " + " | ".join(cells) + " |"
         )
     lines += ["", "KL in nats per response, ± the standard deviation over seeds.", ""]
-    lines += _matched(data)
+    lines += [*_matched(data), "", *_same_beta(db, sweep, sorted(data["variant"].unique())), ""]
+    lines.append(pairs(db, sweep, [
+        (f"{one} beta=0.3", f"{other} beta=0.3")
+        for one, other in (
+            ("rpg-reinforce-fkl", "rpg-reinforce-ufkl"), ("rpg-reinforce-rkl", "rpg-reinforce-urkl"),
+            ("rpg-ufkl", "rpg-reinforce-ufkl"), ("rpg-urkl", "rpg-reinforce-urkl"),
+        )
+    ]))  # fmt: skip
     none = means[means["beta"] == 0]
     losses = sorted(means.loc[means["loss"].str.contains("reinforce"), "loss"].unique())
     paths = means[means["loss"].isin(losses) & (means["beta"] > 0)]
@@ -224,6 +231,28 @@ def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
             ).properties(width=380, height=280, title=title)
         )
     return Found("\n".join(lines), alt.hconcat(*panels, spacing=30))
+
+
+def _same_beta(db: duckdb.DuckDBPyConnection, sweep: str, variants: Sequence[str]) -> list[str]:
+    """Reverse minus forward forms at the same beta, the mean over the forms that the sweep has there."""
+    groups: dict[tuple[str, str], list[list[np.ndarray]]] = {}
+    for variant in variants:
+        loss, _, beta = variant.partition(" beta=")
+        if float(beta):
+            scores = frontier_report.diversity(db, sweep, variant, ("pass",))["pass"][1]
+            groups.setdefault((beta, loss[-3:]), []).append(scores)
+    betas = sorted({beta for beta, _ in groups}, key=float)
+    forms = {beta: len(groups[beta, "rkl"]) for beta in betas}
+    means = {key: [np.mean(arrays, axis=0) for arrays in zip(*of, strict=True)] for key, of in groups.items()}
+    tests = [stats.compare(means[beta, "rkl"], means[beta, "fkl"]) for beta in betas]
+    lines = [
+        "| at the same β | forms of each direction | reverse − forward, accuracy | p, corrected |",
+        "|--:|--:|--:|--:|",
+    ]
+    for beta, found, p in zip(betas, tests, stats.holm([one.p for one in tests]), strict=True):
+        half = (found.high - found.low) / 2
+        lines.append(f"| {beta} | {forms[beta]} | {found.difference:+.3f} ± {half:.3f} | {_p(p)} |")
+    return lines
 
 
 def _matched(data: pandas.DataFrame) -> list[str]:
@@ -297,12 +326,12 @@ def diversity(db: duckdb.DuckDBPyConnection, sweep: str = "diversity") -> Found:
     lines += ["", "| variant | against | of | difference | p, corrected |", "|---|---|---|--:|--:|"]
     tests = []
     for beta in ("0.01", "0.03", "0.1"):
-        pair = [f"rpg-reinforce-{form} algorithm.beta={beta}" for form in ("urkl", "ufkl")]
+        pair = [f"rpg-reinforce-{form} beta={beta}" for form in ("urkl", "ufkl")]
         for k in (SHOWN_K[0], SHOWN_K[-1]):
             tests.append((*pair, f"pass@{k}", *(measured[name]["pass"][k] for name in pair)))
         tests.append((*pair, heads[-1], *(found[name] for name in pair)))
-    free = "rpg-reinforce-urkl algorithm.beta=0"
-    for name in ("rpg-reinforce-urkl algorithm.beta=0.01", "rpg-reinforce-ufkl algorithm.beta=0.01"):
+    free = "rpg-reinforce-urkl beta=0"
+    for name in ("rpg-reinforce-urkl beta=0.01", "rpg-reinforce-ufkl beta=0.01"):
         k = SHOWN_K[-1]
         tests.append((name, free, f"pass@{k}", measured[name]["pass"][k], measured[free]["pass"][k]))
     compared = [stats.compare(mine, theirs) for *_, mine, theirs in tests]
