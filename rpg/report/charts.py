@@ -2,7 +2,6 @@
 
 import json
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -210,6 +209,7 @@ def _pick() -> Any:
     return alt.selection_point(name="pick", fields=["label"], bind="legend", toggle="true")
 
 
+_UNSEEN = ["name", "sweep", "variant", "width"]
 PANEL_WIDTH, GAP, LABELS = 290, 48, 44
 """Pixels that a panel should have at least, those between two, and those of the first axis' labels."""
 
@@ -220,15 +220,38 @@ def linked(panels: Sequence[alt.LayerChart], most: int = 3) -> dict[str, Any]:
     Vega-Lite's concatenations have a fixed width, so the chart is compiled here: panels become as wide as the page
     allows, and so many stand in a row, at most `most`, as are legible.
     """
-    with warnings.catch_warnings():  # that the panels' selections are the same ones is what is wanted
-        warnings.simplefilter("ignore")
-        chart = alt.concat(*panels, columns=min(most, len(panels)), bounds="flush")
-    chart.spacing = {"row": 56, "column": GAP}
-    chart.resolve = alt.Resolve(scale={"color": "shared", "strokeDash": "shared"})
+    rows: dict[str, pandas.DataFrame] = {}
+    parts, parameters = [], {}
+    for place, panel in enumerate(panels):
+        for number, part in enumerate((panel, *panel.layer)):
+            if isinstance(part.data, pandas.DataFrame):  # put in below: the compiler needs no rows
+                rows[f"rows-{place}-{number}"] = part.data
+                part.data = alt.NamedData(name=f"rows-{place}-{number}")
+        # Put together here: alt.concat copies every panel several times, which takes longer than all the rest.
+        one = panel.to_dict(validate=False)
+        for parameter in one.pop("params", []):
+            known = parameters.setdefault(parameter["name"], {**parameter, "views": []})
+            known["views"] += [f"{view}-{place}" for view in parameter["views"]]
+        for layer in one["layer"]:
+            if "name" in layer:
+                layer["name"] += f"-{place}"
+        parts.append({name: value for name, value in one.items() if name not in ("$schema", "config")})
     symbols = {"orient": "top", "labelFontSize": 12, "labelLimit": 340, "symbolLimit": 64, "offset": 18}
-    legend = {**THEME.get("legend", {}), **symbols}
-    spec = chart.to_dict(validate=False) | {"config": {**THEME, "legend": legend}}
+    spec = {
+        "$schema": alt.SCHEMA_URL,
+        "concat": parts,
+        "columns": min(most, len(panels)),
+        "bounds": "flush",
+        "spacing": {"row": 56, "column": GAP},
+        "resolve": {"scale": {"color": "shared", "strokeDash": "shared"}},
+        "params": list(parameters.values()),
+        "config": {**THEME, "legend": {**THEME.get("legend", {}), **symbols}},
+    }
     found: dict[str, Any] = vl_convert.vegalite_to_vega(spec)
+    for one in found["data"]:
+        if one["name"] in rows:
+            kept = rows[one["name"]].drop(columns=_UNSEEN, errors="ignore")
+            one["values"] = json.loads(kept.to_json(orient="records"))
     if len(panels) == 1:  # its width has the name of the whole chart's
         text = json.dumps(found).replace('"signal": "width"', '"signal": "childWidth"')
         found = json.loads(re.sub(r"(?<=[ (,/*-])width(?=[ ),/*-])", "childWidth", text))
