@@ -46,23 +46,36 @@ def judged(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
     return table[table["benchmark"] == MEAN]
 
 
+Test = tuple[str, str, list[np.ndarray], list[np.ndarray]]
+"""Two descriptions, and their scores as `rpg.stats` takes them: an array (seeds, problems) per benchmark."""
+
+
 def pairs(db: duckdb.DuckDBPyConnection, sweep: str, asked: Sequence[tuple[str, str]]) -> str:
-    """Paired differences that the sweep's own baseline does not show, corrected by Holm among each other."""
-    rows = []
-    for variant, baseline in asked:
-        table = summarise(db, sweep, baseline=baseline).table
-        row = table[(table["benchmark"] == MEAN) & (table["variant"] == variant)].iloc[0]
-        rows.append((row["label"], _label(table, baseline), row))
-    corrected = stats.holm([row["p"] for _, _, row in rows])
-    lines = ["| variant | against | difference | p, corrected |", "|---|---|--:|--:|"]
-    for (label, other, row), p in zip(rows, corrected, strict=True):
-        half = (row["difference_high"] - row["difference_low"]) / 2
-        lines.append(f"| {label} | {other} | {row['difference']:+.3f} ± {half:.3f} | {_p(p)} |")
-    return "\n".join(lines)
+    """Paired differences that the sweep's own baseline does not show."""
+    labels = {row.variant: row.label for row in summarise(db, sweep).table.itertuples()}
+    scores = {
+        name: accuracies(db, sweep, name) for name in dict.fromkeys(one for pair in asked for one in pair)
+    }
+    tests = [(labels[one], labels[other], scores[one], scores[other]) for one, other in asked]
+    return "\n".join(differences(("variant", "against"), tests))
 
 
-def _label(table: pandas.DataFrame, variant: str) -> str:
-    return str(table.loc[table["variant"] == variant, "label"].iloc[0])
+def accuracies(db: duckdb.DuckDBPyConnection, sweep: str, variant: str) -> list[np.ndarray]:
+    """A variant's last accuracies: an array (seeds, problems) per benchmark."""
+    return frontier_report.diversity(db, sweep, variant, ("pass",))["pass"][1]
+
+
+def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
+    """A table of paired differences: p by Holm over the table, and the intervals by which it decides."""
+    found = [stats.compare(mine, theirs) for *_, mine, theirs in tests]
+    p_values = [one.p for one in found]
+    lines = [f"| {heads[0]} | {heads[1]} | difference | p, corrected |", "|---|---|--:|--:|"]
+    for (one, other, *_), result, p, level in zip(
+        tests, found, stats.holm(p_values), stats.holm_levels(p_values), strict=True
+    ):
+        low, high = stats.student_interval(result.difference, result.standard_error, result.df, level)
+        lines.append(f"| {one} | {other} | {result.difference:+.3f} ± {(high - low) / 2:.3f} | {_p(p)} |")
+    return lines
 
 
 def _p(p: float) -> str:
@@ -144,6 +157,7 @@ def staleness(db: duckdb.DuckDBPyConnection) -> Found:
     ] + [
         (f"grpo-corrected(clip=none) rollout.staleness={most}", "grpo-corrected(clip=none) rollout.staleness=0"),
         (f"grpo(clip=none) rollout.staleness={most}", "grpo(clip=none) rollout.staleness=0"),
+        (f"grpo-corrected(clip=none) rollout.staleness={most}", f"grpo(clip=none) rollout.staleness={most}"),
     ]  # fmt: skip
     losses = list(dict.fromkeys(shown["loss"]))
     color = alt.Color(
@@ -244,15 +258,11 @@ def _same_beta(db: duckdb.DuckDBPyConnection, sweep: str, variants: Sequence[str
     betas = sorted({beta for beta, _ in groups}, key=float)
     forms = {beta: len(groups[beta, "rkl"]) for beta in betas}
     means = {key: [np.mean(arrays, axis=0) for arrays in zip(*of, strict=True)] for key, of in groups.items()}
-    tests = [stats.compare(means[beta, "rkl"], means[beta, "fkl"]) for beta in betas]
-    lines = [
-        "| at the same β | forms of each direction | reverse − forward, accuracy | p, corrected |",
-        "|--:|--:|--:|--:|",
+    tests = [
+        (f"β = {beta}", f"{forms[beta]} of each direction", means[beta, "rkl"], means[beta, "fkl"])
+        for beta in betas
     ]
-    for beta, found, p in zip(betas, tests, stats.holm([one.p for one in tests]), strict=True):
-        half = (found.high - found.low) / 2
-        lines.append(f"| {beta} | {forms[beta]} | {found.difference:+.3f} ± {half:.3f} | {_p(p)} |")
-    return lines
+    return differences(("reverse − forward at the same", "forms"), tests)
 
 
 def _matched(data: pandas.DataFrame) -> list[str]:
@@ -323,34 +333,42 @@ def diversity(db: duckdb.DuckDBPyConnection, sweep: str = "diversity") -> Found:
             + " | ".join([*texts, f"{count.mean:.2f} [{count.low:.2f}, {count.high:.2f}]"])
             + " |"
         )
-    lines += ["", "| variant | against | of | difference | p, corrected |", "|---|---|---|--:|--:|"]
     tests = []
     for beta in ("0.01", "0.03", "0.1"):
         pair = [f"rpg-reinforce-{form} beta={beta}" for form in ("urkl", "ufkl")]
         for k in (SHOWN_K[0], SHOWN_K[-1]):
             tests.append((*pair, f"pass@{k}", *(measured[name]["pass"][k] for name in pair)))
         tests.append((*pair, heads[-1], *(found[name] for name in pair)))
-    free = "rpg-reinforce-urkl beta=0"
-    for name in ("rpg-reinforce-urkl beta=0.01", "rpg-reinforce-ufkl beta=0.01"):
-        k = SHOWN_K[-1]
-        tests.append((name, free, f"pass@{k}", measured[name]["pass"][k], measured[free]["pass"][k]))
-    compared = [stats.compare(mine, theirs) for *_, mine, theirs in tests]
-    for (one, other, what, *_), result, p in zip(
-        tests, compared, stats.holm([result.p for result in compared]), strict=True
+    free, last = "rpg-reinforce-urkl beta=0", SHOWN_K[-1]
+    for what, mine, theirs in (
+        (heads[0], measured[free]["pass"][1], measured["initial"]["pass"][1]),
+        (f"pass@{last}", measured[free]["pass"][last], measured["initial"]["pass"][last]),
+        (f"maj@{last}", measured[free]["maj"][last], measured["initial"]["maj"][last]),
+        (heads[-1], found[free], found["initial"]),
     ):
-        half = (result.high - result.low) / 2
-        lines.append(
-            f"| {names[one]} | {names[other]} | {what} | {result.difference:+.3f} ± {half:.3f} | {_p(p)} |"
-        )
-    data = frontier_report.over_k(db, sweep, {name: names[name] for name in names if name != "initial"})
-    labels = [names[name] for name in names if name != "initial"]
+        tests.append((free, "initial", what, mine, theirs))
+    told = [(f"{names[one]}: {what}", names[other], *scores) for one, other, what, *scores in tests]
+    lines += ["", *differences(("variant", "against"), told)]
+    drawn = {name: label.replace("RPG-REINFORCE-", "") for name, label in names.items()}
+    labels = list(drawn.values())
+    trained = {name: label for name, label in drawn.items() if name != "initial"}
+    data = pandas.concat(
+        [
+            frontier_report.over_k(db, sweep, {first: drawn["initial"]}, step=0),
+            frontier_report.over_k(db, sweep, trained),
+        ]
+    )
     panels = [
-        charts.over_k(data[data["measure"] == measure], labels, heading=f"{measure}@k", width=360).encode()
+        charts.over_k(
+            data[data["measure"] == measure],
+            labels,
+            heading=f"{measure}@k",
+            width=380,
+            height=300,
+            legend=True,
+        )
         for measure in ("pass", "maj")
     ]
-    legend = look.style(labels, labels)
-    panels[0].layer[1].encoding.color = legend["color"]
-    panels[0].layer[1].encoding.strokeDash = legend["strokeDash"]
     return Found("\n".join(lines), alt.hconcat(*panels, spacing=36))
 
 

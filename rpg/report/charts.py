@@ -457,10 +457,16 @@ def frontier(
 
 
 def over_k(
-    data: pandas.DataFrame, labels: Sequence[str], *, heading: str, width: int | str = 400, height: int = 260
+    data: pandas.DataFrame,
+    labels: Sequence[str],
+    *,
+    heading: str,
+    width: int | str = 400,
+    height: int = 260,
+    legend: bool = False,
 ) -> alt.LayerChart:
     """pass@k or maj@k against k with 95 % intervals, a line per label. `data` has columns label, k, mean, low, high."""
-    encoded = style(labels, False)
+    encoded = style(labels, legend)
     ticks = sorted(int(k) for k in data["k"].unique())
     across = alt.X(
         "k:Q",
@@ -469,8 +475,9 @@ def over_k(
         axis=alt.Axis(values=ticks, format="d"),
     )
     base = alt.Chart().encode(x=across, color=encoded["color"])
-    up = alt.Y("mean:Q", title=None, scale=alt.Scale(nice=False, domain=_around(data["low"], data["high"])))
-    band = base.mark_area(opacity=0.1).encode(y=alt.Y("low:Q"), y2="high:Q")
+    scale = alt.Scale(nice=False, zero=False, domain=_around(data["low"], data["high"]))
+    up = alt.Y("mean:Q", title=None, scale=scale)
+    band = base.mark_area(opacity=0.1).encode(y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q")
     line = base.mark_line(strokeWidth=1.6).encode(y=up, strokeDash=encoded["strokeDash"])
     points = base.mark_point(filled=True, size=30, opacity=1).encode(
         y=up,

@@ -160,11 +160,16 @@ def _majority(codes: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     return value
 
 
-def over_k(db: duckdb.DuckDBPyConnection, sweep: str, labels: Mapping[str, str]) -> pandas.DataFrame:
-    """pass@k and maj@k of variants over k: label, measure, k, mean, low, high (95 %, seeds and problems), seeds."""
+def over_k(
+    db: duckdb.DuckDBPyConnection, sweep: str, labels: Mapping[str, str], step: int | None = None
+) -> pandas.DataFrame:
+    """pass@k and maj@k of variants over k: label, measure, k, mean, low, high (95 %, seeds and problems), seeds.
+
+    Of `step`, or of the last checkpoints.
+    """
     rows = []
     for variant, label in labels.items():
-        for measure, values in diversity(db, sweep, variant).items():
+        for measure, values in diversity(db, sweep, variant, step=step).items():
             for k, arrays in values.items():
                 estimate = stats.accuracy(arrays)
                 rows.append(
