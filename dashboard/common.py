@@ -177,10 +177,12 @@ def notice(text: str) -> None:
 
 def show_warnings(lines: Sequence[str]) -> None:
     """What could not be read; many lines are folded."""
-    place = (
-        st.expander(f"{len(lines)} files or lines could not be read") if len(lines) > 3 else st.container()
-    )
-    with place:
+    show_notices(lines, "files or lines could not be read")
+
+
+def show_notices(lines: Sequence[str], what: str) -> None:
+    """A line each; more than three are folded under how many there are of `what`."""
+    with st.expander(f"{len(lines)} {what}") if len(lines) > 3 else st.container():
         for line in lines:
             notice(line)
 

@@ -10,9 +10,9 @@ from dashboard.common import (
     choose_many,
     choose_part,
     choose_sweep,
-    notice,
     show_chart,
     show_grid,
+    show_notices,
 )
 from rpg.report import charts, tables
 
@@ -60,8 +60,7 @@ def page(view: View) -> None:
         if len(judged):
             st.subheader("What is real")
             show_chart(charts.differences(judged, baseline), "differences")
-    for note in found.notes:
-        notice(note)
+    show_notices(found.notes, "notes")
     buttons = st.columns([1, 1, 1, 5])
     for place, (name, make) in enumerate(
         {

@@ -447,7 +447,9 @@ def frontier(
         alt.Tooltip("seeds:Q"),
     ]
     seeds = alt.Chart().mark_rule(opacity=0.35, strokeWidth=1.2)
-    spread = seeds.encode(x=across, y=alt.Y("lowest:Q"), y2="highest:Q", color=encoded["color"])
+    low = up.copy()
+    low.shorthand = "lowest:Q"
+    spread = seeds.encode(x=across, y=low, y2="highest:Q", color=encoded["color"])
     line = base.mark_line(strokeWidth=1.6, strokeJoin="round").encode(
         order="place:Q", strokeDash=encoded["strokeDash"]
     )
