@@ -301,6 +301,30 @@ def _matched(data: pandas.DataFrame) -> list[str]:
     return lines
 
 
+# --- clip ---------------------------------------------------------------------------------------------
+
+
+def clip(db: duckdb.DuckDBPyConnection, sweep: str = "clip") -> Found:
+    """The variants, and what each bound does by itself: means over the other bounds."""
+    table = judged(db, sweep)
+    axes = {one["variant"]: one["axes"] for one in queries.manifests(db, sweep).values()}
+    scores = {variant: accuracies(db, sweep, variant) for variant in table["variant"]}
+
+    def mean(bound: str, value: float) -> list[np.ndarray]:
+        mine = [scores[name] for name in scores if axes[name][f"algorithm.clip.{bound}"] == value]
+        return [np.mean(arrays, axis=0) for arrays in zip(*mine, strict=True)]
+
+    asked = [("high", 0.5, 0.1), ("high", 0.28, 0.1), ("low", 0.4, 0.1), ("low", 0.2, 0.1), ("c", 10.0, 2.0)]
+    tests = [
+        (f"{bound} = {one:g}", f"{other:g}", mean(bound, one), mean(bound, other))
+        for bound, one, other in asked
+    ]
+    text = plain(table) + "\n\n" + "\n".join(differences(("mean over the other bounds", "against"), tests))
+    return Found(
+        text, forest(table, "RPG-Style Clip: 18 bounds, RPG-REINFORCE-URKL, 16 optimizer steps per rollout")
+    )
+
+
 # --- diversity ----------------------------------------------------------------------------------------
 
 SHOWN_K = (1, 8, 32)
@@ -397,9 +421,7 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
     "staleness": staleness,
     "frontier": frontier,
     "diversity": diversity,
-    "clip": _forest_of(
-        "clip", "RPG-Style Clip: 18 bounds, RPG-REINFORCE-URKL, 16 optimizer steps per rollout"
-    ),
+    "clip": clip,
     "reference": _forest_of("reference", "Four reference schedules, RPG-REINFORCE-URKL, β = 0.01"),
     "direction": _forest_of(
         "direction",
