@@ -43,7 +43,7 @@ _TABLE = _HTML.from_string("""
   .rpg .better { color: {{ '#3fc79a' if dark else '#007a58' }}; font-weight: 600; }
   .rpg .worse { color: {{ '#ff9a5c' if dark else '#b34a00' }}; font-weight: 600; }
   .rpg .noise { opacity: .7; } .rpgscroll { overflow-x: auto; }
-  .rpg.prose th, .rpg.prose td { text-align: left; } .rpg.prose td:last-child { white-space: normal; }
+  .rpg.prose th, .rpg.prose td { text-align: left; } .rpg.prose td:last-child { white-space: normal; min-width: 16rem; }
 </style>
 <div class="rpgscroll"><table class="rpg {{ 'prose' if prose }}">
 <thead><tr>{% for name in grid.header %}<th>{{ name }}</th>{% endfor %}</tr></thead>
