@@ -23,9 +23,10 @@ import pandas
 import vl_convert
 
 from rpg import stats
-from rpg.report import look
+from rpg.report import charts, look
+from rpg.report import frontier as frontier_report
 from rpg.report.summary import MEAN, summarise
-from rpg.store import Layout
+from rpg.store import Layout, queries
 from rpg.store.database import build, connect
 
 ROOT = Path(__file__).parents[1]
@@ -45,23 +46,36 @@ def judged(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
     return table[table["benchmark"] == MEAN]
 
 
+Test = tuple[str, str, list[np.ndarray], list[np.ndarray]]
+"""Two descriptions, and their scores as `rpg.stats` takes them: an array (seeds, problems) per benchmark."""
+
+
 def pairs(db: duckdb.DuckDBPyConnection, sweep: str, asked: Sequence[tuple[str, str]]) -> str:
-    """Paired differences that the sweep's own baseline does not show, corrected by Holm among each other."""
-    rows = []
-    for variant, baseline in asked:
-        table = summarise(db, sweep, baseline=baseline).table
-        row = table[(table["benchmark"] == MEAN) & (table["variant"] == variant)].iloc[0]
-        rows.append((row["label"], _label(table, baseline), row))
-    corrected = stats.holm([row["p"] for _, _, row in rows])
-    lines = ["| variant | against | difference | p, corrected |", "|---|---|--:|--:|"]
-    for (label, other, row), p in zip(rows, corrected, strict=True):
-        half = (row["difference_high"] - row["difference_low"]) / 2
-        lines.append(f"| {label} | {other} | {row['difference']:+.3f} ± {half:.3f} | {_p(p)} |")
-    return "\n".join(lines)
+    """Paired differences that the sweep's own baseline does not show."""
+    labels = {row.variant: row.label for row in summarise(db, sweep).table.itertuples()}
+    scores = {
+        name: accuracies(db, sweep, name) for name in dict.fromkeys(one for pair in asked for one in pair)
+    }
+    tests = [(labels[one], labels[other], scores[one], scores[other]) for one, other in asked]
+    return "\n".join(differences(("variant", "against"), tests))
 
 
-def _label(table: pandas.DataFrame, variant: str) -> str:
-    return str(table.loc[table["variant"] == variant, "label"].iloc[0])
+def accuracies(db: duckdb.DuckDBPyConnection, sweep: str, variant: str) -> list[np.ndarray]:
+    """A variant's last accuracies: an array (seeds, problems) per benchmark."""
+    return frontier_report.diversity(db, sweep, variant, ("pass",))["pass"][1]
+
+
+def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
+    """A table of paired differences: p by Holm over the table, and the intervals by which it decides."""
+    found = [stats.compare(mine, theirs) for *_, mine, theirs in tests]
+    p_values = [one.p for one in found]
+    lines = [f"| {heads[0]} | {heads[1]} | difference | p, corrected |", "|---|---|--:|--:|"]
+    for (one, other, *_), result, p, level in zip(
+        tests, found, stats.holm(p_values), stats.holm_levels(p_values), strict=True
+    ):
+        low, high = stats.student_interval(result.difference, result.standard_error, result.df, level)
+        lines.append(f"| {one} | {other} | {result.difference:+.3f} ± {(high - low) / 2:.3f} | {_p(p)} |")
+    return lines
 
 
 def _p(p: float) -> str:
@@ -143,6 +157,7 @@ def staleness(db: duckdb.DuckDBPyConnection) -> Found:
     ] + [
         (f"grpo-corrected(clip=none) rollout.staleness={most}", "grpo-corrected(clip=none) rollout.staleness=0"),
         (f"grpo(clip=none) rollout.staleness={most}", "grpo(clip=none) rollout.staleness=0"),
+        (f"grpo-corrected(clip=none) rollout.staleness={most}", f"grpo(clip=none) rollout.staleness={most}"),
     ]  # fmt: skip
     losses = list(dict.fromkeys(shown["loss"]))
     color = alt.Color(
@@ -199,7 +214,14 @@ def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
             f"| {loss} | {beta:g} | {at['accuracy']:.3f} | {at['passed']:.3f} | " + " | ".join(cells) + " |"
         )
     lines += ["", "KL in nats per response, ± the standard deviation over seeds.", ""]
-    lines += _matched(data)
+    lines += [*_matched(data), "", *_same_beta(db, sweep, sorted(data["variant"].unique())), ""]
+    lines.append(pairs(db, sweep, [
+        (f"{one} beta=0.3", f"{other} beta=0.3")
+        for one, other in (
+            ("rpg-reinforce-fkl", "rpg-reinforce-ufkl"), ("rpg-reinforce-rkl", "rpg-reinforce-urkl"),
+            ("rpg-ufkl", "rpg-reinforce-ufkl"), ("rpg-urkl", "rpg-reinforce-urkl"),
+        )
+    ]))  # fmt: skip
     none = means[means["beta"] == 0]
     losses = sorted(means.loc[means["loss"].str.contains("reinforce"), "loss"].unique())
     paths = means[means["loss"].isin(losses) & (means["beta"] > 0)]
@@ -223,6 +245,24 @@ def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
             ).properties(width=380, height=280, title=title)
         )
     return Found("\n".join(lines), alt.hconcat(*panels, spacing=30))
+
+
+def _same_beta(db: duckdb.DuckDBPyConnection, sweep: str, variants: Sequence[str]) -> list[str]:
+    """Reverse minus forward forms at the same beta, the mean over the forms that the sweep has there."""
+    groups: dict[tuple[str, str], list[list[np.ndarray]]] = {}
+    for variant in variants:
+        loss, _, beta = variant.partition(" beta=")
+        if float(beta):
+            scores = frontier_report.diversity(db, sweep, variant, ("pass",))["pass"][1]
+            groups.setdefault((beta, loss[-3:]), []).append(scores)
+    betas = sorted({beta for beta, _ in groups}, key=float)
+    forms = {beta: len(groups[beta, "rkl"]) for beta in betas}
+    means = {key: [np.mean(arrays, axis=0) for arrays in zip(*of, strict=True)] for key, of in groups.items()}
+    tests = [
+        (f"β = {beta}", f"{forms[beta]} of each direction", means[beta, "rkl"], means[beta, "fkl"])
+        for beta in betas
+    ]
+    return differences(("reverse − forward at the same", "forms"), tests)
 
 
 def _matched(data: pandas.DataFrame) -> list[str]:
@@ -261,6 +301,112 @@ def _matched(data: pandas.DataFrame) -> list[str]:
     return lines
 
 
+# --- clip ---------------------------------------------------------------------------------------------
+
+
+def clip(db: duckdb.DuckDBPyConnection, sweep: str = "clip") -> Found:
+    """The variants, and what each bound does by itself: means over the other bounds."""
+    table = judged(db, sweep)
+    axes = {one["variant"]: one["axes"] for one in queries.manifests(db, sweep).values()}
+    scores = {variant: accuracies(db, sweep, variant) for variant in table["variant"]}
+
+    def mean(bound: str, value: float) -> list[np.ndarray]:
+        mine = [scores[name] for name in scores if axes[name][f"algorithm.clip.{bound}"] == value]
+        return [np.mean(arrays, axis=0) for arrays in zip(*mine, strict=True)]
+
+    asked = [("high", 0.5, 0.1), ("high", 0.28, 0.1), ("low", 0.4, 0.1), ("low", 0.2, 0.1), ("c", 10.0, 2.0)]
+    tests = [
+        (f"{bound} = {one:g}", f"{other:g}", mean(bound, one), mean(bound, other))
+        for bound, one, other in asked
+    ]
+    text = plain(table) + "\n\n" + "\n".join(differences(("mean over the other bounds", "against"), tests))
+    return Found(
+        text, forest(table, "RPG-Style Clip: 18 bounds, RPG-REINFORCE-URKL, 16 optimizer steps per rollout")
+    )
+
+
+# --- diversity ----------------------------------------------------------------------------------------
+
+SHOWN_K = (1, 8, 32)
+
+
+def diversity(db: duckdb.DuckDBPyConnection, sweep: str = "diversity") -> Found:
+    table = judged(db, sweep)
+    if table.empty:  # one benchmark has no mean over several
+        table = summarise(db, sweep).table
+    names = {"initial": "the initial model"} | dict(zip(table["variant"], table["label"], strict=True))
+    first = table["variant"].iloc[0]
+    measured = {
+        name: frontier_report.diversity(
+            db, sweep, *((first, ("pass", "maj"), 0) if name == "initial" else (name,))
+        )
+        for name in names
+    }
+    found = {
+        name: distinct(db, sweep, *((first, 0) if name == "initial" else (name, None))) for name in names
+    }
+    heads = [*(f"pass@{k}" for k in SHOWN_K), f"maj@{SHOWN_K[-1]}", f"right answers in {SHOWN_K[-1]}"]
+    lines = ["| variant | " + " | ".join(heads) + " |", "|---|" + "--:|" * len(heads)]
+    for name, label in names.items():
+        cells = [stats.accuracy(measured[name]["pass"][k]) for k in SHOWN_K]
+        cells.append(stats.accuracy(measured[name]["maj"][SHOWN_K[-1]]))
+        texts = [f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]" for one in cells]
+        count = stats.crossed(found[name])
+        lines.append(
+            f"| {label} | "
+            + " | ".join([*texts, f"{count.mean:.2f} [{count.low:.2f}, {count.high:.2f}]"])
+            + " |"
+        )
+    tests = []
+    for beta in ("0.01", "0.03", "0.1"):
+        pair = [f"rpg-reinforce-{form} beta={beta}" for form in ("urkl", "ufkl")]
+        for k in (SHOWN_K[0], SHOWN_K[-1]):
+            tests.append((*pair, f"pass@{k}", *(measured[name]["pass"][k] for name in pair)))
+        tests.append((*pair, heads[-1], *(found[name] for name in pair)))
+    free, last = "rpg-reinforce-urkl beta=0", SHOWN_K[-1]
+    for what, mine, theirs in (
+        (heads[0], measured[free]["pass"][1], measured["initial"]["pass"][1]),
+        (f"pass@{last}", measured[free]["pass"][last], measured["initial"]["pass"][last]),
+        (f"maj@{last}", measured[free]["maj"][last], measured["initial"]["maj"][last]),
+        (heads[-1], found[free], found["initial"]),
+    ):
+        tests.append((free, "initial", what, mine, theirs))
+    told = [(f"{names[one]}: {what}", names[other], *scores) for one, other, what, *scores in tests]
+    lines += ["", *differences(("variant", "against"), told)]
+    drawn = {name: label.replace("RPG-REINFORCE-", "") for name, label in names.items()}
+    labels = list(drawn.values())
+    trained = {name: label for name, label in drawn.items() if name != "initial"}
+    data = pandas.concat(
+        [
+            frontier_report.over_k(db, sweep, {first: drawn["initial"]}, step=0),
+            frontier_report.over_k(db, sweep, trained),
+        ]
+    )
+    panels = [
+        charts.over_k(
+            data[data["measure"] == measure],
+            labels,
+            heading=f"{measure}@k",
+            width=380,
+            height=300,
+            legend=True,
+        )
+        for measure in ("pass", "maj")
+    ]
+    return Found("\n".join(lines), alt.hconcat(*panels, spacing=36))
+
+
+def distinct(db: duckdb.DuckDBPyConnection, sweep: str, variant: str, step: int | None) -> list[np.ndarray]:
+    """How many different right answers a problem's samples hold: an array (seeds, problems) per benchmark."""
+    rows = queries.answers(db, sweep, frontier_report.checkpoints(db, sweep, variant, step))
+    found = []
+    for _, part in rows.groupby("benchmark", sort=False):
+        right = part.assign(extracted=part["extracted"].where(part["correct"]))
+        counts = right.groupby(["run", "problem_id"])["extracted"].nunique()
+        found.append(counts.to_numpy(float).reshape(part["run"].nunique(), -1))
+    return found
+
+
 SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
     "weighting": _forest_of(
         "weighting",
@@ -274,6 +420,17 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
     ),
     "staleness": staleness,
     "frontier": frontier,
+    "diversity": diversity,
+    "clip": clip,
+    "reference": _forest_of("reference", "Four reference schedules, RPG-REINFORCE-URKL, β = 0.01"),
+    "direction": _forest_of(
+        "direction",
+        "Seven algorithms under a KL to the initial model that matters, β = 0.3",
+        [
+            ("rpg-reinforce-urkl(beta=0.3)", "rpg-reinforce-ufkl(beta=0.3)"),
+            ("rpg-urkl(beta=0.3)", "rpg-ufkl(beta=0.3)"),
+        ],
+    ),
     "correction": _forest_of("correction", "Corrections for samples of four rollouts before"),
     "mismatch": _forest_of("mismatch", "Samplers of rounded weights"),
     "anchoring": _forest_of(

@@ -7,12 +7,13 @@ import streamlit as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # Streamlit puts only this file's folder there
 
-from dashboard import common, compare, grid, nightly, overview, paper, problems, run, table, why
+from dashboard import common, compare, frontier, grid, nightly, overview, paper, problems, run, table, why
 
 PAGES = {
     "overview": ("Overview", overview.page),
     "compare": ("Compare", compare.page),
     "table": ("Table", table.page),
+    "frontier": ("Frontier", frontier.page),
     "grid": ("Grid", grid.page),
     "problems": ("Problems", problems.page),
     "why": ("Why", why.page),

@@ -18,7 +18,7 @@ import pandas
 import streamlit as st
 from altair.utils.schemapi import disable_debug_mode
 
-from rpg.report import intervals, look, shared, summary
+from rpg.report import charts, frontier, intervals, look, shared, summary
 from rpg.report.tables import Grid
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import open_file, usable
@@ -43,7 +43,7 @@ _TABLE = _HTML.from_string("""
   .rpg .better { color: {{ '#3fc79a' if dark else '#007a58' }}; font-weight: 600; }
   .rpg .worse { color: {{ '#ff9a5c' if dark else '#b34a00' }}; font-weight: 600; }
   .rpg .noise { opacity: .7; } .rpgscroll { overflow-x: auto; }
-  .rpg.prose th, .rpg.prose td { text-align: left; } .rpg.prose td:last-child { white-space: normal; }
+  .rpg.prose th, .rpg.prose td { text-align: left; } .rpg.prose td:last-child { white-space: normal; min-width: 16rem; }
 </style>
 <div class="rpgscroll"><table class="rpg {{ 'prose' if prose }}">
 <thead><tr>{% for name in grid.header %}<th>{{ name }}</th>{% endfor %}</tr></thead>
@@ -73,6 +73,10 @@ class View(NamedTuple):
     def summary(self, sweep: str, baseline: str | None, benchmarks: Sequence[str] | None) -> summary.Summary:
         names = tuple(benchmarks) if benchmarks is not None else None
         return _summary(self.version, sweep, baseline, names)
+
+    def over_k(self, sweep: str, variants: Sequence[str]) -> pandas.DataFrame:
+        """pass@k and maj@k of these variants over k; its labels are the variants."""
+        return _over_k(self.version, sweep, tuple(variants))
 
     def scores(self, series: Sequence[queries.Series], names: Sequence[str], x: str) -> pandas.DataFrame:
         return _scores(self.version, tuple(series), tuple(names), x)
@@ -104,6 +108,12 @@ def _scores(version: str, series: tuple, names: tuple, x: str) -> pandas.DataFra
 def _summary(version: str, sweep: str, baseline: str | None, benchmarks: tuple | None) -> summary.Summary:
     with _connection(version).cursor() as db:
         return summary.summarise(db, sweep, baseline, benchmarks)
+
+
+@st.cache_data(max_entries=100, show_spinner=False)
+def _over_k(version: str, sweep: str, variants: tuple) -> pandas.DataFrame:
+    with _connection(version).cursor() as db:
+        return frontier.over_k(db, sweep, {variant: variant for variant in variants})
 
 
 def view() -> View | None:
@@ -167,10 +177,12 @@ def notice(text: str) -> None:
 
 def show_warnings(lines: Sequence[str]) -> None:
     """What could not be read; many lines are folded."""
-    place = (
-        st.expander(f"{len(lines)} files or lines could not be read") if len(lines) > 3 else st.container()
-    )
-    with place:
+    show_notices(lines, "files or lines could not be read")
+
+
+def show_notices(lines: Sequence[str], what: str) -> None:
+    """A line each; more than three are folded under how many there are of `what`."""
+    with st.expander(f"{len(lines)} {what}") if len(lines) > 3 else st.container():
         for line in lines:
             notice(line)
 
@@ -327,6 +339,12 @@ def rows_of(count: int, across: int = 3) -> Iterator[Any]:
 def dark() -> bool:
     """Whether the reader's browser shows the page on a dark ground."""
     return bool(st.context.theme.type == "dark")
+
+
+def show_panels(panels: Sequence[alt.LayerChart], key: str) -> None:
+    """Panels that zoom and hover together, with a legend that can be clicked; their tool bar saves them as PNG."""
+    spec = charts.linked(panels)
+    st.vega_lite_chart(spec=look.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch")
 
 
 def show_chart(chart: Any, key: str) -> None:

@@ -12,10 +12,8 @@ from dashboard.common import (
     choose,
     choose_many,
     notice,
-    rows_of,
     series_labels,
-    show_chart,
-    show_legend,
+    show_panels,
 )
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, look
@@ -23,6 +21,10 @@ from rpg.report.shared import Choice
 from rpg.report.summary import MEAN
 from rpg.store import queries
 
+HOW = (
+    "Drag moves all panels, Shift and wheel zooms them, double click resets. What is clicked in the legend stands out; "
+    "another click takes it back."
+)
 POINTS = 560  # of all curves of a panel together: what a browser draws without a wait
 
 
@@ -49,7 +51,7 @@ def page(view: View) -> None:
         series = tuple(key for key, label in names.items() if label in chosen)
         wanted = {"series": series, "panels": tuple(panels), "x": x, "names": names}
         data = curve_data(view, **wanted)
-        bands = choose("Bands", [charts.AUTOMATIC, charts.RANGE, charts.NONE], "bands")
+        bands = choose("Bands", [charts.AUTOMATIC, charts.RANGE, charts.SEEDS, charts.NONE], "bands")
     if data.empty:
         st.text("Nothing to show: choose sweeps, variants and panels on the left.")
         return
@@ -57,28 +59,34 @@ def page(view: View) -> None:
         for line in view.ask("differences", sweep):
             notice(f"! {sweep}: {line}")
     labels = list(names.values())
-    show_legend(labels, chosen)
     shown = charts.panels_of(data, panels)
     seeds = int(data["seeds"].max())
 
+    two = bands == charts.AUTOMATIC and seeds == 2
+    every = curve_data(view, **wanted, each_seed=True) if bands == charts.SEEDS or two else None
+
     def panel(name: str, **options: Any) -> Any:
         scores = name in benchmarks  # few checkpoints: shown as points, never smoothed
+        only = two and not scores  # a mean of two says nothing that the two do not say
+        kinds = {charts.RANGE: "range", charts.NONE: None, charts.SEEDS: None}
         return charts.curves(
             data[data["name"] == name],
             labels,
             name=name,
             x=x,
-            band={charts.RANGE: "range", charts.NONE: None}.get(bands, charts.band_for(seeds, scores)),
+            band=kinds.get(str(bands), charts.band_for(seeds, scores)),
             points=scores,
             smooth=1 if scores else smooth,
+            each=every[every["name"] == name]
+            if every is not None and (only or bands == charts.SEEDS)
+            else None,
+            mean=not only,
             **options,
         )
 
-    for place, (name, column) in enumerate(zip(shown, rows_of(len(shown)), strict=True)):
-        with column:
-            show_chart(panel(name, legend=False, height=210, zoom=True), f"panel {place}")
+    show_panels([panel(name, legend=chosen, height=210, linked=True) for name in shown], "panels")
     explanation = charts.explanation(data, bands, smooth)
-    st.text(" ".join([*explanation, "Drag moves a panel, Shift and wheel zooms, double click resets."]))
+    st.text(" ".join([*explanation, HOW]))
 
     def figure(across: int) -> str:
         still = [panel(name, hover=False, legend=chosen) for name in shown]
@@ -127,8 +135,10 @@ def _save(figure: Callable[[int], str], share: Callable[[], str], panels: int, o
             st.download_button(label, made[1], name, on_click="ignore", type="primary")
 
 
-def curve_data(view: View, series, panels, x, names, thin: bool = True) -> pandas.DataFrame:
-    """Curves of benchmarks and metrics in one frame, column `name` saying which.
+def curve_data(
+    view: View, series, panels, x, names, thin: bool = True, each_seed: bool = False
+) -> pandas.DataFrame:
+    """Curves of benchmarks and metrics in one frame, column `name` saying which; `each_seed`: of every seed.
 
     `thin`: no more points than a panel of three in a row can show, the fewer the more curves share it.
     """
@@ -136,8 +146,14 @@ def curve_data(view: View, series, panels, x, names, thin: bool = True) -> panda
     metrics = view.ask("metric_names")
     wanted = tuple(name for name in panels if name in metrics)
     benchmarks = tuple(name for name in panels if name not in metrics)
-    scores = view.scores(series, benchmarks, x) if benchmarks else ()
-    curves = view.ask("metric_curves", series, wanted, x, points).rename(columns={"metric": "name"})
+    scores: pandas.DataFrame | tuple[()] = ()
+    if benchmarks and each_seed:
+        scores = view.ask("score_curves", series, benchmarks, x, True).rename(columns={"benchmark": "name"})
+    elif benchmarks:
+        scores = view.scores(series, benchmarks, x)
+    curves = view.ask("metric_curves", series, wanted, x, points, each_seed).rename(
+        columns={"metric": "name"}
+    )
     parts = [part for part in (scores, curves) if len(part)]
     if not parts:
         return pandas.DataFrame(columns=["name", "seeds"])

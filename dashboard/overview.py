@@ -5,7 +5,7 @@ import time
 import pandas
 import streamlit as st
 
-from dashboard.common import View, address, choose_sweep, notice
+from dashboard.common import View, address, choose_sweep, notice, show_notices
 from rpg.report.summary import MEAN
 from rpg.store import StoreError
 from rpg.store.run import RunFolder
@@ -24,7 +24,7 @@ def page(view: View) -> None:
     )
     marks = view.ask("sweep_marks").set_index("sweep")
     for name in ("tags", "notes"):
-        shown[name] = shown["sweep"].map(marks[name].astype(object)).fillna("")
+        shown[name] = [marks[name].get(sweep, "") for sweep in shown["sweep"]]
     if len(marks):
         words = (
             st.text_input("Search", key="words", placeholder="a word of a name, a tag or a note")
@@ -79,8 +79,8 @@ def _live(view: View, sweep: str) -> None:
     st.text(" · ".join(f"{counts[state]} {state}" for state in ORDER if state in counts))
     for row in table[table["error"] != ""].itertuples():
         notice(f"{row.run}: {row.error}")
-    for line in (*view.summary(sweep, None, None).health, *view.ask("differences", sweep)):
-        notice(f"! {line}")
+    noticed = (*view.summary(sweep, None, None).health, *view.ask("differences", sweep))
+    show_notices([f"! {line}" for line in noticed], "things to know about these runs")
     if "running" not in counts:
         table = table.drop(columns=["reward", "left"])
     if not table["where"].any():

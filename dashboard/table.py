@@ -2,8 +2,21 @@
 
 import streamlit as st
 
-from dashboard.common import View, address, choose, choose_many, choose_sweep, notice, show_chart, show_grid
+from dashboard import settings
+from dashboard.common import (
+    View,
+    address,
+    choose,
+    choose_many,
+    choose_part,
+    choose_sweep,
+    show_chart,
+    show_grid,
+    show_notices,
+)
 from rpg.report import charts, tables
+
+JUDGED, BY_SETTING = "Judged", "By setting"
 
 
 def page(view: View) -> None:
@@ -12,6 +25,9 @@ def page(view: View) -> None:
         sweep = choose_sweep(view)
     if sweep is None:
         st.text("No sweeps yet.")
+        return
+    if choose_part([JUDGED, BY_SETTING], "part") == BY_SETTING:
+        settings.part(view, sweep)
         return
     usual = view.summary(sweep, None, None)
     with middle:
@@ -44,8 +60,7 @@ def page(view: View) -> None:
         if len(judged):
             st.subheader("What is real")
             show_chart(charts.differences(judged, baseline), "differences")
-    for note in found.notes:
-        notice(note)
+    show_notices(found.notes, "notes")
     buttons = st.columns([1, 1, 1, 5])
     for place, (name, make) in enumerate(
         {

@@ -11,12 +11,12 @@ from dashboard.common import (
     choose_many,
     choose_part,
     choose_sweep,
-    rows_of,
     series_labels,
     show_chart,
     show_legend,
+    show_panels,
 )
-from dashboard.compare import curve_data
+from dashboard.compare import HOW, curve_data
 from rpg.metrics import groups
 from rpg.report import charts, look
 
@@ -36,8 +36,8 @@ def page(view: View) -> None:
         )
     series = tuple(key for key, label in names.items() if label in chosen)
     group = choose_part(list(GROUPS), "group")
-    show_legend(list(names.values()), chosen)
     if group == AUDIT:
+        show_legend(list(names.values()), chosen)
         _audit(view, series, names)
     else:
         _curves(view, series, names, GROUPS[group])
@@ -52,15 +52,24 @@ def _curves(view: View, series, names, metrics: tuple[str, ...]) -> None:
         return
     seeds = int(data["seeds"].max())
     band = charts.band_for(seeds, score=False)
-    there = charts.panels_of(data, shown)
-    for name, column in zip(there, rows_of(len(there)), strict=True):
-        part = data[data["name"] == name]
-        panel = charts.curves(
-            part, list(names.values()), name=name, band=band, legend=False, height=190, zoom=True
+    labels = list(names.values())
+    every = curve_data(view, series, shown, "step", names, each_seed=True) if seeds == 2 else None
+    panels = [
+        charts.curves(
+            data[data["name"] == name],
+            labels,
+            name=name,
+            band=band,
+            legend=[label for label in labels if label in set(data["label"])],
+            height=190,
+            linked=True,
+            each=None if every is None else every[every["name"] == name],
+            mean=every is None,
         )
-        with column:
-            show_chart(panel, f"panel {name}")
-    st.text(" ".join(charts.explanation(data)))
+        for name in charts.panels_of(data, shown)
+    ]
+    show_panels(panels, "panels")
+    st.text(" ".join([*charts.explanation(data), HOW]))
 
 
 def _audit(view: View, series, names) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -35,10 +36,13 @@ class Context:
     """Set while the evaluator waits for GPUs (flows.turns): it goes before the next training of the sweep."""
     flow_run: UUID | None = None
     """The sweep's own flow run, once it has begun."""
+    log: Callable[[str], None] = lambda line: None
+    """A line for the log of the sweep's own flow run; a command that another flow run started prints its lines instead."""
     adopted_by: UUID | None = None
     """The flow run of another process that started this command, where there is one; its state is not ours to set."""
 
     def say(self, phase: str) -> None:
+        self.log(phase)
         if self.progress:
             self.progress.phase = phase
 

@@ -126,7 +126,7 @@ def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-@flow(name="sweep", flow_run_name="{config}", description="Train, evaluate and compare.", **_options)
+@flow(name="sweep", flow_run_name="sweep {config}", description="Train, evaluate and compare.", **_options)
 @reasoned
 def sweep(
     config: Config,
@@ -162,7 +162,12 @@ def sweep(
     return sweep_name
 
 
-@flow(name="evaluate", flow_run_name="{checkpoint}", description="Grade a model on benchmarks.", **_options)
+@flow(
+    name="evaluate",
+    flow_run_name="evaluate {checkpoint}",
+    description="Grade a model on benchmarks.",
+    **_options,
+)
 @reasoned
 def evaluate(
     checkpoint: Annotated[str, Field(min_length=1)],
@@ -191,7 +196,12 @@ def evaluate(
     artifacts.text("evaluation", checkpoint, command(arguments))
 
 
-@flow(name="audit", description="Exact bias and variance of every loss.", **_options)
+@flow(
+    name="audit",
+    flow_run_name="audit {algorithm}",
+    description="Exact bias and variance of every loss.",
+    **_options,
+)
 @reasoned
 def audit(
     algorithm: Literal["the whole catalogue", *algorithms()] = "the whole catalogue",  # type: ignore[valid-type]
@@ -208,7 +218,12 @@ def audit(
     artifacts.text("audit", algorithm, command(arguments))
 
 
-@flow(name="aggregate", description="Rebuild the results database from the run folders.", **_options)
+@flow(
+    name="aggregate",
+    flow_run_name="aggregate",
+    description="Rebuild the results database from the run folders.",
+    **_options,
+)
 @reasoned
 def aggregate() -> None:
     """Bring the database up to date, as `rpg aggregate` does."""
@@ -217,7 +232,7 @@ def aggregate() -> None:
 
 @flow(
     name="nightly",
-    flow_run_name="{sweeps}",
+    flow_run_name="nightly {sweeps}",
     description="Small reproductions, compared with the last 30 nights.",
     **_options,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import threading
 import time
@@ -18,13 +19,14 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.context import hydrated_context
 from prefect.futures import PrefectFuture
+from prefect.logging.handlers import APILogHandler
 from prefect.results import get_result_store
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, State
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
-from flows import processes
+from flows import artifacts, processes
 from flows.context import Context, StageFailed
 from flows.evaluating import fail_unevaluated, finish, last_line, run_evaluator
 from flows.follow import FLOW_RUN, alive
@@ -119,7 +121,8 @@ def run_stages(sweep: str, runs: list[str], home: str, workers: int, context: Co
     """
     owner = os.environ.get(FLOW_RUN)
     if owner is None:
-        sweep_flow.with_options(flow_run_name=sweep)(sweep, runs, home, workers, context)
+        name = f"sweep {sweep}: {len(runs)} run{'s' * (len(runs) != 1)}"
+        sweep_flow.with_options(flow_run_name=name)(sweep, runs, home, workers, context)
         return
     with _inside(UUID(owner)):
         context.adopted_by = UUID(owner)
@@ -135,8 +138,24 @@ def run_stages(sweep: str, runs: list[str], home: str, workers: int, context: Co
 )
 def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: Context) -> None:
     context.flow_run = UUID(str(flow_run.id))
-    with alive(Path(home), str(flow_run.id), flow_run.run_count):
-        _linked(str(flow_run.id), sweep, runs, home, workers, context)
+    context.log = _log_of(context.flow_run)
+    artifacts.link(sweep)
+    failure = None
+    try:
+        with alive(Path(home), str(flow_run.id), flow_run.run_count):
+            _linked(str(flow_run.id), sweep, runs, home, workers, context)
+    except StageFailed as error:
+        failure = error
+    artifacts.report(Layout.at(home), sweep)
+    if failure:
+        raise failure
+
+
+def _log_of(owner: UUID) -> Callable[[str], None]:
+    """Writes lines to the flow run's log at the API, and nowhere else: the terminal shows the progress."""
+    log = logging.Logger("rpg.sweep", logging.INFO)
+    log.addHandler(APILogHandler())
+    return lambda line: log.info(line, extra={"flow_run_id": str(owner)})
 
 
 @contextmanager
@@ -205,6 +224,8 @@ def _train_all(folders: list[RunFolder], home: str, workers: int, context: Conte
         for ended in wait(futures, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED).done:
             folder = running.pop(futures[ended])
             failures.append(_failure(futures[ended]))
+            failed = folder.read_failed() or {}
+            context.log(f"{folder.name}: {'failed: ' + str(failed.get('error')) if failed else 'trained'}")
             trained.append(folder)
         if not running:
             time.sleep(LOOK_SECONDS if queue else 0)

@@ -100,11 +100,12 @@ class MarkerVerifier(VerifierSection):
 
     type: Literal["marker"] = "marker"
     marker: Annotated[str, Field(min_length=1)] = "Answer:"
-    match: Literal["exact", "number"] = "exact"
-    """`exact` compares text, ignoring surrounding blanks; `number` compares values (1/2 = 0.5 = 0.50)."""
+    match: Literal["exact", "number", "any"] = "exact"
+    """`exact` compares text, ignoring surrounding blanks; `number` compares values (1/2 = 0.5 = 0.50); `any`: the
+    problem's answer holds several right ones with blanks between them, and each of them counts."""
 
     def written(self, answer: str) -> str:
-        return f"{self.marker}{answer}"
+        return f"{self.marker}{answer.split()[0] if self.match == 'any' else answer}"
 
 
 class MathVerifier(VerifierSection):
@@ -283,6 +284,26 @@ class WordsTask(TaskSection):
         return "words-known", "words-new"
 
 
+class OperatorsTask(TaskSection):
+    """Chains whose operators are missing: a problem has several right answers, so diversity can be lost.
+
+    Prompt ``a3b7c5=5`` (start at 3, then 7 and 5, and end at 5, modulo 10), response ``b+70c-55#+-``; the reward checks
+    that the operators after the last ``#`` lead to the end.
+    """
+
+    type: Literal["operators"]
+    operations: Annotated[int, Field(ge=2, le=6)] = 4
+    """Operators to fill in; of the 3^n ways about a tenth are right, and every problem has at least two of those."""
+    train_problems: Positive = 4_000
+    benchmark_problems: Positive = 64
+    """Held-out problems; none of them is in the training set."""
+    data_seed: int = 0
+    """Seed of the problems. The run's `seed` never changes the data."""
+
+    def benchmark_names(self) -> tuple[str, ...]:
+        return (f"operators-{self.operations}",)
+
+
 _YAML = (".yaml", ".yml")
 
 
@@ -291,5 +312,5 @@ def is_name(train: object) -> bool:
     return isinstance(train, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]*", train) is not None
 
 
-Task = Annotated[ChainTask | FileTask | MathTask | WordsTask, Field(discriminator="type"), default_type("chain")]  # fmt: skip  # noqa: E501
+Task = Annotated[ChainTask | FileTask | MathTask | OperatorsTask | WordsTask, Field(discriminator="type"), default_type("chain")]  # fmt: skip  # noqa: E501
 TASKS: dict[str, type[TaskSection]] = kinds_of(Task)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rpg.config.backend import SglangRollout, VerlBackend, VllmRollout
 from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.run import RunSpec
-from rpg.config.task import ChainTask, WordsTask
+from rpg.config.task import ChainTask, OperatorsTask, WordsTask
 from rpg.planning.disk import disk
 from rpg.planning.shapes import Shape, shape_of
 
@@ -189,7 +189,7 @@ class _Server:
 
 def problems_of(spec: RunSpec, a: Assumptions) -> int:
     """Problems of all of a run's benchmarks together."""
-    if isinstance(spec.task, ChainTask | WordsTask):
+    if isinstance(spec.task, ChainTask | OperatorsTask | WordsTask):
         return spec.task.benchmark_problems * len(spec.benchmarks())
     from rpg.tasks.benchmarks import benchmarks
 

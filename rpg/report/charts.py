@@ -1,18 +1,22 @@
 """The charts of the report and of the dashboard. Frames in, Altair charts out; nothing here reads a database."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas
+import vl_convert
 
 from rpg.metrics import METRICS, Metric
 from rpg.report.look import THEME, looks, style
 from rpg.report.summary import MEAN
 
 BANDS = {"interval": ("low", "high"), "range": ("lowest", "highest")}
-AUTOMATIC, RANGE, NONE = "automatic", "lowest to highest seed", "none"  # what bands people can choose
+# What people can choose to be drawn around a mean.
+AUTOMATIC, RANGE, SEEDS, NONE = "automatic", "lowest to highest seed", "every seed", "none"
 X_TITLES = {
     "step": "training step",
     "optimizer_step": "optimizer step",
@@ -84,15 +88,18 @@ def curves(
     x_title: bool = True,
     width: int | str = 240,
     height: int = 170,
-    zoom: bool = False,
+    linked: bool = False,
     hover: bool = True,
+    each: pandas.DataFrame | None = None,
+    mean: bool = True,
 ) -> alt.LayerChart:
     """One panel: mean over seeds against `x` with a band, one colour and dash per label.
 
     `data` has columns label, x, step, mean, low, high, lowest, highest, seeds. `points` marks every point (for
     checkpoints, of which there are few) and keeps their intervals in view. `smooth` > 1 draws the
     moving average over that many points strongly and the unsmoothed mean faintly; the title says so.
-    Quantities that span decades (gradient norms, KL) get a logarithmic axis.
+    `each`: the same columns for every seed (and `seed`), drawn as thin lines; not `mean`: these alone. `linked`: for
+    `linked`, which moves all panels together. Quantities that span decades (gradient norms, KL) get a logarithmic axis.
     """
     data = _rounded(data)
     log = _log(data, name)
@@ -105,29 +112,54 @@ def curves(
     scale = alt.Scale(**kind, domain=domain, nice=False)
     axis = alt.Axis(format=_format(name, log), tickCount=4 if log else 5)
     encoded = style(labels, legend)
-    across = alt.X("x:Q", title=X_TITLES[x] if x_title else None, scale=alt.Scale(nice=False, domainMin=0))
+    far = float(data["x"].max()) if len(data) else 1.0
+    span = alt.Scale(nice=False, domain=[0.0, far]) if linked else alt.Scale(nice=False, domainMin=0)
+    across = alt.X("x:Q", title=X_TITLES[x] if x_title else None, scale=span)
     base = alt.Chart().encode(x=across, color=encoded["color"])
     y = {"title": None, "scale": scale, "axis": axis}
     line = {"clip": True, "strokeWidth": 1.6, "strokeJoin": "round"}
     dash = encoded["strokeDash"]
     heading = title(name)
+    pick = _pick() if linked else None
+
+    def shown(opacity: float) -> dict[str, Any]:
+        """Other labels than those that were clicked in the legend step back."""
+        return {"opacity": alt.condition(pick, alt.value(opacity), alt.value(0.06 * opacity))} if pick else {}
+
     layers = []
-    if band:
+    if band and mean:
         faint = min(
             0.1, 0.5 / max(1, data["label"].nunique())
         )  # many bands on top of each other stay grey, not black
         area = alt.Chart().mark_area(opacity=faint, clip=True, strokeWidth=0)
-        layers.append(area.encode(x=across, y=alt.Y(f"{low}:Q", **y), y2=f"{high}:Q", color=encoded["color"]))
-    if smooth > 1:
+        layers.append(
+            area.encode(
+                x=across, y=alt.Y(f"{low}:Q", **y), y2=f"{high}:Q", color=encoded["color"], **shown(faint)
+            )
+        )
+    if each is not None and len(each):
+        own = alt.Chart(_rounded(each)[["label", "seed", "x", "mean"]])
+        thin = own.mark_line(
+            **line | ({"strokeWidth": 0.7, "opacity": 0.6} if mean else {"strokeWidth": 1.1})
+        )
+        layers.append(
+            thin.encode(
+                x=across, y=alt.Y("mean:Q", **y), color=encoded["color"], strokeDash=dash, detail="seed:N",
+                **shown(0.6 if mean else 1.0),
+            )
+        )  # fmt: skip
+    if not mean:
+        pass
+    elif smooth > 1:
         heading += f" · average of {smooth}"
         data["smooth"] = data.groupby("label", sort=False)["mean"].transform(
             lambda values: values.rolling(smooth, center=True, min_periods=1).mean()
         )
-        faint = base.mark_line(**line | {"strokeWidth": 0.8, "opacity": 0.35})
-        layers.append(faint.encode(y=alt.Y("mean:Q", **y), strokeDash=dash))
-        layers.append(base.mark_line(**line).encode(y=alt.Y("smooth:Q", **y), strokeDash=dash))
+        below = base.mark_line(**line | {"strokeWidth": 0.8, "opacity": 0.35})
+        layers.append(below.encode(y=alt.Y("mean:Q", **y), strokeDash=dash, **shown(0.35)))
+        layers.append(base.mark_line(**line).encode(y=alt.Y("smooth:Q", **y), strokeDash=dash, **shown(1.0)))
     else:
-        layers.append(base.mark_line(**line).encode(y=alt.Y("mean:Q", **y), strokeDash=dash))
+        layers.append(base.mark_line(**line).encode(y=alt.Y("mean:Q", **y), strokeDash=dash, **shown(1.0)))
     # Wide invisible points: what the pointer finds, so that hovering does not need a steady hand. So wide that a
     # few of each curve are enough.
     dots = {"opacity": 1.0, "size": 22} if points else {"opacity": 0.0, "size": 90}
@@ -145,15 +177,111 @@ def curves(
         alt.Tooltip("seeds:Q", title="seeds"),
     ]
     if points or hover:
+        fade = shown(1.0) if points else {}
         layers.append(
-            dotted.encode(x=across, y=alt.Y("mean:Q", **y), color=encoded["color"], tooltip=tooltip)
+            dotted.encode(x=across, y=alt.Y("mean:Q", **y), color=encoded["color"], tooltip=tooltip, **fade)
         )
-    if zoom:  # with Shift, so that the wheel still scrolls the page
-        moved = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.shiftKey]")
-        layers[0] = layers[0].add_params(moved)
+    if linked:
+        moved = alt.selection_interval(
+            name="zoom",
+            bind="scales",
+            encodings=["x"],
+            zoom="wheel![event.shiftKey]",  # the wheel alone still scrolls the page
+        )
+        near = alt.selection_point(
+            name="near", on="pointermove", clear="pointerout", nearest=True, fields=["x"], empty=False
+        )
+        # All in one layer: Altair gives every one of them to all layers that have any.
+        layers[-1] = layers[-1].add_params(moved, near, pick)
+        there = base.transform_filter(near)
+        layers.append(
+            there.mark_rule(color="#888888", strokeWidth=1, clip=True).encode(color=alt.value("#888888"))
+        )
+        layers.append(
+            there.mark_point(filled=True, size=44, clip=True).encode(y=alt.Y("mean:Q", **y), **shown(1.0))
+        )
     # The data once, at the top: copied into no layer.
     heading = alt.Title(heading, anchor="start", frame="group")
     return alt.layer(*layers, data=data, width=width, height=height, title=heading)
+
+
+def _pick() -> Any:
+    return alt.selection_point(name="pick", fields=["label"], bind="legend", toggle="true")
+
+
+_UNSEEN = ["name", "sweep", "variant", "width"]
+PANEL_WIDTH, GAP, LABELS = 290, 48, 44
+"""Pixels that a panel should have at least, those between two, and those of the first axis' labels."""
+
+
+def linked(panels: Sequence[alt.LayerChart], most: int = 3) -> dict[str, Any]:
+    """Panels as one Vega chart whose horizontal axes move together, with one legend that can be clicked.
+
+    Vega-Lite's concatenations have a fixed width, so the chart is compiled here: panels become as wide as the page
+    allows, and so many stand in a row, at most `most`, as are legible.
+    """
+    rows: dict[str, pandas.DataFrame] = {}
+    parts, parameters = [], {}
+    for place, panel in enumerate(panels):
+        for number, part in enumerate((panel, *panel.layer)):
+            if isinstance(part.data, pandas.DataFrame):  # put in below: the compiler needs no rows
+                rows[f"rows-{place}-{number}"] = part.data
+                part.data = alt.NamedData(name=f"rows-{place}-{number}")
+        # Put together here: alt.concat copies every panel several times, which takes longer than all the rest.
+        one = panel.to_dict(validate=False)
+        for parameter in one.pop("params", []):
+            known = parameters.setdefault(parameter["name"], {**parameter, "views": []})
+            known["views"] += [f"{view}-{place}" for view in parameter["views"]]
+        for layer in one["layer"]:
+            if "name" in layer:
+                layer["name"] += f"-{place}"
+        parts.append({name: value for name, value in one.items() if name not in ("$schema", "config")})
+    symbols = {"orient": "top", "labelFontSize": 12, "labelLimit": 340, "symbolLimit": 64, "offset": 18}
+    spec = {
+        "$schema": alt.SCHEMA_URL,
+        "concat": parts,
+        "columns": min(most, len(panels)),
+        "bounds": "flush",
+        "spacing": {"row": 56, "column": GAP},
+        "resolve": {"scale": {"color": "shared", "strokeDash": "shared"}},
+        "params": list(parameters.values()),
+        "config": {**THEME, "legend": {**THEME.get("legend", {}), **symbols}},
+    }
+    found: dict[str, Any] = vl_convert.vegalite_to_vega(spec)
+    for one in found["data"]:
+        if one["name"] in rows:
+            kept = rows[one["name"]].drop(columns=_UNSEEN, errors="ignore")
+            one["values"] = json.loads(kept.to_json(orient="records"))
+    if len(panels) == 1:  # its width has the name of the whole chart's
+        text = json.dumps(found).replace('"signal": "width"', '"signal": "childWidth"')
+        found = json.loads(re.sub(r"(?<=[ (,/*-])width(?=[ ),/*-])", "childWidth", text))
+    room = "max(280, width - 16)"  # Streamlit sets the width to the page's
+    sizes = [
+        {"name": "across", "update": f"max(1, min({min(most, len(panels))}, floor({room} / {PANEL_WIDTH})))"},
+        {"name": "childWidth", "update": f"floor(({room} - {LABELS} - {GAP} * (across - 1)) / across)"},
+    ]
+    found["signals"] = [one for one in found["signals"] if one["name"] != "childWidth"]
+    found["layout"]["columns"] = {"signal": "across"}
+    found["padding"] = dict.fromkeys(("left", "top", "right", "bottom"), 6)
+    for legend in found.get("legends", []):
+        legend["columns"] = {"signal": "across"}
+    for panel in found["marks"]:
+        for mark in panel["marks"]:
+            tooltip = mark.get("encode", {}).get("update", {}).get("tooltip")
+            if (
+                mark.get("name", "").endswith("voronoi") and tooltip
+            ):  # Vega-Lite forgets its words, not its numbers
+                tooltip["signal"] = tooltip["signal"].replace('datum["label"]', 'datum.datum["label"]')
+    # In a group, because Streamlit takes a list `data` at the top for the rows of a Vega-Lite chart.
+    inner = {
+        name: found.pop(name)
+        for name in ("data", "signals", "layout", "scales", "legends", "marks")
+        if name in found
+    }
+    found["signals"] = sizes
+    found["marks"] = [{"type": "group", **inner}]
+    found["autosize"] = {"type": "pad"}
+    return found | {"usermeta": {"embedOptions": {"renderer": "canvas"}}}
 
 
 def figure(
@@ -181,9 +309,13 @@ def explanation(data: pandas.DataFrame, bands: str = AUTOMATIC, smooth: int = 1)
     parts = [f"Lines: mean over {up_to}{seeds} seeds." if seeds > 1 else "One seed."]
     if bands == RANGE and seeds > 1:
         parts.append("Bands: lowest to highest seed.")
+    if bands == SEEDS and seeds > 1:
+        parts.append("Thin lines: every seed.")
     if bands == AUTOMATIC:
         over = "seeds and problems" if seeds > 1 else "problems"
-        training = {1: "", 2: "; training: both seeds"}.get(seeds, "; training: 95 % interval over seeds")
+        training = {1: "", 2: "; training: both seeds, no mean"}.get(
+            seeds, "; training: 95 % interval over seeds"
+        )
         parts.append(f"Bands: accuracy: 95 % interval over {over}{training}.")
     if smooth > 1:
         parts.append(
@@ -279,6 +411,96 @@ def grid(data: pandas.DataFrame, across: str, down: str, width: int | str = 560)
     )
     layers = alt.layer(cells, frame, number, data=data, width=width, height=alt.Step(46))
     return layers.resolve_scale(color="independent")
+
+
+def frontier(
+    data: pandas.DataFrame,
+    labels: Sequence[str],
+    *,
+    name: str,
+    x: str,
+    width: int | str = 400,
+    height: int = 300,
+) -> alt.LayerChart:
+    """Accuracy against a KL, a path per label with the place on the path written at its points.
+
+    `data` has columns label, place, x, accuracy, lowest, highest, seeds; `name` is what the place is a value of.
+    """
+    data = data.sort_values("place").assign(text=lambda frame: frame["place"].map("{:g}".format))
+    encoded = style(labels, False)
+    # Streamlit draws once before the data is there: without domains that would be a warning for every axis.
+    far = float(data["x"].max()) or 1.0
+    across = alt.X(
+        "x:Q", title=x, scale=alt.Scale(nice=False, domain=[min(0.0, float(data["x"].min())), 1.08 * far])
+    )
+    up = alt.Y(
+        "accuracy:Q", title=None, scale=alt.Scale(nice=False, domain=_around(data["lowest"], data["highest"]))
+    )
+    base = alt.Chart().encode(x=across, y=up, color=encoded["color"])
+    tooltip = [
+        alt.Tooltip("label:N", title="variant"),
+        alt.Tooltip("place:Q", title=name, format="~g"),
+        alt.Tooltip("x:Q", title="KL, nats", format=".4g"),
+        alt.Tooltip("accuracy:Q", format=".4f"),
+        alt.Tooltip("lowest:Q", title="lowest seed", format=".4f"),
+        alt.Tooltip("highest:Q", title="highest seed", format=".4f"),
+        alt.Tooltip("seeds:Q"),
+    ]
+    seeds = alt.Chart().mark_rule(opacity=0.35, strokeWidth=1.2)
+    low = up.copy()
+    low.shorthand = "lowest:Q"
+    spread = seeds.encode(x=across, y=low, y2="highest:Q", color=encoded["color"])
+    line = base.mark_line(strokeWidth=1.6, strokeJoin="round").encode(
+        order="place:Q", strokeDash=encoded["strokeDash"]
+    )
+    points = base.mark_point(filled=True, size=48, opacity=1).encode(tooltip=tooltip)
+    words = base.mark_text(dx=6, dy=-7, align="left", fontSize=10).encode(text="text:N")
+    return alt.layer(spread, line, points, words, data=data, width=width, height=height)
+
+
+def over_k(
+    data: pandas.DataFrame,
+    labels: Sequence[str],
+    *,
+    heading: str,
+    width: int | str = 400,
+    height: int = 260,
+    legend: bool = False,
+) -> alt.LayerChart:
+    """pass@k or maj@k against k with 95 % intervals, a line per label. `data` has columns label, k, mean, low, high."""
+    encoded = style(labels, legend)
+    ticks = sorted(int(k) for k in data["k"].unique())
+    across = alt.X(
+        "k:Q",
+        title="k",
+        scale=alt.Scale(type="log", base=2, nice=False, domain=[ticks[0], max(ticks[-1], ticks[0] + 1)]),
+        axis=alt.Axis(values=ticks, format="d"),
+    )
+    base = alt.Chart().encode(x=across, color=encoded["color"])
+    scale = alt.Scale(nice=False, zero=False, domain=_around(data["low"], data["high"]))
+    up = alt.Y("mean:Q", title=None, scale=scale)
+    band = base.mark_area(opacity=0.1).encode(y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q")
+    line = base.mark_line(strokeWidth=1.6).encode(y=up, strokeDash=encoded["strokeDash"])
+    points = base.mark_point(filled=True, size=30, opacity=1).encode(
+        y=up,
+        tooltip=[
+            alt.Tooltip("label:N", title="variant"),
+            alt.Tooltip("k:Q"),
+            alt.Tooltip("mean:Q", format=".4f"),
+            alt.Tooltip("low:Q", title="95 % interval from", format=".4f"),
+            alt.Tooltip("high:Q", title="to", format=".4f"),
+            alt.Tooltip("seeds:Q"),
+        ],
+    )
+    title = alt.Title(heading, anchor="start", frame="group")
+    return alt.layer(band, line, points, data=data, width=width, height=height, title=title)
+
+
+def _around(low: pandas.Series, high: pandas.Series) -> list[float]:
+    """The range of shares with some air."""
+    bottom, top = float(low.min()), float(high.max())
+    air = 0.08 * (top - bottom) or 0.02
+    return [max(0.0, bottom - air), min(1.02, top + air)]
 
 
 def _ordered(values: pandas.Series) -> list[str]:

@@ -51,8 +51,17 @@ def family(label: str) -> str:
 
 
 def looks(labels: Sequence[str]) -> dict[str, tuple[str, list[int]]]:
-    """Label to its colour and dash: those of a family share the colour. 144 labels of 8 families differ."""
+    """Label to its colour and dash: those of a family share the colour. 144 labels of 8 families differ.
+
+    Where all are of one family, a colour that they share would say nothing: its members have their own.
+    """
     families = list(dict.fromkeys(map(family, labels)))
+    if len(families) == 1:
+        turns = [divmod(place, len(COLOURS)) for place in range(len(labels))]
+        return {
+            label: (COLOURS[colour], DASHES[turn % len(DASHES)])
+            for label, (turn, colour) in zip(labels, turns, strict=True)
+        }
     members = [0] * len(COLOURS)
     found = {}
     for label in labels:

@@ -42,7 +42,7 @@ def grade(verifier: MarkerVerifier, response: str, truth: str, truncated: bool =
             return Grade(
                 answer, right, "correct" if right else "wrong" if found is not None else "not a number"
             )
-    right = answer == truth.strip()
+    right = answer in truth.split() if verifier.match == "any" else answer == truth.strip()
     return Grade(answer, right, "correct" if right else "wrong")
 
 

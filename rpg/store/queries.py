@@ -191,13 +191,16 @@ def metric_curves(
     metrics: Sequence[str],
     x: str = "step",
     points: int | None = POINTS,
+    each_seed: bool = False,
 ) -> pandas.DataFrame:
     """Curves of metrics: mean and 95 % t interval over seeds.
 
     Columns: metric, sweep, variant, x, step, mean, low, high, seeds, width. Runs longer than `points` steps
     are averaged over `width` neighbouring steps first; None keeps every step. Where a seed's value is not
-    finite the mean is null. Raises KeyError for an unknown metric or axis.
+    finite the mean is null. `each_seed`: a curve for every seed instead, with the column seed.
+    Raises KeyError for an unknown metric or axis.
     """
+    own = ", seed" if each_seed else ""
     known = set(metric_names(db))
     for name in metrics:
         if name not in known:
@@ -213,34 +216,39 @@ def metric_curves(
     found = frame(
         db,
         f"""WITH base AS (
-              SELECT m.sweep, m.run, r.variant, m.step, ({axis})::DOUBLE AS "x axis", {columns}
+              SELECT m.sweep, m.run, r.variant, r.seed, m.step, ({axis})::DOUBLE AS "x axis", {columns}
               FROM metrics m JOIN runs r USING (sweep, run) JOIN chosen USING (sweep, variant)
               WINDOW w AS (PARTITION BY m.sweep, m.run ORDER BY m.step)),
             wide AS (SELECT greatest(1, ceil(max(step) / $1::DOUBLE))::BIGINT AS width FROM base),
             long AS (UNPIVOT base ON {columns} INTO NAME metric VALUE value),
             thin AS (
-              SELECT metric, sweep, variant, run, width, (step - 1) // width AS bin,
+              SELECT metric, sweep, variant, seed, run, width, (step - 1) // width AS bin,
                      avg(step) AS step, avg("x axis") AS x,
                      CASE WHEN bool_and(isfinite(value)) THEN avg(value) FILTER (isfinite(value)) END AS value
-              FROM long, wide GROUP BY metric, sweep, variant, run, width, bin)
-            SELECT metric, sweep, variant, avg(x) AS x, avg(step) AS step,
+              FROM long, wide GROUP BY metric, sweep, variant, seed, run, width, bin)
+            SELECT metric, sweep, variant{own}, avg(x) AS x, avg(step) AS step,
                    CASE WHEN count(value) = count(*) THEN avg(value) END AS mean,
                    stddev_samp(value) AS spread, min(value) AS lowest, max(value) AS highest,
                    count(*)::INTEGER AS seeds, any_value(width) AS width
-            FROM thin GROUP BY metric, sweep, variant, bin ORDER BY metric, sweep, variant, bin""",
+            FROM thin GROUP BY metric, sweep, variant{own}, bin ORDER BY metric, sweep, variant{own}, bin""",
         [points or 10**9],
     )
     return _with_interval(found)
 
 
 def score_curves(
-    db: duckdb.DuckDBPyConnection, series: Sequence[Series], names: Sequence[str], x: str = "step"
+    db: duckdb.DuckDBPyConnection,
+    series: Sequence[Series],
+    names: Sequence[str],
+    x: str = "step",
+    each_seed: bool = False,
 ) -> pandas.DataFrame:
     """Accuracy (mean@k) against training: mean and 95 % t interval over seeds.
 
     `names`: benchmarks, among them `mean` for the mean over a run's benchmarks. Columns: benchmark, sweep,
-    variant, x, step, mean, low, high, seeds.
+    variant, x, step, mean, low, high, seeds. `each_seed`: a curve for every seed instead, with the column seed.
     """
+    own = ", s.seed" if each_seed else ""
     known = set(metric_names(db))
     needed = {"tokens": "tokens", "hours": "seconds_step"}.get(x)
     axis = AXES[x] if needed is None or needed in known else "NULL"
@@ -251,14 +259,14 @@ def score_curves(
               SELECT m.sweep, m.run, m.step, ({axis})::DOUBLE AS x
               FROM metrics m JOIN runs r USING (sweep, run) JOIN chosen USING (sweep, variant)
               WINDOW w AS (PARTITION BY m.sweep, m.run ORDER BY m.step))
-            SELECT s.benchmark, s.sweep, s.variant, s.step,
+            SELECT s.benchmark, s.sweep, s.variant{own}, s.step,
                    avg(CASE WHEN s.step = 0 THEN 0 ELSE a.x END) AS x,
                    avg(s.accuracy) AS mean, stddev_samp(s.accuracy) AS spread,
                    min(s.accuracy) AS lowest, max(s.accuracy) AS highest, count(*)::INTEGER AS seeds
             FROM every_score s JOIN chosen USING (sweep, variant) LEFT JOIN axis a USING (sweep, run, step)
             WHERE list_contains(?, s.benchmark)
-            GROUP BY s.benchmark, s.sweep, s.variant, s.step
-            ORDER BY s.benchmark, s.sweep, s.variant, s.step""",
+            GROUP BY s.benchmark, s.sweep, s.variant{own}, s.step
+            ORDER BY s.benchmark, s.sweep, s.variant{own}, s.step""",
         [list(names)],
     )
     return _with_interval(found)
@@ -306,6 +314,30 @@ def problem_scores(
         )
     finally:
         db.unregister("wanted")
+
+
+def frontier(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
+    """Accuracy and KL to the initial model of every evaluated checkpoint: run, variant, seed, step, direction, accuracy,
+    pass_at_k, maj_at_k, and per_response and per_token in nats."""
+    return frame(
+        db,
+        """SELECT run, variant, seed, step, direction, accuracy, pass_at_k, maj_at_k, per_response, per_token
+           FROM frontier WHERE sweep = ? AND variant IS NOT NULL ORDER BY variant, seed, step, direction""",
+        [sweep],
+    )
+
+
+def answers(
+    db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: Sequence[tuple[str, int]]
+) -> pandas.DataFrame:
+    """Every graded sample of these (run, step): run, benchmark, problem_id, extracted, correct, in this order."""
+    wanted = [f"{run} {step}" for run, step in checkpoints]
+    return frame(
+        db,
+        """SELECT run, benchmark, problem_id, extracted, correct FROM samples
+           WHERE sweep = ? AND list_contains(?, run || ' ' || step) ORDER BY run, benchmark, problem_id, sample""",
+        [sweep, wanted],
+    )
 
 
 def run_metrics(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> pandas.DataFrame:

@@ -19,6 +19,7 @@ KINDS = {
     "chain": "rpg.tasks.chain",
     "file": "rpg.tasks.files",
     "math": "rpg.tasks.math",
+    "operators": "rpg.tasks.operators",
     "words": "rpg.tasks.words",
 }
 """Task type -> the module whose KIND says how its problems are made; loaded when a task of that type is used."""

@@ -21,9 +21,9 @@ GENERATOR_VERSION = 1
 """Part of the data's digest: raise it when the same settings would give other problems."""
 CHARACTERS = "0123456789+-*=#abcdefghijklm"
 MARKER = "#"
-_LABELS = "abcdefghijklm"
-_OPERATORS = "+-*"
-_CHOICES = len(_OPERATORS) * 9
+LABELS = "abcdefghijklm"
+OPERATORS = "+-*"
+_CHOICES = len(OPERATORS) * 9
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,13 @@ class Chain:
         operations = []
         for _ in range(length):
             index, choice = divmod(index, _CHOICES)
-            operations.append((_OPERATORS[choice // 9], choice % 9 + 1))
+            operations.append((OPERATORS[choice // 9], choice % 9 + 1))
         return cls(start, tuple(operations))
 
     @property
     def prompt(self) -> str:
-        body = "".join(
-            f"{label}{op}{x}" for label, (op, x) in zip(_LABELS[1:], self.operations, strict=False)
-        )
-        return f"{_LABELS[0]}{self.start}{body}="
+        body = "".join(f"{label}{op}{x}" for label, (op, x) in zip(LABELS[1:], self.operations, strict=False))
+        return f"{LABELS[0]}{self.start}{body}="
 
     @property
     def answer(self) -> str:
@@ -63,7 +61,7 @@ class Chain:
         A wrong value is carried on, so the response stays consistent with itself.
         """
         value, text = self.start, ""
-        for label, (op, x) in zip(_LABELS[1:], self.operations, strict=False):
+        for label, (op, x) in zip(LABELS[1:], self.operations, strict=False):
             value = _apply(value, op, x)
             if rng is not None and rng.random() < corruption:
                 value = rng.randrange(10)

@@ -40,6 +40,7 @@ RUNS = {
     "file": {"task": {"type": "file", "train": "a", "benchmarks": {"b": "c"}, "verifier": {"type": "math"}}},
     "marker": {"task": {"type": "file", "train": "a", "benchmarks": {"b": "c"}}},
     "math": {"task": {"type": "math", "train": "math-train"}, "model": {"type": "pretrained", "path": "x"}},
+    "operators": {"task": {"type": "operators"}},
     "words": {"task": {"type": "words"}, "model": {"type": "pretrained", "path": "x", "warm_start": {}}},
     "schedule-free": {"training": {"optimizer": {"type": "schedule_free"}}},
     "huggingface": {"evaluation": {"engine": {"type": "huggingface"}, "place": {"type": "ray"}}},

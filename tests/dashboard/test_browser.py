@@ -29,7 +29,7 @@ pytestmark = [
 
 HOSTILE = '<img src=x onerror="pwned=1">'
 SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
-PAGES = ("", "compare", "table", "grid", "problems", "why", "paper", "run")
+PAGES = ("", "compare", "table", "frontier", "grid", "problems", "why", "paper", "run")
 CLIPS = [f"{name} clip={value}" for name in ("grpo", "rpg-urkl") for value in range(9)]
 WIDE = "&".join(f"variants={name} clip={value}" for name in ("GRPO", "RPG-URKL") for value in range(9))
 
@@ -160,6 +160,41 @@ def test_a_figure_can_be_saved_and_waits_for_the_reader(page, address):
     page.keyboard.press("Escape")
     text = until(lambda: saved(page, "Data as CSV"), "the data").decode()
     assert text.startswith("name,sweep,variant,step,x,mean") and text.count("\n") == 1 + 18 * 3
+
+
+# The ink of a part of the chart, from `left` to `right` (shares of its width).
+INK = """([left, right]) => {
+  const canvas = document.querySelector('[data-testid=stVegaLiteChart] canvas');
+  const at = Math.round(canvas.width * left), wide = Math.round(canvas.width * (right - left));
+  const pixels = canvas.getContext('2d').getImageData(at, 0, wide, canvas.height).data;
+  return Array.from(pixels).reduce((sum, value, place) => (sum * 31 + value * (place % 997)) % 1000000007, 7);
+}"""
+
+
+def test_panels_zoom_and_hover_together_and_the_legend_can_be_clicked(page, address):
+    """What is done in the first panel is seen in the last."""
+    page.goto(f"{address}/compare?sweeps=demo&panels=mean&panels=reward&panels=entropy")
+    settled(page)
+    canvas = page.locator("[data-testid=stVegaLiteChart] canvas").first
+    box = canvas.bounding_box()
+    seen = [page.evaluate(INK, [0.7, 1.0])]
+
+    def changed():
+        page.wait_for_timeout(200)
+        now = page.evaluate(INK, [0.7, 1.0])
+        return now not in seen and not seen.append(now)
+
+    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 0.5 * box["height"])
+    until(changed, "the mark in the last panel")
+    page.keyboard.down("Shift")
+    page.mouse.wheel(0, -400)
+    page.keyboard.up("Shift")
+    until(changed, "the zoom of the last panel")
+    page.mouse.move(5, 5)
+    until(changed, "the end of the mark")
+    page.mouse.click(box["x"] + 60, box["y"] + 18)  # the first of the legend
+    page.mouse.move(5, 5)
+    until(changed, "the others stepping back in the last panel")
 
 
 def saved(tab, name):

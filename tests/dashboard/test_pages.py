@@ -16,9 +16,10 @@ from rpg.report.tables import plus_minus
 from rpg.store import Layout, atomic_write_json, queries
 from rpg.store.database import build, connect
 from rpg.store.regrades import grades_path, write_grades
+from rpg.store.run import drift_path
 from tests.waiting import HANG
 
-PAGES = ("overview", "compare", "table", "grid", "problems", "why", "paper", "run", "nightly")
+PAGES = ("overview", "compare", "table", "frontier", "grid", "problems", "why", "paper", "run", "nightly")
 SHAPE = Shape(steps=6, eval_every=3, problems=5, samples=3, benchmarks=("easy", "hard"))
 HOSTILE = "<img src=x onerror=window.pwned=1> **[a](http://evil)** $x$ :red[b] '); DROP TABLE runs;--🙂"
 
@@ -51,6 +52,23 @@ def show(page, **selection):
 def texts(app):
     """All plain texts of the page."""
     return [element.value for element in app.text]
+
+
+def drawn(app):
+    """The specification of the one chart of linked panels."""
+    [chart] = [*app.get("vega_lite_chart"), *app.get("arrow_vega_lite_chart")]
+    [group] = json.loads(chart.proto.spec)["marks"]
+    return group
+
+
+def panels(app):
+    return len(drawn(app)["marks"])
+
+
+def legend(app):
+    """What the legend lists."""
+    [found] = drawn(app)["legends"]
+    return found["values"]
 
 
 def markup(app):
@@ -228,6 +246,44 @@ def test_the_grid_holds_the_table_of_every_cell_and_names_the_best(layout):
     assert over == "Cells are means over algorithm: up to 2 variants each."
 
 
+def test_runs_are_filtered_grouped_and_sorted_by_any_setting(layout):
+    variants = [f"{name} algorithm.beta={beta}" for name in ("grpo", "rpg-urkl") for beta in (0.1, 1, 0.02)]
+    write_sweep(layout.home, "beta", variants, (0, 1), SHAPE)
+    build(layout)
+    with connect(layout) as db:
+        scores = queries.scores(db, "beta")
+    last = scores[(scores["benchmark"] == "mean") & (scores["step"] == 6)]
+    runs = lambda **asked: show("table", sweep="beta", part="By setting", **asked).dataframe[0].value  # noqa: E731
+    table = runs()
+    assert len(table) == 12 and table["accuracy"].is_monotonic_decreasing
+    assert {"seed", "algorithm.name", "algorithm.algorithm.beta"} <= set(table.columns)
+    assert table["run"].str.startswith("./run?sweep=beta&run=").all()
+    some = runs(only="algorithm.algorithm.beta = 1", order="seed")
+    assert set(some["algorithm.algorithm.beta"]) == {"1"} and some["seed"].tolist() == ["0", "0", "1", "1"]
+    means = runs(by="algorithm.name").set_index("algorithm.name")
+    expected = last.groupby(last["variant"].str.partition(" ")[0])["accuracy"].mean()
+    assert means["accuracy"].to_dict() == pytest.approx(expected.to_dict()) and set(means["runs"]) == {6}
+
+
+def test_the_frontier_draws_a_path_per_variant_and_pass_at_k(layout):
+    write_sweep(layout.home, "demo", ("grpo", "rpg-urkl"), (0, 1), SHAPE)
+    write_sweep(layout.home, "bare", ("grpo",), (0, 1), SHAPE)
+    for variant in ("grpo", "rpg-urkl"):
+        for benchmark in SHAPE.benchmarks:
+            path = drift_path(layout.run("demo", f"{variant}-seed0").eval_path(benchmark, 6))
+            one = dict.fromkeys(("per_response", "per_response_se", "per_token", "per_token_se"), 0.5)
+            atomic_write_json(path, {"policy_to_initial": one | {"responses": 15, "problems": 5}})
+    build(layout)
+    assert any("no checkpoint" in text for text in texts(show("frontier", sweep="bare")))
+    app = show("frontier", sweep="demo")
+    assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == 1
+    assert any("KL(initial ‖ policy) was not measured" in text for text in texts(app))
+    assert app.selectbox(key="along").value == "training step" and "GRPO" in markup(app)
+    over = show("frontier", sweep="demo", part="pass@k and maj@k", variants="GRPO")
+    assert len(over.get("vega_lite_chart")) + len(over.get("arrow_vega_lite_chart")) == 2
+    assert "RPG-URKL" not in markup(over)
+
+
 @pytest.mark.parametrize(
     ("text", "markdown"),
     [
@@ -244,13 +300,12 @@ def test_only_formulas_are_markup(text, markdown):
 
 def test_compare_draws_what_is_chosen(demo):
     app = show("compare")
-    panels = len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart"))
-    assert panels == 3 + 7  # mean, two benchmarks, and the metrics of the paper's figure
+    assert panels(app) == 3 + 7  # mean, two benchmarks, and the metrics of the paper's figure
     app.multiselect(key="panels").set_value(["mean", "ess"]).run()
     app.multiselect(key="variants").set_value(["RPG-URKL"]).run()
     assert not app.exception
-    assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == 2
-    assert "GRPO" not in markup(app) and "RPG-URKL" in markup(app)
+    assert panels(app) == 2
+    assert legend(app) == ["RPG-URKL"]
     for axis in ("tokens", "hours", "optimizer_step"):
         app.selectbox(key="x").set_value(axis).run()
         assert not app.exception
@@ -364,9 +419,8 @@ def test_why_draws_every_group(demo):
     with connect(demo) as db:
         measured = set(queries.metric_names(db))
     for group in ("Ratios and clipping", "Divergence", "Updates"):
-        panels = [name for name in groups()[group] if name in measured]
-        app = show("why", sweep="demo", group=group)
-        assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == len(panels) > 3
+        there = [name for name in groups()[group] if name in measured]
+        assert panels(show("why", sweep="demo", group=group)) == len(there) > 3
     assert any("No audit yet" in text for text in texts(show("why", sweep="demo", group=AUDIT)))
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import psutil
@@ -67,6 +68,27 @@ def whole(tmp_path_factory, prefect):
     done = rpg(root, "sweep", "plain.yaml", module=TRIVIAL, **prefect)
     assert done.returncode == 0, done.stdout + done.stderr
     return root
+
+
+def test_the_flow_run_says_what_it_is_and_holds_its_log_and_artifacts(whole, prefect):
+    """As one that was started from Prefect's form does."""
+
+    def found(kind, **filters):
+        body = json.dumps(filters).encode()
+        request = urllib.request.Request(
+            f"{prefect['PREFECT_API_URL']}/{kind}/filter", body, {"content-type": "application/json"}
+        )
+        return json.load(urllib.request.urlopen(request, timeout=HANG))
+
+    [run] = found("flow_runs", flow_runs={"name": {"any_": ["sweep plain: 2 runs"]}})
+    mine = {"flow_run_id": {"any_": [run["id"]]}}
+    kept = {one["key"]: one for one in found("artifacts", artifacts=mine)}
+    assert set(kept) == {"dashboard-plain", "runs-plain", "result-plain"}
+    assert [row["state"] for row in json.loads(kept["runs-plain"]["data"])] == ["done", "done"]
+    assert "compare?sweeps=plain" in kept["dashboard-plain"]["data"]
+    lines = [one["message"] for one in found("logs", logs=mine, sort="TIMESTAMP_ASC")]
+    trained = [f"{folder.name}: trained" for folder in Layout.at(whole / "data").run_folders("plain")]
+    assert lines[0] == "preparing data and warm start" and set(trained) <= set(lines)
 
 
 def test_every_stage_left_its_files(bench):

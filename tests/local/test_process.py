@@ -156,9 +156,12 @@ def test_a_run_is_trained_and_evaluated(home):
     assert first.read_eval("chain-two", 3).equals(samples)
 
 
-def test_kill_at_random_moments_and_go_on(home):
-    spec = make_spec(training={"steps": 40}, evaluation={"every": 13})
-    whole, parts = make_run(home, "kill-whole", spec), make_run(home, "kill-parts", spec)
+@pytest.mark.parametrize("staleness", [0, 4])
+def test_kill_at_random_moments_and_go_on(home, staleness):
+    """The same bits; with staleness the policies of rollouts before have to come back too."""
+    spec = make_spec(training={"steps": 40}, evaluation={"every": 13}, rollout={"staleness": staleness})
+    whole = make_run(home, f"kill-whole-{staleness}", spec)
+    parts = make_run(home, f"kill-parts-{staleness}", spec)
     assert run("train", whole)[0] == 0
     rng, kills = random.Random(4), 0
     while kills < 3:
@@ -176,6 +179,8 @@ def test_kill_at_random_moments_and_go_on(home):
     end = "model.safetensors"
     assert (parts.checkpoint(40) / end).read_bytes() == (whole.checkpoint(40) / end).read_bytes()
     assert parts.checkpoint_steps() == whole.checkpoint_steps() == [0, 13, 26, 39, 40]
+    if staleness:
+        assert [row["sampler_age"] for row in numbers(parts)] == [min(step, 4) for step in range(40)]
 
 
 def test_one_process_per_run_and_signals_end_it(home):

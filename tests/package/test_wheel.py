@@ -168,6 +168,7 @@ def test_the_dashboard_shows_it(bin_, lab):
     finally:
         server.terminate()
         server.wait(30)
+    until(lambda: not _answers(f"http://127.0.0.1:{port}/_stcore/health"), "the end of Streamlit")
     page = (
         "from streamlit.testing.v1 import AppTest\n"
         "code = 'from dashboard import common, overview; common.guarded(overview.page)()'\n"

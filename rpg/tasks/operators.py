@@ -1,0 +1,156 @@
+"""Chains whose operators are missing: several right answers per problem, so that a policy can lose diversity.
+
+    prompt    a3b7c5=5         start at 3, then 7 and 5; which operators end at 5 (modulo 10)?
+    response  b+70c-55#+-      a chain as rpg.tasks.chain writes it; after # its operators, which are the answer
+
+A problem's `answer` holds all right ones with blanks between them. Problems of n operations are numbered
+0 .. 100 * 9**n - 1; those with fewer than two right answers are left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rpg.config.model import SupervisedStart, WarmStart
+from rpg.config.task import MarkerVerifier, OperatorsTask
+from rpg.tasks.chain import CHARACTERS, LABELS, MARKER, OPERATORS, Chain
+from rpg.tasks.kind import HELD_OUT, TaskKind
+from rpg.tasks.problems import DataError, Problem, Splits
+
+VERSION = 1
+"""Part of the data's digest: raise it when the same settings would give other problems."""
+FEWEST = 2
+"""Right answers that every problem has at least."""
+_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class Blank:
+    """One problem: where the chain starts, its operands in order, and where it has to end."""
+
+    start: int
+    operands: tuple[int, ...]
+    target: int
+
+    @classmethod
+    def from_index(cls, length: int, index: int) -> Blank:
+        """Problem number `index` of those with `length` operations (a bijection)."""
+        index, start = divmod(index, 10)
+        index, target = divmod(index, 10)
+        operands = []
+        for _ in range(length):
+            index, digit = divmod(index, _DIGITS)
+            operands.append(digit + 1)
+        return cls(start, tuple(operands), target)
+
+    @property
+    def prompt(self) -> str:
+        body = "".join(f"{label}{x}" for label, x in zip(LABELS[1:], self.operands, strict=False))
+        return f"{LABELS[0]}{self.start}{body}={self.target}"
+
+    def answers(self) -> list[str]:
+        """All operators that end at the target, in the order of `+-*`."""
+        ways = map("".join, itertools.product(OPERATORS, repeat=len(self.operands)))
+        return [way for way in ways if self.filled(way).answer == str(self.target)]
+
+    def filled(self, operators: str) -> Chain:
+        """The chain with these operators."""
+        return Chain(self.start, tuple(zip(operators, self.operands, strict=True)))
+
+    def response(self, operators: str, corruption: float = 0.0, rng: random.Random | None = None) -> str:
+        """A full response; `corruption` as in `Chain.scratchpad`."""
+        steps, marker, _ = self.filled(operators).scratchpad(corruption, rng).rpartition(MARKER)
+        return f"{steps}{marker}{operators}"
+
+
+def distinct(length: int) -> int:
+    """How many problems of `length` operations there are, those with too few right answers among them."""
+    return 100 * _DIGITS**length
+
+
+def make(task: OperatorsTask) -> Splits:
+    """All problems, distinct, the same for the same settings; the benchmark is dealt first.
+
+    Raises:
+        DataError: the settings have too few different problems.
+    """
+    rng = random.Random(f"operators {task.data_seed} {task.operations}")
+    found = itertools.islice(_all(task.operations, rng), task.benchmark_problems + task.train_problems)
+    dealt = list(found)
+    held_out, train = dealt[: task.benchmark_problems], dealt[task.benchmark_problems :]
+    if len(train) < task.train_problems:
+        raise DataError(
+            f"task.train_problems: {task.train_problems} and {task.benchmark_problems} held out are too many: "
+            f"{len(dealt)} problems of {task.operations} operations have {FEWEST} right answers"
+        )
+    [name] = task.benchmark_names()
+    return Splits(
+        [_problem(one, f"train-{i:05d}") for i, one in enumerate(train)],
+        {name: [_problem(one, f"held-out-{i:05d}") for i, one in enumerate(held_out)]},
+    )
+
+
+def _all(length: int, rng: random.Random) -> Iterator[Blank]:
+    """Problems with enough right answers, each once, in random order."""
+    total = distinct(length)
+    for index in rng.sample(range(total), min(total, 200_000)):
+        one = Blank.from_index(length, index)
+        if len(one.answers()) >= FEWEST:
+            yield one
+
+
+def _problem(one: Blank, name: str) -> Problem:
+    answers = one.answers()
+    return Problem(
+        f"operators-{name}", one.prompt, one.prompt, " ".join(answers), "operators", one.response(answers[0])
+    )
+
+
+@dataclass
+class OperatorsDemonstrations:
+    """Problems of no benchmark, each time with one of their right answers at random."""
+
+    task: OperatorsTask
+    splits: Splits
+    held_out: list[Problem] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._excluded = {p.prompt for problems in self.splits.benchmarks.values() for p in problems}
+        rng = random.Random(f"warm start held-out {self.task.data_seed}")
+        self.held_out = [_problem(self._fresh(rng), f"warm-{i}") for i in range(HELD_OUT)]
+        self._excluded |= {p.prompt for p in self.held_out}
+
+    def _fresh(self, rng: random.Random) -> Blank:
+        while True:
+            one = Blank.from_index(self.task.operations, rng.randrange(distinct(self.task.operations)))
+            if one.prompt not in self._excluded and len(one.answers()) >= FEWEST:
+                return one
+
+    def characters(self) -> set[str]:
+        return set(CHARACTERS)
+
+    def longest_response(self) -> int:
+        return max(len(problem.demonstration or "") for problem in self.held_out)
+
+    def ability(self, rng: random.Random) -> tuple[str, str]:
+        one = self._fresh(rng)
+        return one.prompt, one.response(rng.choice(one.answers()))
+
+    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[str, str]:
+        one = self._fresh(rng)
+        operators = rng.choice(one.answers())
+        if rng.random() < warm.scratchpad_fraction:
+            return one.prompt, one.response(operators, warm.corruption, rng)
+        return one.prompt, f"{MARKER}{operators}"
+
+
+KIND = TaskKind(
+    problems=make,
+    data=lambda task: {"generator": VERSION},
+    verifier=lambda task: MarkerVerifier(marker=MARKER, match="any"),
+    demonstrations=OperatorsDemonstrations,
+    characters=lambda splits: set(CHARACTERS),
+)

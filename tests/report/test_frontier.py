@@ -1,0 +1,81 @@
+"""pass@k and maj@k over k are the evaluation's own numbers; paths know where they go."""
+
+import itertools
+
+import numpy as np
+import pandas
+import pytest
+
+from benchmarks.synthetic import Shape, write_sweep
+from rpg import stats
+from rpg.evaluation.summary import summarise
+from rpg.report import frontier
+from rpg.store.database import build, connect
+
+SHAPE = Shape(steps=4, eval_every=4, problems=5, samples=6, benchmarks=("easy", "hard"))
+
+
+def test_over_k_is_what_the_evaluation_says(tmp_path):
+    layout = write_sweep(tmp_path, "demo", ("grpo", "rpg-urkl"), (0, 1), SHAPE)
+    build(layout)
+    with connect(layout) as db:
+        found = frontier.over_k(db, "demo", {"grpo": "GRPO"})
+    of = {
+        (name, seed): summarise(layout.run("demo", f"grpo-seed{seed}").read_eval(name, 4).to_pylist())
+        for name in SHAPE.benchmarks
+        for seed in (0, 1)
+    }
+    assert sorted(found["k"].unique()) == [1, 2, 4, 6] and set(found["seeds"]) == {2}
+    for row in found[found["measure"] == "pass"].itertuples():
+        expected = np.mean([one.pass_at[row.k].mean for one in of.values()])
+        assert row.mean == pytest.approx(expected) and row.low <= row.mean <= row.high
+    [whole] = found.loc[(found["measure"] == "maj") & (found["k"] == 6), "mean"]
+    assert whole == pytest.approx(np.mean([one.majority_at_k.mean for one in of.values()]))
+    [single] = found.loc[(found["measure"] == "maj") & (found["k"] == 1), "mean"]
+    assert single == pytest.approx(np.mean([one.mean_at_k.mean for one in of.values()]), abs=0.1)
+
+
+def test_the_majority_of_a_subset_is_the_mean_over_subsets():
+    answers, right = ["a", "a", "b", None, "b", "c"], [True, True, False, False, False, False]
+    codes = pandas.factorize(pandas.Series(answers))[0].reshape(1, 1, -1)
+    exact = np.mean(
+        [
+            stats.majority_at_k([answers[i] for i in some], [right[i] for i in some])
+            for some in itertools.combinations(range(6), 3)
+        ]
+    )
+    found = [
+        frontier._majority(np.repeat(codes, 400, 1), np.repeat([[right]], 400, 1), 3).mean() for _ in (1, 2)
+    ]
+    assert found[0] == found[1] == pytest.approx(exact, abs=0.1)
+
+
+def test_a_path_goes_along_an_axis_of_numbers_or_the_training():
+    manifests = {
+        f"{name}{beta}{seed}": {
+            "variant": f"{name} algorithm.beta={beta}",
+            "axes": {"algorithm": name, "algorithm.beta": beta, "seed": seed},
+        }
+        for name in ("a", "b")
+        for beta in (0.1, 1)
+        for seed in (0, 1)
+    }
+    [along] = frontier.numeric_axes(manifests)
+    assert along.name == "algorithm.beta" and along.values["a algorithm.beta=1"] == 1
+    labels = {one["variant"]: one["variant"].replace("algorithm.", "").upper() for one in manifests.values()}
+    of = frontier.path_labels(manifests, labels, along.name)
+    assert set(of.values()) == {"A BETA=0.1", "B BETA=0.1"}  # nothing here is written as `beta=`
+    labels = {variant: label.replace("BETA", "beta") for variant, label in labels.items()}
+    of = frontier.path_labels(manifests, labels, along.name)
+    assert of["a algorithm.beta=0.1"] == of["a algorithm.beta=1"] == "A" != of["b algorithm.beta=1"]
+    rows = [
+        {"run": run, "variant": one["variant"], "seed": one["axes"]["seed"], "step": step,
+         "direction": "policy_to_initial", "accuracy": 0.1 * step + one["axes"]["seed"], "per_response": step}
+        for run, one in manifests.items() for step in (0, 5)
+    ]  # fmt: skip
+    found = frontier.paths(pandas.DataFrame(rows), of, along)
+    assert len(found) == 4 and set(found["place"]) == {0.1, 1}
+    assert (found["x"] == 5).all() and found["accuracy"].tolist() == pytest.approx([1.0] * 4)
+    assert (found["lowest"] == 0.5).all() and (found["seeds"] == 2).all()
+    training = frontier.paths(pandas.DataFrame(rows), of, None)
+    assert sorted(set(training["place"])) == [0, 5] and len(training) == 4
