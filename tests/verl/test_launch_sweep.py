@@ -16,15 +16,16 @@ from rpg.backends.verl.jobs import MARK
 from rpg.store import Layout
 from rpg.store.pending import pending_evaluations
 from tests.verl import NOT_ON_VERL
+from tests.waiting import HANG
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]
 SWEEP = ROOT / "configs/sweeps/verl-ci.yaml"
 STEPS = [1, 2, 3]
 
 
-SECONDS = 400
-"""For a stage that takes a minute on two idle cores."""
+SECONDS = 2 * HANG
+"""For stages that take minutes on two idle cores."""
 
 
 @pytest.fixture
