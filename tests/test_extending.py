@@ -192,6 +192,7 @@ def test_show_and_the_configuration_page_know_the_new_types(tree):
     assert wrong.returncode == 2 and "did you mean 'sort'?" in wrong.stdout + wrong.stderr
 
 
+@pytest.mark.long
 def test_a_sweep_trains_on_the_task_with_divergence_algorithm_and_back_end(swept):
     done = run(
         swept, "-m", "rpg", "sql", "SELECT spec->>'$.backend.type' AS b, state, step FROM runs ORDER BY b"
@@ -201,6 +202,7 @@ def test_a_sweep_trains_on_the_task_with_divergence_algorithm_and_back_end(swept
     assert re.search(r"\b2\b", shares), "both steps of the run that trains"
 
 
+@pytest.mark.long
 def test_the_report_draws_the_metric_and_names_the_algorithms(swept):
     run(swept, "-m", "rpg", "report", "extended")
     page = next((swept / "data").rglob("report.html")).read_text()
@@ -209,6 +211,7 @@ def test_the_report_draws_the_metric_and_names_the_algorithms(swept):
     assert "| `kept_share` | DOUBLE | share of the sampled prompt groups that are trained on |" in schema
 
 
+@pytest.mark.long
 def test_the_page_is_there(swept):
     shown = result(
         swept,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
@@ -70,16 +71,41 @@ def models_in(annotation: object) -> list[type[BaseModel]]:
     return [m for inner in getattr(annotation, "__args__", ()) for m in models_in(inner)]
 
 
-def explain(error: ValidationError, model: type[BaseModel], where: str) -> ConfigError:
-    """Turn pydantic's report into ours: `where: field: what is wrong (got value); what would be accepted`."""
+Places = Callable[[Sequence[str], object], "tuple[Path, int] | None"]
+
+
+def _at(where: str, found: tuple[Path, int] | None) -> str:
+    """`where` with the line of its file, or with the other file that says it."""
+    if found is None:
+        return where
+    file, line = found
+    if where.startswith(str(file)):
+        return f"{file}:{line}{where.removeprefix(str(file))}"
+    return f"{where}: {file}:{line}"
+
+
+def explain(
+    error: ValidationError, model: type[BaseModel], where: str, place: Places | None = None
+) -> ConfigError:
+    """Turn pydantic's report into ours: `where: field: what is wrong (got value); what would be accepted`.
+
+    `place` (rpg.config.lines) knows the file and line of a field with a value; then `where` is `file:line`.
+    """
     lines = []
+    place = place or (lambda field, value: None)
     for item in error.errors(include_url=False):
         cause = item.get("ctx", {}).get("error")
+        path = _written(model, item["loc"])
         if isinstance(cause, AlgorithmError):  # it has looked at the field itself already
-            lines.append(f"{where}: {'' if cause.field == 'algorithm' else 'algorithm.'}{cause}")
+            given = item.get("input")
+            part = given.get(cause.field) if isinstance(given, dict) else None
+            found = (place([*path, cause.field], part) if part is not None else None) or place(path, given)
+            field = "" if cause.field == "algorithm" else "algorithm."
+            lines.append(f"{_at(where, found)}: {field}{cause}")
             continue
         location = item["loc"]
-        field = ".".join(_written(model, location)) or "(whole file)"
+        found = place(path, item.get("input")) if path else None
+        field = ".".join(path) or "(whole file)"
         value, kind, context = item.get("input"), item["type"], item.get("ctx", {})
         if kind == "extra_forbidden":
             known = _fields_at(model, location)
@@ -97,5 +123,7 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> Confi
             message = item["msg"].removeprefix("Value error, ")
             message = message[0].lower() + message[1:] if message[:5] == "Input" else message
             what = f"{message} (got {_short(value)})" if not isinstance(value, dict | BaseModel) else message
-        lines.append(f"{where}: {_cut(field, 200)}: {_cut(what, 2000)}")  # a key may be as long as a file
+        lines.append(
+            f"{_at(where, found)}: {_cut(field, 200)}: {_cut(what, 2000)}"
+        )  # a key may be as long as a file
     return ConfigError("\n".join(lines))

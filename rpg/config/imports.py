@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from rpg.config.errors import explain
+from rpg.config.lines import place
 from rpg.config.load import read_mapping
 from rpg.config.section import Section
 
@@ -46,4 +48,5 @@ def read_import(file: Path | None, told: dict[str, Any]) -> Import:
     try:
         return Import.model_validate(merged)
     except ValidationError as error:
-        raise explain(error, Import, str(file or "import")) from None
+        at = partial(place, file) if file else None
+        raise explain(error, Import, str(file or "import"), at) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from rpg.config import shipped
 from rpg.config.code import locate, with_digests
 from rpg.config.errors import ConfigError, explain
+from rpg.config.lines import place
 from rpg.config.run import RunSpec
 from rpg.config.task import TASKS
 
@@ -188,12 +190,15 @@ def parse_axes(pairs: list[str]) -> dict[str, list[Any]]:
     return out
 
 
-def resolve(data: dict[str, Any], where: str) -> RunSpec:
-    """Validate a raw mapping into a RunSpec; paths in a file task are taken relative to the working directory."""
+def resolve(data: dict[str, Any], where: str, file: Path | None = None) -> RunSpec:
+    """Validate a raw mapping into a RunSpec; paths in a file task are taken relative to the working directory.
+
+    `file` is what most of it was read from: an error names the line.
+    """
     try:
         return with_digests(RunSpec.model_validate(data), where)
     except ValidationError as error:
-        raise explain(error, RunSpec, where) from None
+        raise explain(error, RunSpec, where, partial(place, file) if file else None) from None
 
 
 def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -232,4 +237,4 @@ def load_run(path: Path, overrides: dict[str, Any] | None = None) -> RunSpec:
     data = load_raw_run(path)
     for dotted, value in sorted((overrides or {}).items(), key=lambda item: item[0].count(".")):
         assign(data, dotted, value, "--set")
-    return resolve(locate(data, path), str(path))
+    return resolve(locate(data, path), str(path), path)

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from rpg.config import shipped
 from rpg.config.code import locate
 from rpg.config.errors import ConfigError, explain, models_in, nearest
 from rpg.config.identity import canonical_json, identity
+from rpg.config.lines import place
 from rpg.config.load import assign, load_raw_run, merge, parse_yaml, read_mapping, resolve
 from rpg.config.run import RunSpec
 
@@ -104,7 +106,7 @@ def load_sweep(
     try:
         spec = SweepSpec.model_validate(raw)
     except ValidationError as error:
-        raise explain(error, SweepSpec, str(path)) from None
+        raise explain(error, SweepSpec, str(path), partial(place, path)) from None
     base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)
 
@@ -131,7 +133,7 @@ def load_sweep(
         for dotted, value in sorted({**fixed, **point}.items(), key=lambda item: item[0].count(".")):
             assign(data, dotted, value, str(path))
         at = ", ".join(f"{k}={_text(v)}" for k, v in point.items())
-        run = resolve(locate(data, path), f"{path} [{at}]" if at else str(path))
+        run = resolve(locate(data, path), f"{path} [{at}]" if at else str(path), path)
         planned = _plan(run, point, {k: v for k, v in axes.items() if len(v) > 1}, data_digest(run))
         if planned.run_id in by_id:
             raise ConfigError(
@@ -165,7 +167,7 @@ def single_run(
         _check_field(dotted, path, "--set")
     for dotted, value in sorted(overrides.items(), key=lambda item: item[0].count(".")):
         assign(data, dotted, value, "--set")
-    run = resolve(locate(data, path), str(path))
+    run = resolve(locate(data, path), str(path), path)
     try:
         spec = SweepSpec(name=name or re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run")
     except ValidationError as error:

@@ -5,6 +5,7 @@ Those that ship are rpg/tasks/sets/benchmarks/*.yaml; one's own is a YAML file o
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -12,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from rpg.config.data import Column
 from rpg.config.errors import ConfigError, explain, nearest
+from rpg.config.lines import place
 from rpg.config.load import read_mapping
 from rpg.config.section import Positive, Section
 from rpg.config.task import RECIPE_TEMPLATE, ChainTask, MathVerifier, Verifier
@@ -134,7 +136,7 @@ def read_set(kind: type[Set], path: Path) -> Set:
     try:
         found = kind.model_validate({"name": path.stem, **data})
     except ValidationError as error:
-        raise explain(error, kind, str(path)) from None
+        raise explain(error, kind, str(path), partial(place, path)) from None
     if found.source.path is not None and not found.source.path.is_absolute():
         source = found.source.model_copy(update={"path": path.parent / found.source.path})
         found = found.model_copy(update={"source": source})

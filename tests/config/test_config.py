@@ -270,3 +270,37 @@ def test_a_section_without_a_registration_is_an_error():
     registered("task type", ["a", "b"], ["b", "a"], "there")
     with pytest.raises(RuntimeError, match="task type 'b' stands in only one of rpg/config and there"):
         registered("task type", ["a", "b"], ["a"], "there")
+
+
+LINES = """\
+name: y
+base: b.yaml
+set:
+  training.steps: 3
+  rollout: {group_size: 1}
+axes:
+  algorithm:
+    - grpo
+    - name: rpg-urkl
+      betta: 3
+"""
+
+
+@pytest.mark.parametrize(
+    "changes,said",
+    [
+        ({}, "y.yaml:5 [algorithm=grpo]: rollout.group_size: "),
+        ({"rollout.group_size": 2, "training.optimizer.learning_rate": 0.1}, "y.yaml:10 [algorithm="),
+        ({"rollout.group_size": 2, "algorithm": "grpo"}, "b.yaml:4: training.optimizer.learning_rate: "),
+        ({"rollout.group_size": 0}, "y.yaml [algorithm=grpo]: rollout.group_size: "),
+    ],
+    ids=["set", "an axis", "base", "not of the command line"],
+)
+def test_a_mistake_is_named_with_the_line_that_makes_it(tmp_path, changes, said):
+    (tmp_path / "b.yaml").write_text(
+        "training:\n  mini_batch_prompts: 4\n  optimizer:\n    learning_rate: -1.0e-3\n"
+    )
+    (tmp_path / "y.yaml").write_text(LINES)
+    with pytest.raises(ConfigError) as error:
+        load_sweep(tmp_path / "y.yaml", changes, lambda spec: "")
+    assert said in str(error.value), error.value

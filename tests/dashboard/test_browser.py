@@ -142,6 +142,7 @@ def lines(table):
     return [(row.label, plus_minus(row.last, row.low, row.high), row.verdict) for row in mean.itertuples()]
 
 
+@pytest.mark.long
 def test_a_figure_can_be_saved_and_waits_for_the_reader(page, address):
     """With eighteen variants drawing takes longer than the page needs to look for newer results, and so do people."""
     page.goto(f"{address}/compare?sweeps=wide&panels=mean&{WIDE}")

@@ -106,7 +106,6 @@ def test_past_policies_share_what_did_not_change(policy):
     [
         {"rollout": {"staleness": 1}},
         {"rollout": {"sampler": {"dtype": "int8"}}},
-        {"algorithm": {"name": "grpo", "rollout_correction": "ignore"}},
     ],
 )
 def test_verl_refuses_it_in_a_sentence(change):

@@ -235,6 +235,7 @@ def _leave_behind(served, run, attempt):
     locks.take(alive_path(served.home, run, attempt)).close()
 
 
+@pytest.mark.long
 def test_kill_nine_of_the_worker_ends_its_runs_and_retry_goes_on(served):
     run = served.run_id("sweep", config="own/trivial", steps=15, name="retried")
     trainers = until(served.trainers, "a training")

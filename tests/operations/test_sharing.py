@@ -94,6 +94,7 @@ def test_a_killed_sweep_is_taken_over_where_it_was(start, tmp_path):
     assert set(before) <= taken, "nothing that was finished is computed again"
 
 
+@pytest.mark.long
 def test_with_one_slot_on_the_machine_the_others_say_what_they_wait_for(start, tmp_path):
     layout, said, most = Layout.at(tmp_path / "data"), set(), 0
     sweeps = [start("one", [0, 1], RPG_SLOTS="1"), start("two", [7, 8], RPG_SLOTS="1")]

@@ -163,7 +163,7 @@ def test_the_actor_loss_is_policy_loss(name):
     assert leaf.grad.abs().sum() > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_path):
     """The same update on two FSDP shards with many micro-batches: gradient norms, metrics and weights."""
     spec = make_spec(algorithm="rpg-reinforce-ufkl")
