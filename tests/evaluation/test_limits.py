@@ -127,7 +127,7 @@ def test_no_room_for_a_limit_is_an_error(monkeypatch):
         limits._limit_memory(2.0)
 
 
-@slow
+@pytest.mark.long
 def test_a_killed_evaluation_goes_on_where_it_was(checkpoints, tmp_path):
     """kill -9 of the sweep's evaluation process, in the middle and between two samples."""
     layout, whole_layout = Layout.at(tmp_path / "killed"), Layout.at(tmp_path / "whole")

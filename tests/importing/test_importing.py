@@ -184,10 +184,10 @@ def test_variant_seed_and_axes_come_from_a_file_and_options_go_over_it(tmp_path)
     assert manifest["axes"] == {"algorithm.beta": 0.1, "algorithm": "grpo"}
     for text, words in (
         ("variant: x\n", "trl.yaml: sweep: this field is required"),
-        ("sweep: a\nvariant: b\nsed: 1\n", "trl.yaml: sed: unknown field; did you mean 'seed'?"),
+        ("sweep: a\nvariant: b\nsed: 1\n", "trl.yaml:3: sed: unknown field; did you mean 'seed'?"),
         (
             "sweep: a\nvariant: b\nseed: -1\n",
-            "trl.yaml: seed: input should be greater than or equal to 0 (got -1)",
+            "trl.yaml:3: seed: input should be greater than or equal to 0 (got -1)",
         ),
     ):
         told.write_text(text)

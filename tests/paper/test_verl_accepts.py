@@ -48,7 +48,11 @@ def check(spec, *more):
 
 
 @needs_verl
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.long) if path.stem == "released" else path for path in FILES],
+    ids=lambda path: path.stem,  # the released scripts are the most by far
+)
 def test_verl_accepts_the_papers_runs(path):
     for run in kinds(path):
         reference, (actor, rollout) = check(run.spec)
