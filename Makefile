@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := local,models,math,orchestration,dashboard,verl,dev
 
-WORKERS ?= 4
+WORKERS ?= 3
 TESTS := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 .PHONY: help setup quickstart test test-long lint dashboard serve clean
 help:
 	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (under 10 minutes)"
-	@echo "make test         set up, then run the tests (about 8 minutes on two cores)"
+	@echo "make test         set up, then run the tests (8 to 9 minutes on two cores)"
 	@echo "make test-long    set up, then run the tests that take minutes each"
 	@echo "make dashboard    set up, then open the comparison dashboard on http://127.0.0.1:8501"
 	@echo "make serve        set up, then serve the Prefect UI, its worker and the dashboard on loopback"

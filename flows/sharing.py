@@ -132,7 +132,8 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
     """Bring what `source` has into `folder`; can be killed at any moment and done again.
 
     Metrics come first, because a checkpoint implies the metrics of its steps; they are copied, as only they are ever
-    appended to. Checkpoints and graded samples never change once they are in place, so they are linked.
+    appended to. Checkpoints and graded samples never change once they are in place, so they are linked: the samples first,
+    because an evaluator draws its own for a checkpoint that it finds without them.
     """
     first = folder.next_attempt()
     for number, attempt in enumerate(source.attempts()):
@@ -141,9 +142,6 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
                 shutil.copyfile(source.provenance_path(attempt), temporary)
         with atomic_path(folder.metrics_path(first + number)) as temporary:
             shutil.copyfile(source.metrics_path(attempt), temporary)
-    for step in source.checkpoint_steps():
-        if not folder.checkpoint(step).exists():
-            _link_tree(source.checkpoint(step), folder.checkpoint(step))
     mine, theirs = folder.read_manifest(), source.read_manifest()
     alike = mine.get("evaluation_id") == theirs.get("evaluation_id", mine.get("evaluation_id"))
     fewer = theirs.get("samples", 0) < mine.get("samples", 0)
@@ -152,12 +150,15 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
     for benchmark in source.benchmarks() if alike else ():
         for step in source.eval_steps(benchmark):
             target = folder.eval_path(benchmark, step)
-            if fewer and folder.checkpoint(step).exists():
+            if fewer and (folder.checkpoint(step).exists() or source.checkpoint(step).exists()):
                 target = folder.fewer_path(benchmark, step)
             if step in mine["eval_steps"] and not target.exists():
                 with readable("write", target):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     _link(source.eval_path(benchmark, step), target)
+    for step in source.checkpoint_steps():
+        if not folder.checkpoint(step).exists():
+            _link_tree(source.checkpoint(step), folder.checkpoint(step))
     atomic_write_json(
         folder.path / "shared.json", {"sweep": source.sweep, "run": source.name, "time": time.time()}
     )
