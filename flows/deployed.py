@@ -130,8 +130,8 @@ def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
 @reasoned
 def sweep(
     config: Config,
-    algorithms: Algorithms = [],  # noqa: B006 - a form's default
-    seeds: Seeds = [],  # noqa: B006
+    algorithms: Algorithms = [],
+    seeds: Seeds = [],
     steps: Steps = 0,
     backend: Backend = forms.AS_FILE,
     overrides: str = "",

@@ -26,4 +26,5 @@ def _falling(schedule: Schedule, warmup: int, total: int) -> Callable[[int], flo
 
     nothing = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     made = get_scheduler(schedule, nothing, num_warmup_steps=warmup, num_training_steps=total)
-    return made.lr_lambdas[0]  # type: ignore[no-any-return]
+    step: Callable[[int], float] = made.lr_lambdas[0]
+    return step

@@ -21,7 +21,7 @@ _SHOWN = 8
 @app.command(epilog="Examples: rpg data table3 · rpg data my.yaml --look")
 def data(
     file: File,
-    set_: Set = [],  # noqa: B006 - typer copies it
+    set_: Set = [],
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     look: Annotated[

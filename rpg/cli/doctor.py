@@ -23,7 +23,7 @@ def doctor(
     file: Annotated[
         Path | None, typer.Argument(help="A sweep or run file, to check what its runs need as well.")
     ] = None,
-    set_: Set = [],  # noqa: B006 - typer copies it
+    set_: Set = [],
     backend: Annotated[
         str | None, typer.Option("--backend", help="Also check what runs on this back end need here: verl.")
     ] = None,

@@ -56,7 +56,7 @@ def evaluate(
     stop: Annotated[
         list[str],
         typer.Option("--stop", help="A text that ends a response, of which it stays part. Repeatable."),
-    ] = [],  # noqa: B006
+    ] = [],
     max_response_tokens: Annotated[int, typer.Option(min=1, help="Length limit of a response.")] = 2048,
     max_prompt_tokens: Annotated[int, typer.Option(min=1, help="Length limit of a prompt.")] = 2048,
     data: Annotated[

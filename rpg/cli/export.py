@@ -40,7 +40,7 @@ def export(
     ] = Target.parquet,
     sweep: Annotated[
         list[str], typer.Option("--sweep", help="For a tracker: the sweep to send. Repeatable.")
-    ] = [],  # noqa: B006
+    ] = [],
     online: Annotated[
         bool, typer.Option("--online", help="wandb: send it, instead of writing offline files.")
     ] = False,

@@ -47,17 +47,17 @@ def import_(
         typer.Option(
             "--axis", "-a", help="A value of the sweep's axes, e.g. algorithm.beta=0.01. Repeatable."
         ),
-    ] = [],  # noqa: B006
+    ] = [],
     map_: Annotated[
         list[str],
         typer.Option(
             "--map", "-m", help="Our name of a metric=its column, e.g. reward=train/acc. Repeatable."
         ),
-    ] = [],  # noqa: B006
+    ] = [],
     eval_: Annotated[
         list[str],
         typer.Option("--eval", "-e", help="Benchmark=the column of its accuracy (0 to 1). Repeatable."),
-    ] = [],  # noqa: B006
+    ] = [],
     told: Annotated[
         Path | None,
         typer.Option(

@@ -25,7 +25,7 @@ def nightly(
         str | None,
         typer.Option(help="With accept: why the numbers were meant to change."),
     ] = None,
-    set_: Set = [],  # noqa: B006 - typer copies it
+    set_: Set = [],
     home: Home = None,
     workers: Workers = None,
     keep: Annotated[

@@ -39,7 +39,7 @@ def note(
 def tag(
     where: Where,
     tags: Annotated[list[str] | None, typer.Argument(help="Tags to add.")] = None,
-    remove: Annotated[list[str], typer.Option("--remove", help="A tag to take away. Repeatable.")] = [],  # noqa: B006
+    remove: Annotated[list[str], typer.Option("--remove", help="A tag to take away. Repeatable.")] = [],
     home: Home = None,
 ) -> int:
     """Tag a sweep or run; the dashboard's overview finds it by its tags."""

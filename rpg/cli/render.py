@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @app.command(epilog="Example: rpg render chain --set backend.type=verl --set algorithm=rpg-reinforce-urkl")
 def render(
     file: File,
-    set_: Set = [],  # noqa: B006 - typer copies it
+    set_: Set = [],
     run: Annotated[
         str | None,
         typer.Option("--run", help="Run of the sweep: the name of its folder, or the beginning of it."),

@@ -22,11 +22,11 @@ def report(
         bool,
         typer.Option("--superseded", help="Print older runs of this name too, as variants of their own."),
     ] = False,
-    variant: Annotated[list[str], typer.Option("--variant", help="Only this variant. Repeatable.")] = [],  # noqa: B006
+    variant: Annotated[list[str], typer.Option("--variant", help="Only this variant. Repeatable.")] = [],
     panel: Annotated[
         list[str],
         typer.Option("--panel", help="Only this benchmark (mean: their mean) or metric. Repeatable."),
-    ] = [],  # noqa: B006
+    ] = [],
     baseline: Annotated[
         str | None, typer.Option(help="Compare with this variant instead of the sweep's baseline.")
     ] = None,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @app.command(epilog="Example: rpg show quickstart --set training.steps=10")
 def show(
     file: File,
-    set_: Set = [],  # noqa: B006 - typer copies it
+    set_: Set = [],
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:

@@ -15,10 +15,10 @@ from rpg.cli.execution import Fresh, Name, Workers, execute
 )
 def sweep(
     file: SweepFile,
-    set_: Set = [],  # noqa: B006 - typer copies it
+    set_: Set = [],
     axis: Annotated[
         list[str], typer.Option("--axis", "-a", help="Replace or add an axis, e.g. seed=[0,1,2]. Repeatable.")
-    ] = [],  # noqa: B006
+    ] = [],
     name: Name = None,
     home: Home = None,
     workers: Workers = None,

@@ -9,7 +9,7 @@ from rpg.cli.execution import Fresh, Name, execute
 @app.command(epilog="Example: rpg train chain --set algorithm=rpg-reinforce-urkl --set seed=3")
 def train(
     file: RunFile,
-    set_: Set = [],  # noqa: B006 - typer copies it
+    set_: Set = [],
     name: Name = None,
     home: Home = None,
     fresh: Fresh = False,
