@@ -42,6 +42,19 @@ def free_port():
         return probe.getsockname()[1]
 
 
+class Patient(httpx.HTTPTransport):
+    """Asks again after a 503, which says that SQLite was busy, as Prefect's own clients do."""
+
+    def handle_request(self, request):
+        def answered():
+            answer = super(Patient, self).handle_request(request)
+            if answer.status_code != 503:
+                return answer
+            answer.close()
+
+        return until(answered, f"an answer to {request.url}", pause=0.3)
+
+
 class Served:
     """A running `rpg serve` and its API."""
 
@@ -61,7 +74,10 @@ class Served:
         self.ui, self.dashboard = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.dashboard_port}"
         self.environment |= {"RPG_AUTH": secret} if secret else {}
         self.api = httpx.Client(
-            base_url=f"{self.ui}/api", timeout=HANG, auth=tuple(secret.split(":")) if secret else None
+            base_url=f"{self.ui}/api",
+            timeout=HANG,
+            auth=tuple(secret.split(":")) if secret else None,
+            transport=Patient(),
         )
         self.start()
 
@@ -109,9 +125,7 @@ class Served:
     def begin(self, deployment, **parameters):
         found = self.api.get(f"/deployments/name/{deployment}/{deployment}").json()
         body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
-        address = f"/deployments/{found['id']}/create_flow_run"
-        # 503: SQLite was busy; Prefect's own clients try again too
-        return until(lambda: (a := self.api.post(address, json=body)).status_code != 503 and a, "an answer")
+        return self.api.post(f"/deployments/{found['id']}/create_flow_run", json=body)
 
     def run_id(self, deployment, **parameters):
         answer = self.begin(deployment, **parameters)
