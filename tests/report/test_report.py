@@ -13,10 +13,11 @@ from scipy.stats import t as student
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg import stats
-from rpg.report import charts, look, print_report, tables, write_report
+from rpg.report import charts, look, tables
 from rpg.report.intervals import score_curves
 from rpg.report.shared import Choice, write_shared
 from rpg.report.summary import label, summarise
+from rpg.report.write import print_report, write_report
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
 from rpg.store.marks import add_note
