@@ -35,6 +35,9 @@ class BackendSection(Section):
     truncates: ClassVar[bool] = False
     """Samples can be drawn from a part of the vocabulary, with log-probabilities of that distribution."""
 
+    trains_adapters: ClassVar[bool] = False
+    """`model.lora` is known: adapters are trained, checkpoints that are exported have them merged."""
+
     def workers_here(self) -> int | None:
         """GPUs (or, on a CPU, processes) of this machine that a run takes; None where its workers are elsewhere."""
         return 1

@@ -595,5 +595,6 @@ ADDED: dict[str, Any] = {
     "evaluation.top_k": None,
     "evaluation.min_p": 0.0,
     "model.pretrained.warm_start": None,
+    "model.pretrained.lora": None,
     "backend.verl.verl": {},
 }

@@ -53,6 +53,20 @@ class SupervisedStart(Section):
     """Probability that a step of a scratchpad is wrong, where the task can say what a step is."""
 
 
+class Lora(Section):
+    """Low-rank adapters (Hu et al., 2021; by peft): the model's weights stay, of each target a product of two narrow
+    matrices is trained, which begins at zero. Checkpoints that are evaluated and exported have it merged into the weights.
+    """
+
+    rank: Positive = 16
+    """Width of the two matrices."""
+    alpha: Positive = 32
+    """What is added to a target's output is the product times alpha / rank."""
+    targets: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = "all-linear"
+    """Modules that are adapted: `all-linear` (all linear maps but the output layer), or names such as
+    `[q_proj, v_proj]`."""
+
+
 class TinyModel(Section):
     """A Qwen3 made from its config (about 0.1 M parameters by default) with a tokenizer over the task's characters."""
 
@@ -83,6 +97,14 @@ class PretrainedModel(Section):
     revision: str | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
     warm_start: SupervisedStart | None = None
+    lora: Lora | None = None
+    """Train low-rank adapters instead of all weights; null: all weights. A `fixed` reference is then the model without
+    them."""
+
+
+def lora_of(model: TinyModel | PretrainedModel) -> Lora | None:
+    """The adapters that are trained instead of the weights; None where it is the weights."""
+    return model.lora if isinstance(model, PretrainedModel) else None
 
 
 def bfloat16(model: TinyModel | PretrainedModel) -> bool:

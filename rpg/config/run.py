@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from rpg.catalogue import Algorithm, algorithm
 from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation, ThisMachine, VllmEngineSpec
-from rpg.config.model import Model, TinyModel
+from rpg.config.model import Model, TinyModel, lora_of
 from rpg.config.reward import CorrectnessReward, Rewards
 from rpg.config.section import OPERATES, Section
 from rpg.config.task import ChainTask, RewardVerifier, Task
@@ -70,6 +70,10 @@ class RunSpec(Section):
         self._check_sampler()
         self._check_truncation()
         self._check_verifier()
+        if lora_of(self.model) is not None and not self.backend.trains_adapters:
+            raise ValueError(
+                f"model.lora: backend {self.backend.type} trains no adapters yet; accepted there: model.lora null"
+            )
         self.backend.check_longest(self.rollout.max_prompt_tokens + self.rollout.max_response_tokens)
         self.backend.check_mini_batch(self.training.mini_batch_prompts, self.rollout.group_size)
         return self

@@ -18,9 +18,11 @@ WARM_START_VERSION = 1
 
 def model_digest(spec: RunSpec) -> str:
     """Identity of a run's warm-started model: what warm start and tokenizer depend on."""
+    model = frozen_dump(spec.model, f"model.{spec.model.type}")
+    model.pop("lora", None)  # adapters come after it
     value = {
         "version": WARM_START_VERSION,
-        "model": frozen_dump(spec.model, f"model.{spec.model.type}"),
+        "model": model,
         "data": data_digest(spec),
     }
     if isinstance(spec.model, PretrainedModel):
