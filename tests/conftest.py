@@ -41,7 +41,14 @@ GROUPS = {
         f"operations/test_{name}"
         for name in ("browser", "notifications", "reconcile", "schedule", "serve", "health", "access")
     ],
-    "sweep": ["flows/test_sweep", "dashboard/test_browser", "operations/test_sharing"],
+    "sweep": [
+        "flows/test_sweep",
+        "flows/test_renewal",
+        "dashboard/test_browser",
+        "operations/test_sharing",
+        "operations/test_places",
+        "test_extending",
+    ],
     "chaos": ["operations/test_chaos"],
     "ray": ["evaluation/test_ray", "verl/test_launch_cluster"],
     "verl": ["verl/test_inside_driver", "verl/test_inside_update", "paper/test_verl_accepts"],

@@ -28,7 +28,7 @@ def step(x: Tensor) -> Tensor:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long  # mypy reads all of the package: a quarter of a minute of processor time
 def test_a_users_program_is_checked_against_the_public_api(tmp_path):
     (tmp_path / "mine.py").write_text(PROGRAM)
     command = [

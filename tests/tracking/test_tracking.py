@@ -57,7 +57,9 @@ def expected(layout):
 def compare(layout, read):
     for run, names in expected(layout).items():
         for name, points in names.items():
-            assert read(run, name) == pytest.approx(points, rel=1e-6), (run, name)
+            found = read(run, name)
+            assert set(found) == set(points), (run, name, set(points) ^ set(found))
+            assert found == pytest.approx(points, rel=1e-6), (run, name)
 
 
 @needs("tensorboard")
