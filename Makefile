@@ -8,11 +8,12 @@ EXTRAS := local,models,math,orchestration,dashboard,verl,dev
 WORKERS ?= 3
 TESTS := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
-.PHONY: help setup quickstart test test-long lint dashboard serve clean
+.PHONY: help setup quickstart test test-long test-all lint dashboard serve clean
 help:
 	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (under 10 minutes)"
 	@echo "make test         set up, then run the tests (8 to 9 minutes on two cores)"
 	@echo "make test-long    set up, then run the tests that take minutes each"
+	@echo "make test-all     set up, then run both"
 	@echo "make dashboard    set up, then open the comparison dashboard on http://127.0.0.1:8501"
 	@echo "make serve        set up, then serve the Prefect UI, its worker and the dashboard on loopback"
 	@echo "make lint         ruff: style, imports, formatting; mypy: types"
@@ -35,6 +36,9 @@ test: $(STAMP)
 
 test-long: $(STAMP)
 	@$(TESTS) -m long $(ARGS)
+
+test-all: $(STAMP)
+	@$(TESTS) $(ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

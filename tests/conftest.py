@@ -50,6 +50,12 @@ GROUPS = {
         "test_extending",
     ],
     "chaos": ["operations/test_chaos"],
+    "nightly": ["operations/test_nightly"],
+    "fresh": ["flows/test_fresh"],
+    "memory": ["flows/test_memory"],
+    "fuzz": ["config/test_fuzz"],
+    "wheel": ["package/test_wheel"],
+    "postgres": ["operations/test_postgres"],
     "ray": ["evaluation/test_ray", "verl/test_launch_cluster"],
     "verl": ["verl/test_inside_driver", "verl/test_inside_update", "paper/test_verl_accepts"],
 }
