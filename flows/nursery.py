@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rpg import provenance
-from rpg.processes import PARENT, die_with_parent, owner_mark, python_module
+from rpg.processes import PARENT, die_with_parent, owner_mark, python_module, quick_imports
 
 FORKED = {"rpg.backends.local": "rpg-training", "rpg.evaluation": "rpg-evaluation"}
 """The modules whose processes are forked, and the names of these in `ps` and `top`."""
@@ -162,8 +162,9 @@ def main() -> None:
     """`python -m flows.nursery FD`: fork children as they are asked for, until the sweep hangs up."""
     die_with_parent()
     with socket.socket(fileno=int(sys.argv[1])) as sweep:
-        for module in (*PRELOADED, *(f"{name}.__main__" for name in FORKED)):
-            import_module(module)
+        with quick_imports():
+            for module in (*PRELOADED, *(f"{name}.__main__" for name in FORKED)):
+                import_module(module)
         # What is imported now is what all children compute with, whatever becomes of the files meanwhile.
         provenance.record(provenance.loaded())
         awake, wake = os.pipe()

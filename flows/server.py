@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rpg.errors import UserError
-from rpg.processes import die_with_parent, parent_mark, python_module
+from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
 
 START_SECONDS = 180
 """A loaded two-core machine needs most of a minute for the first start, which creates the database."""
@@ -111,10 +111,11 @@ def wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
 def main() -> None:
     """`python -m flows.server PORT`: Prefect's API on loopback, until the parent process dies."""
     die_with_parent()
-    import uvicorn
-    from prefect.server.api.server import create_app
+    with quick_imports():
+        import uvicorn
+        from prefect.server.api.server import create_app
 
-    from rpg.web import Guard, origins_of
+        from rpg.web import Guard, origins_of
 
     # Around the app, not in it: Prefect's automations call it from within, by a name of their own. The password is
     # Prefect's own matter (PREFECT_SERVER_API_AUTH_STRING).

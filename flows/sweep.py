@@ -24,7 +24,7 @@ from flows.slots import machine
 from flows.tracking import tracked
 from rpg.config.sweep import Sweep
 from rpg.errors import UserError
-from rpg.processes import end_orphans
+from rpg.processes import end_orphans, quick_imports
 from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.pending import pending_evaluations
 from rpg.store.provenance import of_other_code
@@ -102,10 +102,11 @@ def conduct(
         children, claims = Children(_nursery(sweep, layout)), Claims(layout)
         try:
             with tracked(sweep, layout, children), prefect_api(layout.home):
-                from prefect import tags
+                with quick_imports():
+                    from prefect import tags
 
-                from flows.follow import folder_tag
-                from flows.stages import run_stages
+                    from flows.follow import folder_tag
+                    from flows.stages import run_stages
 
                 context = Context(children, progress, machine(), claims)
                 try:

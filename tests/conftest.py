@@ -4,6 +4,7 @@
 """
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -68,6 +69,14 @@ _GROUP_OF = {f"tests/{file}.py": group for group, files in GROUPS.items() for fi
 def _group(nodeid):
     file = nodeid.partition("::")[0]
     return _GROUP_OF.get(file, file)
+
+
+gc.disable()  # while tests are imported; what is there then is never garbage (rpg.processes.quick_imports)
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items):

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from rpg.errors import UserError
-from rpg.processes import BUSY, die_with_parent, stdin_closed
+from rpg.processes import BUSY, die_with_parent, quick_imports, stdin_closed
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,9 +57,10 @@ def _share(text: str) -> tuple[int, int]:
 
 
 def _evaluate(sweep: str, home: Path, drain: bool, share: tuple[int, int]) -> None:
-    from rpg.evaluation.limits import confine
-    from rpg.evaluation.worker import Evaluator, limits_of
-    from rpg.store.layout import Layout
+    with quick_imports():
+        from rpg.evaluation.limits import confine
+        from rpg.evaluation.worker import Evaluator, limits_of
+        from rpg.store.layout import Layout
 
     layout = Layout(home)
     limits = limits_of(layout, sweep)

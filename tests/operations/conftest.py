@@ -9,7 +9,9 @@ from tests.operations.serving import Served
 from tests.waiting import HANG
 
 
-@pytest.fixture(scope="package")  # to the end of its group: a server that nobody asks takes time from other tests
+@pytest.fixture(
+    scope="package"
+)  # to the end of its group: a server that nobody asks takes time from other tests
 def served(tmp_path_factory):
     one = Served(tmp_path_factory.mktemp("served"))
     try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rpg.backends.process import Say, TrainingFailed, run_training
 from rpg.errors import is_no_memory
+from rpg.processes import quick_imports
 
 if TYPE_CHECKING:
     from rpg.store.run import RunFolder
@@ -23,7 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _train(folder: RunFolder, home: Path, say: Say) -> None:
-    from rpg.backends.local.run import train  # torch: after the run is claimed, and who asks can see it
+    with quick_imports():  # torch: after the run is claimed, and who asks can see it
+        from rpg.backends.local.run import train
 
     try:
         train(folder, home, say)
