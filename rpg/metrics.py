@@ -405,6 +405,33 @@ declare(
 )
 declare(
     Metric(
+        name="rollout_weight_mean",
+        meaning="mean weight of the samples, policy over sampler (algorithm.rollout_correction)",
+        title="Weight of the samples",
+        unit="",
+        group="Divergence",
+    )
+)
+declare(
+    Metric(
+        name="rollout_weight_ess",
+        meaning="effective sample size of the samples' weights, as a fraction (algorithm.rollout_correction)",
+        title="Effective sample size of the weights",
+        unit="share",
+        group="Divergence",
+    )
+)
+declare(
+    Metric(
+        name="rollout_weight_bounded",
+        meaning="share of the samples' weights that were truncated or masked (algorithm.rollout_correction)",
+        title="Weights truncated or masked",
+        unit="share",
+        group="Divergence",
+    )
+)
+declare(
+    Metric(
         name="ratio_p01",
         meaning="1st percentile of the tokens' importance ratios, in the step's last update",
         title="Importance ratio, 1st percentile",

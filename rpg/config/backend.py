@@ -27,8 +27,10 @@ class BackendSection(Section):
     fills_machine: ClassVar[bool] = False
     """A run takes all processors that it is given, so sweeps begin one at a time unless told otherwise."""
 
-    chooses_sampler: ClassVar[bool] = False
-    """Samples can be drawn from an earlier or rounded policy."""
+    may_be_stale: ClassVar[bool] = False
+    """Samples can be drawn from an earlier policy."""
+    rounds_sampler: ClassVar[bool] = False
+    """Samples can be drawn from a rounded policy."""
     corrects_sampler: ClassVar[bool] = False
     """The loss can be corrected for samples of another policy than the one that trains (vLLM's, which rounds otherwise)."""
 
@@ -68,7 +70,8 @@ class LocalBackend(BackendSection):
     the same numbers to the bit."""
 
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
-    chooses_sampler: ClassVar[bool] = True
+    may_be_stale: ClassVar[bool] = True
+    rounds_sampler: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
     corrects_sampler: ClassVar[bool] = True
 
@@ -189,6 +192,7 @@ class VerlBackend(BackendSection):
     field here; docs/verl.md has a table. A name with a `+` before it is one that verl's own file lacks."""
 
     fills_machine: ClassVar[bool] = True
+    may_be_stale: ClassVar[bool] = True
     corrects_sampler: ClassVar[bool] = True
 
     def workers_here(self) -> int | None:

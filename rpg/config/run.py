@@ -91,20 +91,22 @@ class RunSpec(Section):
 
     def _check_sampler(self) -> None:
         """Raises ValueError for a sampler that the back end does not have."""
-        backend, correction = self.backend, self.algorithm.rollout_correction.type
-        asked = {
-            f"rollout.staleness {self.rollout.staleness}": not backend.chooses_sampler
-            and self.rollout.staleness > 0,
-            f"rollout.sampler.dtype {self.rollout.sampler.dtype}": not backend.chooses_sampler
-            and self.rollout.sampler.dtype != "same",
-            f"algorithm.rollout_correction {correction}": not backend.corrects_sampler
-            and correction != "none",
-        }
-        for what, is_refused in asked.items():
-            if is_refused:
+        rollout, backend = self.rollout, self.backend
+        asked = [
+            ("rollout.staleness", rollout.staleness, 0, backend.may_be_stale),
+            ("rollout.sampler.dtype", rollout.sampler.dtype, "same", backend.rounds_sampler),
+            (
+                "algorithm.rollout_correction",
+                self.algorithm.rollout_correction.type,
+                "none",
+                backend.corrects_sampler,
+            ),
+        ]
+        for field, value, plain, is_possible in asked:
+            if value != plain and not is_possible:
                 raise ValueError(
-                    f"{what}: backend {backend.type} samples from its own rollout server with the current weights and "
-                    "cannot be told otherwise yet; accepted there: staleness 0 and sampler.dtype same, or backend.type local"
+                    f"{field} {value}: the sampler of backend {backend.type} cannot be told so; accepted there: "
+                    f"{field} {plain}, or backend.type local"
                 )
 
     def _check_truncation(self) -> None:

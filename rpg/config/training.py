@@ -133,7 +133,7 @@ class Rollout(Section):
     max_refills: Annotated[int, Field(ge=0)] = 8
     """Dynamic sampling: maximum number of extra rounds to replace groups that are all right or all wrong."""
     staleness: Annotated[int, Field(ge=0)] = 0
-    """Each step samples from the policy of so many rollouts before. Embedded trainer only."""
+    """Each step samples from the policy of so many rollouts before. On verl its rollout is drawn so many steps ahead."""
     sampler: Sampler = Sampler()
     """Embedded trainer only."""
 

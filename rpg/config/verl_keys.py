@@ -22,7 +22,7 @@ _GENERATES, _VALIDATES = "rollout, backend.rollout", "backend.validation_samples
 _REWARD = "reward, task.verifier"
 _GROUPS = "algorithm (dynamic_sampling), rollout.max_refills"
 _NO_CRITIC = "(no run has a critic: algorithm.advantage)"
-_NO_ASYNC = "(training is synchronous: rollout.staleness)"
+_STALENESS = "rollout.staleness"
 _NO_LORA = "(not yet: verl would write checkpoints that nothing loads)"
 
 DERIVED: dict[str, str] = {
@@ -104,7 +104,7 @@ DERIVED: dict[str, str] = {
     f"{ROLLOUT}.nnodes": "backend.nodes",
     f"{ROLLOUT}.n_gpus_per_node": "backend.gpus_per_node",
     "actor_rollout_ref.nccl_timeout": "backend.hang_minutes",
-    "actor_rollout_ref.hybrid_engine": _NO_ASYNC,
+    "actor_rollout_ref.hybrid_engine": _STALENESS,
     "actor_rollout_ref.rpg": _OURS,
     "algorithm.adv_estimator": "algorithm.advantage",
     "algorithm.norm_adv_by_std_in_grpo": "algorithm.advantage",
@@ -151,7 +151,7 @@ DERIVED: dict[str, str] = {
     "trainer.total_epochs": "training.steps",
     "trainer.total_training_steps": "training.steps",
     "trainer.use_v1": _OURS,
-    "trainer.v1": _NO_ASYNC,
+    "trainer.v1": _STALENESS,
     "trainer.val_before_train": _VALIDATES,
     "trainer.val_only": _VALIDATES,
 }

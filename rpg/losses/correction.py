@@ -34,3 +34,21 @@ def rollout_weights(
         if isinstance(setting, TruncatedWeights):
             return ratio.clamp(max=setting.cap)
         return torch.where((ratio >= setting.low) & (ratio <= setting.high), ratio, 0)
+
+
+def weight_metrics(setting: RolloutCorrection, weights: Tensor, response_mask: Tensor) -> dict[str, float]:
+    """What the weights of :func:`rollout_weights` do: their mean, their effective sample size as a fraction of their
+    number, and the share that was bounded (truncated, or masked to zero). Over tokens, or responses for level sequence.
+    """
+    counted = response_mask != 0
+    if weights.shape != counted.shape:
+        counted = counted.any(-1, keepdim=True)
+    held = weights[counted].double()
+    n = max(1, held.numel())
+    total, squares = float(held.sum()), float((held * held).sum())
+    cap = setting.cap if isinstance(setting, TruncatedWeights) else 0.0
+    return {
+        "rollout_weight_mean": total / n,
+        "rollout_weight_ess": total * total / (n * squares) if squares else 0.0,
+        "rollout_weight_bounded": float((held == torch.tensor(cap, dtype=weights.dtype)).sum()) / n,
+    }

@@ -52,7 +52,7 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     weights = (HALF if half else FLOAT) * parameters + FILES_BYTES
     # What training goes on from holds the weights once more where they are not those of the checkpoint (verl's always),
     # and the earlier policies that are still to sample.
-    copies = MOMENTS + _reference(spec) + (half or verl) + spec.rollout.staleness
+    copies = MOMENTS + _reference(spec) + (half or verl) + (0 if verl else spec.rollout.staleness)
     training = FLOAT * parameters * copies + VERL_BYTES * verl
     steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
     names = len(spec.benchmarks())

@@ -134,8 +134,14 @@ def test_rollout_correction_is_the_runs_own_field():
     assert '"type": "truncate"' in plan(spec, PATHS).overrides["rpg.algorithm"]
     with pytest.raises(ConfigError, match=r"but by algorithm\.rollout_correction"):
         of({"algorithm.rollout_correction.rollout_is": "token"})
-    with pytest.raises(ConfigError, match=r"rollout\.staleness 1: backend verl"):
-        of({}, **{"rollout.staleness": 1})
+    with pytest.raises(ConfigError, match=r"rollout\.sampler\.dtype int8: the sampler of backend verl"):
+        of({}, **{"rollout.sampler.dtype": "int8"})
+
+
+def test_a_stale_sampler_is_the_runs_own_field():
+    assert plan(of({}, **{"rollout.staleness": 2}), PATHS).overrides["rpg.staleness"] == 2
+    with pytest.raises(ConfigError, match=r"trainer\.v1\.trainer_mode: is not to be set here, but by rollout\.staleness"):
+        of({"trainer.v1.trainer_mode": "colocate_async"})
 
 
 def test_the_table_of_the_page_has_every_section_of_verls_configuration():

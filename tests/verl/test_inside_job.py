@@ -28,8 +28,8 @@ def score(prompts, responses, answer):
 
 @pytest.mark.long
 def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_path):
-    """Dynamic sampling that finds all, some and no useful groups, schedule-free AdamW, and a reference that is renewed
-    every 4 optimizer steps, through a resume: every number of every step.
+    """Samples that are a rollout old, dynamic sampling that finds all, some and no useful groups, schedule-free AdamW, and a
+    reference that is renewed every 4 optimizer steps, through a resume on two workers: every number of every step.
     """
     pytest.importorskip("verl")
     training = {"steps": 4, "prompts_per_step": 3, "mini_batch_prompts": 1, "checkpoint_every": 2}
@@ -40,7 +40,7 @@ def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_pat
         {"type": "correctness"},
         {"type": "python", "function": "mine:score", "beside": str(tmp_path), "weight": 0},
     ]
-    sizes = {"seed": 118, "rollout": {"group_size": 3, "max_refills": 1}, "reward": reward}
+    sizes = {"seed": 158, "rollout": {"group_size": 4, "max_refills": 1, "staleness": 1}, "reward": reward}
     local = make_spec(algorithm=algorithm, training=training, **sizes)
     backend = {"type": "verl", "gradient_checkpointing": False, "validation_samples": 1}
     spec = make_spec(backend, algorithm=algorithm, training=training, **sizes)
@@ -57,16 +57,18 @@ def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_pat
     )
     expected = {step: trainer.step(step) for step in range(1, 5)}
     shape = [(row["groups_sampled"], row["groups_kept"], row["reference_age"]) for row in expected.values()]
-    assert shape == [(3, 3, 0), (9, 3, 3), (9, 2, 0), (9, 0, 2)]
+    assert shape == [(3, 3, 0), (5, 2, 3), (9, 3, 0), (9, 0, 3)]
+    assert [expected[step]["sampler_age"] for step in (1, 2, 3)] == [0, 1, 1]
 
     half = spec.model_copy(update={"training": spec.training.model_copy(update={"steps": 2})})
     rows = ours(job(half, model, data, tmp_path, 1))
     checkpoint = newest(tmp_path / "state")
     state = State.read(checkpoint)
-    assert (state.step, state.optimizer_step, state.world_size) == (2, 6, 1)
+    assert (state.step, state.optimizer_step, state.world_size) == (2, 5, 1)
     assert state.reference == {"renewed_at": 0, "average": 0.0, "kept": True}
     assert (checkpoint / "actor/huggingface/model.safetensors").is_file()
-    rows |= ours(job(spec, model, data, tmp_path, 2, resume=checkpoint))
+    two = spec.model_copy(update={"backend": spec.backend.model_copy(update={"gpus_per_node": 2})})
+    rows |= ours(job(two, model, data, tmp_path, 2, resume=checkpoint))
     assert 0 <= rows.pop(0)["validation_accuracy"] <= 1
     assert {"reward_correctness", "reward_score_letters", "reward_score_asked"} <= set(rows[1])
 
@@ -80,7 +82,7 @@ def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_pat
     assert "loss" not in rows[4] and "loss" in rows[3]
     # renewed at the third rollout, so its weights are neither the initial model's nor those of the policy
     final = newest(tmp_path / "state")
-    assert State.read(final).reference["renewed_at"] == 6
-    assert (final / "reference" / "world_size_1_rank_0.safetensors").is_file()
+    assert State.read(final).reference["renewed_at"] == 5
+    assert (final / "reference" / "world_size_2_rank_1.safetensors").is_file()
     foretold = disk(spec, 16)  # the exported model is linked into the checkpoint: once on disk
     assert size(final) == pytest.approx(foretold.newest, rel=0.1), "what `rpg show` foretells lies there"

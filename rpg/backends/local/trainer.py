@@ -25,7 +25,7 @@ from rpg.config.run import RunSpec
 from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.aggregation import Counts, aggregate
-from rpg.losses.correction import rollout_weights
+from rpg.losses.correction import rollout_weights, weight_metrics
 from rpg.losses.divergences import k3
 from rpg.losses.policy_loss import policy_loss
 from rpg.models import seeds
@@ -132,10 +132,13 @@ class Trainer:
         log_prob = update = 0.0
         if rollout.kept is not None:
             start = time.perf_counter()
-            experience, drawn = self._score(rollout.kept, sampler)
+            experience, kl = self._score(rollout.kept, sampler)
             if not self.sampler.is_policy:
                 metrics["sampler_age"] = age
-                metrics["kl_sampler_to_policy"] = drawn
+                metrics["kl_sampler_to_policy"] = kl
+            if experience.weights is not None:
+                correction, mask = self.spec.algorithm.rollout_correction, experience.batch.mask
+                metrics |= weight_metrics(correction, experience.weights, mask)
             scored = time.perf_counter()
             self.reference.begin_updates(self.policy)
             self.optimizer.update_mode()

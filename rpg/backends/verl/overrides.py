@@ -233,6 +233,8 @@ def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
         keys["rpg.prefix"] = chat_of(spec.task).prefix
     if spec.rollout.stop:
         keys["rpg.stop"] = json.dumps(list(spec.rollout.stop))
+    if spec.rollout.staleness:
+        keys["rpg.staleness"] = spec.rollout.staleness
     if spec.evaluation.min_p:
         keys["rpg.validation_min_p"] = spec.evaluation.min_p
     if backend.device == "cpu":

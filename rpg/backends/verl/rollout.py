@@ -7,7 +7,7 @@ verl's own dynamic sampling refills without end once every group is all right.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -61,6 +61,14 @@ class Rollout:
         """Response tokens of everything that was sampled."""
         return sum(response.tokens for group in self.sampled for response in group)
 
+    def age(self, step: int) -> float:
+        """Rollouts between the policy that sampled what is trained on and the one that step `step` updates; the mean.
+
+        By the servers' own account of the weights that they had: those after so many steps.
+        """
+        versions = [response.tag["max_global_steps"] for group in self.kept for response in group]
+        return step - 1 - sum(versions) / len(versions)
+
     def dropped(self) -> list[Group]:
         """What was sampled and is not trained on."""
         kept = {id(group) for group in self.kept}
@@ -100,6 +108,11 @@ def _part_means(responses: Sequence[Response]) -> dict[str, float]:
 def useful(group: Group) -> bool:
     """Whether its responses earned different rewards; their lengths do not count."""
     return len({response.earned for response in group}) > 1
+
+
+def first_round(settings: Settings, problems: int, step: int) -> list[int]:
+    """The problems that :func:`roll` begins with, known before anything is sampled."""
+    return PromptOrder(problems, settings.seed).first(step, settings.prompts_per_step)
 
 
 def roll(
@@ -163,14 +176,19 @@ class Groups(ReplayBuffer):
             time.sleep(min(1.0, 0.02 + 0.05 * (time.monotonic() - began)))  # short steps are not held up
         tags = {key: dict(tag) for key, tag in self.partitions["train"].items()}
         tq.kv_clear(partition_id="train", keys=list(names))  # the prompts; their responses stay
-        place = {name: i for i, name in enumerate(names)}
-        keys = sorted(
-            (key for key in tags if prompt_of(key) in place), key=lambda k: (place[prompt_of(k)], _number(k))
-        )
-        groups: list[Group] = [[] for _ in names]
-        for response in _read(keys, [tags[key] for key in keys]):
-            groups[place[prompt_of(response.key)]].append(response)
-        return groups
+        return read_groups(names, tags)
+
+
+def read_groups(names: Sequence[str], tags: Mapping[str, dict]) -> list[Group]:
+    """The responses to the prompts `names` in their order; `tags` of these keys, among others, of verl's queue."""
+    place = {name: i for i, name in enumerate(names)}
+    keys = sorted(
+        (key for key in tags if prompt_of(key) in place), key=lambda k: (place[prompt_of(k)], _number(k))
+    )
+    groups: list[Group] = [[] for _ in names]
+    for response in _read(keys, [tags[key] for key in keys]):
+        groups[place[prompt_of(response.key)]].append(response)
+    return groups
 
 
 def prompt_of(key: str) -> str:

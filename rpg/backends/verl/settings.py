@@ -40,6 +40,8 @@ class Ours(Section):
     seed: int = Field(0, ge=0, lt=2**31)
     max_refills: int = Field(8, ge=0)
     """Dynamic sampling: rounds of prompts that may be drawn to replace groups all right or all wrong."""
+    staleness: int = Field(0, ge=0)
+    """Rollouts that are drawn before the step that is trained on them: each step's is so many rollouts old."""
     save_steps: tuple[int, ...] = ()
     """Steps with a checkpoint beside those of trainer.save_freq."""
     threads: Positive = 1

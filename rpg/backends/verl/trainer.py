@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import ray
-import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf, open_dict
 from tensordict import TensorDict
@@ -32,15 +31,14 @@ from verl.workers.utils.padding import response_to_nested
 from rpg.backends.progress import Progress, Reporter
 from rpg.backends.schedule import ReferenceSchedule
 from rpg.backends.verl import rollout
-from rpg.backends.verl.agents import prompt_name
+from rpg.backends.verl.ahead import Ahead
+from rpg.backends.verl.experience import experience
 from rpg.backends.verl.order import arrange, mini_batch_order
 from rpg.backends.verl.reward import ERROR
 from rpg.backends.verl.settings import Settings
 from rpg.backends.verl.state import State, newest
 from rpg.backends.verl.update import Plan, Updated
 from rpg.backends.verl.worker import PolicyWorker
-from rpg.losses.advantages import advantages
-from rpg.losses.correction import rollout_weights
 from rpg.store.progress import TRAINING
 
 
@@ -85,6 +83,8 @@ class Trainer(PPOTrainerSync):
         super()._init_dataloader()
         # verl divides by it; here a data set may be smaller than a step.
         self.steps_per_epoch = max(1, self.steps_per_epoch)
+        beside = not self.config.actor_rollout_ref.rollout.free_cache_engine
+        self.ahead = Ahead(self.settings, len(self.train_dataset), self._ask, self._collect, beside)
 
     def init(self) -> None:
         path = Path(self.config.trainer.default_local_dir).absolute().parent / TRAINING
@@ -116,8 +116,9 @@ class Trainer(PPOTrainerSync):
             self.kept = False
         ours: dict[str, Any] = {"reference_age": self.reference.age(self.optimizer_step)}
         with timer("gen"):
-            rolled = rollout.roll(self.settings, len(self.train_dataset), self.global_steps, self._sample)
-            self.on_sample_end()
+            rolled = self.ahead.begin(self.global_steps)
+            if not self.ahead.beside:
+                self.on_sample_end()
         ours |= rolled.metrics()
         self.tokens += rolled.tokens
         self.trains = bool(rolled.kept)
@@ -127,6 +128,8 @@ class Trainer(PPOTrainerSync):
             rollout.discard(rolled.dropped())
             batch, sizes = self._arrange(rolled.kept)
             self.progress.begin("log-probabilities", 0, "")
+            if self.settings.staleness:
+                ours["sampler_age"] = rolled.age(self.global_steps)
             with timer("old_log_prob"):
                 batch = self._compute_old_log_prob(batch, metrics)
             if self.kept:
@@ -134,23 +137,30 @@ class Trainer(PPOTrainerSync):
                 with timer("ref"):
                     batch = self._compute_ref_log_prob(batch, metrics)
             with timer("adv"):
-                batch = self._advantages(batch, metrics)
+                batch, measured = self._experience(batch, metrics)
+            ours |= measured
             self.progress.begin("update", 0, "")
             with timer("update_actor"):
                 ours |= self._update(batch, sizes)
+        if self.ahead.beside:
+            with timer("gen"):
+                self.ahead.finish()
+                self.on_sample_end()
         ours |= {"optimizer_step": self.optimizer_step, "tokens": self.tokens}
         self.ours, self.step_tokens = ours, rolled.tokens
         self.progress.begin("weights to the rollout servers", 0, "")
         return batch
 
-    def _sample(self, numbers, round_: int) -> list[rollout.Group]:
-        """Responses of one round: problems by number, through verl's agent loops and servers."""
+    def _ask(self, step: int, numbers: Sequence[int], names: Sequence[str]) -> None:
+        """Have the servers begin with problems by number, as the prompts `names` of a step."""
         rows = collate_fn([self.train_dataset[number] for number in numbers])
-        names = [prompt_name(self.global_steps, round_, place) for place in range(len(numbers))]
-        batch = get_tensordict({**rows, "uid": names})
-        tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
-        self.progress.begin(f"rollout, refill {round_}" if round_ else "rollout", len(names), "prompts")
+        batch = get_tensordict({**rows, "uid": list(names)})
+        tu.assign_non_tensor_data(batch, "global_steps", step)
         self._submit_batch_to_rollout(batch)
+
+    def _collect(self, names: Sequence[str], round_: int) -> list[rollout.Group]:
+        """The responses to prompts by name, all from the same weights."""
+        self.progress.begin(f"rollout, refill {round_}" if round_ else "rollout", len(names), "prompts")
         return self.replay_buffer.collect(names, self.progress)
 
     def _arrange(self, groups: list[rollout.Group]) -> tuple[KVBatchMeta, list[int]]:
@@ -170,44 +180,23 @@ class Trainer(PPOTrainerSync):
             info["actor"] = group._query_dispatch_info("actor")
         return max(info["actor"]) + 1
 
-    def _advantages(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """Adds the advantages to a batch."""
+    def _experience(self, batch: KVBatchMeta, metrics: dict) -> tuple[KVBatchMeta, dict[str, float]]:
+        """(the batch with what the loss reads beside the policy's own log-probabilities, our metrics of the sampler)."""
         names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs"]
         names += ["ref_log_prob"] if self.kept else []
         nested = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-        mask = nested["response_mask"]
         data = DataProto(batch=nested.to_padded_tensor())
         correction = self.config.algorithm.get("rollout_correction")
         if correction is not None and not correction.get("bypass_mode", False):
             data, more = compute_rollout_correction_and_add_to_batch(data, correction)
             metrics.update(more)
-        fields = data.batch
         prompts = [rollout.prompt_of(key) for key in batch.keys]
-        groups = {name: number for number, name in enumerate(dict.fromkeys(prompts))}
-        real = fields["response_mask"].any(-1)
-        result = torch.zeros_like(fields["rm_scores"])
-        result[real] = advantages(
-            self.settings.algorithm,
-            rewards=fields["rm_scores"].sum(-1)[real],
-            group=torch.tensor([groups[name] for name in prompts])[real],
-            response_mask=fields["response_mask"][real],
-            old_log_prob=fields["old_log_probs"][real],
-            ref_log_prob=fields["ref_log_prob"][real] if self.kept else None,
-        )
-        written = {"advantages": result, "returns": result, "response_mask": fields["response_mask"]}
-        weights = rollout_weights(
-            self.settings.algorithm.rollout_correction,
-            old_log_prob=fields["old_log_probs"],
-            sampler_log_prob=fields["rollout_log_probs"],
-            response_mask=fields["response_mask"],
-        )
-        if weights is not None:
-            written["rollout_is_weights"] = weights.expand_as(fields["old_log_probs"]).contiguous()
-        elif "rollout_is_weights" in fields:
-            written["rollout_is_weights"] = fields["rollout_is_weights"]
-        output = {name: response_to_nested(value, mask) for name, value in written.items()}
+        written, measured = experience(self.settings, dict(data.batch.items()), prompts)
+        if "rollout_is_weights" in data.batch:  # a job of one's own, with a correction of verl's
+            written.setdefault("rollout_is_weights", data.batch["rollout_is_weights"])
+        output = {name: response_to_nested(value, nested["response_mask"]) for name, value in written.items()}
         output = TensorDict(output, batch_size=len(batch))
-        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output)
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output), measured
 
     def _update(self, batch: KVBatchMeta, sizes: list[int]) -> dict[str, float]:
         """All optimizer steps of this rollout; returns their metrics."""
@@ -270,6 +259,7 @@ class Trainer(PPOTrainerSync):
         if self.kept and self.reference.renewed_at:  # before that it is the initial model
             self.actor_rollout_wg.save_reference(str(folder / "reference"))
         super()._save_checkpoint()
+        self.ahead.save(folder)
         self.saved = folder
 
     def _finish_checkpoint(self) -> None:
@@ -304,6 +294,7 @@ class Trainer(PPOTrainerSync):
         self.reference.average, self.kept = state.reference["average"], state.reference["kept"]
         if self.kept and self.reference.renewed_at:
             self.actor_rollout_wg.load_reference(str(folder / "reference"))
+        self.ahead.restore(folder, state.step)
 
 
 class _Logger:
