@@ -18,6 +18,8 @@ FILES_BYTES = 12_000
 """Of a checkpoint: config, tokenizer, headers and digests, of which all but the first have mostly links."""
 VERL_BYTES = 45_000
 """Of verl's own state beside tensors: random states, the data loader's place, headers; measured on a tiny model."""
+WAITING_BYTES, WAITING_TOKEN_BYTES = 1_500, 48
+"""Of a response that was drawn ahead (rollout.staleness on verl), and of a token of it or its prompt; measured on tiny runs."""
 PROVENANCE_BYTES = 5_700
 """What a training was computed with; measured on the quickstart's runs."""
 STEP_BYTES = 1_050
@@ -51,9 +53,9 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     verl = spec.backend.type == "verl"
     weights = (HALF if half else FLOAT) * parameters + FILES_BYTES
     # What training goes on from holds the weights once more where they are not those of the checkpoint (verl's always),
-    # and the earlier policies that are still to sample.
+    # and the earlier policies that are still to sample, or on verl what they have sampled.
     copies = MOMENTS + _reference(spec) + (half or verl) + (0 if verl else spec.rollout.staleness)
-    training = FLOAT * parameters * copies + VERL_BYTES * verl
+    training = FLOAT * parameters * copies + (VERL_BYTES + _waiting(spec)) * verl
     steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
     names = len(spec.benchmarks())
     k = 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
@@ -72,6 +74,13 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     waiting = max(kept, evaluated) if spec.evaluator_gpus() else kept
     most = max(after, (waiting + 3) * weights + 3 * training + FLOAT * parameters * (half and verl) + rest)
     return Disk(after, alone, most, weights + training)
+
+
+def _waiting(spec: RunSpec) -> float:
+    """Responses that were drawn ahead."""
+    tokens = spec.rollout.max_prompt_tokens + spec.rollout.max_response_tokens
+    rows = spec.training.prompts_per_step * spec.rollout.group_size * spec.rollout.staleness
+    return rows * (WAITING_BYTES + RESPONSE_SHARE * WAITING_TOKEN_BYTES * tokens)
 
 
 def parameters_of(spec: RunSpec) -> int | None:
