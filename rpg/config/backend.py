@@ -47,6 +47,13 @@ class BackendSection(Section):
     def check_longest(self, tokens: int) -> None:
         """Raises ValueError when a sequence of so many tokens, prompt and response, does not fit."""
 
+    def check_adapters(self) -> None:
+        """Raises ValueError where `model.lora` cannot be trained."""
+        if not self.trains_adapters:
+            raise ValueError(
+                f"model.lora: backend {self.type} trains no adapters yet; accepted there: model.lora null"
+            )
+
     def check_mini_batch(self, prompts: int, group_size: int) -> None:
         """Raises ValueError when a mini-batch of so many prompts and responses to each cannot be shared out."""
 
@@ -194,6 +201,7 @@ class VerlBackend(BackendSection):
     fills_machine: ClassVar[bool] = True
     may_be_stale: ClassVar[bool] = True
     corrects_sampler: ClassVar[bool] = True
+    trains_adapters: ClassVar[bool] = True
 
     def workers_here(self) -> int | None:
         return self.gpus_per_node if isinstance(self.ray, LocalRay) else None
@@ -204,6 +212,13 @@ class VerlBackend(BackendSection):
             raise ValueError(
                 f"backend.max_tokens_per_gpu x sequence_parallel = {room} must hold a sequence of "
                 f"rollout.max_prompt_tokens + max_response_tokens = {tokens}"
+            )
+
+    def check_adapters(self) -> None:
+        if self.strategy != "fsdp2":
+            raise ValueError(
+                f"model.lora: backend.strategy {self.strategy} gathers the whole model to merge adapters; accepted with "
+                "model.lora: backend.strategy fsdp2"
             )
 
     def check_mini_batch(self, prompts: int, group_size: int) -> None:

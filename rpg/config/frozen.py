@@ -596,5 +596,6 @@ ADDED: dict[str, Any] = {
     "evaluation.min_p": 0.0,
     "model.pretrained.warm_start": None,
     "model.pretrained.lora": None,
+    "model.tiny.lora": None,
     "backend.verl.verl": {},
 }

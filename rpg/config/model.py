@@ -78,6 +78,8 @@ class TinyModel(Section):
     intermediate_size: Positive = 192
     max_positions: Positive = 256
     warm_start: WarmStart | None = WarmStart()
+    lora: Lora | None = None
+    """As of a pretrained model, for trying it out."""
 
     @model_validator(mode="after")
     def _divisible(self) -> TinyModel:
@@ -104,7 +106,7 @@ class PretrainedModel(Section):
 
 def lora_of(model: TinyModel | PretrainedModel) -> Lora | None:
     """The adapters that are trained instead of the weights; None where it is the weights."""
-    return model.lora if isinstance(model, PretrainedModel) else None
+    return model.lora
 
 
 def bfloat16(model: TinyModel | PretrainedModel) -> bool:

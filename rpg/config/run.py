@@ -70,10 +70,8 @@ class RunSpec(Section):
         self._check_sampler()
         self._check_truncation()
         self._check_verifier()
-        if lora_of(self.model) is not None and not self.backend.trains_adapters:
-            raise ValueError(
-                f"model.lora: backend {self.backend.type} trains no adapters yet; accepted there: model.lora null"
-            )
+        if lora_of(self.model) is not None:
+            self.backend.check_adapters()
         self.backend.check_longest(self.rollout.max_prompt_tokens + self.rollout.max_response_tokens)
         self.backend.check_mini_batch(self.training.mini_batch_prompts, self.rollout.group_size)
         return self

@@ -23,7 +23,6 @@ _REWARD = "reward, task.verifier"
 _GROUPS = "algorithm (dynamic_sampling), rollout.max_refills"
 _NO_CRITIC = "(no run has a critic: algorithm.advantage)"
 _STALENESS = "rollout.staleness"
-_NO_LORA = "(not yet: verl would write checkpoints that nothing loads)"
 
 DERIVED: dict[str, str] = {
     "data.train_files": "task",
@@ -40,9 +39,12 @@ DERIVED: dict[str, str] = {
     f"{MODEL}.tokenizer_path": "model.path",
     f"{MODEL}.enable_gradient_checkpointing": "backend.gradient_checkpointing",
     f"{MODEL}.custom_chat_template": "task.chat",
-    f"{MODEL}.lora": _NO_LORA,
-    f"{MODEL}.lora_rank": _NO_LORA,
-    f"{MODEL}.lora_adapter_path": _NO_LORA,
+    f"{MODEL}.lora": "model.lora",
+    f"{MODEL}.lora_rank": "model.lora.rank",
+    f"{MODEL}.lora_alpha": "model.lora.alpha",
+    f"{MODEL}.target_modules": "model.lora.targets",
+    f"{MODEL}.target_parameters": "model.lora.targets",
+    f"{MODEL}.lora_adapter_path": "model.path",
     f"{ACTOR}.strategy": "backend.strategy",
     f"{REF}.strategy": "backend.strategy",
     f"{ACTOR}.ppo_mini_batch_size": "training.mini_batch_prompts",

@@ -140,7 +140,9 @@ def test_rollout_correction_is_the_runs_own_field():
 
 def test_a_stale_sampler_is_the_runs_own_field():
     assert plan(of({}, **{"rollout.staleness": 2}), PATHS).overrides["rpg.staleness"] == 2
-    with pytest.raises(ConfigError, match=r"trainer\.v1\.trainer_mode: is not to be set here, but by rollout\.staleness"):
+    with pytest.raises(
+        ConfigError, match=r"trainer\.v1\.trainer_mode: is not to be set here, but by rollout\.staleness"
+    ):
         of({"trainer.v1.trainer_mode": "colocate_async"})
 
 

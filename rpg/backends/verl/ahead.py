@@ -94,7 +94,7 @@ class Ahead:
                 tensors[name] = torch.cat([row.flatten() for row in rows]).contiguous()
                 tensors[f"{name}.lengths"] = torch.tensor([row.numel() for row in rows])
             else:
-                rest[name] = list(value)
+                rest[name] = value.tolist()
         Path(folder).mkdir(parents=True, exist_ok=True)
         save_file(tensors, Path(folder) / TENSORS)
         atomic_write_json(Path(folder) / REST, {"keys": batch.keys, "tags": batch.tags, "fields": rest})

@@ -18,7 +18,7 @@ from rpg.backends.verl.hydra import hydra_value
 from rpg.backends.verl.paths import Paths
 from rpg.backends.verl.resources import cpus_reserved, helpers
 from rpg.config.backend import LocalRay, RayAddress, SglangRollout, VerlBackend, VllmRollout
-from rpg.config.model import PretrainedModel
+from rpg.config.model import PretrainedModel, lora_of
 from rpg.config.reward import PythonReward
 from rpg.config.run import RunSpec
 from rpg.config.task import chat_of
@@ -28,7 +28,7 @@ from rpg.tasks import verifier_of
 
 MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"
-ACTOR, REF, ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout"))
+ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
 LOGICAL_CPUS = 16
 """What a Ray of our own believes it has at least: verl's processes mostly wait, so there may be more of them than cores."""
 LEAST_WAIT = 600
@@ -75,7 +75,7 @@ def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str =
     environment = _environment(spec, backend, paths)
     parts: list[Mapping[str, Any]] = [
         _data(spec, paths),
-        _model(backend, paths),
+        _model(spec, backend, paths),
         _actor(spec, backend),
         _reference(spec, backend),
         _rollout(spec, backend),
@@ -117,8 +117,17 @@ def _data(spec: RunSpec, paths: Paths) -> dict[str, Any]:
     }
 
 
-def _model(backend: VerlBackend, paths: Paths) -> dict[str, Any]:
-    return {
+def _model(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
+    lora, keys = lora_of(spec.model), {}
+    if lora is not None:
+        targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+        keys = {
+            f"{MODEL}.lora_rank": lora.rank,
+            f"{MODEL}.lora_alpha": lora.alpha,
+            f"{MODEL}.target_modules": targets,
+            f"{MODEL}.lora.merge": True,  # the servers get whole weights (adapters.py)
+        }
+    return keys | {
         "actor_rollout_ref.model.path": paths.model,
         "actor_rollout_ref.model.enable_gradient_checkpointing": backend.gradient_checkpointing,
         "actor_rollout_ref.nccl_timeout": max(LEAST_WAIT, math.ceil(60 * backend.hang_minutes)),
@@ -142,7 +151,10 @@ def _actor(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
         f"{ACTOR}.optim.clip_grad": math.inf if training.max_grad_norm is None else training.max_grad_norm,
         f"{ACTOR}.optim.lr_warmup_steps": optimizer.warmup_steps,
         **_engine(spec, backend, ACTOR),
-        f"{ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        f"{ACTOR}.checkpoint.save_contents": [
+            *("model", "optimizer", "extra"),
+            *(["hf_model"] if lora_of(spec.model) is None else []),  # otherwise adapters.py writes it
+        ],
         f"{ACTOR}.checkpoint.load_contents": ["model", "optimizer", "extra"],
     }
     if isinstance(optimizer, ScheduleFreeAdamW):

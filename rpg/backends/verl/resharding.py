@@ -6,7 +6,7 @@ verl itself reads the files of as many workers as there are (verl/utils/checkpoi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +71,18 @@ def load_resharded(manager: Any, workers: int, local_path: str, **_: Any) -> Non
         manager.lr_scheduler.load_state_dict(scheduler)
 
 
-def load_shards_of(module: nn.Module, folder: str | Path, pattern: str, workers: int) -> None:
-    """Into a module, the parameters of which `workers` workers each wrote their rows as a safetensors file."""
+def load_shards_of(
+    module: nn.Module,
+    folder: str | Path,
+    pattern: str,
+    workers: int,
+    concerns: Callable[[str], bool] = lambda name: True,
+) -> None:
+    """Into a module, the parameters (those that it concerns, by name) of which `workers` workers each wrote their rows as a
+    safetensors file."""
     parts = [load_file(Path(folder, pattern.format(world=workers, rank=rank))) for rank in range(workers)]
     with torch.no_grad():
-        for name, mine in module.named_parameters():
+        for name, mine in filter(lambda item: concerns(item[0]), module.named_parameters()):
             mine.to_local().copy_(_rows_of(mine, [part[name] for part in parts]))
 
 

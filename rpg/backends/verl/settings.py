@@ -73,6 +73,8 @@ class Settings(Ours):
     temperature: float = Field(gt=0)
     learning_rate: float = Field(gt=0)
     entropy_coeff: float = Field(ge=0)
+    lora_rank: int = 0
+    """Of low-rank adapters; 0 where all weights are trained."""
     warmup_steps: int = Field(ge=0)
     """In optimizer steps; schedule-free AdamW has a warm-up of its own."""
 
@@ -100,6 +102,7 @@ class Settings(Ours):
             "temperature": rollout["temperature"],
             "learning_rate": actor["optim"]["lr"],
             "entropy_coeff": actor["entropy_coeff"],
+            "lora_rank": config["actor_rollout_ref"]["model"].get("lora_rank", 0),
             "warmup_steps": max(0, actor["optim"].get("lr_warmup_steps") or 0),
         }
         ours = _validated(Ours, config.get("rpg") or {}, "+rpg.")

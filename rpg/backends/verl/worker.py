@@ -17,6 +17,7 @@ from verl.single_controller.base.decorator import Dispatch, make_nd_compute_data
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
+from rpg.backends.verl import adapters
 from rpg.backends.verl.loss import ActorLoss
 from rpg.backends.verl.resharding import load_resharded, load_shards_of, written_by
 from rpg.backends.verl.settings import Settings
@@ -54,24 +55,46 @@ class PolicyWorker(ActorRolloutRefWorker):
         bound_waits(self.config.nccl_timeout)
         super().init_model()
         self.actor.set_loss_fn(_loss(self.settings))
+        self.kept: adapters.Weights | None = None
+        """With `model.lora`: the adapters of the reference; None where that is the model without any."""
+        if self.settings.lora_rank:
+            adapters.use(self.actor.engine)
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def compute_log_prob(self, data: TensorDict) -> TensorDict | None:
+        """verl's; with `model.lora` it is asked for the reference's, too (`no_lora_adapter`)."""
+        if self.kept is None or not tu.pop(data, key="no_lora_adapter", default=False):
+            return super().compute_log_prob(data)
+        with adapters.with_adapters(self.actor.engine.module, self.kept):
+            return super().compute_log_prob(data)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict | None:
         plan = Plan.out_of(data)
         if plan.renew_reference:
-            copy_weights(self.actor.engine.module, self.ref.engine.module)
+            self.renew_reference()
         result = update(self.actor, data, plan, self.settings)
         if not self.actor.engine.is_mp_src_rank_with_outputs():
             return None
         return tu.get_tensordict(tensor_dict={}, non_tensor_dict={"metrics": asdict(result)})
 
+    def renew_reference(self) -> None:
+        """The policy as it is becomes the reference."""
+        if self.settings.lora_rank:
+            self.kept = adapters.adapters(self.actor.engine.module)
+        else:
+            copy_weights(self.actor.engine.module, self.ref.engine.module)
+
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_reference(self, folder: str) -> None:
         """Each worker writes its shards of the reference policy."""
         Path(folder).mkdir(parents=True, exist_ok=True)
-        let_go(self.ref.engine.module)
-        parts = {name: value.detach().cpu().contiguous() for name, value in shards(self.ref.engine.module)}
-        save_file(parts, self._shard_file(folder))
+        if self.kept is not None:
+            own = self.kept.items()
+        else:
+            let_go(self.ref.engine.module)
+            own = shards(self.ref.engine.module)
+        save_file({name: value.detach().cpu().contiguous() for name, value in own}, self._shard_file(folder))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_reference(self, folder: str) -> None:
@@ -80,13 +103,26 @@ class PolicyWorker(ActorRolloutRefWorker):
         Raises:
             UserError: it is not there.
         """
-        module, workers = self.ref.engine.module, written_by(folder, SHARDS)
+        workers = written_by(folder, SHARDS)
         if not workers:
             raise UserError(f"{folder}: no reference policy in it")
-        if workers == self.world_size:
-            load_shards(module, load_file(self._shard_file(folder)))
+        if self.settings.lora_rank:
+            module = self.actor.engine.module
+            own = adapters.adapters(module)
+            load_shards_of(module, folder, SHARDS, workers, adapters.is_adapter)
+            self.kept = adapters.adapters(module)
+            adapters.put(module, own)
+        elif workers == self.world_size:
+            load_shards(self.ref.engine.module, load_file(self._shard_file(folder)))
         else:
-            load_shards_of(module, folder, SHARDS, workers)
+            load_shards_of(self.ref.engine.module, folder, SHARDS, workers)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_checkpoint(self, local_path, hdfs_path=None, global_step=0, max_ckpt_to_keep=None):
+        """verl's; with `model.lora` the model is ours, merged."""
+        super().save_checkpoint(local_path, hdfs_path, global_step, max_ckpt_to_keep)
+        if self.settings.lora_rank:
+            adapters.export(self.actor.engine.module, Path(local_path) / "huggingface", self.rank == 0)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_checkpoint(self, local_path, hdfs_path=None, del_local_after_load=False):

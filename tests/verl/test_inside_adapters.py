@@ -1,0 +1,129 @@
+"""Low-rank adapters in verl's engine: only they are trained, and who takes the model's weights gets them merged."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rpg.backends.local.optimizers import Optimizer
+from rpg.backends.local.reference import Reference
+from rpg.backends.local.rollout import Roller
+from rpg.backends.local.trainer import Trainer
+from rpg.backends.verl.overrides import plan
+from rpg.backends.verl.paths import Paths
+from rpg.config.errors import ConfigError
+from rpg.config.load import load_run
+from rpg.models.initial import initial_policy
+from rpg.tasks.preparation import prepare_data, read_problems
+from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update
+from tests.verl.test_gpu_resources import VLLM
+from tests.verl.test_launch_overrides import CHAIN
+
+pytestmark = pytest.mark.usefixtures("cpu_verl")
+
+
+@pytest.fixture
+def sampled(home):
+    """A rollout of the model without adapters: (responses, log-probabilities, advantages)."""
+    spec = make_spec()
+    policy = initial_policy(spec, home)
+    problems = read_problems(prepare_data(spec, home).train)
+    optimizer = Optimizer(policy.model, spec.training.optimizer)
+    trainer = Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
+    kept = trainer.roller.roll(policy, 1).kept
+    experience = trainer._score(kept, policy)[0]
+    return kept.samples.batch, experience.old, experience.advantages
+
+
+def worker_with(model, tmp_path, **lora):
+    changes = {"model": {"lora": {"rank": 4, "alpha": 8, **lora}}}
+    spec = make_spec(training={"optimizer": {"learning_rate": 1e-2}}, **changes)
+    return make_worker(verl_config(spec, model, tmp_path))
+
+
+def log_probs(worker, batch, **asked):
+    from verl.utils import tensordict_utils as tu
+    from verl.workers.utils.padding import response_from_nested
+
+    data = as_verl(batch)
+    tu.assign_non_tensor(data, compute_loss=False, calculate_entropy=False, **asked)
+    output = worker.compute_log_prob(data)
+    return torch.cat(list(response_from_nested(output["log_probs"], data["response_mask"]).unbind()))
+
+
+def rows(values, batch):
+    return torch.cat([row[:n] for row, n in zip(values, batch.lengths.tolist(), strict=True)])
+
+
+def test_what_is_trained_samples_and_is_exported_merged(model, sampled, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    batch, old, advantages = sampled
+    worker = worker_with(model, tmp_path)
+    module = worker.actor.engine.module
+    before = {name: value.full_tensor().clone() for name, value in module.named_parameters()}
+    torch.testing.assert_close(log_probs(worker, batch), rows(old, batch), rtol=0, atol=2e-5)
+    verl_update(worker, batch, old, advantages, renew_reference=True)
+    moved = {name for name, value in module.named_parameters() if not value.full_tensor().equal(before[name])}
+    assert moved and all(".lora_" in name for name in moved), "the model's own weights stay"
+
+    now = log_probs(worker, batch)
+    assert (now - rows(old, batch)).abs().max() > 1e-2
+    reference = log_probs(worker, batch, no_lora_adapter=True)
+    torch.testing.assert_close(reference, rows(old, batch), rtol=0, atol=2e-5)
+
+    weights, configuration = worker.actor.engine.get_per_tensor_param(base_sync_done=True)
+    served = dict(weights)
+    assert configuration is None, "to the servers it is a model like any other"
+    worker.save_checkpoint(str(tmp_path / "actor"))
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "actor" / "huggingface")
+    theirs = dict(exported.named_parameters())
+    assert set(served) == set(theirs)
+    for name, value in served.items():
+        assert value.equal(theirs[name]), name
+    ids = [list(batch.prompts[0]) + batch.tokens[0][: batch.lengths[0]].tolist()]
+    logits = exported(torch.tensor(ids)).logits[0].log_softmax(-1)
+    first = logits[len(batch.prompts[0]) - 1, batch.tokens[0, 0]]
+    torch.testing.assert_close(first, now[0], rtol=0, atol=2e-5)
+
+
+def test_a_reference_that_is_renewed_is_the_adapters_of_then(model, sampled, tmp_path):
+    batch, old, advantages = sampled
+    worker = worker_with(model, tmp_path, targets=["q_proj", "down_proj"])
+    verl_update(worker, batch, old, advantages)
+    then = log_probs(worker, batch)
+    worker.renew_reference()
+    verl_update(worker, batch, old, -advantages)
+    assert (log_probs(worker, batch) - then).abs().max() > 1e-2
+    assert log_probs(worker, batch, no_lora_adapter=True).equal(then)
+    worker.save_reference(str(tmp_path / "reference"))
+    worker.kept = None
+    assert not log_probs(worker, batch, no_lora_adapter=True).equal(then)
+    after = log_probs(worker, batch)
+    worker.load_reference(str(tmp_path / "reference"))
+    assert log_probs(worker, batch, no_lora_adapter=True).equal(then)
+    assert log_probs(worker, batch).equal(after), "the policy stays what it was"
+
+
+def test_a_checkpoint_brings_the_adapters_back(model, sampled, tmp_path):
+    batch, old, advantages = sampled
+    worker = worker_with(model, tmp_path)
+    verl_update(worker, batch, old, advantages)
+    then = log_probs(worker, batch)
+    worker.save_checkpoint(str(tmp_path / "actor"))
+    verl_update(worker, batch, old, -advantages)
+    worker.load_checkpoint(str(tmp_path / "actor"))
+    assert log_probs(worker, batch).equal(then)
+
+
+def test_how_it_is_asked_for():
+    spec = load_run(CHAIN, {**VLLM, "model.lora": {"rank": 8, "targets": ["q_proj"]}})
+    told = plan(spec, Paths("/m", Path("t"), (), Path("s"), Path("l"))).overrides
+    name = "actor_rollout_ref.model"
+    assert (told[f"{name}.lora_rank"], told[f"{name}.lora_alpha"]) == (8, 32)
+    assert told[f"{name}.target_modules"] == ["q_proj"] and told[f"{name}.lora.merge"] is True
+    assert "hf_model" not in told["actor_rollout_ref.actor.checkpoint.save_contents"]
+    with pytest.raises(ConfigError, match=r"model\.lora: backend\.strategy fsdp .* accepted .* fsdp2"):
+        load_run(CHAIN, {**VLLM, "model.lora": {}, "backend.strategy": "fsdp"})
+    with pytest.raises(ConfigError, match=r"lora_rank: is not to be set here, but by model\.lora\.rank"):
+        load_run(CHAIN, {**VLLM, "backend.verl": {"actor_rollout_ref.model.lora_rank": 4}})
