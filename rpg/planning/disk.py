@@ -19,7 +19,7 @@ FILES_BYTES = 12_000
 VERL_BYTES = 45_000
 """Of verl's own state beside tensors: random states, the data loader's place, headers; measured on a tiny model."""
 WAITING_BYTES, WAITING_TOKEN_BYTES = 1_500, 48
-"""Of a response that was drawn ahead (rollout.staleness on verl), and of a token of it or its prompt; measured on tiny runs."""
+"""Of a response drawn ahead (rollout.staleness on verl), and of each token of it and its prompt; measured on tiny runs."""
 PROVENANCE_BYTES = 5_700
 """What a training was computed with; measured on the quickstart's runs."""
 STEP_BYTES = 1_050

@@ -1,4 +1,4 @@
-"""Low-rank adapters (`model.lora`; peft, in verl's FSDP2 engine): merged for whoever takes weights, set aside as a reference.
+"""Low-rank adapters (`model.lora`; peft, in verl's FSDP2 engine): merged for servers and checkpoints, kept as a reference.
 
 verl 0.9.1 merges in place, rounds what it merged to bfloat16 (verl/workers/engine/fsdp/transformer_impl.py:1083), and
 exports checkpoints with peft's names and nothing merged (verl/utils/checkpoint/fsdp_checkpoint_manager.py:422). Here
