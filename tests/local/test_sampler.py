@@ -101,15 +101,22 @@ def test_past_policies_share_what_did_not_change(policy):
     assert changed == ["model.norm.weight"] and [step for step, _ in sampler.past] == [1, 2]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"rollout": {"staleness": 1}},
-        {"rollout": {"sampler": {"dtype": "int8"}}},
-    ],
-)
-def test_verl_refuses_it_in_a_sentence(change):
+def test_verl_refuses_a_rounded_sampler_in_a_sentence():
     with pytest.raises(
-        ConfigError, match=r"backend verl samples from its own rollout server.*or backend.type local"
+        ConfigError,
+        match=r"rollout\.sampler\.dtype int8: the sampler of backend verl.*or backend\.type local",
     ):
-        resolve({**change, "backend": {"type": "verl"}}, "run")
+        resolve({"rollout": {"sampler": {"dtype": "int8"}}, "backend": {"type": "verl"}}, "run")
+
+
+@pytest.mark.parametrize(
+    "how", [{"type": "truncate", "cap": 1.01}, {"type": "mask", "low": 0.9, "high": 1.1, "level": "sequence"}]
+)
+def test_what_the_weights_of_the_samples_do_is_measured(home, how):
+    algorithm = {"name": "rpg-urkl", "rollout_correction": how}
+    changes = {"training": {"optimizer": {"learning_rate": 1e-3}}, "rollout": {"staleness": 1}}
+    trainer = make(home, algorithm=algorithm, **changes)
+    rows = [trainer.step(step) for step in (1, 2, 3)]
+    assert rows[0]["rollout_weight_mean"] == pytest.approx(1, abs=1e-4) == rows[0]["rollout_weight_ess"]
+    assert rows[0]["rollout_weight_bounded"] == 0, "the first rollout is the policy's own"
+    assert 0 < rows[2]["rollout_weight_bounded"] < 1 and rows[2]["rollout_weight_ess"] < 1
