@@ -174,9 +174,10 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
         fields["ref_log_prob"] = references[1]
     prompts = [f"p{i}" for i in batch.prompt_of.tolist()]
     ours, metrics = experience(settings, fields, prompts)
-    same = lambda a, b: torch.testing.assert_close(
-        a[batch.mask], b[batch.mask].to(a.dtype), rtol=1e-5, atol=2e-6
-    )
+
+    def same(a, b):
+        torch.testing.assert_close(a[batch.mask], b[batch.mask].to(a.dtype), rtol=1e-5, atol=2e-6)
+
     same(ours["advantages"], theirs.advantages)
     same(ours.get("old_log_probs", begins), theirs.old)
     if theirs.reference is not None:
