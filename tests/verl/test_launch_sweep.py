@@ -1,4 +1,6 @@
-"""The real thing on two cores: `rpg sweep` over both back ends, killed twice, gone on with, evaluated, aggregated."""
+"""The real thing on two cores: `rpg sweep` over both back ends, each run on verl ended once in the middle, gone on with,
+evaluated, aggregated. One run trains all weights, one adapters, one on samples that are a rollout old.
+"""
 
 import json
 import os
@@ -11,6 +13,8 @@ from pathlib import Path
 import duckdb
 import psutil
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from rpg.backends.verl.jobs import MARK
 from rpg.store import Layout
@@ -44,20 +48,23 @@ def sweep(home):
     environment["PREFECT_HOME"] = str(home / "prefect")
     environment["RPG_SLOTS_FOLDER"] = str(home / "slots")  # other sweeps of this machine are not waited for
     log = (home / "sweep.log").open("ab")
-    command = [sys.executable, "-m", "rpg", "sweep", str(SWEEP), "--axis", "algorithm=[grpo,rpg-ufkl]"]
+    command = [sys.executable, "-m", "rpg", "sweep", str(SWEEP), "--axis", "algorithm=[grpo]"]
+    command += ["--set", "evaluation.every=3"]  # each look at a checkpoint costs seconds of start-up
     STARTED.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
     return STARTED[-1]
 
 
 def runs(home):
-    """{(back end, algorithm): run folder}"""
+    """{(back end, variant): run folder}; the variants are plain, stale and adapters."""
     layout = Layout.at(home)
     folders = layout.run_folders("verl-ci") if layout.sweep_folder("verl-ci").exists() else []
     found = {}
     for folder in folders:
         if folder.manifest_path.exists():
-            manifest = folder.read_manifest()
-            found[manifest["spec"]["backend"]["type"], manifest["algorithm"]] = folder
+            spec = folder.read_manifest()["spec"]
+            stale, lora = spec["rollout"]["staleness"], spec["model"]["lora"]
+            variant = "stale" if stale else "adapters" if lora else "plain"
+            found[spec["backend"]["type"], variant] = folder
     return found
 
 
@@ -95,57 +102,58 @@ def wait_for(condition, process, seconds=SECONDS):
     return value
 
 
+def run_of(home, variant, process):
+    """Its folder on verl, once it has a checkpoint and not yet all."""
+    folder = wait_for(lambda: runs(home).get(("verl", variant)), process)
+    wait_for(lambda: folder.checkpoint(1).exists(), process)
+    return folder
+
+
 def test_a_sweep_on_both_back_ends_survives_kills(home):
-    # 1. kill -9 of the whole sweep in the middle of a verl run: nothing of it lives on.
+    # 1. Ctrl-C, or Cancel in the UI, in the middle of a verl run: all has ended when it has.
     process = sweep(home)
-    first = wait_for(lambda: runs(home).get(("verl", "grpo")), process)
-    wait_for(lambda: first.checkpoint(1).exists(), process)
-    assert listening(first) == {"127.0.0.1"}, "Ray, verl and torch"
-    os.kill(process.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
-    while marked(first):
-        assert time.monotonic() < deadline, f"orphans: {marked(first)}"
-        time.sleep(0.2)
+    plain = run_of(home, "plain", process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(SECONDS) == 130 and not marked(plain)
 
     # 2. The same command goes on. In the next run a worker of verl is killed in mid-step: that run fails, alone.
     process = sweep(home)
-    second = wait_for(lambda: runs(home).get(("verl", "rpg-ufkl")), process)
-    wait_for(lambda: second.checkpoint(1).exists(), process)
+    adapters = run_of(home, "adapters", process)
     worker = wait_for(
-        lambda: next((p for name, p in marked(second).items() if "WorkerDict" in name), None), process
+        lambda: next((p for name, p in marked(adapters).items() if "WorkerDict" in name), None), process
     )
     worker.kill()
-    assert process.wait(SECONDS) == 1, (home / "sweep.log").read_text()[-3000:]
-    failed = second.read_failed()
+
+    # 3. kill -9 of the whole sweep in the middle of the run whose samples are old: nothing of it lives on.
+    stale = run_of(home, "stale", process)
+    assert listening(stale) == {"127.0.0.1"}, "Ray, verl and torch"
+    os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while marked(stale):
+        assert time.monotonic() < deadline, f"orphans: {marked(stale)}"
+        time.sleep(0.2)
+    failed = adapters.read_failed()
     assert "a worker of verl died" in failed["error"] and "\n" not in failed["error"], failed["error"]
     assert Path(failed["log"]).is_file() and failed["tail"] and failed["step"] >= 1
-    assert {key: folder.state() for key, folder in runs(home).items() if folder != second} == {
-        ("local", "grpo"): "done", ("local", "rpg-ufkl"): "done", ("verl", "grpo"): "done"
+    assert {key for key, folder in runs(home).items() if folder.state() == "done"} == {
+        ("local", "plain"), ("local", "stale"), ("verl", "plain")
     }  # fmt: skip
-    assert "going on after step" in first.log_path.read_text()
-
-    too_little_memory(second)
-
-    # 3. Ctrl-C, or Cancel in the UI, once Ray and verl's workers are there again: all has ended when it has.
-    process = sweep(home)
-    wait_for(lambda: any("WorkerDict" in name for name in marked(second)), process)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(SECONDS) == 130 and not marked(second)
+    too_little_memory(adapters)
 
     # 4. And once more: only what is missing.
     process = sweep(home)
     assert process.wait(SECONDS) == 0, (home / "sweep.log").read_text()[-3000:]
-    assert "going on after step" in second.log_path.read_text()
-    assert first.attempts() == [1, 2]
-    attempts = second.attempts()
-    assert attempts[0] == 1 and 2 not in attempts, "no memory: the second attempt wrote nothing"
-    assert attempts[-1] in (3, 4), "what was cancelled may have come to a step"
+    for folder in (plain, adapters, stale):
+        assert "going on after step" in folder.log_path.read_text()
+    assert plain.attempts() == [1, 2] == stale.attempts()
+    assert adapters.attempts() == [1, 3], "no memory: the second attempt wrote nothing"
 
     for (back_end, _), folder in runs(home).items():
         assert folder.state() == "done" and pending_evaluations(folder) == []
         steps = [row["step"] for row in folder.read_metrics().rows]
         assert steps == ([0, *STEPS] if back_end == "verl" else STEPS), "each once; validation at step 0"
     same_names_and_numbers(home)
+    adapters_are_merged(adapters)
     database_holds_both(home)
 
 
@@ -163,16 +171,34 @@ def too_little_memory(folder):
 def same_names_and_numbers(home):
     """The two trainers write the same metrics, and here, from the same seed and weights, nearly the same values."""
     found = runs(home)
-    for algorithm in ("grpo", "rpg-ufkl"):
-        local, verl = (found[b, algorithm].read_metrics().rows for b in ("local", "verl"))
+    for variant in ("plain", "stale"):
+        local, verl = (found[back_end, variant].read_metrics().rows for back_end in ("local", "verl"))
         assert "validation_accuracy" in verl[0]
         verl = verl[1:]
         missing = set(local[0]) - set(verl[0])
         assert missing - NOT_ON_VERL == {"seconds_reward"}, "grading overlaps the rollout on verl"
-        assert set(verl[0]) - set(local[0]) <= {"validation_accuracy"}
+        more = {"validation_accuracy", "kl_sampler_to_policy"}  # the sampler is another program there
+        assert set(verl[0]) - set(local[0]) <= more
         for a, b in zip(local, verl, strict=True):
             assert a["reward"] == pytest.approx(b["reward"], abs=1e-4) and a["tokens"] == b["tokens"]
             assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-2)
+            assert a["ess"] == pytest.approx(b["ess"], rel=1e-2)
+            if variant == "stale":
+                assert a["sampler_age"] == b["sampler_age"] == min(a["step"] - 1, 1)
+                assert a["kl_sampler_to_policy"] == pytest.approx(
+                    b["kl_sampler_to_policy"], rel=0.05, abs=1e-6
+                )
+
+
+def adapters_are_merged(folder):
+    """A checkpoint is a model like any other; only what adapters stand for has changed, by low-rank matrices."""
+    before, after = (load_file(folder.checkpoint(step) / "model.safetensors") for step in (0, STEPS[-1]))
+    assert set(before) == set(after)
+    moved = {name: after[name] - before[name] for name in before if not after[name].equal(before[name])}
+    assert moved and all(name.split(".")[-2].endswith("_proj") for name in moved)
+    for change in moved.values():
+        strengths = torch.linalg.svdvals(change)
+        assert strengths[4:].max() < 1e-3 * strengths[0], "rank 4"
 
 
 def database_holds_both(home):
@@ -182,13 +208,14 @@ def database_holds_both(home):
             "SELECT r.spec->>'$.backend.type', m.step, count(*), count(reward), count(kl_old_to_policy) FROM metrics m "
             "JOIN runs r USING (sweep, run) WHERE m.step > 0 GROUP BY ALL ORDER BY ALL"
         ).fetchall()
-        assert rows == [(back_end, step, 2, 2, 2) for back_end in ("local", "verl") for step in STEPS]
+        counts = {"local": (2, 2, 2), "verl": (3, 3, 3)}
+        assert rows == [(back_end, step, *of) for back_end, of in counts.items() for step in STEPS]
         scores = db.execute(
             "SELECT variant, step, accuracy FROM scores WHERE benchmark = 'mean' AND step = 0 ORDER BY ALL"
         ).fetchall()
-        assert len(scores) == 4 and len({accuracy for *_, accuracy in scores}) == 1, (
+        assert len(scores) == 5 and len({accuracy for *_, accuracy in scores}) == 1, (
             "all begin with the same model"
         )
     report = home / "reports" / "verl-ci"
     assert (report / "report.html").is_file() and "verl" in (report / "table.md").read_text()
-    assert json.loads(runs(home)["verl", "grpo"].manifest_path.read_text())["versions"]["verl"]
+    assert json.loads(runs(home)["verl", "plain"].manifest_path.read_text())["versions"]["verl"]
