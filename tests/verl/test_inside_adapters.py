@@ -37,7 +37,7 @@ def sampled(home):
 
 def worker_with(model, tmp_path, **lora):
     changes = {"model": {"lora": {"rank": 4, "alpha": 8, **lora}}}
-    spec = make_spec(training={"optimizer": {"learning_rate": 1e-2}}, **changes)
+    spec = make_spec({"type": "verl"}, training={"optimizer": {"learning_rate": 1e-2}}, **changes)
     return make_worker(verl_config(spec, model, tmp_path))
 
 
@@ -63,7 +63,7 @@ def test_what_is_trained_samples_and_is_exported_merged(model, sampled, tmp_path
     module = worker.actor.engine.module
     before = {name: value.full_tensor().clone() for name, value in module.named_parameters()}
     torch.testing.assert_close(log_probs(worker, batch), rows(old, batch), rtol=0, atol=2e-5)
-    verl_update(worker, batch, old, advantages, renew_reference=True)
+    verl_update(worker, batch, old, advantages)
     moved = {name for name, value in module.named_parameters() if not value.full_tensor().equal(before[name])}
     assert moved and all(".lora_" in name for name in moved), "the model's own weights stay"
 
