@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rpg.config.backend import VerlBackend
 from rpg.config.model import TinyModel, bfloat16
 from rpg.config.run import RunSpec
 from rpg.planning.shapes import shape_of, tiny_shape
@@ -17,7 +18,7 @@ MOMENTS = 2
 FILES_BYTES = 12_000
 """Of a checkpoint: config, tokenizer, headers and digests, of which all but the first have mostly links."""
 VERL_BYTES = 45_000
-"""Of verl's own state beside tensors: random states, the data loader's place, headers; measured on a tiny model."""
+"""Of verl's own state beside tensors, per worker: random states, the data loader's place, headers; measured on a tiny one."""
 WAITING_BYTES, WAITING_TOKEN_BYTES = 1_500, 48
 """Of a response drawn ahead (rollout.staleness on verl), and of each token of it and its prompt; measured on tiny runs."""
 PROVENANCE_BYTES = 5_700
@@ -50,12 +51,13 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     if parameters is None:
         return None
     half = bfloat16(spec.model)
-    verl = spec.backend.type == "verl"
+    verl = isinstance(spec.backend, VerlBackend)
+    workers = spec.backend.nodes * spec.backend.gpus_per_node if isinstance(spec.backend, VerlBackend) else 0
     weights = (HALF if half else FLOAT) * parameters + FILES_BYTES
     # What training goes on from holds the weights once more where they are not those of the checkpoint (verl's always),
     # and the earlier policies that are still to sample, or on verl what they have sampled.
     copies = MOMENTS + _reference(spec) + (half or verl) + (0 if verl else spec.rollout.staleness)
-    training = FLOAT * parameters * copies + (VERL_BYTES + _waiting(spec)) * verl
+    training = FLOAT * parameters * copies + VERL_BYTES * workers + _waiting(spec) * verl
     steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
     names = len(spec.benchmarks())
     k = 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
@@ -80,6 +82,7 @@ def _waiting(spec: RunSpec) -> float:
     """Responses that were drawn ahead."""
     tokens = spec.rollout.max_prompt_tokens + spec.rollout.max_response_tokens
     rows = spec.training.prompts_per_step * spec.rollout.group_size * spec.rollout.staleness
+    rows *= 2 if spec.algorithm.dynamic_sampling else 1  # what is dropped waits too
     return rows * (WAITING_BYTES + RESPONSE_SHARE * WAITING_TOKEN_BYTES * tokens)
 
 
