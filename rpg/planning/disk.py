@@ -18,7 +18,7 @@ MOMENTS = 2
 FILES_BYTES = 12_000
 """Of a checkpoint: config, tokenizer, headers and digests, of which all but the first have mostly links."""
 VERL_BYTES = 45_000
-"""Of verl's own state beside tensors, per worker: random states, the data loader's place, headers; measured on a tiny one."""
+"""Of verl's own state beside tensors, per worker: random states, the data loader's place, headers; of a tiny model."""
 WAITING_BYTES, WAITING_TOKEN_BYTES = 1_500, 48
 """Of a response drawn ahead (rollout.staleness on verl), and of each token of it and its prompt; measured on tiny runs."""
 PROVENANCE_BYTES = 5_700
