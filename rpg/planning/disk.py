@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rpg.config.backend import VerlBackend
-from rpg.config.model import TinyModel, bfloat16
+from rpg.config.model import TinyModel, bfloat16, lora_of
 from rpg.config.run import RunSpec
 from rpg.planning.shapes import shape_of, tiny_shape
 
@@ -56,7 +56,9 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     weights = (HALF if half else FLOAT) * parameters + FILES_BYTES
     # What training goes on from holds the weights once more where they are not those of the checkpoint (verl's always),
     # and the earlier policies that are still to sample, or on verl what they have sampled.
-    copies = MOMENTS + _reference(spec) + (half or verl) + (0 if verl else spec.rollout.staleness)
+    # verl's of adapters holds the weights once, and little else.
+    trained = 0 if verl and lora_of(spec.model) else MOMENTS + _reference(spec)
+    copies = trained + (half or verl) + (0 if verl else spec.rollout.staleness)
     training = FLOAT * parameters * copies + VERL_BYTES * workers + _waiting(spec) * verl
     steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
     names = len(spec.benchmarks())

@@ -68,6 +68,7 @@ VARIANTS = {
         "rollout.stop": ["</answer>", "\n\n"], "training.entropy_coeff": 0.01, "evaluation.top_p": 0.9,
         "evaluation.top_k": 20, "evaluation.min_p": 0.05,
     },
+    "adapters": {"model.lora": {"rank": 8, "targets": ["q_proj", "v_proj"]}, "rollout.staleness": 2},
     "sglang": {
         "backend.device": "cuda", "backend.gpus_per_node": 2, "backend.rollout": {"type": "sglang", "tensor_parallel": 2},
     },
