@@ -84,5 +84,5 @@ def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_pat
     final = newest(tmp_path / "state")
     assert State.read(final).reference["renewed_at"] == 5
     assert (final / "reference" / "world_size_2_rank_1.safetensors").is_file()
-    foretold = disk(spec, 16)  # the exported model is linked into the checkpoint: once on disk
+    foretold = disk(two, 16)  # the exported model is linked into the checkpoint: once on disk
     assert size(final) == pytest.approx(foretold.newest, rel=0.1), "what `rpg show` foretells lies there"
