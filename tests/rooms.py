@@ -76,7 +76,7 @@ ROOMS = (
         "rpg.errors rpg.processes rpg.catalogue rpg.losses rpg.store rpg.config rpg.rewards rpg.tasks rpg.models "
         "rpg.backends",
         "torch transformers safetensors huggingface_hub verl ray vllm hydra "
-        "omegaconf tensordict transfer_queue psutil pydantic",
+        "omegaconf tensordict transfer_queue peft psutil pydantic",
     ),
     _room(
         "rpg.integrations", "our losses inside other trainers, by one import",
