@@ -71,6 +71,7 @@ class LocalBackend(BackendSection):
     chooses_sampler: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
     corrects_sampler: ClassVar[bool] = True
+    trains_adapters: ClassVar[bool] = True
 
     def less_memory(self, phase: str | None = None) -> str:
         if phase == "rollout":

@@ -69,7 +69,7 @@ def with_layers_again(spec: RunSpec) -> RunSpec:
 
 def tokens_per_pass(shape: Shape, device: str) -> int:
     """As many as the trainer puts into a pass by itself (rpg.models.policy)."""
-    room = 2**30 if device == "cpu" else 2**33
+    room = 2**31 if device == "cpu" else 2**33
     return max(1, min(8192, room // (FLOAT * shape.layers * _widths(shape))))
 
 
