@@ -159,7 +159,10 @@ class LeanEngine:
         self.filled = width
         logits = self._logits(x[:, -1])
         if max_new_tokens >= _PACKED_STEPS and not self.sizes.small and _packs(self.head.weight):
-            self.layers = [layer.packed() for layer in self.layers]
+            for index, layer in enumerate(
+                self.layers
+            ):  # one at a time: what was joined or merged for it goes
+                self.layers[index] = layer.packed()
             self.head = _packed([self.head])
         return logits
 
@@ -251,7 +254,7 @@ def _packed(maps: Sequence[_Map]) -> _Map:
         weight = torch.cat([one.weight for one in maps])
         bias = None if bias is None else torch.cat([one.bias for one in maps])
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(kind))
-    return _Map(maps[0].weight, None if bias is None else bias.to(kind), packed)
+    return _Map(packed, None if bias is None else bias.to(kind), packed)
 
 
 def _with_room(x: Tensor, slots: int, dim: int) -> Tensor:

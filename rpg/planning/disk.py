@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rpg.config.model import TinyModel, bfloat16
+from rpg.config.model import TinyModel, bfloat16, lora_of
 from rpg.config.run import RunSpec
 from rpg.planning.shapes import shape_of, tiny_shape
 
@@ -53,7 +53,10 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     # What training goes on from holds the weights once more where they are not those of the checkpoint (verl's always),
     # and the earlier policies that are still to sample.
     copies = MOMENTS + _reference(spec) + (half or verl) + spec.rollout.staleness
-    training = FLOAT * parameters * copies + VERL_BYTES * verl
+    trained = parameters
+    if (lora := lora_of(spec.model)) and (shape := shape_of(spec.model)) and not verl:
+        trained, copies = shape.adapter_parameters(lora), copies + (not half)  # the adapters themselves
+    training = FLOAT * trained * copies + VERL_BYTES * verl
     steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
     names = len(spec.benchmarks())
     k = 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
