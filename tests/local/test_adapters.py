@@ -12,6 +12,7 @@ from rpg.catalogue import algorithm
 from rpg.config.model import Lora
 from rpg.config.run import RunSpec
 from rpg.models.adapters import adapt, adapters
+from rpg.models.initial import initial_policy
 from rpg.models.loading import load_pretrained
 from rpg.models.policy import Policy
 from tests.tiny import make_run, make_spec, numbers
@@ -32,8 +33,8 @@ def killed_in(step):
 
 
 @pytest.fixture(scope="module")
-def start(home, policy, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("start")
+def start(home, tmp_path_factory):
+    folder, policy = tmp_path_factory.mktemp("start"), initial_policy(make_spec(), home)
     policy.model.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
     return folder
@@ -67,7 +68,8 @@ def test_killed_it_goes_on_to_the_same_bits_and_checkpoints_are_merged(home, sta
             train(torn, home, killed_in(step))
     train(torn, home, quiet)
     assert torn.attempts() == [1, 2, 3] and numbers(torn) == numbers(whole)
-    assert numbers(whole)[0]["kl_policy_to_ref"] == pytest.approx(0, abs=1e-3)
+    divergences = [row["kl_policy_to_ref"] for row in numbers(whole)]
+    assert 0 < divergences[0] < 0.05 and max(divergences) > divergences[0]  # its reference is where it began
     last = whole.checkpoint(3)
     files = ["model.safetensors", "training/adapters.safetensors", "training/optimizer.safetensors"]
     for file in files:
