@@ -161,8 +161,7 @@ class LeanEngine:
                 q, k, v, attn_mask=mask.to(q.dtype), enable_gqa=True, scale=1.0
             )
             x = self._finish(x, o.transpose(1, 2).flatten(2), layer)
-        self.bias = torch.zeros(len(prompts), 1, 1, width + max_new_tokens, device=self.device)
-        self.bias[:, 0, 0, :width] = torch.where(seen, 0.0, _MASKED)
+        self.bias = torch.where(seen, 0.0, _MASKED)[:, None, None].to(self.device)
         self.filled = width
         logits = self._logits(x[:, -1])
         if max_new_tokens >= _PACKED_STEPS and not self.sizes.small and _packs(self.head.weight):
@@ -182,13 +181,13 @@ class LeanEngine:
             self.keys = [_with_room(keys, room, 3) for keys in self.keys]
             self.values = [_with_room(values, room, 2) for values in self.values]
         x = self.embedding[tokens][:, None]
-        bias = self.bias[..., : at + 1]
         for index, layer in enumerate(self.layers):
             q, k, v = self._project(x, layer, slice(at, at + 1))
             keys, values = self.keys[index], self.values[index]
             keys[..., at], values[:, :, at] = k[:, 0], v[:, 0]
             q = q.view(rows, self.kv_heads, -1, self.size)  # query heads of a group side by side
-            scores = torch.matmul(q, keys[..., : at + 1]) + bias
+            scores = torch.matmul(q, keys[..., : at + 1])
+            scores[..., : self.bias.shape[-1]] += self.bias  # behind the prompts there is no padding
             o = torch.matmul(scores.softmax(-1).to(values.dtype), values[:, :, : at + 1])
             x = self._finish(x, o.view(rows, 1, -1), layer)
         self.filled += 1
