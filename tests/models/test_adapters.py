@@ -13,6 +13,7 @@ from rpg.models.decoding import generate
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.loading import ModelError
 from rpg.models.seeds import uniforms
+from rpg.planning.shapes import Shape
 from tests.models.test_lean import CASES, FAMILIES, batch, model
 
 ALL, SOME = Lora(rank=3, alpha=6), Lora(rank=2, alpha=3, targets=("q_proj", "down_proj"))
@@ -93,3 +94,10 @@ def test_they_begin_at_the_model_itself_and_are_those_of_the_seed():
 def test_a_target_that_is_no_linear_map_is_named_with_those_that_are(target):
     with pytest.raises(ModelError, match=f"model.lora.targets: '{target}'.*down_proj, gate_proj, k_proj"):
         adapt(model(), Lora(targets=("q_proj", target)), 0)
+
+
+@pytest.mark.parametrize("lora", [ALL, SOME], ids=["all", "some"])
+def test_the_estimate_knows_how_many_numbers_they_are(lora):
+    lm = with_adapters(model(), lora)
+    foretold = Shape(2, 32, 4, 2, 8, 48, 19).adapter_parameters(lora)
+    assert sum(value.numel() for value in adapters(lm).values()) == foretold
