@@ -47,10 +47,11 @@ from rpg.backends.local.rollout import Roller
 from rpg.backends.local.run import configure_torch
 from rpg.backends.local.trainer import Trainer
 from rpg.config.run import RunSpec
+from rpg.config.task import MarkerVerifier
 from rpg.models.initial import initial_policy, prepare_model
-from rpg.rewards import Item
 from rpg.rewards.reward import reward
-from rpg.rewards.verifiers import grade
+from rpg.rewards.scoring import Answered, Scored, Scorer
+from rpg.rewards.verifiers import Grade, grade
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems
 
@@ -75,14 +76,15 @@ def spec_of(model: str | None, shape: str) -> RunSpec:
     )
 
 
-class Even:
-    """A verifier any model learns from at once."""
+class Even(Scorer):
+    """A reward any model learns from at once: an even number of characters."""
 
-    def grade(self, items: Sequence[Item]) -> list[Even]:
-        return [Even(len(item.response) % 2 == 0) for item in items]
+    def __init__(self) -> None:
+        super().__init__(MarkerVerifier(type="marker"))
 
-    def __init__(self, correct: bool = False):
-        self.correct = correct
+    def score(self, answered: Sequence[Answered]) -> list[Scored]:
+        grades = [Grade(None, len(one.response) % 2 == 0, "even or odd") for one in answered]
+        return [Scored(reward(found.correct), found, {}) for found in grades]
 
 
 class Clock(TrainerCallback):
@@ -103,7 +105,7 @@ def ours(spec: RunSpec, home: Path, rollouts: int) -> tuple[float, float, float]
     optimizer = Optimizer(policy.model, spec.training.optimizer)
     trainer = Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
     if spec.model.type == "pretrained":
-        trainer.roller.grader = Even()
+        trainer.roller.scorer = Even()
     wall, cpu = time.perf_counter(), time.process_time()
     for step in range(1, rollouts + 1):
         metrics = trainer.step(step)

@@ -115,7 +115,7 @@ MUTATIONS = {
         "backends/schedule.py", "decay * self.average + (1 - decay) * token_kl",
         "(1 - decay) * self.average + decay * token_kl"),
     "reference: not a copy": (
-        "backends/local/reference.py", "self.policy = policy.frozen_copy()", "self.policy = policy"),
+        "backends/local/reference.py", "self.policy = policy.frozen_copy(share=True)", "self.policy = policy"),
     "optimizer: gradients never cleared": (
         "backends/local/optimizers.py", "self._inner.zero_grad(set_to_none=True)", "pass"),
     "optimizer: gradient not clipped": (

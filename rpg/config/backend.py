@@ -81,6 +81,7 @@ class LocalBackend(BackendSection):
     rounds_sampler: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
     corrects_sampler: ClassVar[bool] = True
+    trains_adapters: ClassVar[bool] = True
 
     def less_memory(self, phase: str | None = None) -> str:
         if phase == "rollout":

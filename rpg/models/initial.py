@@ -12,10 +12,11 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rpg.config.model import PretrainedModel, bfloat16
+from rpg.config.model import PretrainedModel, bfloat16, lora_of
 from rpg.config.pretrained import located
 from rpg.config.run import RunSpec
 from rpg.config.task import chat_of
+from rpg.models.adapters import adapt
 from rpg.models.digest import local_files, warm_folder
 from rpg.models.library import pretrained_folder
 from rpg.models.loading import ModelError, build_tiny, load_pretrained, load_tokenizer, tokenizer_here
@@ -102,6 +103,18 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
                 folder.replace(folder.with_name(f".{folder.name}.{os.getpid()}.tmp"))
             model, tokenizer = load_pretrained(prepare_model(spec, home, say))
     return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
+
+
+def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
+    """:func:`initial_policy` as it is trained: with its adapters, where it is these that are trained.
+
+    Raises:
+        ModelError, DataError, StoreError
+    """
+    policy = initial_policy(spec, home, say)
+    if lora := lora_of(spec.model):
+        adapt(policy.model, lora, spec.seed)
+    return policy
 
 
 def _pretrained(

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
 
+from rpg.models.adapters import weight_and_bias
 from rpg.models.batch import Batch
 from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, SwiGLU
 from rpg.models.packing import Packing
@@ -150,8 +151,8 @@ def _layer(layer: nn.Module, sizes: Sizes, pack: Packing, cos: Tensor, sin: Tens
 
 def joined(modules: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
     """Weights and biases of linear maps of one input, behind each other."""
-    bias = None if modules[0].bias is None else torch.cat([module.bias for module in modules])
-    return torch.cat([module.weight for module in modules]), bias
+    weights, biases = zip(*map(weight_and_bias, modules), strict=True)
+    return torch.cat(weights), None if biases[0] is None else torch.cat(biases)
 
 
 def _projected(h: Tensor, modules: Sequence[nn.Linear], small: bool) -> Sequence[Tensor]:
@@ -162,7 +163,7 @@ def _projected(h: Tensor, modules: Sequence[nn.Linear], small: bool) -> Sequence
 
 def _added(x: Tensor, h: Tensor, module: nn.Linear) -> Tensor:
     """x + module(h); with autocast the sum stays in the type of `x`."""
-    if module.bias is None and not torch.is_autocast_enabled(x.device.type):
+    if isinstance(module, nn.Linear) and module.bias is None and not torch.is_autocast_enabled(x.device.type):
         return torch.addmm(x, h, module.weight.t())
     return x + module(h)
 

@@ -6,18 +6,42 @@ Shapes: R rows of the cache, H query heads, K key-value heads, D head size, E hi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rpg.models.adapters import weight_and_bias
 from rpg.models.kernels import swap_halves
 from rpg.models.lean import Sizes, joined, rotary
 
 _MASKED = -1e9
 _ROOM = 64
 """Slots that a cache begins with behind its prompts; where they do not do, it doubles."""
+_PACKED_STEPS = 16
+"""From so many tokens on it pays to bring a large model's weights into the order that oneDNN reads them in: that takes
+the time of some ten steps, and each step is a fifth to a quarter faster then."""
+
+
+_OVER = 8
+"""Of a cache's rows one in so many may be over."""
+
+
+class _Map(NamedTuple):
+    """A linear map; `packed` is its weight in oneDNN's own order, where there is one."""
+
+    weight: Tensor
+    bias: Tensor | None
+    packed: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.packed is None:
+            return F.linear(x, self.weight, self.bias)
+        return torch.ops.mkldnn._linear_pointwise(
+            x.to(self.packed.dtype), self.packed, self.bias, "none", [], ""
+        )
 
 
 @dataclass(frozen=True)
@@ -25,14 +49,24 @@ class _Layer:
     """A layer as the loops below use it. Maps of one input are a list: one that is joined, or each by itself."""
 
     norm: Tensor | None
-    qkv: list[tuple[Tensor, Tensor | None]]
+    qkv: list[_Map]
     cos: Tensor
     """(positions, H + K, D); the scale of attention and the norms of queries and keys are multiplied in."""
     sin: Tensor
-    output: tuple[Tensor, Tensor | None]
+    output: _Map
     mlp_norm: Tensor | None
-    gate_up: list[tuple[Tensor, Tensor | None]]
-    down: tuple[Tensor, Tensor | None]
+    gate_up: list[_Map]
+    down: _Map
+
+    def packed(self) -> _Layer:
+        """The same with its maps packed."""
+        return replace(
+            self,
+            qkv=[_packed(self.qkv)],
+            output=_packed([self.output]),
+            gate_up=[_packed(self.gate_up)],
+            down=_packed([self.down]),
+        )
 
 
 class LeanEngine:
@@ -42,7 +76,7 @@ class LeanEngine:
     positions only, so all rows can share one.
 
     A small model's weights are joined, with its norms multiplied in: its time is that of the calls. A large one's are
-    used where they are, so nothing is copied.
+    used where they are for the prompts, and on a CPU packed for the steps behind them.
     """
 
     def __init__(self, model: nn.Module):
@@ -51,6 +85,8 @@ class LeanEngine:
         self.sizes = Sizes.of(model)
         self.heads, self.kv_heads, self.size = self.sizes.heads, self.sizes.kv_heads, self.sizes.head
         self.normed_heads = hasattr(model.model.layers[0].self_attn, "q_norm")
+        self.live: Tensor | None = None
+        """Rows of the cache that go on, where some that are over are still in it."""
 
     def _read(self, positions: int) -> None:
         """The weights as they are now."""
@@ -79,28 +115,28 @@ class LeanEngine:
                         None,
                         [_multiplied(joined(qkv), norm)],
                         *turn,
-                        _multiplied((attention.o_proj.weight, attention.o_proj.bias)),
+                        _multiplied(weight_and_bias(attention.o_proj)),
                         None,
                         [_multiplied(joined(gate_up), mlp_norm)],
-                        _multiplied((mlp.down_proj.weight, mlp.down_proj.bias)),
+                        _multiplied(weight_and_bias(mlp.down_proj)),
                     )
                 )
             else:
                 self.layers.append(
                     _Layer(
                         norm,
-                        [(m.weight, m.bias) for m in qkv],
+                        [_Map(*weight_and_bias(m)) for m in qkv],
                         *turn,
-                        (attention.o_proj.weight, attention.o_proj.bias),
+                        _Map(*weight_and_bias(attention.o_proj)),
                         mlp_norm,
-                        [(m.weight, m.bias) for m in gate_up],
-                        (mlp.down_proj.weight, mlp.down_proj.bias),
+                        [_Map(*weight_and_bias(m)) for m in gate_up],
+                        _Map(*weight_and_bias(mlp.down_proj)),
                     )
                 )
         self.embedding = self.model.model.embed_tokens.weight
         head, norm = self.model.lm_head.weight, self.model.model.norm.weight
         self.norm = None if self.sizes.small else norm
-        self.head = _multiplied((head, None), norm) if self.sizes.small else (head, None)
+        self.head = _multiplied((head, None), norm) if self.sizes.small else _Map(head, None)
 
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
         width = max(map(len, prompts))
@@ -114,6 +150,7 @@ class LeanEngine:
         mask = torch.where(mask, 0.0, _MASKED)[:, None].to(self.device)
         x = self.embedding[ids.to(self.device)]
         self.keys, self.values, self.last = [], [], width + max_new_tokens
+        self.live = None
         room = width + min(max_new_tokens, _ROOM)
         for layer in self.layers:
             q, k, v = self._project(x, layer, slice(0, width))
@@ -124,33 +161,51 @@ class LeanEngine:
                 q, k, v, attn_mask=mask.to(q.dtype), enable_gqa=True, scale=1.0
             )
             x = self._finish(x, o.transpose(1, 2).flatten(2), layer)
-        self.bias = torch.zeros(len(prompts), 1, 1, width + max_new_tokens, device=self.device)
-        self.bias[:, 0, 0, :width] = torch.where(seen, 0.0, _MASKED)
+        self.bias = torch.where(seen, 0.0, _MASKED)[:, None, None].to(self.device)
         self.filled = width
-        return self._logits(x[:, -1])
+        logits = self._logits(x[:, -1])
+        if max_new_tokens >= _PACKED_STEPS and not self.sizes.small and _packs(self.head.weight):
+            for index, layer in enumerate(
+                self.layers
+            ):  # one at a time: what was joined or merged for it goes
+                self.layers[index] = layer.packed()
+            self.head = _packed([self.head])
+        return logits
 
     def step(self, tokens: Tensor) -> Tensor:
+        if self.live is not None:  # rows that are over are computed on: anything will do for them
+            tokens = tokens.new_zeros(len(self.bias)).index_copy_(0, self.live, tokens)
         rows, at = len(tokens), self.filled
         if at == self.values[0].shape[2]:
             room = min(2 * at, self.last)
             self.keys = [_with_room(keys, room, 3) for keys in self.keys]
             self.values = [_with_room(values, room, 2) for values in self.values]
         x = self.embedding[tokens][:, None]
-        bias = self.bias[..., : at + 1]
         for index, layer in enumerate(self.layers):
             q, k, v = self._project(x, layer, slice(at, at + 1))
             keys, values = self.keys[index], self.values[index]
             keys[..., at], values[:, :, at] = k[:, 0], v[:, 0]
             q = q.view(rows, self.kv_heads, -1, self.size)  # query heads of a group side by side
-            scores = torch.matmul(q, keys[..., : at + 1]) + bias
+            scores = torch.matmul(q, keys[..., : at + 1])
+            scores[..., : self.bias.shape[-1]] += self.bias  # behind the prompts there is no padding
             o = torch.matmul(scores.softmax(-1).to(values.dtype), values[:, :, : at + 1])
             x = self._finish(x, o.view(rows, 1, -1), layer)
         self.filled += 1
-        return self._logits(x[:, 0])
+        x = x[:, 0]
+        return self._logits(x if self.live is None else x[self.live])
 
     def select(self, index: Tensor) -> None:
-        """Copies filled slots only; with room for as many as before."""
-        at = self.filled
+        """Copies filled slots only; with room for as many as before. In a large model's cache a few rows that are over
+        stay: to copy the others takes about as long as a step.
+        """
+        at, rows = self.filled, len(self.bias)
+        if self.live is not None:
+            index = self.live[index]
+        self.live = None
+        ends = bool((index[1:] > index[:-1]).all())  # none of them twice
+        if ends and not self.sizes.small and rows - len(index) <= rows // _OVER:
+            self.live = index
+            return
         self.keys = [_with_room(one[..., :at][index], one.shape[3], 3) for one in self.keys]
         self.values = [_with_room(one[:, :, :at][index], one.shape[2], 2) for one in self.values]
         self.bias = self.bias[index]
@@ -171,31 +226,53 @@ class LeanEngine:
         return *qk.split([self.heads, self.kv_heads], 2), v
 
     def _finish(self, x: Tensor, attended: Tensor, layer: _Layer) -> Tensor:
-        x = x + F.linear(attended, *layer.output)
+        x = x + layer.output(attended)
         h = self._normed(x, layer.mlp_norm)
         if len(layer.gate_up) == 1:
-            gate, up = F.linear(h, *layer.gate_up[0]).chunk(2, -1)
+            gate, up = layer.gate_up[0](h).chunk(2, -1)
         else:
-            gate, up = (F.linear(h, *one) for one in layer.gate_up)
-        return x + F.linear(F.silu(gate) * up, *layer.down)
+            gate, up = (one(h) for one in layer.gate_up)
+        return x + layer.down(F.silu(gate) * up)
 
     def _logits(self, x: Tensor) -> Tensor:
-        return F.linear(self._normed(x, self.norm), *self.head)
+        return self.head(self._normed(x, self.norm))
 
 
-def _mapped(x: Tensor, maps: list[tuple[Tensor, Tensor | None]]) -> Tensor:
+def _mapped(x: Tensor, maps: list[_Map]) -> Tensor:
     """What linear maps make of one input, behind each other."""
     if len(maps) == 1:
-        return F.linear(x, *maps[0])
-    return torch.cat([F.linear(x, *one) for one in maps], -1)
+        return maps[0](x)
+    return torch.cat([one(x) for one in maps], -1)
 
 
-def _multiplied(
-    linear: tuple[Tensor, Tensor | None], norm: Tensor | None = None
-) -> tuple[Tensor, Tensor | None]:
+def _multiplied(linear: tuple[Tensor, Tensor | None], norm: Tensor | None = None) -> _Map:
     """A copy of a linear map that is quick with few rows: its weight in the order of its input, `norm` multiplied in."""
     weight, bias = linear
-    return (weight if norm is None else weight * norm).t().contiguous().t(), bias
+    return _Map((weight if norm is None else weight * norm).t().contiguous().t(), bias)
+
+
+def _packs(weight: Tensor) -> bool:
+    """Whether maps with such weights can be packed here."""
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    kind = _kind(weight)
+    return kind == torch.float32 or (kind == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _kind(weight: Tensor) -> torch.dtype:
+    """What a product with this weight is computed in."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
+
+
+def _packed(maps: Sequence[_Map]) -> _Map:
+    """Maps of one input as one that is packed."""
+    weight, bias = maps[0].weight, maps[0].bias
+    kind = _kind(weight)
+    if len(maps) > 1:
+        weight = torch.cat([one.weight for one in maps])
+        bias = None if bias is None else torch.cat([one.bias for one in maps])
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(kind))
+    return _Map(packed, None if bias is None else bias.to(kind), packed)
 
 
 def _with_room(x: Tensor, slots: int, dim: int) -> Tensor:

@@ -58,11 +58,11 @@ class Policy:
 
     @property
     def tokens_per_pass(self) -> int:
-        """Tokens whose forward pass, kept for a backward pass, takes about a GiB (8 on a GPU); at most 8,192."""
+        """Tokens whose forward pass, kept for a backward pass, takes about 2 GiB (8 on a GPU); at most 8,192."""
         layers = [m for m in self.model.modules() if isinstance(m, nn.Linear | Conv1D)]
         # What goes into and comes out of linear maps; the vocabulary's are not kept (vocabulary.py).
         sizes = [sum(m.weight.shape) for m in layers if m is not self.model.get_output_embeddings()]
-        room = 2**30 if self.device.type == "cpu" else 2**33
+        room = 2**31 if self.device.type == "cpu" else 2**33
         return max(1, min(8192, room // (4 * sum(sizes))))
 
     def _lean(self, tokens: int) -> bool:
@@ -128,7 +128,8 @@ class Policy:
         ids = [row[:n] for row, n in zip(batch.tokens.tolist(), lengths, strict=True)]
         return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
 
-    def frozen_copy(self) -> Policy:
-        """The same policy with weights of its own that nothing changes."""
-        model = copy.deepcopy(self.model).requires_grad_(False)
+    def frozen_copy(self, share: bool = False) -> Policy:
+        """The same policy with weights of its own that nothing changes; `share`: those that are not trained are one."""
+        known = {id(p): p for p in self.model.parameters() if not p.requires_grad} if share else {}
+        model = copy.deepcopy(self.model, known).requires_grad_(False)
         return Policy(model, self.tokenizer, bfloat16=self.bfloat16, lean=self.lean)

@@ -135,7 +135,7 @@ class _ChosenLogProb(torch.autograd.Function):
         hidden, weight, position, token, spread = ctx.saved_tensors
         of_hidden, of_weight = ctx.needs_input_grad[:2]
         hidden_grad = torch.empty_like(hidden) if of_hidden else None
-        weight_grad = torch.zeros_like(weight) if of_weight else None
+        weight_grad: Tensor | None = None
         grad, spread_grad = grad / ctx.temperature, spread_grad / ctx.temperature
         for index, (part, where, log_p) in enumerate(ctx.parts):
             ctx.parts[index] = None  # a part that was kept becomes its own gradient, and is then let go
@@ -154,6 +154,8 @@ class _ChosenLogProb(torch.autograd.Function):
                 torch.mm(slope, weight, out=hidden_grad[part])
             if weight_grad is not None:
                 weight_grad.addmm_(slope.t(), hidden[part])
+            elif of_weight:
+                weight_grad = slope.t() @ hidden[part]
             del log_p, slope
         return hidden_grad, weight_grad, None, None, None, None, None, None
 

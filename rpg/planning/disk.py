@@ -56,10 +56,14 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     weights = (HALF if half else FLOAT) * parameters + FILES_BYTES
     # What training goes on from holds the weights once more where they are not those of the checkpoint (verl's always),
     # and the earlier policies that are still to sample, or on verl what they have sampled.
-    # verl's of adapters holds the weights once, and little else.
-    trained = 0 if verl and lora_of(spec.model) else MOMENTS + _reference(spec)
-    copies = trained + (half or verl) + (0 if verl else spec.rollout.staleness)
-    training = FLOAT * parameters * copies + VERL_BYTES * workers + _waiting(spec) * verl
+    lora, shape = lora_of(spec.model), shape_of(spec.model)
+    copies = MOMENTS + _reference(spec) + (half or verl) + (0 if verl else spec.rollout.staleness)
+    trained = parameters
+    if lora and verl:  # the weights once, and little else
+        copies = 1
+    elif lora and shape:  # the adapters themselves
+        trained, copies = shape.adapter_parameters(lora), copies + (not half)
+    training = FLOAT * trained * copies + VERL_BYTES * workers + _waiting(spec) * verl
     steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
     names = len(spec.benchmarks())
     k = 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rpg.config.backend import LocalBackend
-from rpg.config.model import TinyModel, bfloat16
+from rpg.config.model import TinyModel, bfloat16, lora_of
 from rpg.config.run import RunSpec
 from rpg.planning.disk import FLOAT, MOMENTS, RESPONSE_SHARE
 from rpg.planning.shapes import Shape, shape_of, tiny_shape
@@ -47,7 +47,15 @@ def memory(spec: RunSpec) -> Memory | None:
         return None
     t, r = spec.training, spec.rollout
     reference = spec.algorithm.needs_reference and spec.algorithm.reference.type != "old"
-    copies = 2 + MOMENTS + reference + r.staleness + (r.sampler.dtype != "same")
+    rounded = r.sampler.dtype != "same"
+    if lora := lora_of(
+        model
+    ):  # weights stay; while it samples there is a copy of them with the adapters added in
+        adapters = shape.adapter_parameters(lora)
+        held = shape.parameters * (2 + rounded)
+        held += adapters * (2 + MOMENTS + reference + r.staleness)
+    else:
+        held = shape.parameters * (2 + MOMENTS + reference + r.staleness + rounded)
     response, prompt = RESPONSE_SHARE * r.max_response_tokens, PROMPT_TOKENS * r.max_prompt_tokens
     rows = t.prompts_per_step * r.group_size
     cache = shape.cache_bytes_per_token * (1 if bfloat16(spec.model) else 2)
@@ -55,7 +63,7 @@ def memory(spec: RunSpec) -> Memory | None:
     tokens = trained * response + -(-trained // r.group_size) * prompt
     passes = t.micro_batch_tokens or tokens_per_pass(shape, backend.device)
     return Memory(
-        fixed=PROCESS + FLOAT * shape.parameters * copies,
+        fixed=PROCESS + FLOAT * held,
         rollout=rows * (prompt + response) * cache,
         update=pass_bytes(shape, min(tokens, passes), backend),
     )
@@ -69,7 +77,7 @@ def with_layers_again(spec: RunSpec) -> RunSpec:
 
 def tokens_per_pass(shape: Shape, device: str) -> int:
     """As many as the trainer puts into a pass by itself (rpg.models.policy)."""
-    room = 2**30 if device == "cpu" else 2**33
+    room = 2**31 if device == "cpu" else 2**33
     return max(1, min(8192, room // (FLOAT * shape.layers * _widths(shape))))
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from rpg.config.model import PretrainedModel
+from rpg.config.model import PretrainedModel, lora_of
 from rpg.config.pretrained import KNOWN_MODELS, located
 from rpg.config.run import RunSpec
 from rpg.config.task import ChainTask, FileTask, MathTask, is_name
@@ -142,6 +142,8 @@ def _lengths(specs: Sequence[RunSpec]) -> list[str]:
 def _packages(specs: Sequence[RunSpec]) -> list[str]:
     wanted: dict[str, str] = {}
     for spec in specs:
+        if lora_of(spec.model) and spec.backend.type == "local":
+            wanted["peft"] = "model.lora"
         if spec.backend.type == "verl" and spec.backend.ray.type != "job":
             wanted |= {"ray": "backend.type: verl", "verl": "backend.type: verl"}
             if (server := spec.backend.rollout.type) != "huggingface":

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from rpg.config.model import PretrainedModel, TinyModel
+from rpg.config.model import Lora, PretrainedModel, TinyModel
 from rpg.config.pretrained import KNOWN_MODELS
 
 
@@ -46,6 +46,17 @@ class Shape:
     def cache_bytes_per_token(self) -> int:
         """Keys and values in bfloat16."""
         return 2 * self.layers * self.kv_heads * self.head_dim * 2
+
+    def adapter_parameters(self, lora: Lora) -> int:
+        """Of low-rank adapters on this model."""
+        kv, wide = self.kv_heads * self.head_dim, self.attention_width
+        maps = {
+            "q_proj": self.hidden + wide, "k_proj": self.hidden + kv, "v_proj": self.hidden + kv,
+            "o_proj": wide + self.hidden, "gate_proj": self.hidden + self.intermediate,
+            "up_proj": self.hidden + self.intermediate, "down_proj": self.intermediate + self.hidden,
+        }  # fmt: skip
+        chosen = maps if lora.targets == "all-linear" else maps.keys() & set(lora.targets)
+        return self.layers * lora.rank * sum(maps[name] for name in chosen)
 
 
 TINY_VOCABULARY = 24

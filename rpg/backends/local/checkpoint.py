@@ -2,7 +2,8 @@
 
 `training/` holds state.json, optimizer.safetensors and, where they are kept, reference.safetensors, the past policies
 that are still to sample, past-<rollout steps done>.safetensors, and the float32 weights.safetensors of a model that is
-exported in bfloat16; no file is a pickle. How checkpoints lie on disk and are kept: rpg.store.checkpoints.
+exported in bfloat16, or the adapters.safetensors of one that is exported with its adapters merged; no file is a pickle.
+How checkpoints lie on disk and are kept: rpg.store.checkpoints.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rpg.backends.local.sampler import Weights
+from rpg.models.adapters import adapted, adapters, merged, put_adapters
 from rpg.models.loading import half, halve
 from rpg.models.policy import Policy
 from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digest, digests, link
@@ -27,6 +29,7 @@ from rpg.store.run import RunFolder
 
 _MODEL = "model.safetensors"
 _PAST = "past-"
+_ADAPTERS = "adapters.safetensors"
 
 
 class Checkpoints(CheckpointFolder):
@@ -60,7 +63,9 @@ class Checkpoints(CheckpointFolder):
                 (build / "training").mkdir(parents=True)
                 self._write_model(policy, build)
                 save_file(optimizer, build / "training" / "optimizer.safetensors")
-                if policy.bfloat16:
+                if adapted(policy.model):
+                    save_file(adapters(policy.model), build / "training" / _ADAPTERS)
+                elif policy.bfloat16:
                     save_file(self._tensors(policy), build / "training" / "weights.safetensors")
                 if reference is not None:
                     save_file(reference, build / "training" / "reference.safetensors")
@@ -92,14 +97,15 @@ class Checkpoints(CheckpointFolder):
     def _write_model(self, policy: Policy, build: Path) -> None:
         """Weights anew; config and tokenizer, which never change, as links to those of the last checkpoint."""
         if self._last is None or self._keys is None:
-            policy.model.save_pretrained(build, max_shard_size="1000GB")
+            state = merged(policy.model) if adapted(policy.model) else None
+            policy.model.save_pretrained(build, max_shard_size="1000GB", state_dict=state)
             policy.tokenizer.save_pretrained(build)
             if policy.bfloat16:
                 halve(build)
             with safe_open(build / _MODEL, "pt") as file:
                 keys = list(file.keys())
             # A model that is stored under other names than its own takes the slow way every time.
-            self._keys = keys if all(key in policy.model.state_dict() for key in keys) else None
+            self._keys = keys if all(key in merged(policy.model) for key in keys) else None
             self._digests = digests(build)
             return
         for name in self._digests:
@@ -113,7 +119,7 @@ class Checkpoints(CheckpointFolder):
 
     def _tensors(self, policy: Policy) -> dict[str, Tensor]:
         """The weights as they are trained; of several names for one tensor, the one it is stored under."""
-        weights = policy.model.state_dict()
+        weights = merged(policy.model)
         names = dict(policy.model.named_parameters()) if self._keys is None else self._keys
         return {name: weights[name].contiguous() for name in names}
 
@@ -126,6 +132,11 @@ def restore_weights(model: nn.Module, checkpoint: Path) -> None:
         with torch.no_grad():
             for name, value in load_file(path).items():
                 own[name].copy_(value)
+
+
+def restore_adapters(model: nn.Module, checkpoint: Path) -> None:
+    """Put a checkpoint's adapters into a model that has adapters."""
+    put_adapters(model, load_file(checkpoint / "training" / _ADAPTERS))
 
 
 def load_training(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor] | None]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from rpg.backends.local.passes import Limits, score
 from rpg.backends.schedule import ReferenceSchedule
 from rpg.catalogue import Algorithm
+from rpg.models.adapters import adapted, adapters
 from rpg.models.batch import Batch
 from rpg.models.policy import Policy
 
@@ -39,7 +40,7 @@ class Reference(ReferenceSchedule):
     def begin_updates(self, policy: Policy) -> None:
         """The policy is about to change: keep its weights where it is the reference."""
         if self.needed and self.policy is None:
-            self.policy = policy.frozen_copy()
+            self.policy = policy.frozen_copy(share=True)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
         """(numbers, weights) for a checkpoint; the initial policy's weights are in the cache, so they are left out."""
@@ -51,8 +52,10 @@ class Reference(ReferenceSchedule):
         }
         if numbers["weights"] != "own":
             return numbers, None
-        parameters = self.policy.model.named_parameters()
-        return numbers, {name: value.detach().contiguous() for name, value in parameters}
+        model = self.policy.model
+        if adapted(model):
+            return numbers, adapters(model)
+        return numbers, {name: value.detach().contiguous() for name, value in model.named_parameters()}
 
     def restore(
         self,
@@ -66,5 +69,5 @@ class Reference(ReferenceSchedule):
         if numbers["weights"] == "initial":
             self.policy = initial().frozen_copy()
         elif numbers["weights"] == "own":
-            self.policy = sampler.frozen_copy()
+            self.policy = sampler.frozen_copy(share=True)
             self.policy.model.load_state_dict(weights, strict=False)  # tied weights have one name only

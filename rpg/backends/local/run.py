@@ -8,7 +8,13 @@ from pathlib import Path
 
 import torch
 
-from rpg.backends.local.checkpoint import Checkpoints, load_past, load_training, restore_weights
+from rpg.backends.local.checkpoint import (
+    Checkpoints,
+    load_past,
+    load_training,
+    restore_adapters,
+    restore_weights,
+)
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
@@ -16,11 +22,11 @@ from rpg.backends.local.sampler import Sampler
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.manifest import spec_of
 from rpg.backends.progress import Reporter
-from rpg.config.model import bfloat16
+from rpg.config.model import bfloat16, lora_of
 from rpg.config.run import RunSpec
 from rpg.models.device import configure_device
-from rpg.models.initial import initial_policy
-from rpg.models.loading import load_pretrained
+from rpg.models.initial import starting_policy
+from rpg.models.loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
 from rpg.processes import give_memory_back
 from rpg.store import provenance
@@ -75,7 +81,7 @@ def _begin(
     checkpoints = Checkpoints(folder, spec.eval_steps(), spec.training.keep_checkpoints)
     newest = checkpoints.resumable({step for _, step in pending_evaluations(folder)}, say)
     if newest is None:
-        policy = initial_policy(spec, home, say)
+        policy = starting_policy(spec, home, say)
         trainer = Trainer(
             spec,
             policy,
@@ -99,10 +105,10 @@ def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], Non
     roller = Roller(spec, read_problems(prepare_data(spec, home).train))
     if (checkpoint / "training" / "state.json").exists():
         return _resumed(spec, checkpoint, home, roller, say)[0]
-    policy = _policy(spec, checkpoint)
+    policy = _policy(spec, checkpoint, home, say)
     reference = Reference(spec.algorithm)
     if reference.needed:  # without the state only `fixed` can be had; it stands for the other schedules
-        reference.policy = initial_policy(spec, home, say).frozen_copy()
+        reference.policy = starting_policy(spec, home, say).frozen_copy()
     return Trainer(
         spec,
         policy,
@@ -117,11 +123,11 @@ def _resumed(
 ) -> tuple[Trainer, int]:
     """(trainer, steps that are done)."""
     state, tensors, weights = load_training(checkpoint)
-    policy = _policy(spec, checkpoint)
+    policy = _policy(spec, checkpoint, home, say)
     optimizer = Optimizer(policy.model, spec.training.optimizer, spec.training.optimizer_steps)
     optimizer.load(tensors, state["optimizer"])
     reference = Reference(spec.algorithm)
-    reference.restore(state["reference"], weights, policy, lambda: initial_policy(spec, home, say))
+    reference.restore(state["reference"], weights, policy, lambda: starting_policy(spec, home, say))
     sampler, device = Sampler(spec.rollout), spec.backend.device
     past = load_past(checkpoint)
     sampler.restore([(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past])
@@ -130,7 +136,15 @@ def _resumed(
     return trainer, state["step"]
 
 
-def _policy(spec: RunSpec, checkpoint: Path) -> Policy:
+def _policy(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], None]) -> Policy:
+    if lora_of(spec.model):  # the checkpoint has them merged, and there is no way back from that to the bit
+        if not (checkpoint / "training").exists():
+            raise ModelError(
+                f"{checkpoint}: its adapters are merged; only the newest checkpoints can be trained on"
+            )
+        policy = starting_policy(spec, home, say)
+        restore_adapters(policy.model, checkpoint)
+        return policy
     model, tokenizer = load_pretrained(checkpoint)
     restore_weights(model, checkpoint)
     return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))

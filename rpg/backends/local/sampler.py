@@ -37,7 +37,7 @@ class Sampler:
             return current
         if self._copy is None:
             self._copy = current.frozen_copy()
-        weights = self.past[0][1] if self.past else _weights(current.model)
+        weights = dict(current.model.named_parameters()) | dict(self.past[0][1] if self.past else {})
         with torch.no_grad():
             for name, parameter in self._copy.model.named_parameters():
                 parameter.copy_(rounded(weights[name], self.dtype))
@@ -83,4 +83,5 @@ def rounded(weight: Tensor, dtype: str) -> Tensor:
 
 
 def _weights(model: nn.Module) -> Weights:
-    return {name: value.detach() for name, value in model.named_parameters()}
+    """Those that are trained."""
+    return {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}

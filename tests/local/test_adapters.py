@@ -1,0 +1,107 @@
+"""Training low-rank adapters: what is evaluated is merged, what is not adapted stays, and a kill costs no bit."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from rpg.backends.local.optimizers import Optimizer
+from rpg.backends.local.reference import Reference
+from rpg.backends.local.run import train
+from rpg.catalogue import algorithm
+from rpg.config.model import Lora
+from rpg.config.run import RunSpec
+from rpg.models.adapters import adapt, adapters
+from rpg.models.initial import initial_policy
+from rpg.models.loading import load_pretrained
+from rpg.models.policy import Policy
+from tests.tiny import make_run, make_spec, numbers
+
+quiet = lambda line: None  # noqa: E731
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_in(step):
+    def say(line):
+        if f"step {step}/" in line:
+            raise Killed
+
+    return say
+
+
+@pytest.fixture(scope="module")
+def start(home, tmp_path_factory):
+    folder, policy = tmp_path_factory.mktemp("start"), initial_policy(make_spec(), home)
+    policy.model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+    return folder
+
+
+def spec_of(start, dtype="float32", **algo):
+    spec = make_spec(
+        training={"steps": 3, "keep_checkpoints": "all", "optimizer": {"learning_rate": 3e-3}},
+        algorithm={"name": "grpo", "beta": 0.1, **algo},
+    ).model_dump()
+    spec["model"] = {
+        "type": "pretrained",
+        "path": str(start),
+        "dtype": dtype,
+        "lora": {"rank": 4, "alpha": 8},
+    }
+    return RunSpec.model_validate(spec)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [{}, {"dtype": "bfloat16"}, {"reference": {"type": "every_k", "k": 3}}],
+    ids=["fixed", "half", "every"],
+)
+def test_killed_it_goes_on_to_the_same_bits_and_checkpoints_are_merged(home, start, case):
+    spec, name = spec_of(start, **case), "-".join(["lora", *map(str, case)])
+    whole, torn = make_run(home, f"{name}-whole", spec), make_run(home, f"{name}-torn", spec)
+    train(whole, home, quiet)
+    for step in (1, 2):
+        with pytest.raises(Killed):
+            train(torn, home, killed_in(step))
+    train(torn, home, quiet)
+    assert torn.attempts() == [1, 2, 3] and numbers(torn) == numbers(whole)
+    divergences = [row["kl_policy_to_ref"] for row in numbers(whole)]
+    assert 0 < divergences[0] < 0.05 and max(divergences) > divergences[0]  # its reference is where it began
+    last = whole.checkpoint(3)
+    files = ["model.safetensors", "training/adapters.safetensors", "training/optimizer.safetensors"]
+    for file in files:
+        assert (last / file).read_bytes() == (torn.checkpoint(3) / file).read_bytes(), file
+
+    # The folder is an ordinary model: the initial one plus the products of the trained matrices.
+    before, after = (load_file(place / "model.safetensors") for place in (start, last))
+    trained = load_file(last / "training" / "adapters.safetensors")
+    assert before.keys() == after.keys() and (last / "config.json").exists()
+    moved = {
+        key
+        for key, value in before.items()
+        if not after[key].float().equal(value.to(after[key].dtype).float())
+    }
+    assert moved == {key for key in before if "_proj" in key}
+    key = "model.layers.0.self_attn.q_proj"
+    a, b = (trained[f"{key}.lora_{one}.default.weight"] for one in "AB")
+    merged = (before[f"{key}.weight"] + 2 * b @ a).to(after[f"{key}.weight"].dtype)
+    assert torch.allclose(after[f"{key}.weight"].float(), merged.float(), atol=1e-6)
+    AutoModelForCausalLM.from_pretrained(last)
+
+
+def test_only_adapters_have_moments_and_a_reference_shares_the_rest(start):
+    model, tokenizer = load_pretrained(start)
+    adapt(model, Lora(rank=4), 0)
+    policy = Policy(model, tokenizer)
+    spec = make_spec()
+    names = Optimizer(model, spec.training.optimizer).names
+    assert names and set(names) == set(adapters(model))
+    reference = Reference(algorithm("grpo"))
+    reference.begin_rollout(0)
+    reference.begin_updates(policy)
+    own = dict(reference.policy.model.named_parameters())
+    for name, parameter in policy.model.named_parameters():
+        assert (own[name] is parameter) == (name not in names), name
