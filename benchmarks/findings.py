@@ -422,9 +422,17 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
     "frontier": frontier,
     "diversity": diversity,
     "clip": clip,
-    "reference": _forest_of("reference", "Four reference schedules, RPG-REINFORCE-URKL, β = 0.01"),
-    "direction": _forest_of(
-        "direction",
+    "reference": _forest_of(
+        "reference",
+        "Four reference schedules, RPG-REINFORCE-URKL, β = 0.01 and 1",
+        [
+            (f"rpg-reinforce-urkl beta={beta} reference={kind}", f"rpg-reinforce-urkl beta={beta} reference=fixed")
+            for beta in ("1", "0.01")
+            for kind in ("old", "every_k(k=64)", "kl_above(kappa=0.05)")
+        ],
+    ),
+    "quickstart": _forest_of(
+        "quickstart",
         "Seven algorithms under a KL to the initial model that matters, β = 0.3",
         [
             ("rpg-reinforce-urkl(beta=0.3)", "rpg-reinforce-ufkl(beta=0.3)"),
