@@ -426,7 +426,10 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
         "reference",
         "Four reference schedules, RPG-REINFORCE-URKL, β = 0.01 and 1",
         [
-            (f"rpg-reinforce-urkl beta={beta} reference={kind}", f"rpg-reinforce-urkl beta={beta} reference=fixed")
+            (
+                f"rpg-reinforce-urkl beta={beta} reference={kind}",
+                f"rpg-reinforce-urkl beta={beta} reference=fixed",
+            )
             for beta in ("1", "0.01")
             for kind in ("old", "every_k(k=64)", "kl_above(kappa=0.05)")
         ],

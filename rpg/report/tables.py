@@ -6,6 +6,7 @@ print it. A number is set in bold only where it is the best and better than ever
 
 import math
 import re
+import textwrap
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -27,6 +28,8 @@ TEST_NOTE = (
 BOLD_NOTE = (
     "Bold: better than every other variant by the same test; where nothing is bold, the best is not settled."
 )
+
+WRAPPED = 160  # characters of a line that is as wide as a figure of four panels
 
 
 class Cell(NamedTuple):
@@ -91,6 +94,23 @@ def headline(summary: Summary) -> str:
 def first_title(data: pandas.DataFrame) -> str:
     steps = set(data["first_step"])
     return f"Step {steps.pop()}" if len(steps) == 1 else "First"
+
+
+def real(summary: Summary) -> list[str]:
+    """Which differences the paired test calls real, for the heading of a figure; no line where nothing was compared."""
+    data = summary.table[(summary.table["benchmark"] == headline(summary)) & (summary.table["verdict"] != "")]
+    if data.empty:
+        return []
+    parts = []
+    for verdict in ("better", "worse"):
+        found = data[data["verdict"] == verdict].sort_values("difference", ascending=False)
+        if len(found):
+            names = [f"{row.label} {signed(row.difference)}" for row in found.itertuples()]
+            parts.append(f"{verdict}: {', '.join(names)}")
+    baseline = summary.labels.get(summary.baseline, summary.baseline)
+    said = "; ".join(parts) or "no difference is real"
+    text = f"Accuracy at the end against {baseline}, paired test with corrected p below 0.05: {said}."
+    return textwrap.wrap(text, WRAPPED)
 
 
 def caption(summary: Summary) -> list[str]:
