@@ -92,7 +92,8 @@ def short(label: str) -> str:
 def forest(table: pandas.DataFrame, title: str) -> alt.Chart:
     """Accuracy of each variant with its 95 % interval."""
     data = table[["label", "last", "low", "high"]].assign(label=[short(x) for x in table["label"]])
-    y = alt.Y("label:N", sort="-x", title=None, axis=alt.Axis(labelLimit=360, domain=False, ticks=False))
+    order = data.sort_values("last", ascending=False)["label"].tolist()
+    y = alt.Y("label:N", sort=order, title=None, axis=alt.Axis(labelLimit=360, domain=False, ticks=False))
     base = alt.Chart(data)
     rule = base.mark_rule(strokeWidth=2, color="#0072B2").encode(
         x=alt.X("low:Q", title="mean accuracy at the last step, 95 % interval", scale=alt.Scale(zero=False)),

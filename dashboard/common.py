@@ -78,6 +78,10 @@ class View(NamedTuple):
         """pass@k and maj@k of these variants over k; its labels are the variants."""
         return _over_k(self.version, sweep, tuple(variants))
 
+    def mean_over(self, sweep: str, variants: Sequence[str], benchmark: str) -> Any:
+        """Accuracy of these variants together, with its interval."""
+        return _mean_over(self.version, sweep, tuple(variants), benchmark)
+
     def scores(self, series: Sequence[queries.Series], names: Sequence[str], x: str) -> pandas.DataFrame:
         return _scores(self.version, tuple(series), tuple(names), x)
 
@@ -108,6 +112,12 @@ def _scores(version: str, series: tuple, names: tuple, x: str) -> pandas.DataFra
 def _summary(version: str, sweep: str, baseline: str | None, benchmarks: tuple | None) -> summary.Summary:
     with _connection(version).cursor() as db:
         return summary.summarise(db, sweep, baseline, benchmarks)
+
+
+@st.cache_data(max_entries=100, show_spinner=False)
+def _mean_over(version: str, sweep: str, variants: tuple, benchmark: str) -> Any:
+    with _connection(version).cursor() as db:
+        return frontier.mean_over(db, sweep, variants, benchmark)
 
 
 @st.cache_data(max_entries=100, show_spinner=False)

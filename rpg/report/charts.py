@@ -385,7 +385,8 @@ def differences(table: pandas.DataFrame, baseline: str, width: int | str = 460) 
     ]
     bounds = [*data["difference_low"].dropna(), *data["difference_high"].dropna(), *data["difference"], 0.0]
     air = 0.04 * (max(bounds) - min(bounds)) or 0.01
-    scale = alt.Scale(domain=[min(bounds) - air, max(bounds) + air], nice=False)
+    # Few seeds that differ much give intervals that are longer than a difference of shares can be.
+    scale = alt.Scale(domain=[max(min(bounds) - air, -1.0), min(max(bounds) + air, 1.0)], nice=False)
     axis = alt.Axis(labelExpr="format(datum.value * 100, '+.3~g')", tickCount=6)
     zero = (
         alt.Chart(pandas.DataFrame({"x": [0.0]}))
@@ -394,7 +395,7 @@ def differences(table: pandas.DataFrame, baseline: str, width: int | str = 460) 
     )
     base = alt.Chart(data)
     heading = f"Difference to {baseline} in accuracy, percentage points (paired, 95 %, for all together)"
-    rule = base.mark_rule(strokeWidth=2.2).encode(
+    rule = base.mark_rule(strokeWidth=2.2, clip=True).encode(
         x=alt.X("difference_low:Q", title=heading, axis=axis, scale=scale),
         x2="difference_high:Q",
         y=y,
@@ -462,10 +463,12 @@ def frontier(
     data = data.sort_values("place").assign(text=lambda frame: frame["place"].map("{:g}".format))
     encoded = style(labels, False)
     # Streamlit draws once before the data is there: without domains that would be a warning for every axis.
-    far = float(data["x"].max()) or 1.0
-    across = alt.X(
-        "x:Q", title=x, scale=alt.Scale(nice=False, domain=[min(0.0, float(data["x"].min())), 1.08 * far])
-    )
+    near, far = float(data["x"].min()), float(data["x"].max()) or 1.0
+    if near > far / 3:  # far from the initial model: with it, all points would stand on top of each other
+        ends = [near - 0.08 * (far - near), far + 0.08 * (far - near)]
+    else:
+        ends = [min(0.0, near), 1.08 * far]
+    across = alt.X("x:Q", title=x, scale=alt.Scale(nice=False, domain=ends))
     up = alt.Y(
         "accuracy:Q", title=None, scale=alt.Scale(nice=False, domain=_around(data["lowest"], data["highest"]))
     )
