@@ -23,8 +23,11 @@ def page(view: View) -> None:
         return
     summary = view.summary(sweep, None, None)
     settings = axes(view.ask("manifests", sweep))
-    if summary.table.empty or not settings:
+    if summary.table.empty:
         st.text("No checkpoint has been evaluated on all benchmarks yet.")
+        return
+    if not settings:
+        st.text("Nothing to lay out: the runs of this sweep differ on no axis but the seed.")
         return
     names = list(dict.fromkeys(name for one in settings.values() for name in one))
     with columns[1]:

@@ -317,7 +317,8 @@ def figure(
     panels: Sequence[alt.LayerChart], heading: str, lines: Sequence[str], columns: int = 4
 ) -> alt.ConcatChart:
     """Small multiples with one legend below, a heading, and what lines and bands mean."""
-    legend = {"columns": columns, "labelFontSize": 12, "labelLimit": 320, "symbolLimit": 64, "offset": 24}
+    legend = {"columns": _legend_columns(panels, columns), "labelFontSize": 12, "labelLimit": 320, "symbolLimit": 64,
+              "offset": 24}  # fmt: skip
     # In one call: each of Altair's methods copies all panels. Flush bounds: the plots line up, whatever the width of
     # their axis labels.
     return alt.concat(
@@ -329,6 +330,13 @@ def figure(
         title=alt.Title(heading, subtitle=list(lines), anchor="start", fontSize=15, offset=18),
         config=alt.Config(**THEME | {"legend": {**THEME.get("legend", {}), "orient": "bottom", **legend}}),
     )
+
+
+def _legend_columns(panels: Sequence[alt.LayerChart], columns: int) -> int:
+    """So many entries in a row that the legend is no wider than the panels of a row."""
+    labels = [str(one) for panel in panels for one in panel.data["label"].unique()]
+    entry = 52 + min(7 * max(map(len, labels), default=0), 320)
+    return max(1, min(columns, (columns * 292) // entry))
 
 
 def explanation(

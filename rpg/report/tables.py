@@ -221,6 +221,7 @@ def markdown_grid(grid: Grid) -> list[str]:
 def latex(summary: Summary) -> str:
     """Both tables for a paper of one or two columns, with the packages booktabs and graphicx; names are escaped."""
     lines = [r"% In the preamble: \usepackage{booktabs,graphicx}"]
+    first = ""
     for grid in (main_table(summary), benchmark_table(summary)) if not summary.table.empty else ():
         if grid:
             kind = "accuracy" if grid.title.startswith(("Mean", "Accuracy on")) else "benchmarks"
@@ -232,16 +233,18 @@ def latex(summary: Summary) -> str:
                 body.append(" & ".join(texts) + r" \\")
             body += [r"\bottomrule", r"\end{tabular}"]
             lines += [r"\begin{table}", r"\centering"]
-            lines += [
-                rf"\caption{{{_tex(summary.sweep)}: {_tex(_small(grid.title))}. {_tex(' '.join(caption(summary)))}}}"
-            ]
+            words = (
+                _tex(" ".join(caption(summary))) if not first else rf"{BEST_NOTE} See Table~\ref{{{first}}}."
+            )
+            lines += [rf"\caption{{{_tex(summary.sweep)}: {_tex(_small(grid.title))}. {words}}}"]
             # Never wider than the column, and never enlarged.
             lines += [rf"\label{{tab:{name}-{kind}}}", r"\sbox0{%", *body, "}"]
             lines += [r"\ifdim\wd0>\columnwidth\resizebox{\columnwidth}{!}{\usebox0}\else\usebox0\fi"]
-            if notes := summary.notes:
+            if (notes := summary.notes) and not first:
                 lines += [r"\par\smallskip\begin{minipage}{\columnwidth}\footnotesize"]
                 lines += [" ".join(rf"{_tex(note.rstrip('.'))}." for note in notes), r"\end{minipage}"]
             lines += [r"\end{table}", ""]
+            first = f"tab:{name}-{kind}"
     return "\n".join(lines)
 
 
