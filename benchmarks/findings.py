@@ -92,7 +92,8 @@ def short(label: str) -> str:
 def forest(table: pandas.DataFrame, title: str) -> alt.Chart:
     """Accuracy of each variant with its 95 % interval."""
     data = table[["label", "last", "low", "high"]].assign(label=[short(x) for x in table["label"]])
-    y = alt.Y("label:N", sort="-x", title=None, axis=alt.Axis(labelLimit=360, domain=False, ticks=False))
+    order = data.sort_values("last", ascending=False)["label"].tolist()
+    y = alt.Y("label:N", sort=order, title=None, axis=alt.Axis(labelLimit=360, domain=False, ticks=False))
     base = alt.Chart(data)
     rule = base.mark_rule(strokeWidth=2, color="#0072B2").encode(
         x=alt.X("low:Q", title="mean accuracy at the last step, 95 % interval", scale=alt.Scale(zero=False)),
@@ -422,9 +423,20 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
     "frontier": frontier,
     "diversity": diversity,
     "clip": clip,
-    "reference": _forest_of("reference", "Four reference schedules, RPG-REINFORCE-URKL, β = 0.01"),
-    "direction": _forest_of(
-        "direction",
+    "reference": _forest_of(
+        "reference",
+        "Four reference schedules, RPG-REINFORCE-URKL, β = 0.01 and 1",
+        [
+            (
+                f"rpg-reinforce-urkl beta={beta} reference={kind}",
+                f"rpg-reinforce-urkl beta={beta} reference=fixed",
+            )
+            for beta in ("1", "0.01")
+            for kind in ("old", "every_k(k=64)", "kl_above(kappa=0.05)")
+        ],
+    ),
+    "quickstart": _forest_of(
+        "quickstart",
         "Seven algorithms under a KL to the initial model that matters, β = 0.3",
         [
             ("rpg-reinforce-urkl(beta=0.3)", "rpg-reinforce-ufkl(beta=0.3)"),

@@ -1,28 +1,36 @@
-"""Pictures of the dashboard's pages for docs/dashboard.md.
+"""Pictures of the dashboard's pages: those of docs/dashboard.md, and those that somebody looks at before a change is kept.
 
-rpg sweep configs/sweeps/quickstart.yaml && rpg sweep configs/sweeps/stress.yaml && rpg audit
+rpg sweep quickstart && rpg sweep clip && rpg audit
 python -m benchmarks.screenshots --home rpg-data --out docs/dashboard
+python -m benchmarks.screenshots --home rpg-data --out looked-at --sweep clip --width 390 1920 --scheme light dark --whole
 """
 
 import argparse
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from benchmarks.browser import CHROMIUM, FLAGS, IDLE, dashboard
 from rpg.store import Layout
 from rpg.store.database import build
 
 VIEWS = {
-    "overview": "?sweep=stress",
-    "compare": "compare?sweeps=stress",
-    "table": "table?sweep=stress",
-    "why": "why?sweep=stress",
-    "audit": "why?sweep=stress&group=What+the+loss+optimises&reference=another+policy+than+old",
-    "paper": "paper?sweep=quickstart",
-    "run": "run?sweep=stress",
+    "overview": "?sweep={sweep}",
+    "compare": "compare?sweeps={sweep}",
+    "table": "table?sweep={sweep}",
+    "settings": "table?sweep={sweep}&part=By+setting",
+    "frontier": "frontier?sweep={sweep}",
+    "grid": "grid?sweep={sweep}",
+    "problems": "problems?sweep={sweep}",
+    "why": "why?sweep={sweep}",
+    "audit": "why?sweep={sweep}&group=What+the+loss+optimises&reference=another+policy+than+old",
+    "paper": "paper?sweep={sweep}",
+    "nightly": "nightly",
+    "run": "run?sweep={sweep}",
 }
+TALL = """() => Math.max(...[...document.querySelectorAll(
+  '[data-testid=stMain], [data-testid=stMainBlockContainer]')].map(one => one.scrollHeight))"""
 
 
 def main() -> None:
@@ -31,23 +39,45 @@ def main() -> None:
     )
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--sweep", default="quickstart")
+    parser.add_argument("--view", nargs="+", choices=list(VIEWS), default=list(VIEWS))
+    parser.add_argument("--width", nargs="+", type=int, default=[1366])
+    parser.add_argument("--scheme", nargs="+", choices=("light", "dark"), default=["light"])
     parser.add_argument("--height", type=int, default=900)
+    parser.add_argument("--whole", action="store_true", help="the whole page, however long")
     options = parser.parse_args()
     layout = Layout.at(options.home)
     build(layout)
     options.out.mkdir(parents=True, exist_ok=True)
+    several = len(options.width) * len(options.scheme) > 1
     with dashboard(layout.home) as (address, _), sync_playwright() as runner:
         browser = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1366, "height": options.height})
-        for name, query in VIEWS.items():
-            page.goto(f"{address}/{query}")
-            page.wait_for_function(IDLE, arg=[0, "[data-testid=stVerticalBlock]"])
-            page.wait_for_timeout(1500)  # charts fade in
-            path = options.out / f"{name}.png"
-            page.screenshot(path=path)
-            Image.open(path).convert("RGB").save(path, optimize=True)
-            print(path)
+        for scheme in options.scheme:
+            for width in options.width:
+                page = browser.new_page(
+                    viewport={"width": width, "height": options.height}, color_scheme=scheme
+                )
+                for name in options.view:
+                    path = options.out / (f"{name}-{width}-{scheme}.png" if several else f"{name}.png")
+                    page.set_viewport_size({"width": width, "height": options.height})
+                    page.goto(f"{address}/{VIEWS[name].format(sweep=options.sweep)}")
+                    take(page, path, options.whole)
+                    print(path, flush=True)
+                page.close()
         browser.close()
+
+
+def take(page: Page, path: Path, whole: bool) -> None:
+    """Wait until the page has nothing left to do, and save what it shows."""
+    page.wait_for_function(IDLE, arg=[0, "[data-testid=stVerticalBlock]"])
+    page.wait_for_timeout(1200)  # charts fade in
+    if whole:  # the page scrolls inside the window: a window as tall as the page shows all of it
+        page.set_viewport_size(
+            {"width": page.viewport_size["width"], "height": min(page.evaluate(TALL), 6000)}
+        )
+        page.wait_for_timeout(700)
+    page.screenshot(path=path)
+    Image.open(path).convert("RGB").save(path, optimize=True)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,10 @@ class View(NamedTuple):
         """pass@k and maj@k of these variants over k; its labels are the variants."""
         return _over_k(self.version, sweep, tuple(variants))
 
+    def mean_over(self, sweep: str, variants: Sequence[str], benchmark: str) -> Any:
+        """Accuracy of these variants together, with its interval."""
+        return _mean_over(self.version, sweep, tuple(variants), benchmark)
+
     def scores(self, series: Sequence[queries.Series], names: Sequence[str], x: str) -> pandas.DataFrame:
         return _scores(self.version, tuple(series), tuple(names), x)
 
@@ -108,6 +112,12 @@ def _scores(version: str, series: tuple, names: tuple, x: str) -> pandas.DataFra
 def _summary(version: str, sweep: str, baseline: str | None, benchmarks: tuple | None) -> summary.Summary:
     with _connection(version).cursor() as db:
         return summary.summarise(db, sweep, baseline, benchmarks)
+
+
+@st.cache_data(max_entries=100, show_spinner=False)
+def _mean_over(version: str, sweep: str, variants: tuple, benchmark: str) -> Any:
+    with _connection(version).cursor() as db:
+        return frontier.mean_over(db, sweep, variants, benchmark)
 
 
 @st.cache_data(max_entries=100, show_spinner=False)
@@ -341,10 +351,32 @@ def dark() -> bool:
     return bool(st.context.theme.type == "dark")
 
 
-def show_panels(panels: Sequence[alt.LayerChart], key: str) -> None:
-    """Panels that zoom and hover together, with a legend that can be clicked; their tool bar saves them as PNG."""
-    spec = charts.linked(panels)
-    st.vega_lite_chart(spec=look.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch")
+def show_panels(panels: Sequence[alt.LayerChart], labels: Sequence[str], key: str) -> None:
+    """Panels that zoom and hover together; their tool bar saves them as PNG.
+
+    Which of the `labels` in the legend are clicked is in the address.
+    """
+    spec = charts.linked(panels, labels)
+    _panels(look.on_dark(spec) if dark() else spec, labels, key)
+
+
+@st.fragment
+def _panels(spec: dict[str, Any], labels: Sequence[str], key: str) -> None:
+    """The chart by itself: a click in its legend computes nothing else of the page.
+
+    The chart that is sent knows what was clicked before it; after a click it is not sent again, so that its zoom stays.
+    """
+    state = st.session_state
+    if not state.pop("clicked", False):
+        state["standing"] = state.get(charts.PICKED, st.query_params.get_all(charts.PICKED))
+    chart = st.vega_lite_chart(
+        spec=charts.picked(spec, state["standing"]), theme=None, key=key, width="stretch",
+        on_select=lambda: state.update(clicked=True), selection_mode=charts.PICKED,
+    )  # fmt: skip
+    told = chart.selection.get(charts.PICKED) or {}
+    state[charts.PICKED] = linked(
+        charts.PICKED, [one for one in told.get("labels", state["standing"]) if one in labels]
+    )
 
 
 def show_chart(chart: Any, key: str) -> None:

@@ -84,8 +84,9 @@ def page(view: View) -> None:
             **options,
         )
 
-    show_panels([panel(name, legend=chosen, height=210, linked=True) for name in shown], "panels")
-    explanation = charts.explanation(data, bands, smooth)
+    panels_shown = [panel(name, legend=chosen, height=210, linked=True) for name in shown]
+    show_panels(panels_shown, chosen, "curves")
+    explanation = charts.explanation(data, bands, smooth, each=two)
     if elsewhere := _imported(view, series, names):
         explanation = [*explanation, f"Trained elsewhere: {', '.join(elsewhere)}."]
     st.text(" ".join([*explanation, HOW]))

@@ -1,6 +1,7 @@
 """Accuracy over any two axes of a sweep, as a heat map: the best cell is marked, with its interval."""
 
 import json
+import math
 from typing import Any
 
 import pandas
@@ -22,8 +23,11 @@ def page(view: View) -> None:
         return
     summary = view.summary(sweep, None, None)
     settings = axes(view.ask("manifests", sweep))
-    if summary.table.empty or not settings:
+    if summary.table.empty:
         st.text("No checkpoint has been evaluated on all benchmarks yet.")
+        return
+    if not settings:
+        st.text("Nothing to lay out: the runs of this sweep differ on no axis but the seed.")
         return
     names = list(dict.fromkeys(name for one in settings.values() for name in one))
     with columns[1]:
@@ -46,7 +50,12 @@ def page(view: View) -> None:
     place = ", ".join(
         f"{name} = {best[key]}" for name, key in ((across, "across"), (down, "down")) if name != NOTHING
     )
-    interval = f" [{best['low']:.3f}, {best['high']:.3f}] (95 %)" if best["variants"] == 1 else ""
+    low, high = best["low"], best["high"]
+    if best["variants"] > 1:
+        of_best = [name for name, of in settings.items() if _in(of, best, across, down)]
+        together = view.mean_over(sweep, of_best, benchmark)
+        low, high = (together.low, together.high) if together else (math.nan, math.nan)
+    interval = f" [{low:.3f}, {high:.3f}] (95 %)" if not math.isnan(low) else ""
     st.text(f"Best: {place}: {best['accuracy']:.3f}{interval}.")
     others = [name for name in names if name not in (across, down)]
     if data["variants"].max() > 1:
@@ -56,6 +65,10 @@ def page(view: View) -> None:
         st.text(
             f"{len(inside) - 1} other cells have intervals that reach into that of the best: the table tests them."
         )
+
+
+def _in(settings: dict[str, str], cell: pandas.Series, across: str, down: str) -> bool:
+    return settings[across] == cell["across"] and settings.get(down, "") == cell["down"]
 
 
 def axes(manifests: dict[str, dict[str, Any]]) -> dict[str, dict[str, str]]:

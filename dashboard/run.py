@@ -76,8 +76,9 @@ def _curves(view: View, sweep: str, name: str) -> None:
     metrics = view.ask("run_metrics", sweep, name)
     scores = view.ask("run_evals", sweep, name)
     lines = [
-        _line(part["step"], part["accuracy"], str(benchmark), points=True)
-        for benchmark, part in scores.groupby("benchmark")
+        _line(part["step"], part["accuracy"], benchmark, points=True)
+        for benchmark in view.ask("benchmarks", (sweep,))
+        if len(part := scores[scores["benchmark"] == benchmark])
     ]
     lines += [
         _line(metrics["step"], metrics[column], column)

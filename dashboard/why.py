@@ -68,8 +68,8 @@ def _curves(view: View, series, names, metrics: tuple[str, ...]) -> None:
         )
         for name in charts.panels_of(data, shown)
     ]
-    show_panels(panels, "panels")
-    st.text(" ".join([*charts.explanation(data), HOW]))
+    show_panels(panels, [label for label in labels if label in set(data["label"])], "curves")
+    st.text(" ".join([*charts.explanation(data, each=every is not None), HOW]))
 
 
 def _audit(view: View, series, names) -> None:

@@ -113,13 +113,15 @@ def _stand_aside(folder: Path) -> None:
 
 
 def _refresh() -> None:
-    """Keep the list of configurations in the sweep's form as it is on disk."""
+    """Keep the configurations in the sweep's form, and what is said of their cost, as they are on disk."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import DeploymentUpdate
 
     from flows import forms
+    from flows.offers import Offers
     from rpg.store import home
 
+    offers = Offers()
     while True:
         time.sleep(REFRESH_SECONDS)
         with (
@@ -127,14 +129,16 @@ def _refresh() -> None:
             get_client(sync_client=True) as client,
         ):  # the next look comes soon
             where = forms.roots(home())
-            for name, field, now in (
-                ("sweep", "config", list(forms.configs(where))),
-                ("nightly", "sweeps", list(forms.nights(where))),
+            for name, field, now, more in (
+                ("sweep", "config", list(forms.configs(where)), offers.words(where)),
+                ("nightly", "sweeps", list(forms.nights(where)), ""),
             ):
                 deployment = client.read_deployment_by_name(f"{name}/{name}")
                 schema = deployment.parameter_openapi_schema or {}
-                if schema["properties"][field]["enum"] != now:
-                    schema["properties"][field]["enum"] = now
+                shown = schema["properties"][field]
+                said = "\n\n".join(filter(None, [shown.get("description", "").partition("\n\n")[0], more]))
+                if (shown["enum"], shown.get("description", "")) != (now, said):
+                    shown |= {"enum": now, "description": said}
                     client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))
 
 

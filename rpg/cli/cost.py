@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def print_cost(sweep: Sweep, layout: Layout) -> None:
     """Counts of all runs; then hours where they can be told."""
-    from rpg.planning.cost import cost, seconds_per_step
+    from rpg.planning.cost import cost, measured
 
     costs = [cost(run.spec) for run in sweep.runs]
     total = sum(costs[1:], start=costs[0])
@@ -27,10 +27,11 @@ def print_cost(sweep: Sweep, layout: Layout) -> None:
     )
     _print_disk(sweep)
     _print_memory(sweep)
-    measured = [(seconds_per_step(r.spec, layout), r.spec.training.steps) for r in sweep.runs]
-    if all(m for m, _ in measured):
-        minutes = sum(m[0] * steps for m, steps in measured if m) / 60
-        runs_like = min(m[1] for m, _ in measured if m)
+    known = measured(layout)
+    times = [(known.seconds_per_step(r.spec), r.spec.training.steps) for r in sweep.runs]
+    if all(m for m, _ in times):
+        minutes = sum(m[0] * steps for m, steps in times if m) / 60
+        runs_like = min(m[1] for m, _ in times if m)
         kind = "core-minutes" if sweep.runs[0].spec.backend.device == "cpu" else "minutes"
         console.print(
             f"about {minutes:.1f} {kind} of training, by {runs_like} or more finished runs of the same size here"

@@ -31,13 +31,27 @@ def cost(spec: RunSpec) -> Cost:
     return Cost(rollouts, updates, rollouts * r.max_response_tokens, len(spec.eval_steps()))
 
 
-def seconds_per_step(spec: RunSpec, layout: Layout) -> tuple[float, int] | None:
-    """Median seconds of a step over finished runs of the same size in this data folder, and how many there were."""
-    found = [seconds for like, seconds in _finished(layout) if like == _size(spec.model_dump(mode="json"))]
-    return (statistics.median(found), len(found)) if found else None
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of a step of the finished runs of a data folder, by the size of a run."""
+
+    seconds: dict[tuple, list[float]]
+
+    def seconds_per_step(self, spec: RunSpec) -> tuple[float, int] | None:
+        """Median over the runs of the same size, and how many there were."""
+        found = self.seconds.get(size(spec.model_dump(mode="json")))
+        return (statistics.median(found), len(found)) if found else None
 
 
-def _size(spec: dict) -> tuple:
+def measured(layout: Layout) -> Measured:
+    found: dict[tuple, list[float]] = {}
+    for like, seconds in _finished(layout):
+        found.setdefault(like, []).append(seconds)
+    return Measured(found)
+
+
+def size(spec: dict) -> tuple:
+    """What the time of a step depends on, of a run's settings as they are stored."""
     t, r = spec["training"], spec["rollout"]
     work = (
         t["prompts_per_step"],
@@ -56,6 +70,6 @@ def _finished(layout: Layout) -> Iterable[tuple[tuple, float]]:
                 done = folder.read_done()
                 manifest = folder.read_manifest() if done else None
                 if manifest and done:
-                    yield _size(manifest["spec"]), done["seconds"] / manifest["steps"]
+                    yield size(manifest["spec"]), done["seconds"] / manifest["steps"]
             except (StoreError, KeyError, TypeError):
                 continue  # a damaged run folder must not stop an estimate

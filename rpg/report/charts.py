@@ -206,19 +206,22 @@ def curves(
 
 
 def _pick() -> Any:
-    return alt.selection_point(name="pick", fields=["label"], bind="legend", toggle="true")
+    return alt.selection_point(name=PICK, fields=["label"], bind="legend", toggle="true")
 
 
+PICK, PICKED = "pick", "picked"
+"""What is clicked in the legend, inside a chart of several panels, and as it is told outside: {labels: [...]}."""
 _UNSEEN = ["name", "sweep", "variant", "width"]
 PANEL_WIDTH, GAP, LABELS = 290, 48, 44
 """Pixels that a panel should have at least, those between two, and those of the first axis' labels."""
 
 
-def linked(panels: Sequence[alt.LayerChart], most: int = 3) -> dict[str, Any]:
+def linked(panels: Sequence[alt.LayerChart], labels: Sequence[str], most: int = 3) -> dict[str, Any]:
     """Panels as one Vega chart whose horizontal axes move together, with one legend that can be clicked.
 
     Vega-Lite's concatenations have a fixed width, so the chart is compiled here: panels become as wide as the page
-    allows, and so many stand in a row, at most `most`, as are legible.
+    allows, and so many stand in a row, at most `most`, as are legible. `picked` makes it one that can be shown:
+    it says which of the `labels` in the legend are clicked.
     """
     rows: dict[str, pandas.DataFrame] = {}
     parts, parameters = [], {}
@@ -232,17 +235,25 @@ def linked(panels: Sequence[alt.LayerChart], most: int = 3) -> dict[str, Any]:
         for parameter in one.pop("params", []):
             known = parameters.setdefault(parameter["name"], {**parameter, "views": []})
             known["views"] += [f"{view}-{place}" for view in parameter["views"]]
+            if parameter["name"] == PICK:  # all of them: `picked` leaves those that are
+                known["value"] = [{"label": one} for one in labels]
         for layer in one["layer"]:
             if "name" in layer:
                 layer["name"] += f"-{place}"
         parts.append({name: value for name, value in one.items() if name not in ("$schema", "config")})
-    symbols = {"orient": "top", "labelFontSize": 12, "labelLimit": 340, "symbolLimit": 64, "offset": 18}
+    symbols: dict[str, Any] = {
+        "orient": "top",
+        "labelFontSize": 12,
+        "labelLimit": 340,
+        "symbolLimit": 64,
+        "offset": 18,
+    }
     spec = {
         "$schema": alt.SCHEMA_URL,
         "concat": parts,
         "columns": min(most, len(panels)),
         "bounds": "flush",
-        "spacing": {"row": 56, "column": GAP},
+        "spacing": {"row": 64, "column": GAP},
         "resolve": {"scale": {"color": "shared", "strokeDash": "shared"}},
         "params": list(parameters.values()),
         "config": {**THEME, "legend": {**THEME.get("legend", {}), **symbols}},
@@ -256,6 +267,7 @@ def linked(panels: Sequence[alt.LayerChart], most: int = 3) -> dict[str, Any]:
         text = json.dumps(found).replace('"signal": "width"', '"signal": "childWidth"')
         found = json.loads(re.sub(r"(?<=[ (,/*-])width(?=[ ),/*-])", "childWidth", text))
     room = "max(280, width - 16)"  # Streamlit sets the width to the page's
+    entry = 56 + min(7 * max(map(len, labels), default=0), int(symbols["labelLimit"]))  # pixels of the legend
     sizes = [
         {"name": "across", "update": f"max(1, min({min(most, len(panels))}, floor({room} / {PANEL_WIDTH})))"},
         {"name": "childWidth", "update": f"floor(({room} - {LABELS} - {GAP} * (across - 1)) / across)"},
@@ -264,7 +276,7 @@ def linked(panels: Sequence[alt.LayerChart], most: int = 3) -> dict[str, Any]:
     found["layout"]["columns"] = {"signal": "across"}
     found["padding"] = dict.fromkeys(("left", "top", "right", "bottom"), 6)
     for legend in found.get("legends", []):
-        legend["columns"] = {"signal": "across"}
+        legend["columns"] = {"signal": f"max(1, min(across, floor({room} / {entry})))"}
     for panel in found["marks"]:
         for mark in panel["marks"]:
             tooltip = mark.get("encode", {}).get("update", {}).get("tooltip")
@@ -278,17 +290,35 @@ def linked(panels: Sequence[alt.LayerChart], most: int = 3) -> dict[str, Any]:
         for name in ("data", "signals", "layout", "scales", "legends", "marks")
         if name in found
     }
-    found["signals"] = sizes
+    told = f"{{labels: {PICK}.label || []}}"
+    inner["signals"].append(
+        {"name": PICKED, "push": "outer", "on": [{"events": {"signal": PICK}, "update": told}]}
+    )
+    found["signals"] = [*sizes, {"name": PICKED, "value": {}}]
+    found["params"] = [{"name": PICKED, "select": "point"}]  # what Streamlit listens to
     found["marks"] = [{"type": "group", **inner}]
     found["autosize"] = {"type": "pad"}
     return found | {"usermeta": {"embedOptions": {"renderer": "canvas"}}}
+
+
+def picked(spec: dict[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+    """A chart of `linked` in which these labels of its legend are clicked."""
+    group = spec["marks"][0]
+    data = [
+        {**one, "values": [row for row in one.get("values", []) if row["values"][0] in labels]}
+        if one["name"] == f"{PICK}_store"
+        else one
+        for one in group["data"]
+    ]
+    return spec | {"marks": [group | {"data": data}]}
 
 
 def figure(
     panels: Sequence[alt.LayerChart], heading: str, lines: Sequence[str], columns: int = 4
 ) -> alt.ConcatChart:
     """Small multiples with one legend below, a heading, and what lines and bands mean."""
-    legend = {"columns": columns, "labelFontSize": 12, "labelLimit": 320, "symbolLimit": 64, "offset": 24}
+    legend = {"columns": _legend_columns(panels, columns), "labelFontSize": 12, "labelLimit": 320, "symbolLimit": 64,
+              "offset": 24}  # fmt: skip
     # In one call: each of Altair's methods copies all panels. Flush bounds: the plots line up, whatever the width of
     # their axis labels.
     return alt.concat(
@@ -302,8 +332,20 @@ def figure(
     )
 
 
-def explanation(data: pandas.DataFrame, bands: str = AUTOMATIC, smooth: int = 1) -> list[str]:
-    """What the lines and bands of these curves are, in one line. `bands`: AUTOMATIC, RANGE or NONE."""
+def _legend_columns(panels: Sequence[alt.LayerChart], columns: int) -> int:
+    """So many entries in a row that the legend is no wider than the panels of a row."""
+    labels = [str(one) for panel in panels for one in panel.data["label"].unique()]
+    entry = 52 + min(7 * max(map(len, labels), default=0), 320)
+    return max(1, min(columns, (columns * 292) // entry))
+
+
+def explanation(
+    data: pandas.DataFrame, bands: str = AUTOMATIC, smooth: int = 1, each: bool = False
+) -> list[str]:
+    """What the lines and bands of these curves are, in one line.
+
+    `bands`: AUTOMATIC, RANGE, SEEDS or NONE. `each`: of two seeds training curves show both and no mean.
+    """
     seeds = int(data["seeds"].max())
     up_to = "" if data["seeds"].min() == seeds else "up to "
     parts = [f"Lines: mean over {up_to}{seeds} seeds." if seeds > 1 else "One seed."]
@@ -313,9 +355,8 @@ def explanation(data: pandas.DataFrame, bands: str = AUTOMATIC, smooth: int = 1)
         parts.append("Thin lines: every seed.")
     if bands == AUTOMATIC:
         over = "seeds and problems" if seeds > 1 else "problems"
-        training = {1: "", 2: "; training: both seeds, no mean"}.get(
-            seeds, "; training: 95 % interval over seeds"
-        )
+        both = "both seeds, no mean" if each else "from one seed to the other"
+        training = {1: "", 2: f"; training: {both}"}.get(seeds, "; training: 95 % interval over seeds")
         parts.append(f"Bands: accuracy: 95 % interval over {over}{training}.")
     if smooth > 1:
         parts.append(
@@ -352,7 +393,8 @@ def differences(table: pandas.DataFrame, baseline: str, width: int | str = 460) 
     ]
     bounds = [*data["difference_low"].dropna(), *data["difference_high"].dropna(), *data["difference"], 0.0]
     air = 0.04 * (max(bounds) - min(bounds)) or 0.01
-    scale = alt.Scale(domain=[min(bounds) - air, max(bounds) + air], nice=False)
+    # Few seeds that differ much give intervals that are longer than a difference of shares can be.
+    scale = alt.Scale(domain=[max(min(bounds) - air, -1.0), min(max(bounds) + air, 1.0)], nice=False)
     axis = alt.Axis(labelExpr="format(datum.value * 100, '+.3~g')", tickCount=6)
     zero = (
         alt.Chart(pandas.DataFrame({"x": [0.0]}))
@@ -361,7 +403,7 @@ def differences(table: pandas.DataFrame, baseline: str, width: int | str = 460) 
     )
     base = alt.Chart(data)
     heading = f"Difference to {baseline} in accuracy, percentage points (paired, 95 %, for all together)"
-    rule = base.mark_rule(strokeWidth=2.2).encode(
+    rule = base.mark_rule(strokeWidth=2.2, clip=True).encode(
         x=alt.X("difference_low:Q", title=heading, axis=axis, scale=scale),
         x2="difference_high:Q",
         y=y,
@@ -429,10 +471,12 @@ def frontier(
     data = data.sort_values("place").assign(text=lambda frame: frame["place"].map("{:g}".format))
     encoded = style(labels, False)
     # Streamlit draws once before the data is there: without domains that would be a warning for every axis.
-    far = float(data["x"].max()) or 1.0
-    across = alt.X(
-        "x:Q", title=x, scale=alt.Scale(nice=False, domain=[min(0.0, float(data["x"].min())), 1.08 * far])
-    )
+    near, far = float(data["x"].min()), float(data["x"].max()) or 1.0
+    if near > far / 3:  # far from the initial model: with it, all points would stand on top of each other
+        ends = [near - 0.08 * (far - near), far + 0.08 * (far - near)]
+    else:
+        ends = [min(0.0, near), 1.08 * far]
+    across = alt.X("x:Q", title=x, scale=alt.Scale(nice=False, domain=ends))
     up = alt.Y(
         "accuracy:Q", title=None, scale=alt.Scale(nice=False, domain=_around(data["lowest"], data["highest"]))
     )

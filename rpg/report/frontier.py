@@ -139,6 +139,28 @@ def diversity(
     return found
 
 
+def mean_over(
+    db: duckdb.DuckDBPyConnection, sweep: str, variants: Sequence[str], benchmark: str
+) -> stats.Estimate | None:
+    """Accuracy at the last checkpoint, the mean over these variants, with its interval over seeds and problems.
+
+    None where they were not evaluated with as many seeds on as many problems.
+    """
+    found: list[list[np.ndarray]] = []
+    for variant in variants:
+        rows = queries.answers(db, sweep, checkpoints(db, sweep, variant))
+        rows = rows if benchmark == MEAN else rows[rows["benchmark"] == benchmark]
+        arrays = []
+        for _, part in rows.groupby("benchmark", sort=False):
+            table = part.groupby(["run", "problem_id"])["correct"].mean().unstack("problem_id")
+            arrays.append(table.to_numpy(float))
+        found.append(arrays)
+    shapes = {tuple(array.shape for array in arrays) for arrays in found}
+    if len(shapes) != 1 or not found[0] or any(np.isnan(array).any() for arrays in found for array in arrays):
+        return None
+    return stats.accuracy([np.mean(same, axis=0) for same in zip(*found, strict=True)])
+
+
 def _majority(codes: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     """(seeds, problems) chance that the most frequent of k answers is right; `codes` -1 is no answer and has no vote."""
     rng = np.random.default_rng(k)

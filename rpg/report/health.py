@@ -30,6 +30,8 @@ SILENT = 0.9
 """Share of responses without an answer that can be found."""
 NO_SHARE = 0.01
 """Part of the reward's slope below which a KL term changes nothing that could be seen."""
+ALONE = 4
+"""So many differences within noise get a line each; of more there is one line for all."""
 MOST_SEEDS = 200
 
 
@@ -93,25 +95,49 @@ def kl_share(beta: float, kl: float) -> float:
     return beta * math.sqrt(2 * max(kl, 0.0))
 
 
-def seeds_needed(label: str, difference: float, half_width: float, seeds: int) -> Finding | None:
-    """How many seeds it would take to tell a difference of the size that is shown; None where nobody knows.
+class Unsettled(NamedTuple):
+    """A difference within noise: that of `label` to the baseline, with half its interval."""
 
-    The interval shrinks with the square root of the number of seeds, as far as seeds and not problems make it wide.
-    """
-    if seeds < 2 or not difference or not _finite(difference) or not _finite(half_width):
-        return None
-    needed = math.ceil(seeds * (half_width / abs(difference)) ** 2)
-    if needed <= seeds:
-        return None
-    shown = (
-        f"about {needed} seeds, {needed - seeds} more"
-        if needed <= MOST_SEEDS
-        else f"more than {MOST_SEEDS} seeds"
-    )
-    return Finding(
-        "too few seeds", f"{label}: {seeds} seeds do not tell a difference of {difference:+.3f} from noise",
-        f"at this spread it would take {shown} (--axis seed=[...]; what is trained is kept)",
-    )  # fmt: skip
+    label: str
+    difference: float
+    half_width: float
+    seeds: int
+
+    def needed(self) -> int | None:
+        """How many seeds it would take to tell a difference of the size that is shown; None where nobody knows.
+
+        The interval shrinks with the square root of the number of seeds, as far as seeds and not problems make it wide.
+        """
+        known = self.difference and _finite(self.difference) and _finite(self.half_width)
+        if self.seeds < 2 or not known:
+            return None
+        found = math.ceil(self.seeds * (self.half_width / abs(self.difference)) ** 2)
+        return found if found > self.seeds else None
+
+
+def too_few_seeds(differences: Sequence[Unsettled]) -> list[Finding]:
+    """What more seeds would tell: a finding for each difference, or one for all where there are many."""
+    found = sorted((needed, one) for one in differences if (needed := one.needed()) is not None)
+    keep = "(--axis seed=[...]; what is trained is kept)"
+    if len(found) > ALONE:
+        (least, nearest), (most, _) = found[0], found[-1]
+        ends = f"{_about(least)} ({nearest.label}) to {_about(most)}" if least != most else _about(least)
+        return [Finding(
+            "too few seeds", f"{nearest.seeds} seeds do not tell {len(found)} of the differences from noise",
+            f"at this spread it would take {ends} {keep}",
+        )]  # fmt: skip
+    return [
+        Finding(
+            "too few seeds", f"{one.label}: {one.seeds} seeds do not tell a difference of {one.difference:+.3f} from noise",
+            f"at this spread it would take {_about(needed)}{f', {needed - one.seeds} more' if needed <= MOST_SEEDS else ''} "
+            f"{keep}",
+        )
+        for one in differences if (needed := one.needed()) is not None
+    ]  # fmt: skip
+
+
+def _about(seeds: int) -> str:
+    return f"about {seeds} seeds" if seeds <= MOST_SEEDS else f"more than {MOST_SEEDS} seeds"
 
 
 # --- rules over the last steps of a run ----------------------------------------------------------------

@@ -41,8 +41,9 @@ THEME = {
 }
 """Fonts, greys and grid of all charts: the `config` of their specification."""
 ON_DARK = {"#000000": "#F2F2F2", "#333333": "#D6D6D6", "#444444": "#BBBBBB", "#555555": "#BBBBBB", "#E6E6E6": "#3C3F45",
-           "white": "transparent", "#0072B2": "#4AA8E0"}  # fmt: skip
-"""Colours that a dark page needs others for: black lines, dark text, a light grid."""
+           "white": "transparent", "#0072B2": "#F0E442"}  # fmt: skip
+"""Colours that a dark page needs others for: black lines, dark text, a light grid. A blue that is light enough for it looks
+like the lighter one, so Okabe and Ito's yellow takes its place."""
 
 
 def family(label: str) -> str:

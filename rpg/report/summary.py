@@ -298,13 +298,11 @@ def _repeated(group: list[str], baseline: str | None) -> list[str]:
 def _seeds(table: pandas.DataFrame, benchmarks: list[str]) -> list[str]:
     """Differences within noise, and how many seeds would tell them."""
     judged = MEAN if len(benchmarks) > 1 else (benchmarks or [MEAN])[0]
-    lines = []
+    found = []
     for row in table[(table["benchmark"] == judged) & (table["verdict"] == "within noise")].itertuples():
         low, high = stats.student_interval(0.0, row.difference_error, row.difference_df, 1 - stats.LEVEL)
-        half = (high - low) / 2
-        if finding := health.seeds_needed(row.label, row.difference, half, int(row.seeds)):
-            lines.append(str(finding))
-    return lines
+        found.append(health.Unsettled(row.label, row.difference, (high - low) / 2, int(row.seeds)))
+    return [str(finding) for finding in health.too_few_seeds(found)]
 
 
 def _rows(db, sweep, runs, scores, chosen, benchmarks, judged, baseline) -> list[dict[str, Any]]:

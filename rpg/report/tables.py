@@ -6,6 +6,7 @@ print it. A number is set in bold only where it is the best and better than ever
 
 import math
 import re
+import textwrap
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -27,6 +28,8 @@ TEST_NOTE = (
 BOLD_NOTE = (
     "Bold: better than every other variant by the same test; where nothing is bold, the best is not settled."
 )
+
+WRAPPED = 160  # characters of a line that is as wide as a figure of four panels
 
 
 class Cell(NamedTuple):
@@ -91,6 +94,23 @@ def headline(summary: Summary) -> str:
 def first_title(data: pandas.DataFrame) -> str:
     steps = set(data["first_step"])
     return f"Step {steps.pop()}" if len(steps) == 1 else "First"
+
+
+def real(summary: Summary) -> list[str]:
+    """Which differences the paired test calls real, for the heading of a figure; no line where nothing was compared."""
+    data = summary.table[(summary.table["benchmark"] == headline(summary)) & (summary.table["verdict"] != "")]
+    if data.empty:
+        return []
+    parts = []
+    for verdict in ("better", "worse"):
+        found = data[data["verdict"] == verdict].sort_values("difference", ascending=False)
+        if len(found):
+            names = [f"{row.label} {signed(row.difference)}" for row in found.itertuples()]
+            parts.append(f"{verdict}: {', '.join(names)}")
+    baseline = summary.labels.get(summary.baseline, summary.baseline)
+    said = "; ".join(parts) or "no difference is real"
+    text = f"Accuracy at the end against {baseline}, paired test with corrected p below 0.05: {said}."
+    return textwrap.wrap(text, WRAPPED)
 
 
 def caption(summary: Summary) -> list[str]:
@@ -205,6 +225,7 @@ def markdown_grid(grid: Grid) -> list[str]:
 def latex(summary: Summary) -> str:
     """Both tables for a paper of one or two columns, with the packages booktabs and graphicx; names are escaped."""
     lines = [r"% In the preamble: \usepackage{booktabs,graphicx}"]
+    first = ""
     for grid in (main_table(summary), benchmark_table(summary)) if not summary.table.empty else ():
         if grid:
             kind = "accuracy" if grid.title.startswith(("Mean", "Accuracy on")) else "benchmarks"
@@ -216,16 +237,18 @@ def latex(summary: Summary) -> str:
                 body.append(" & ".join(texts) + r" \\")
             body += [r"\bottomrule", r"\end{tabular}"]
             lines += [r"\begin{table}", r"\centering"]
-            lines += [
-                rf"\caption{{{_tex(summary.sweep)}: {_tex(_small(grid.title))}. {_tex(' '.join(caption(summary)))}}}"
-            ]
+            words = (
+                _tex(" ".join(caption(summary))) if not first else rf"{BEST_NOTE} See Table~\ref{{{first}}}."
+            )
+            lines += [rf"\caption{{{_tex(summary.sweep)}: {_tex(_small(grid.title))}. {words}}}"]
             # Never wider than the column, and never enlarged.
             lines += [rf"\label{{tab:{name}-{kind}}}", r"\sbox0{%", *body, "}"]
             lines += [r"\ifdim\wd0>\columnwidth\resizebox{\columnwidth}{!}{\usebox0}\else\usebox0\fi"]
-            if notes := summary.notes:
+            if (notes := summary.notes) and not first:
                 lines += [r"\par\smallskip\begin{minipage}{\columnwidth}\footnotesize"]
                 lines += [" ".join(rf"{_tex(note.rstrip('.'))}." for note in notes), r"\end{minipage}"]
             lines += [r"\end{table}", ""]
+            first = f"tab:{name}-{kind}"
     return "\n".join(lines)
 
 

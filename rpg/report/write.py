@@ -104,7 +104,7 @@ def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
         for name in [*scores, *shown_metrics()]
         if (data["name"] == name).any()
     ]
-    return charts.figure(panels, summary.sweep, charts.explanation(data))
+    return charts.figure(panels, summary.sweep, [*charts.explanation(data), *tables.real(summary)])
 
 
 def library(layout: Layout) -> str:

@@ -54,7 +54,7 @@ def test_resolved_form_resolves_to_itself():
 
 def test_quickstart_is_what_the_readme_says():
     sweep = load_sweep(CONFIGS / "sweeps/quickstart.yaml", {}, digest)
-    assert len(sweep.runs) == 14
+    assert len(sweep.runs) == 21
     assert {r.spec.algorithm.name for r in sweep.runs} == {
         "grpo", "dapo", "reinforce-pp", "rpg-ufkl", "rpg-urkl", "rpg-reinforce-ufkl", "rpg-reinforce-urkl",
     }  # fmt: skip

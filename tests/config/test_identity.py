@@ -224,10 +224,10 @@ def _planted(spec: RunSpec, **changes) -> PlantedRun:
     return PlantedRun.model_construct(**data)
 
 
-def test_a_planted_field_with_a_default_keeps_fourteen_of_fourteen_identities():
+def test_a_planted_field_with_a_default_keeps_every_identity_of_the_quickstart():
     sweep = load_file(CONFIGS / "sweeps/quickstart.yaml", {}, lambda spec: "d")
     kept = [identity(_planted(run.spec), "d") == run.run_id for run in sweep.runs]
-    assert kept == [True] * 14
+    assert kept == [True] * 21
     run = sweep.runs[0]
     assert former_identity(_planted(run.spec), "d") == former_identity(run.spec, "d")
     assert frozen_dump(_planted(run.spec).task, "task.chain") == run.spec.task.model_dump(mode="json")

@@ -196,6 +196,13 @@ def test_panels_zoom_and_hover_together_and_the_legend_can_be_clicked(page, addr
     page.mouse.click(box["x"] + 60, box["y"] + 18)  # the first of the legend
     page.mouse.move(5, 5)
     until(changed, "the others stepping back in the last panel")
+    until(lambda: "picked=" in page.url, "the click in the address")
+    link = page.url
+    page.goto(link)
+    settled(page)
+    assert page.url == link, "a copied link shows what was clicked"
+    page.mouse.click(box["x"] + 60, box["y"] + 18)
+    until(lambda: "picked=" not in page.url, "another click, which takes it back")
 
 
 def saved(tab, name):

@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from flows import forms
+from flows.offers import said
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import SHIPPED
+from rpg.config.sweep import load_sweep
+from rpg.planning.cost import Measured, size
 
 OWN = "name: mine\nrun: {{training: {{steps: 2}}, {extra}}}\naxes: {{seed: [0]}}\n"
 
@@ -44,6 +47,21 @@ def test_the_list_holds_what_ships_and_ones_own_even_when_it_is_broken(where):
     assert "own/run" not in forms.configs(where)
     with pytest.raises(ConfigError, match="not valid YAML"):
         forms.sweep(where, "own/broken")
+
+
+def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where):
+    own(where)
+    (where.own / "broken.yaml").write_text("name: [")
+    nothing = Measured({})
+    assert said(SHIPPED / "sweeps" / "quickstart.yaml", nothing) == "21 | 1,260 | "
+    spec = load_sweep(SHIPPED / "sweeps" / "quickstart.yaml", {}, lambda spec: "").runs[0].spec
+    known = Measured({size(spec.model_dump(mode="json")): [1.0, 2.0, 3.0]})
+    assert (
+        said(SHIPPED / "sweeps" / "quickstart.yaml", known) == "21 | 1,260 | about 11 min"
+    )  # 21 x 15 steps x 2 s
+    assert said(where.own / "mine.yaml", nothing).startswith("1 | ")
+    assert said(where.own / "broken.yaml", nothing) == "? | ? | this file has a mistake"
+    assert "GPU hours, by arithmetic" in said(SHIPPED / "paper" / "table6.yaml", nothing)
 
 
 def test_nights_are_what_ships_and_ones_own_folders_of_sweeps(where, tmp_path):

@@ -83,14 +83,25 @@ def test_identical_variants_and_why():
 
 
 def test_seeds_that_a_difference_would_take():
-    found = health.seeds_needed("DAPO", 0.02, 0.06, 2)
+    [found] = health.too_few_seeds([health.Unsettled("DAPO", 0.02, 0.06, 2)])
     assert "2 seeds do not tell a difference of +0.020 from noise" in found.evidence
     assert "about 18 seeds, 16 more" in found.advice
-    assert "more than 200 seeds" in health.seeds_needed("DAPO", 0.001, 0.06, 2).advice
-    assert (
-        health.seeds_needed("DAPO", 0.07, 0.06, 2) is None
-        and health.seeds_needed("DAPO", 0.02, 0.06, 1) is None
+    [found] = health.too_few_seeds([health.Unsettled("DAPO", 0.001, 0.06, 2)])
+    assert "more than 200 seeds (" in found.advice
+    assert not health.too_few_seeds(
+        [health.Unsettled("DAPO", 0.07, 0.06, 2), health.Unsettled("DAPO", 0.02, 0.06, 1)]
     )
+
+
+def test_many_differences_within_noise_are_one_line():
+    """18 variants had 17 lines, which made their table in a paper longer than its page."""
+    many = [health.Unsettled(f"variant {n}", 0.02, 0.06 - 0.01 * n, 2) for n in range(4)]
+    assert len(health.too_few_seeds(many)) == 4
+    [found] = health.too_few_seeds(
+        [*many, health.Unsettled("x", 0.001, 1, 2), health.Unsettled("y", 0.02, 0.06, 2)]
+    )
+    assert "2 seeds do not tell 6 of the differences from noise" in found.evidence
+    assert "it would take about 5 seeds (variant 3) to more than 200 seeds" in found.advice
 
 
 @pytest.fixture

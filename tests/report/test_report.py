@@ -1,12 +1,14 @@
 """The report says what the run folders say: numbers by hand, notes on what is missing, nothing unescaped."""
 
 import io
+import itertools
 import json
 import math
 import re
 import shutil
 
 import numpy as np
+import pandas
 import pytest
 from rich.console import Console
 from scipy.stats import t as student
@@ -16,7 +18,7 @@ from rpg import stats
 from rpg.report import charts, look, tables
 from rpg.report.intervals import score_curves
 from rpg.report.shared import Choice, write_shared
-from rpg.report.summary import label, summarise
+from rpg.report.summary import Summary, label, summarise
 from rpg.report.write import print_report, write_report
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
@@ -446,3 +448,28 @@ def test_shares_near_one_show_both_ends_in_every_form(layout):
     for form in (tables.markdown(found).replace("\\", ""), latex, shown(layout)):
         assert text in form
     assert {"low", "high"} <= set(found.table.columns)
+
+
+@pytest.mark.parametrize("shades", [{}, look.ON_DARK], ids=["light", "dark"])
+def test_no_two_colours_of_lines_look_alike(shades):
+    """In steps of 255 per channel; the blue that dark pages had was 19 from the light blue."""
+    shown = [shades.get(colour, colour) for colour in look.COLOURS]
+    points = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in shown]
+    apart = {
+        (a, b): math.dist(p, q)
+        for (a, p), (b, q) in itertools.combinations(zip(shown, points, strict=True), 2)
+    }
+    assert min(apart.values()) > 60, min(apart, key=apart.get)
+
+
+def test_a_figure_says_which_differences_are_real():
+    def said(*verdicts):
+        rows = [("mean", "GRPO", 0.0, "")] + [("mean", name, by, verdict) for name, by, verdict in verdicts]
+        table = pandas.DataFrame(rows, columns=["benchmark", "label", "difference", "verdict"])
+        names = {"grpo": "GRPO"}
+        return " ".join(tables.real(Summary("demo", "grpo", ["a", "b"], ["grpo"], names, table, [], [])))
+
+    assert said() == ""
+    assert said(("X", 0.1, "within noise")).endswith("no difference is real.")
+    found = said(("A", 0.1, "better"), ("B", 0.2, "better"), ("C", -0.3, "worse"), ("D", 0.5, "within noise"))
+    assert "against GRPO" in found and found.endswith("better: B +0.200, A +0.100; worse: C −0.300.")
