@@ -24,6 +24,16 @@ def _dashboard(port: int | None) -> list[str]:
     return ["--include-dashboard=false"] if port is None else [f"--dashboard-port={port}"]
 
 
+def node_command(address: str, ip: str, cpus: int = 1) -> list[str]:
+    """The command of one more node; it ends all of its processes when it is started as a host (tests.places)."""
+    return [
+        sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--address={address}", f"--node-ip-address={ip}",
+        f"--num-cpus={cpus}", "--object-store-memory=80000000", "--disable-usage-stats",
+        f"--dashboard-agent-listen-port={free_port()}", f"--dashboard-agent-grpc-port={free_port()}",
+        f"--runtime-env-agent-port={free_port()}",
+    ]  # fmt: skip
+
+
 @contextlib.contextmanager
 def ray_head(cpus: int = 2, dashboard: int | None = None):
     """Yields `host:port`. All ports are free ones, and only the processes started here are ended.
