@@ -3,9 +3,8 @@
 Nothing of a run is kept by Ray: its files lie in the data folder that all nodes share, so a run that is lost with its
 node goes on from its last checkpoint wherever it is started next.
 
-When the conductor is gone, Ray kills this worker and its children. The training is a grandchild, behind a shell: it is
-told of the shell's death by SIGTERM, gives its lease back and ends. Killed outright it would leave a lease that other
-hosts believe for two minutes.
+Whoever ends the worker (Ray does, when the conductor is gone), the training gives its lease back and ends: between them
+stands rpg.backends.guard. Killed outright it would leave a lease that other hosts believe for two minutes.
 """
 
 from __future__ import annotations
@@ -20,15 +19,12 @@ from typing import Any
 
 from rpg import provenance
 from rpg.errors import UserError
-from rpg.processes import PARENT, python_module
+from rpg.processes import parent_mark, python_module
 from rpg.store.lease import read_lease
 from rpg.store.run import RunFolder
 
 SEEN_SECONDS = 60.0
 """How long a network file system may take until it shows here what another host wrote."""
-_GUARD = f'{PARENT}=$$ "$@"; exit $?'
-_KILLED = 128
-"""A shell ends with this and the number of the signal that ended its child."""
 
 
 @dataclass(frozen=True)
@@ -65,29 +61,27 @@ def train_here(order: Order) -> dict[str, Any]:
     _check_folder(order)
     folder = RunFolder(Path(order.folder))
     folder.stop_waiting()
-    counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(order.threads))
+    threads = dict.fromkeys(
+        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(order.threads)
+    )
+    usual = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
     command = python_module(order.module, order.folder, "--home", order.home, "--on-node")
     with folder.log_path.open("ab") as output:
         child = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "sh", *command],
+            python_module("rpg.backends.guard", *command),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=order.home,
             start_new_session=True,
-            env={**os.environ, **order.environment, **counts, "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+            env={**os.environ, **order.environment, **threads, **usual, **parent_mark()},
+        )
     code = child.wait()
     return {
         "node": socket.gethostname(),
-        "code": exit_code(code),
+        "code": code,
         "newest": (folder.checkpoint_steps() or [-1])[-1],
     }
-
-
-def exit_code(shell: int) -> int:
-    """That of a shell's child, as Popen gives it; 130 and 143 a trainer gives itself when it is told to end."""
-    return _KILLED - shell if shell > _KILLED and shell not in (130, 143) else shell
 
 
 def _check_versions(wanted: dict[str, str]) -> None:

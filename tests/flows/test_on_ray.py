@@ -18,7 +18,7 @@ from flows.sharing import Claims
 from flows.slots import Machine
 from rpg import provenance
 from rpg.backends import node
-from rpg.backends.node import Order, exit_code, train_here
+from rpg.backends.node import Order, train_here
 from rpg.config.backend import LocalBackend
 from rpg.config.load import resolve
 from rpg.errors import UserError
@@ -75,8 +75,10 @@ def test_a_node_without_the_data_folder_is_refused_even_when_it_has_a_copy(folde
         train_here(order(folder, asked={**MINE, "birth": "another"}))
 
 
-def test_the_exit_of_a_training_comes_through_the_shell_it_runs_under():
-    assert [exit_code(code) for code in (0, 1, 75, 130, 143, 137, 139)] == [0, 1, 75, 130, 143, -9, -11]
+@pytest.mark.parametrize(("end", "code"), [("sys.exit(75)", 75), ("os.kill(os.getpid(), 9)", -9)])
+def test_the_exit_of_a_training_comes_through_its_guard(end, code):
+    command = [sys.executable, "-m", "rpg.backends.guard", sys.executable, "-c", f"import os, sys; {end}"]
+    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == code
 
 
 TRAINER = """
