@@ -106,9 +106,9 @@ class Children:
         running = list(self._running)
         for child in running:
             self._end_group(child, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
         for cluster in self._clusters.values():
             cluster.close()
-        deadline = time.monotonic() + GRACE_SECONDS
         while time.monotonic() < deadline and any(child.poll() is None for child in running):
             time.sleep(0.05)
         for child in running:

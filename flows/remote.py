@@ -18,10 +18,10 @@ from rpg.store import RunFolder
 
 LOST = -1000
 """In place of an exit code: the training is gone with its node, or with the connection to the cluster."""
-RELEASE_SECONDS = 5.0
+RELEASE_SECONDS = 4.0
 """How long trainings that are told to end may take to give their leases back."""
 _NOT_SENT = {PARENT, "RPG_OWNED_BY", "RPG_SLOTS", "RPG_SLOTS_FOLDER", "RPG_WORK", "RPG_FLOW_RUN", "RPG_AUTH"}
-_SENT = ("RPG_", "HF_", "TRANSFORMERS_")
+"""Variables of ours that mean nothing on another machine, or that nobody else shall see."""
 
 
 class ClusterGone(UserError):
@@ -78,9 +78,7 @@ class Cluster:
             "home": str(home),
             "asked": {"pid": os.getpid(), "boot": here()["boot"], "birth": birth(os.getpid())},
             "threads": threads,
-            "environment": {
-                k: v for k, v in os.environ.items() if k.startswith(_SENT) and k not in _NOT_SENT
-            },
+            "environment": _environment(),
             "versions": provenance.embedded(),
             "needs": dict(needs),
         }
@@ -160,3 +158,9 @@ class Cluster:
         deadline = time.monotonic() + RELEASE_SECONDS
         while time.monotonic() < deadline and any(folder.lease() for folder in running):
             time.sleep(0.1)
+
+
+def _environment() -> dict[str, str]:
+    return {
+        name: value for name, value in os.environ.items() if name.startswith("RPG_") and name not in _NOT_SENT
+    }
