@@ -104,7 +104,7 @@ def _start(
     cpus = backend.threads if place.cpus is None else place.cpus
     needs = {"num_cpus": cpus, "num_gpus": place.gpus}
     if place.memory_gib:
-        needs["memory"] = place.memory_gib * 2**30
+        needs["memory"] = int(place.memory_gib * 2**30)
     folder.wait_for(f"waits for a place on the Ray cluster at {place.address}")
     cluster = context.children.cluster(place.address, folder.path.parent / CLUSTER_LOG)
     return cluster.start(module, folder, folder.path.parents[2], backend.threads, needs)
