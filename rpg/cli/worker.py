@@ -9,7 +9,7 @@ import typer
 from rpg.cli.app import Home, app, say
 
 
-@app.command(epilog="Example: ssh -N -L 4200:127.0.0.1:4200 that-machine & rpg worker --home /shared/data")
+@app.command(epilog="Example: rpg worker --home /shared/data")
 def worker(
     port: Annotated[
         int,
@@ -32,7 +32,10 @@ def worker(
     ] = None,
     home: Home = None,
 ) -> int:
-    """Run what is started at the `rpg serve` of another machine here as well; both share the data folder."""
+    """Run what is started at the `rpg serve` of another machine here as well; both share the data folder.
+
+    The server listens on loopback of its machine: a tunnel leads there, ssh -N -L 4200:127.0.0.1:4200 that-machine.
+    """
     from rpg.cli.extras import require
 
     require("prefect")
