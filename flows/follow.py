@@ -42,8 +42,8 @@ def alive_path(home: Path, flow_run: str, attempt: int) -> Path:
 
 @contextmanager
 def alive(home: Path, flow_run: str, attempt: int) -> Iterator[None]:
-    """Hold the kernel lock that says this attempt has a process (flows.reconcile looks at it)."""
-    lock = locks.take(alive_path(home, flow_run, attempt))
+    """Hold the lock that says this attempt has a process (flows.reconcile looks at it, on other machines too)."""
+    lock = locks.take(alive_path(home, flow_run, attempt), beat=True)
     if lock is None:
         raise UserError(f"flow run {flow_run} is already running in another process")
     with lock:

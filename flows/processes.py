@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flows.nursery import FORKED, Forked, Nursery
+from flows.remote import Cluster, Remote
 from rpg.processes import end_descendants, owner_mark, python_module
 
 PREPARE, TRAINER, EVALUATOR = "rpg.backends.local.prepare", "rpg.backends.{}", "rpg.evaluation"
@@ -34,7 +35,8 @@ class Children:
 
     def __init__(self, nursery: Nursery | None = None) -> None:
         self._nursery = nursery
-        self._running: set[subprocess.Popen | Forked] = set()
+        self._running: set[subprocess.Popen | Forked | Remote] = set()
+        self._clusters: dict[str, Cluster] = {}
         self._lock = threading.Lock()
         self.stopping = threading.Event()
 
@@ -79,7 +81,14 @@ class Children:
             self._running.add(child)
         return child
 
-    def wait(self, child: subprocess.Popen | Forked) -> int:
+    def cluster(self, address: str, log: Path) -> Cluster:
+        """The connection to a Ray cluster, on which trainings run that are no processes of this machine."""
+        with self._lock:
+            if self.stopping.is_set():
+                raise Stopped
+            return self._clusters.setdefault(address, Cluster(address, log))
+
+    def wait(self, child: subprocess.Popen | Forked | Remote) -> int:
         """The child's exit code; raises Stopped when the sweep is being stopped."""
         try:
             code = child.wait()
@@ -98,6 +107,8 @@ class Children:
         for child in running:
             self._end_group(child, signal.SIGTERM)
         deadline = time.monotonic() + GRACE_SECONDS
+        for cluster in self._clusters.values():
+            cluster.close()
         while time.monotonic() < deadline and any(child.poll() is None for child in running):
             time.sleep(0.05)
         for child in running:
@@ -107,7 +118,9 @@ class Children:
         end_descendants()  # what has left its group, as Ray's processes do
 
     @staticmethod
-    def _end_group(child: subprocess.Popen | Forked, how: int) -> None:
+    def _end_group(child: subprocess.Popen | Forked | Remote, how: int) -> None:
+        if isinstance(child, Remote):  # ends with the connection to its cluster
+            return
         try:
             os.killpg(child.pid, how)
         except (ProcessLookupError, PermissionError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import UUID
 
 from flows.follow import ALIVE, alive_path, folder_tag
-from flows.server import SERVE_LOCK, quiet_environment
+from flows.server import SERVE_LOCK, WORKERS, quiet_environment
 from rpg.processes import end_orphans, is_here
 from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
 from rpg.store.lease import read_lease
@@ -67,6 +67,8 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
 
+    if any(locks.alive(path) for path in (layout.home / WORKERS).glob("*")):
+        worker_since = None  # of another machine's worker (flows.joined) it says nothing
     with get_client(sync_client=True) as client:
         known = layout.home / ALIVE
         for path in sorted(known.iterdir()) if known.is_dir() else []:
@@ -94,8 +96,8 @@ def _may_live(path: Path) -> bool:
     free is that of a process which was killed; one without a note is that of a process which is just taking the lock.
     """
     note = locks.note(path)
-    if locks.other_machine(note):  # it repairs its own
-        return True
+    if locks.other_machine(note):
+        return locks.alive(path) or not path.exists()
     try:
         young = not note and time.time() - path.stat().st_mtime < NO_PROCESS_SECONDS
     except FileNotFoundError:

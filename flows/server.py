@@ -27,6 +27,8 @@ START_SECONDS = 180
 HOST = "127.0.0.1"
 SERVE_LOCK = "serve.lock"
 """In the data folder: held by `rpg serve`; its note says where the API, the UI and the dashboard are."""
+WORKERS = Path("serve") / "workers"
+"""In the data folder: a file for each other machine that works for `rpg serve`, locked by its `rpg worker`."""
 EPHEMERAL = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 """Without schedules, late runs and other services that only a server for many needs."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +11,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from flows import processes
 from flows.context import Context, StageFailed
+from flows.nursery import Forked
 from flows.processes import Stopped
+from flows.remote import LOST, Remote
 from flows.sharing import take_over
 from flows.slots import Held, need_of
 from flows.space import room
-from rpg.config.backend import BACKENDS, Backend, BackendSection
+from rpg.config.backend import BACKENDS, Backend, BackendSection, LocalBackend, OnNodes
 from rpg.errors import UserError
 from rpg.processes import BUSY
 from rpg.store import RunFolder
@@ -28,6 +31,12 @@ SAID_SECONDS = 60.0
 """What it waits for is written again after so long: other hosts believe a note while it is young."""
 LEASE_SECONDS = 2.0
 """A run that somebody else works on is looked at this often."""
+CLUSTER_LOG = "ray.log"
+"""In the sweep's folder: what the connection to a Ray cluster has to say."""
+MOST_LOSSES = 3
+"""So many times in a row a run may lose its node without a new checkpoint."""
+SHARED_SECONDS = 60.0
+"""How long shared storage may take until it shows here what a node has written."""
 
 
 def run_trainer(folder: RunFolder, context: Context) -> None:
@@ -47,8 +56,8 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
         folder.stop_waiting()
         return
     backend = backend_of(folder)
-    code = BUSY
-    while code == BUSY:  # another host was quicker: its run is waited for
+    code, losses, newest = BUSY, 0, -1
+    while code in (BUSY, LOST):  # another host was quicker: its run is waited for
         while folder.holder():
             if context.children.stopping.wait(LEASE_SECONDS):
                 raise Stopped
@@ -56,12 +65,14 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
             folder.stop_waiting()
             archive_failure(folder)
             began = time.time()
-            child = context.children.start(
-                processes.TRAINER.format(backend.type), folder.path, log=folder.log_path, threads=backend.threads,
-                keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
-            )  # fmt: skip
+            child = _start(folder, backend, context, held)
             code = context.children.wait(child)
-        if code == BUSY and context.children.stopping.wait(LEASE_SECONDS):
+        if isinstance(child, Remote):
+            before, newest = newest, (folder.checkpoint_steps() or [-1])[-1]
+            losses = 0 if newest > before else losses
+            losses += code == LOST
+            code = _settle(folder, child, losses, context)
+        if code in (BUSY, LOST) and context.children.stopping.wait(LEASE_SECONDS):
             raise Stopped
     if code == 0:
         return
@@ -77,6 +88,57 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
         folder.write_failed(f"the training process was {how}" if code < 0 else f"the training process {how}")
         failure = folder.read_failed() or {}
     raise StageFailed(f"{folder.name}: {failure.get('error')}")
+
+
+def _start(
+    folder: RunFolder, backend: BackendSection, context: Context, held: Held
+) -> subprocess.Popen | Forked | Remote:
+    """The training process: a child of this one, or a process on a node of a Ray cluster."""
+    module = processes.TRAINER.format(backend.type)
+    if not (isinstance(backend, LocalBackend) and isinstance(backend.place, OnNodes)):
+        return context.children.start(
+            module, folder.path, log=folder.log_path, threads=backend.threads,
+            keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
+        )  # fmt: skip
+    place = backend.place
+    cpus = backend.threads if place.cpus is None else place.cpus
+    needs = {"num_cpus": cpus, "num_gpus": place.gpus}
+    if place.memory_gib:
+        needs["memory"] = int(place.memory_gib * 2**30)
+    folder.wait_for(f"waits for a place on the Ray cluster at {place.address}")
+    cluster = context.children.cluster(place.address, folder.path.parent / CLUSTER_LOG)
+    return cluster.start(module, folder, folder.path.parents[2], backend.threads, needs)
+
+
+def _settle(folder: RunFolder, child: Remote, losses: int, context: Context) -> int:
+    """The exit code of a training on a cluster, after what its end means for the run's folder.
+
+    Raises:
+        StageFailed: the cluster cannot run it, or lost it again and again, or its files do not get here.
+    """
+    folder.stop_waiting()
+    refused, lost, code = child.answer.get("refused"), child.answer.get("lost"), child.returncode or 0
+    if lost and losses > MOST_LOSSES:
+        refused = (
+            f"lost {losses} times on the Ray cluster without a new checkpoint, the last time because {lost}"
+        )
+    elif lost:
+        context.log(f"{folder.name}: {lost}; it is started again and goes on from its last checkpoint")
+    if code == 0 and not refused:
+        deadline = time.monotonic() + SHARED_SECONDS
+        while (folder.checkpoint_steps() or [-1])[-1] < child.answer["newest"]:
+            if time.monotonic() > deadline:
+                refused = (
+                    f"the node {child.answer['node']} wrote checkpoint {child.answer['newest']}, which this machine "
+                    f"does not see after {SHARED_SECONDS:.0f} s: the data folder must be on storage that both share"
+                )
+                break
+            if context.children.stopping.wait(SLOT_SECONDS):
+                raise Stopped
+    if refused:
+        folder.write_failed(refused)
+        raise StageFailed(f"{folder.name}: {refused}")
+    return code
 
 
 def backend_of(folder: RunFolder) -> BackendSection:

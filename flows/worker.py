@@ -1,4 +1,6 @@
-"""`python -m flows.worker CRON`: create the deployments and run what is started, until the parent dies.
+"""`python -m flows.worker [CRON]`: create the deployments and run what is started, until the parent dies.
+
+Without CRON, as on a machine that joins another one's `rpg serve`, the schedules stay as they are.
 
 Every flow run is a process of its own, a child of this one, and ends with it.
 """
@@ -26,7 +28,7 @@ REFRESH_SECONDS = 5.0
 """How soon a configuration that was added or removed is in the form."""
 
 
-def main(cron: str) -> None:
+def main(cron: str | None = None) -> None:
     die_with_parent()
     from prefect import serve
     from prefect.deployments.runner import EntrypointType
@@ -39,7 +41,7 @@ def main(cron: str) -> None:
     tags = [TAG, folder_tag(home())]
     there = _there([f"{one.name}/{one.name}" for one in DEPLOYED])
     given = home() / "serve" / "nightly-schedule.json"
-    fresh = not there.get("nightly") or _last(given) != cron
+    fresh = cron is not None and (not there.get("nightly") or _last(given) != cron)
     made = [
         one.to_deployment(
             one.name,
@@ -52,8 +54,9 @@ def main(cron: str) -> None:
         )
         for one in DEPLOYED
     ]
-    with contextlib.suppress(StoreError):  # a full disk: then an edit is lost at the next start, no more
-        atomic_write_json(given, {"cron": cron})
+    if cron is not None:
+        with contextlib.suppress(StoreError):  # a full disk: then an edit is lost at the next start, no more
+            atomic_write_json(given, {"cron": cron})
     os.environ |= parent_mark()  # for the processes of flow runs, which Prefect starts
     _stand_aside(home() / "serve" / "worker")
     serve(*made, limit=AT_ONCE, pause_on_shutdown=False, print_starting_message=False)
@@ -143,4 +146,4 @@ def _refresh() -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -105,7 +105,7 @@ def _proc_is_ours() -> bool:
         return not Path("/proc/1").exists()  # a system without /proc has no PID namespaces either
 
 
-def die_with_parent() -> None:
+def die_with_parent(how: int = signal.SIGKILL) -> None:
     """Make this process end when the one that started it dies, `kill -9` included. Call first thing in a child.
 
     Linux delivers a signal (prctl PR_SET_PDEATHSIG); elsewhere a thread watches the parent's process id. The signal
@@ -114,7 +114,7 @@ def die_with_parent() -> None:
     """
     parent = int(os.environ.pop(PARENT, 0)) or os.getppid()
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, how, 0, 0, 0)
         if os.getppid() != parent:  # it died before the call
             os._exit(143)
         return

@@ -28,6 +28,7 @@ PINS = (
 )  # fmt: skip
 """Packages that a training's numbers depend on, our own aside: of that the files say more."""
 _OTHERS = ("rpg-lab", "prefect", "duckdb")
+_EMBEDDED = ("torch", "transformers", "tokenizers", "numpy", "schedulefree", "math-verify", "sympy")
 
 _BESIDE = ("rpg/evaluation/", "rpg/report/", "rpg/planning/", "rpg/cli/", "flows/", "dashboard/")
 """Rooms that no training imports; a process that is forked (flows.nursery) has them loaded all the same."""
@@ -88,6 +89,12 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def embedded() -> dict[str, str]:
+    """Versions of what the embedded trainer computes with; builds of one version (`+cpu`, `+cu128`) are not told apart."""
+    found = versions()
+    return {name: found[name].partition("+")[0] for name in _EMBEDDED if name in found}
 
 
 @cache

@@ -63,7 +63,8 @@ ROOMS = (
     ),
     _room(
         "rpg.backends", "what both back ends share: manifest, prompts, reference schedule, meters",
-        "rpg.errors rpg.processes rpg.catalogue rpg.store rpg.config rpg.models", "pydantic torch transformers",
+        "rpg.errors rpg.processes rpg.provenance rpg.catalogue rpg.store rpg.config rpg.models",
+        "pydantic torch transformers ray",
     ),
     _room(
         "rpg.backends.local", "the embedded trainer, one process per run; how its checkpoints' gradients point",

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
+from typing import Any
+
+from rpg.errors import UserError
+
+
+class ClusterError(UserError):
+    """A Ray cluster that cannot be had; `str(error)` is one line."""
 
 
 def use_token() -> None:
@@ -11,3 +19,46 @@ def use_token() -> None:
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
     if "RAY_AUTH_TOKEN" in os.environ or token.is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def connect(address: str, field: str) -> Any:
+    """The module ray, connected to the cluster at `address`, whose nodes run the code of this process from now on.
+
+    Args:
+        field: what names the cluster in the configuration, for the message.
+
+    Raises:
+        ClusterError: ray is not installed, or there is no such cluster.
+    """
+    use_token()
+    try:
+        _probe(address)  # before the import, which takes a second
+        import ray
+
+        if not ray.is_initialized():
+            # The cluster runs the code of this process, whatever is installed there.
+            ours = {"py_modules": [str(Path(__file__).parents[1])]}
+            ray.init(address=address, runtime_env=ours, log_to_driver=False, logging_level="ERROR")
+    except ImportError as error:
+        raise ClusterError(
+            f"{field}: ray cannot be imported ({error}); pip install 'rpg-lab[verl]', or choose {{type: here}}"
+        ) from error
+    except Exception as error:  # a dozen kinds, of the network and of ray
+        hint = "`ray status` says where one is, and {type: here} does without one"
+        if "token" in str(error).lower():
+            hint = "set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH to a copy of the head's ~/.ray/auth_token"
+        raise ClusterError(f"{field}: no Ray cluster at {address!r} ({last_line(error)}); {hint}") from error
+    return ray
+
+
+def last_line(error: BaseException) -> str:
+    """What Ray's errors of many lines say at their end."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _probe(address: str) -> None:
+    """Whether anything answers at `host:port`: Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon:
+        socket.create_connection((host, int(port)), timeout=10).close()

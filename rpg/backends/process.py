@@ -51,9 +51,13 @@ def run_training(
     parser.add_argument("run", type=Path, help="the run's folder, with its manifest.json")
     parser.add_argument("--home", type=Path, help="the data folder (default: three levels above RUN_DIR)")
     parser.add_argument("--detached", action="store_true", help="go on when the parent process ends")
+    parser.add_argument(
+        "--on-node", action="store_true", help="give the lease back when the parent process ends, then end"
+    )
     options = parser.parse_args(arguments)
+    parent = os.getppid()
     if not options.detached:
-        die_with_parent()
+        die_with_parent(signal.SIGTERM if options.on_node else signal.SIGKILL)
 
     from rpg.store.files import StoreError
     from rpg.store.run import RunFolder
@@ -78,7 +82,8 @@ def run_training(
         return BUSY if folder.holder() else _failed(folder, error)
     _end_on_signals(folder, end)
     stop = threading.Event()
-    beat = threading.Thread(target=_beat, args=(folder, stop, end), daemon=True, name="heartbeat")
+    watched = parent if options.on_node else None
+    beat = threading.Thread(target=_beat, args=(folder, stop, end, watched), daemon=True, name="heartbeat")
     beat.start()
     code = 0
     try:
@@ -113,8 +118,12 @@ def _failed(folder: RunFolder, error: Exception) -> int:
     return 1
 
 
-def _beat(folder: RunFolder, stop: threading.Event, end: Callable[[], None]) -> None:
+def _beat(folder: RunFolder, stop: threading.Event, end: Callable[[], None], parent: int | None) -> None:
     while not stop.wait(_BEAT_SECONDS):
+        if parent not in (None, os.getppid()):  # and the signal has not reached Python's code for so long
+            with contextlib.suppress(OSError, UserError):
+                folder.release()
+            os._exit(143)
         try:
             if not folder.beat():  # file locks do not reach the other host, and both began at once
                 print("another process has taken this run over", file=sys.stderr, flush=True)

@@ -29,7 +29,7 @@ _COMMANDS = {
         "aggregate",
     ),
     "Algorithms": ("list", "audit", "paper", "render"),
-    "Operations": ("serve", "nightly", "reconcile", "rm", "gc", "doctor"),
+    "Operations": ("serve", "worker", "nightly", "reconcile", "rm", "gc", "doctor"),
 }
 
 

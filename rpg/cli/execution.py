@@ -25,14 +25,26 @@ def cores() -> int:
 
 
 def default_workers(planned: Sweep) -> int:
-    """One training per core; one at a time when a run fills what it is given, as verl does."""
-    return 1 if any(run.spec.backend.fills_machine for run in planned.runs) else cores()
+    """One training per core; one at a time when a run fills what it is given, as verl does; on a cluster all at once,
+    which begins as many as it has room for.
+    """
+    backends = [run.spec.backend for run in planned.runs]
+    if any(one.fills_machine for one in backends):
+        return 1
+    elsewhere = sum(one.workers_here() is None for one in backends)
+    return max(cores(), min(elsewhere, MOST_AT_ONCE))
 
+
+MOST_AT_ONCE = 60
+"""Trainings that one conductor follows (flows.stages has as many threads, and some for the other stages)."""
 
 Workers = Annotated[
     int | None,
     typer.Option(
-        "--workers", "-w", min=1, help="Trainings at the same time. Default: one per core (one on verl)."
+        "--workers",
+        "-w",
+        min=1,
+        help="Trainings at the same time. Default: one per core (one on verl; all on a Ray cluster).",
     ),
 ]
 Name = Annotated[

@@ -62,6 +62,29 @@ class BackendSection(Section):
         return ""
 
 
+class OnThisMachine(Section):
+    """Processes of the machine that conducts the sweep."""
+
+    type: Literal["here"] = "here"
+
+
+class OnNodes(Section):
+    """A process per run on whichever node of a Ray cluster has room; the data folder is shared by all nodes."""
+
+    type: Literal["ray"]
+    address: Annotated[str, Field(min_length=1)] = "auto"
+    """`auto` for the cluster this machine belongs to, `host:port` of its head, `ray://host:port` of its client server."""
+    cpus: Annotated[float, Field(ge=0)] | None = None
+    """Processors to reserve per run; `threads` of them if null."""
+    gpus: Annotated[float, Field(ge=0)] = 0
+    """GPUs per run; below 1 it shares one. `device: cuda` needs some, `device: cpu` none."""
+    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    """Memory per run that Ray reserves."""
+
+
+TrainingPlace = Annotated[OnThisMachine | OnNodes, Field(discriminator="type"), default_type("here")]
+
+
 class LocalBackend(BackendSection):
     """The embedded trainer: one process on the CPU or one GPU (`mps`: that of a Mac)."""
 
@@ -75,6 +98,8 @@ class LocalBackend(BackendSection):
     offload: Annotated[bool, OPERATES] = False
     """Keep what the backward pass needs in the host's memory (GPU) or in a file of the run's folder (CPU): more time, and
     the same numbers to the bit."""
+    place: Annotated[TrainingPlace, OPERATES] = OnThisMachine()
+    """Where runs train. May change between two calls of the same sweep; a run goes on from its last checkpoint."""
 
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
     may_be_stale: ClassVar[bool] = True
@@ -82,6 +107,22 @@ class LocalBackend(BackendSection):
     truncates: ClassVar[bool] = True
     corrects_sampler: ClassVar[bool] = True
     trains_adapters: ClassVar[bool] = True
+
+    def workers_here(self) -> int | None:
+        return 1 if isinstance(self.place, OnThisMachine) else None
+
+    @model_validator(mode="after")
+    def _has_its_device(self) -> LocalBackend:
+        if not isinstance(self.place, OnNodes):
+            return self
+        if self.device == "mps":
+            raise ValueError("place.type ray: device mps is of this machine; accepted there: cpu, cuda")
+        if (self.device == "cuda") != (self.place.gpus > 0):
+            raise ValueError(
+                f"device {self.device!r} with place.gpus {self.place.gpus:g}; on a Ray cluster device cuda needs place.gpus "
+                "(1, or less to share one), and device cpu none"
+            )
+        return self
 
     def less_memory(self, phase: str | None = None) -> str:
         if phase == "rollout":

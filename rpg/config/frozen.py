@@ -551,6 +551,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 # Fields that came later, by place.
 ADDED: dict[str, Any] = {
+    "backend.local.place.type": "here",
     "backend.local.offload": False,
     "backend.local.gradient_checkpointing": False,
     "algorithm.rollout_correction.type": "none",

@@ -62,6 +62,7 @@ def former_identity(spec: RunSpec, data_digest: str) -> str:
     """The identity that format 1 gave a run: of all its fields, whatever they are for."""
     resolved = frozen_dump(spec)
     del resolved["evaluation"]["place"]
+    resolved["backend"].pop("place", None)
     resolved["task"] |= spec.task.by_content()
     return _hash({"spec": resolved, "data": data_digest})
 

@@ -58,6 +58,8 @@ def unreachable(specs: Sequence[RunSpec]) -> list[str]:
         ray = getattr(spec.backend, "ray", None)
         if ray is not None and ray.type in ("job", "address"):
             named[ray.address] = "backend.ray.address"
+        if spec.backend.type == "local" and spec.backend.place.type == "ray":
+            named[spec.backend.place.address] = "backend.place.address"
         if spec.evaluation.place.type == "ray":
             named[spec.evaluation.place.address] = "evaluation.place.address"
     if url := os.environ.get("PREFECT_API_URL"):
@@ -152,6 +154,8 @@ def _packages(specs: Sequence[RunSpec]) -> list[str]:
                 wanted["flash_attn"] = "backend.sequence_parallel"
         if spec.backend.type == "local":
             wanted["transformers"] = "backend.type: local"
+            if spec.backend.place.type == "ray":
+                wanted["ray"] = "backend.place.type: ray"
         if spec.evaluation.engine.type == "vllm" and spec.evaluation.place.type == "here":
             wanted["vllm"] = "evaluation.engine.type: vllm"
     return [
@@ -175,8 +179,9 @@ def free_memory() -> float:
 
 
 def _memory(specs: Sequence[RunSpec]) -> list[str]:
-    """Of the embedded trainer on a CPU, one training alone."""
-    needs = [(need, spec) for spec in specs if spec.backend.device == "cpu" and (need := memory(spec))]
+    """Of the embedded trainer on a CPU of this machine, one training alone."""
+    here = [spec for spec in specs if spec.backend.device == "cpu" and spec.backend.workers_here()]
+    needs = [(need, spec) for spec in here if (need := memory(spec))]
     if not needs:
         return []
     (need, spec), free = max(needs, key=lambda one: one[0].most), free_memory()

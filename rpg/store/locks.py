@@ -134,6 +134,15 @@ def held(path: Path) -> bool:
     return False
 
 
+def alive(path: Path) -> bool:
+    """Whether the holder of a lock that was taken with `beat=True` lives, also on a machine whose locks do not get here."""
+    try:
+        young = storage_now(path.parent) - path.stat().st_mtime < STALE_SECONDS
+    except OSError:  # nobody ever took it, or it has just been removed
+        return False
+    return held(path) or (young and other_machine(note(path)))
+
+
 def note(path: Path) -> dict[str, Any]:
     """What the last holder wrote about itself; {} when that cannot be read."""
     try:

@@ -45,6 +45,7 @@ RUNS = {
     "schedule-free": {"training": {"optimizer": {"type": "schedule_free"}}},
     "huggingface": {"evaluation": {"engine": {"type": "huggingface"}, "place": {"type": "ray"}}},
     "vllm": {"evaluation": {"engine": {"type": "vllm"}}},
+    "on-ray": {"backend": {"place": {"type": "ray"}}},
     "verl": {"backend": VERL},
     "verl-cpu": {"backend": {"type": "verl"}},
     "verl-job": {"backend": {**VERL, "ray": {"type": "job"}}},
@@ -71,6 +72,7 @@ OTHER = {  # values that a field takes beside its own, where they cannot be made
     "evaluation.benchmarks": ["chain-easy"], "task.tiers": {"easy": 3}, "model.warm_start": None,
     "model.hidden_size": 128, "rollout.max_prompt_tokens": 65, "model.dtype": "bfloat16", "algorithm.kl.Z": 0.5,
     "task.template": "Well: {prompt}", "evaluation.place.address": "a:1", "backend.ray.address": "b:2",
+    "backend.place.address": "c:3",
 }  # fmt: skip
 
 

@@ -141,14 +141,18 @@ def test_one_host_conducts_a_sweep_with_and_without_locks_that_reach_the_other(t
     layout = Layout.at(tmp_path / "data")
     layout.sweep_folder("small").mkdir(parents=True)
     path = str(ROOT) if flock else without_flock(tmp_path / "site")
+    lock = layout.sweep_folder("small") / ".conductor"
+    assert not locks.alive(lock)
     with started(on_host("gpu-node-7", tmp_path / "boot", *python(LOCKED, layout.home)), path):
+        assert locks.alive(lock)
         with pytest.raises(SweepBusy, match="by process 1 on gpu-node-7 since "), sweep_lock(layout, "small"):
             pass
-    lock = layout.sweep_folder("small") / ".conductor"
     until(lambda: not locks.held(lock), what="the end of the other host's process")
     with pytest.raises(SweepBusy), sweep_lock(layout, "small"):
         pass  # it was killed, and its heartbeat is young
+    assert locks.alive(lock)
     os.utime(lock, (0, time.time() - 3600))
+    assert not locks.alive(lock)
     with sweep_lock(layout, "small"):
         assert locks.note(lock)["pid"] == os.getpid()
     with sweep_lock(layout, "small"):

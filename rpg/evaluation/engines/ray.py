@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rpg.backends.cluster import use_token
+from rpg.backends.cluster import ClusterError, connect, last_line
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.errors import UserError
 from rpg.evaluation.engines.here import engine_here
@@ -70,7 +70,10 @@ class RayEngine:
     ):
         self.sampling, self.spec, self.place, self.bfloat16, self.say = sampling, spec, place, bfloat16, say
         self._model: tuple[str, str | None] | None = None
-        self._ray = _connect(place.address)
+        try:
+            self._ray = connect(place.address, "evaluation.place")
+        except ClusterError as error:
+            raise EngineError(str(error)) from error
         self._check_room()
         self._workers = [self._start() for _ in range(place.workers)]
 
@@ -112,7 +115,7 @@ class RayEngine:
                     self._get(reference)
                 except self._ray.exceptions.RayActorError as error:
                     raise EngineError(
-                        f"a worker on the Ray cluster ended while it loaded the model: {_last_line(error)}"
+                        f"a worker on the Ray cluster ended while it loaded the model: {last_line(error)}"
                     ) from error
             if not ready:
                 waited += _SAY_SECONDS
@@ -127,7 +130,7 @@ class RayEngine:
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, UserError):
                 raise error.cause from None
-            raise EngineError(f"a worker on the Ray cluster failed: {_last_line(error)}") from error
+            raise EngineError(f"a worker on the Ray cluster failed: {last_line(error)}") from error
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         shares = [share for share in deal(requests, len(self._workers)) if share]
@@ -145,9 +148,9 @@ class RayEngine:
                 ended += 1
                 if ended > _RESTARTS:
                     raise EngineError(
-                        f"workers on the Ray cluster ended {ended} times, the last time with: {_last_line(error)}"
+                        f"workers on the Ray cluster ended {ended} times, the last time with: {last_line(error)}"
                     ) from error
-                self.say(f"a worker on the Ray cluster ended and is replaced ({_last_line(error)})")
+                self.say(f"a worker on the Ray cluster ended and is replaced ({last_line(error)})")
                 share = sorted(left[number])
                 self._ray.kill(self._workers[number])  # one that only cannot be reached would keep its place
                 self._workers[number] = self._start()
@@ -179,39 +182,3 @@ def deal(requests: Sequence[Request], workers: int) -> list[list[int]]:
     for turn, (_, group) in enumerate(groups):
         shares[turn % workers].extend(group)
     return shares
-
-
-def _connect(address: str) -> Any:
-    use_token()
-    try:
-        import ray
-    except ImportError as error:
-        raise EngineError(
-            f"evaluation.place: ray cannot be imported ({error}); pip install 'rpg-lab[verl]', or choose {{type: here}}"
-        ) from error
-    if not ray.is_initialized():
-        # The cluster runs the code of this process, whatever is installed there.
-        ours = {"py_modules": [str(Path(__file__).parents[2])]}
-        try:
-            _probe(address)
-            ray.init(address=address, runtime_env=ours, log_to_driver=False, logging_level="ERROR")
-        except Exception as error:  # a dozen kinds, of the network and of ray
-            hint = "`ray status` says where one is, and {type: here} evaluates without one"
-            if "token" in str(error).lower():
-                hint = "set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH to a copy of the head's ~/.ray/auth_token"
-            raise EngineError(
-                f"evaluation.place: no Ray cluster at {address!r} ({_last_line(error)}); {hint}"
-            ) from error
-    return ray
-
-
-def _probe(address: str) -> None:
-    """Whether anything answers at `host:port`: Ray itself would try for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if colon:
-        socket.create_connection((host, int(port)), timeout=10).close()
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,125 @@
+"""`python -m rpg.backends.remote ADDRESS`: trainings on a Ray cluster, for a conductor at the other end of two pipes.
+
+It is a process of its own because Ray ends a process whose cluster is lost. Orders come as lines of JSON on standard
+input ({"key": ..., ...} with the fields of rpg.backends.node.Order), answers go to standard output: {"ready": true} or
+{"error": ...} first, then for each order one of
+
+    {"key", "node", "code", "newest"}   the training process has ended
+    {"key", "lost"}                     the node or its worker is gone; the run may be started again elsewhere
+    {"key", "refused"}                  why it cannot run on this cluster
+
+When this process ends, however it ends, Ray ends what it has started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+from typing import IO, Any
+
+from rpg.processes import die_with_parent
+
+LOOK_SECONDS = 0.2
+
+
+def main(address: str) -> int:
+    die_with_parent()
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what Ray prints goes to the log
+
+    from rpg.backends.cluster import ClusterError, connect
+
+    try:
+        ray = connect(address, "backend.place")
+    except ClusterError as error:
+        _tell(answers, error=str(error))
+        return 1
+    orders: queue.Queue[dict[str, Any]] = queue.Queue()
+    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    _tell(answers, ready=True)
+    return _serve(ray, orders, answers)
+
+
+def _listen(orders: queue.Queue[dict[str, Any]]) -> None:
+    for line in sys.stdin:
+        orders.put(json.loads(line))
+    os._exit(0)  # the conductor has hung up
+
+
+def _serve(ray: Any, orders: queue.Queue[dict[str, Any]], answers: IO[str]) -> int:
+    from rpg.backends.node import Order, train_here
+
+    task, running = ray.remote(train_here), {}
+    while True:
+        try:
+            asked = orders.get(timeout=0 if running else None)
+            key, order = asked.pop("key"), Order(**asked)
+            if why := _too_much(ray, order.needs):
+                _tell(answers, key=key, refused=why)
+            else:
+                running[task.options(max_retries=0, **order.needs).remote(order)] = key
+            continue
+        except queue.Empty:
+            pass
+        ready, _ = ray.wait(list(running), timeout=LOOK_SECONDS)
+        for reference in ready:
+            _tell(answers, key=running.pop(reference), **_outcome(ray, reference))
+
+
+def _outcome(ray: Any, reference: Any) -> dict[str, Any]:
+    from rpg.backends.cluster import last_line
+    from rpg.errors import UserError
+
+    try:
+        return dict(ray.get(reference))
+    except ray.exceptions.RayTaskError as error:
+        cause = error.cause
+        return {
+            "refused": str(cause) if isinstance(cause, UserError) else f"backend.place: {last_line(error)}"
+        }
+    except ray.exceptions.RuntimeEnvSetupError as error:
+        return {"refused": f"backend.place: this version cannot be sent to the cluster: {last_line(error)}"}
+    except ray.exceptions.OutOfMemoryError:
+        return {"lost": "Ray ended it because its node was short of memory"}
+    except ray.exceptions.RayError as error:
+        return {"lost": _KINDS.get(type(error).__name__, last_line(error))}
+
+
+_KINDS = {
+    "NodeDiedError": "its node is gone",
+    "WorkerCrashedError": "its worker on the node was killed",
+    "LocalRayletDiedError": "its node is gone",
+}
+
+
+def _too_much(ray: Any, needs: dict[str, float]) -> str | None:
+    """Why no node could ever take such a run; else Ray waits without a word."""
+    names = {
+        "num_cpus": ("CPU", "cpus", 1),
+        "num_gpus": ("GPU", "gpus", 1),
+        "memory": ("memory", "memory_gib", 2**30),
+    }
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if any(all(node.get(names[n][0], 0) >= value for n, value in needs.items()) for node in nodes):
+        return None
+    wanted = ", ".join(f"{names[n][1]} {value / names[n][2]:g}" for n, value in needs.items() if value)
+    most = ", ".join(
+        f"{field} {max((node.get(kind, 0) for node in nodes), default=0) / unit:g}"
+        for n, (kind, field, unit) in names.items()
+        if needs.get(n)
+    )
+    return f"backend.place: a run wants {wanted} on one node, and no node of the cluster has that (at most {most})"
+
+
+def _tell(answers: IO[str], **what: Any) -> None:
+    try:
+        answers.write(json.dumps(what) + "\n")
+    except OSError:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

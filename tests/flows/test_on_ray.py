@@ -1,0 +1,356 @@
+"""Embedded trainings on a Ray cluster: the same files as here, whatever is lost; and what cannot work is refused."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from flows import training
+from flows.context import Context, StageFailed
+from flows.processes import Children
+from flows.remote import Cluster, ClusterGone, Remote
+from flows.sharing import Claims
+from flows.slots import Machine
+from rpg import provenance
+from rpg.backends import node
+from rpg.backends.node import Order, train_here
+from rpg.cli.execution import MOST_AT_ONCE, cores, default_workers
+from rpg.config.backend import LocalBackend
+from rpg.config.load import resolve
+from rpg.errors import UserError
+from rpg.store import Layout
+from tests.evaluation.ray_head import node_command, ray_head
+from tests.places import ROOT, namespaces, on_host
+from tests.tiny import BASE, make_run, make_spec, merged, numbers
+from tests.waiting import HANG, until
+
+MINE = {"pid": os.getpid()}
+
+
+def order(folder, **changes):
+    usual = {"asked": MINE, "threads": 1, "environment": {}, "versions": {}, "needs": {"num_cpus": 1}}
+    place = {"module": "rpg.backends.local", "folder": str(folder.path), "home": str(folder.path.parents[2])}
+    return Order(**{**place, **usual, **changes})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    spec = make_spec(backend={"place": {"type": "ray", "address": "127.0.0.1:9"}})
+    return make_run(tmp_path / "data", "one-s0-00000000", spec)
+
+
+def test_a_device_and_a_place_that_do_not_fit_are_refused():
+    for backend, why in (
+        ({"device": "cuda", "place": {"type": "ray"}}, "device 'cuda' with place.gpus 0"),
+        ({"place": {"type": "ray", "gpus": 1}}, "device 'cpu' with place.gpus 1"),
+        ({"device": "mps", "place": {"type": "ray"}}, "place.type ray: device mps"),
+    ):
+        with pytest.raises(UserError, match=why):
+            resolve({"backend": backend}, "run")
+    assert LocalBackend().workers_here() == 1
+    assert LocalBackend(place={"type": "ray"}).workers_here() is None, "it takes no slot of this machine"
+
+
+def test_a_sweep_asks_a_cluster_for_all_its_runs_and_this_machine_for_one_per_core():
+    def workers(count, **backend):
+        runs = [SimpleNamespace(spec=SimpleNamespace(backend=LocalBackend(**backend)))] * count
+        return default_workers(SimpleNamespace(runs=runs))
+
+    assert workers(54, place={"type": "ray"}) == 54 and workers(500, place={"type": "ray"}) == MOST_AT_ONCE
+    assert workers(54) == cores()
+
+
+def test_a_node_with_other_packages_is_refused(folder):
+    folder.wait_for("a node")
+    versions = provenance.embedded() | {"torch": "1.0", "sympy": "0.1"}
+    with pytest.raises(
+        UserError, match=r"cluster node .* other packages.*: torch \S+ instead of 1\.0, sympy"
+    ):
+        train_here(order(folder, versions=versions))
+
+
+def test_a_node_without_the_data_folder_is_refused_even_when_it_has_a_copy(folder, monkeypatch):
+    with pytest.raises(
+        UserError, match=r"data folder /nowhere .* is not the one on the cluster node .* share"
+    ):
+        train_here(order(folder, home="/nowhere"))
+    monkeypatch.setattr(node, "SEEN_SECONDS", 0.1)
+    folder.wait_for("a node")
+    with pytest.raises(UserError, match="is not the one"):  # what this very process has written is not there
+        train_here(order(folder, asked={**MINE, "birth": "another"}))
+
+
+@pytest.mark.parametrize(("end", "code"), [("sys.exit(75)", 75), ("os.kill(os.getpid(), 9)", -9)])
+def test_the_exit_of_a_training_comes_through_its_guard(end, code):
+    command = [sys.executable, "-m", "rpg.backends.guard", sys.executable, "-c", f"import os, sys; {end}"]
+    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == code
+
+
+TRAINER = """
+import sys, time
+from rpg.backends.process import run_training
+sys.exit(run_training("sleeper", None, lambda folder, home, say: (say("up"), time.sleep(600))))
+"""
+WORKER = """
+import json, sys
+from rpg.backends.node import Order, train_here
+train_here(Order(**json.loads(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("killed", [signal.SIGKILL, signal.SIGTERM])
+def test_a_training_whose_worker_is_killed_gives_its_lease_back(folder, tmp_path, killed):
+    """Else other hosts would wait two minutes for it."""
+    (tmp_path / "sleeper.py").write_text(TRAINER)
+    folder.wait_for("a node")
+    asked = order(folder, module="sleeper", environment={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    worker = subprocess.Popen(
+        [sys.executable, "-c", WORKER, json.dumps(vars(asked))], env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    try:
+        until(lambda: folder.lease(), "the training", lambda: worker.poll() is not None)
+        until(lambda: b"up" in folder.log_path.read_bytes(), "its first line")
+        assert folder.waiting() is None and folder.state() == "running"
+        worker.send_signal(killed)
+        worker.wait()
+        until(lambda: folder.lease() is None, "the lease's end")
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def test_no_cluster_is_said_in_a_line(folder, tmp_path):
+    cluster = Cluster("127.0.0.1:9", tmp_path / "ray.log")
+    with pytest.raises(
+        ClusterGone, match=r"backend\.place: no Ray cluster at '127\.0\.0\.1:9' .*refused.*`ray status`"
+    ):
+        cluster.start("rpg.backends.local", folder, folder.path.parents[2], 1, {"num_cpus": 1})
+    cluster.close()
+
+
+class Fake:
+    """A cluster that answers as it is told to; before an answer it may save a checkpoint."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def start(self, module, folder, home, threads, needs):
+        assert folder.waiting() == "waits for a place on the Ray cluster at 127.0.0.1:9"
+        answer = dict(self.answers.pop(0))
+        if (step := answer.pop("saves", None)) is not None:
+            folder.checkpoint(step).mkdir(parents=True)
+        remote = Remote(folder)
+        remote.ended(answer)
+        return remote
+
+
+def trained(folder, tmp_path, monkeypatch, *answers):
+    """The answers that are left when the run's training is over."""
+    monkeypatch.setattr(training, "LEASE_SECONDS", 0.0)
+    children, fake, said = Children(), Fake(*answers), []
+    children.cluster = lambda address, log: fake
+    claims = Claims(Layout.at(folder.path.parents[2]))
+    assert claims.take(folder)
+    context = Context(children, None, Machine(tmp_path / "slots", 0, ()), claims, log=said.append)
+    try:
+        training.run_trainer(folder, context)
+    finally:
+        claims.close()
+    return fake.answers, said
+
+
+def test_a_run_that_loses_its_node_is_started_again(folder, tmp_path, monkeypatch):
+    gone = {"lost": "its node is gone"}
+    steps = [{**gone, "saves": 0}, gone, gone, {**gone, "saves": 1}, gone, gone, {"code": 0, "newest": 1}]
+    left, said = trained(folder, tmp_path, monkeypatch, *steps)
+    assert left == [] and len(said) == 6 and "its node is gone; it is started again" in said[0]
+    assert folder.waiting() is None and not folder.failed_path.exists()
+
+
+def test_a_run_that_kills_every_node_fails_with_the_reason(folder, tmp_path, monkeypatch):
+    gone = {"lost": "Ray ended it because its node was short of memory"}
+    with pytest.raises(StageFailed, match=r"lost 4 times .* without a new checkpoint.* short of memory"):
+        trained(folder, tmp_path, monkeypatch, *[gone] * 9)
+    assert "short of memory" in folder.read_failed()["error"]
+
+
+def test_what_a_node_refuses_fails_that_run(folder, tmp_path, monkeypatch):
+    with pytest.raises(StageFailed, match="other packages"):
+        trained(folder, tmp_path, monkeypatch, {"refused": "backend.place: other packages"})
+    assert folder.read_failed()["error"] == "backend.place: other packages"
+
+
+def test_a_checkpoint_that_does_not_get_here_is_a_failure(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "SHARED_SECONDS", 0.1)
+    with pytest.raises(
+        StageFailed, match=r"node a wrote checkpoint 3, which this machine does not see .* share"
+    ):
+        trained(folder, tmp_path, monkeypatch, {"code": 0, "newest": 3, "node": "a"})
+
+
+STEPS = 12
+SWEEP = {
+    "name": "cluster",
+    "description": "Twelve runs.",
+    "run": merged(
+        BASE,
+        {
+            "training": {"steps": STEPS, "checkpoint_every": 3},
+            "evaluation": {"every": STEPS, "samples_per_problem": 2},
+        },
+    ),
+    "axes": {"algorithm": ["grpo", "rpg-urkl", "rpg-reinforce-urkl"], "seed": [0, 1, 2, 3]},
+    "baseline": "grpo",
+}
+
+
+class Hosts:
+    """Ray nodes with one processor each, on what looks like a machine of its own each: host name, boot, process ids."""
+
+    def __init__(self, address, folder):
+        self.address, self.folder, self.started, self.count = address, folder, {}, 10
+        self.sockets = Path(
+            tempfile.mkdtemp(prefix="rpg-ray-", dir="/tmp")
+        )  # a socket's path may have 107 characters
+
+    def start(self, *names):
+        for name in names:
+            self.count += 1
+            node = node_command(self.address, f"127.0.0.{self.count}", self.sockets)
+            with (self.folder / f"{name}.log").open("wb") as log:
+                command = on_host(name, self.folder / name, *node)
+                self.started[name] = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def kill(self, *names):
+        """A power cut: all processes of the host are gone at once."""
+        for name in names or list(self.started):
+            host = self.started.pop(name)
+            host.kill()
+            host.wait()
+
+    def close(self):
+        self.kill()
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+def conductor(work, *arguments):
+    with (work / "sweep.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "rpg", "sweep", "cluster.yaml", "--home", "data", *arguments], cwd=work, stdout=log,
+            stderr=log, start_new_session=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+
+
+def leases(folders):
+    return {folder.name: lease for folder in folders if (lease := folder.lease())}
+
+
+def moving(folders, names, steps=2):
+    """The runs that are trained on these hosts and have come some steps far."""
+    found = {name: lease["host"] for name, lease in leases(folders).items()}
+    by_host = {
+        host: folder
+        for folder in folders
+        if (host := found.get(folder.name)) in names and (folder.last_metrics() or {}).get("step", 0) >= steps
+    }
+    return by_host if by_host.keys() >= set(names) else None
+
+
+@pytest.mark.long
+@namespaces
+def test_twelve_runs_on_three_nodes_survive_a_node_the_conductor_and_the_head(tmp_path, monkeypatch):
+    """Bit for bit what this machine makes of them undisturbed; nothing is trained beyond the checkpoints twice."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    here, there = tmp_path / "here", tmp_path / "there"
+    for work in (here, there):
+        work.mkdir()
+        (work / "cluster.yaml").write_text(yaml.safe_dump(SWEEP))
+    names = ("node-a", "node-b", "node-c")
+    layout = Layout.at(there / "data")
+    with contextlib.ExitStack() as stack:
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        first = stack.enter_context(contextlib.ExitStack())
+        address = first.enter_context(ray_head(cpus=0))
+        hosts = Hosts(address, tmp_path)
+        stack.callback(hosts.close)
+        hosts.start(*names)
+
+        def begin():
+            one = conductor(
+                there, "--set", "backend.place.type=ray", "--set", f"backend.place.address={address}"
+            )
+            stack.callback(one.wait)
+            stack.callback(one.kill)
+            return one
+
+        def log():
+            return (there / "sweep.log").read_text()
+
+        sweep = begin()
+        until(
+            lambda: moving(layout.run_folders("cluster"), names),
+            "three trainings",
+            lambda: sweep.poll() is not None,
+        )
+        folders = layout.run_folders("cluster")
+        assert len(folders) == 12
+        victim = moving(folders, names)["node-b"]
+        hosts.kill("node-b")
+        # Until its lease is old it may live on behind a broken network: an hour passes, by the clock of the storage.
+        os.utime(victim.lease_path, (0, time.time() - 3600))
+        until(victim.waiting, "the lost run queued again", lambda: sweep.poll() is not None)
+        hosts.start("node-d")
+        until(
+            lambda: moving(folders, ("node-d",)),
+            "a training on the new node",
+            lambda: sweep.poll() is not None,
+        )
+
+        sweep.kill()
+        sweep.wait()
+        until(lambda: not leases(folders), "the end of all trainings, with their leases given back")
+        assert not any(folder.failed_path.exists() for folder in folders), log()
+
+        sweep = begin()
+        until(
+            lambda: moving(folders, ("node-d",)),
+            "a training on the new node",
+            lambda: sweep.poll() is not None,
+        )
+        first.close()  # the head
+        assert sweep.wait(HANG) == 1
+        assert "goes on from its last checkpoint when the same command is run again" in log()
+        hosts.kill()
+        for folder in folders:  # and their heartbeats are an hour old
+            if folder.lease_path.exists():
+                os.utime(folder.lease_path, (0, time.time() - 3600))
+        assert not any(folder.failed_path.exists() for folder in folders), log()
+
+        address = hosts.address = stack.enter_context(ray_head(cpus=0))
+        hosts.start(*names)
+        assert begin().wait(HANG) == 0, log()
+    undisturbed = conductor(here)
+    assert undisturbed.wait(HANG) == 0, (here / "sweep.log").read_text()
+    for mine, theirs in zip(Layout.at(here / "data").run_folders("cluster"), folders, strict=True):
+        assert theirs.done_path.exists() and mine.name == theirs.name
+        assert numbers(mine) == numbers(theirs) and len(numbers(mine)) == STEPS
+        assert any(row["grad_norm"] > 0 for row in numbers(mine)), "it learns something"
+        weights = [folder.checkpoint(STEPS) / "model.safetensors" for folder in (mine, theirs)]
+        assert weights[0].read_bytes() == weights[1].read_bytes()
+        assert mine.read_eval("chain-two", STEPS).equals(theirs.read_eval("chain-two", STEPS))
+        hosts_of = {
+            json.loads(p.read_text())["machine"]["host"] for p in theirs.path.glob("provenance-*.json")
+        }
+        assert hosts_of <= {*names, "node-d"}
