@@ -3,13 +3,11 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +22,7 @@ from flows.slots import Machine
 from rpg import provenance
 from rpg.backends import node
 from rpg.backends.node import Order, train_here
+from rpg.backends.remote import fits, too_much
 from rpg.cli.execution import MOST_AT_ONCE, cores, default_workers
 from rpg.config.backend import LocalBackend
 from rpg.config.load import resolve
@@ -88,6 +87,15 @@ def test_a_node_without_the_data_folder_is_refused_even_when_it_has_a_copy(folde
     folder.wait_for("a node")
     with pytest.raises(UserError, match="is not the one"):  # what this very process has written is not there
         train_here(order(folder, asked={**MINE, "birth": "another"}))
+
+
+def test_what_no_node_is_large_enough_for_is_said_with_the_numbers():
+    nodes = [{"CPU": 8.0, "GPU": 1.0, "memory": 64.0 * 2**30}, {"CPU": 64.0, "memory": 16.0 * 2**30}]
+    assert fits(nodes, {"num_cpus": 8, "num_gpus": 1}) and fits(nodes, {"num_cpus": 64, "num_gpus": 0})
+    needs = {"num_cpus": 16, "num_gpus": 1, "memory": 32 * 2**30}
+    assert not fits(nodes, needs) and not fits([], {"num_cpus": 1})
+    assert too_much(nodes, needs).endswith("cpus 16, gpus 1, memory_gib 32 on one node, and no node of the cluster has that "
+                                           "(at most cpus 64, gpus 1, memory_gib 64)")  # fmt: skip
 
 
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(75)", 75), ("os.kill(os.getpid(), 9)", -9)])
@@ -219,17 +227,17 @@ class Hosts:
 
     def __init__(self, address, folder):
         self.address, self.folder, self.started, self.count = address, folder, {}, 10
-        self.sockets = Path(
-            tempfile.mkdtemp(prefix="rpg-ray-", dir="/tmp")
-        )  # a socket's path may have 107 characters
 
     def start(self, *names):
         for name in names:
             self.count += 1
-            node = node_command(self.address, f"127.0.0.{self.count}", self.sockets)
-            with (self.folder / f"{name}.log").open("wb") as log:
+            log = self.folder / f"{name}.log"
+            with log.open("wb") as output:
+                node = node_command(self.address, f"127.0.0.{self.count}")
                 command = on_host(name, self.folder / name, *node)
-                self.started[name] = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+                host = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+            self.started[name] = host
+            until(partial(is_up, log), f"the start of {name}", partial(is_over, host))
 
     def kill(self, *names):
         """A power cut: all processes of the host are gone at once."""
@@ -238,9 +246,13 @@ class Hosts:
             host.kill()
             host.wait()
 
-    def close(self):
-        self.kill()
-        shutil.rmtree(self.sockets, ignore_errors=True)
+
+def is_up(log):
+    return b"Ray runtime started" in log.read_bytes()
+
+
+def is_over(process):
+    return process.poll() is not None
 
 
 def conductor(work, *arguments):
@@ -284,7 +296,7 @@ def test_twelve_runs_on_three_nodes_survive_a_node_the_conductor_and_the_head(tm
         first = stack.enter_context(contextlib.ExitStack())
         address = first.enter_context(ray_head(cpus=0))
         hosts = Hosts(address, tmp_path)
-        stack.callback(hosts.close)
+        stack.callback(hosts.kill)
         hosts.start(*names)
 
         def begin():
