@@ -31,9 +31,11 @@ def join(layout: Layout, plan: Plan, say: Callable[[str], None]) -> int:
     """Work for the server at `plan.api` until SIGINT or SIGTERM; returns the exit code.
 
     Raises:
-        ConfigError: the server works in another data folder than this machine.
+        ConfigError: the server works in another data folder than this machine, or there is none here.
         ServerError: nobody answers there, or the worker ends again and again.
     """
+    if not layout.home.is_dir():
+        raise ConfigError(f"--home {layout.home}: no such folder; expected the data folder of the server")
     os.environ.update(quiet_environment(layout.home) | client_environment(plan.secret))
     host = socket.gethostname()
     path = layout.home / WORKERS / host
