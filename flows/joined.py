@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from flows.access import client_environment
 from flows.follow import folder_tag
-from flows.server import SERVE_LOCK, WORKERS, ServerError, quiet_environment
+from flows.server import HOST, SERVE_LOCK, WORKERS, ServerError, quiet_environment
 from flows.services import Plan, Service, services_of
 from rpg.config.errors import ConfigError
 from rpg.processes import python_module
@@ -31,9 +31,11 @@ def join(layout: Layout, plan: Plan, say: Callable[[str], None]) -> int:
     """Work for the server at `plan.api` until SIGINT or SIGTERM; returns the exit code.
 
     Raises:
-        ConfigError: the server works in another data folder than this machine.
+        ConfigError: the server works in another data folder than this machine, or there is none here.
         ServerError: nobody answers there, or the worker ends again and again.
     """
+    if not layout.home.is_dir():
+        raise ConfigError(f"--home {layout.home}: no such folder; expected the data folder of the server")
     os.environ.update(quiet_environment(layout.home) | client_environment(plan.secret))
     host = socket.gethostname()
     path = layout.home / WORKERS / host
@@ -70,9 +72,10 @@ def _check(layout: Layout, plan: Plan) -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     try:
+        socket.create_connection((HOST, plan.port), timeout=10).close()  # Prefect would try for long
         with temporary_settings({PREFECT_API_URL: plan.api}), get_client(sync_client=True) as client:
             tags = client.read_deployment_by_name("sweep/sweep").tags
-    except Exception as error:  # of httpx and of Prefect, who retries before
+    except Exception as error:  # of the network, of httpx, and of Prefect
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         hint = f"is it up, and the tunnel: ssh -N -L {plan.port}:127.0.0.1:{plan.port} THAT-MACHINE?"
         if "401" in why:

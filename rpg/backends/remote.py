@@ -18,11 +18,16 @@ import os
 import queue
 import sys
 import threading
+import time
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from rpg.processes import die_with_parent
 
 LOOK_SECONDS = 0.2
+NODES_SECONDS = 5.0
+ROOM_SECONDS = 60.0
+"""How long a cluster may have no node that is large enough for a run: nodes start, and autoscalers add some."""
 
 
 def main(address: str) -> int:
@@ -52,21 +57,33 @@ def _listen(orders: queue.Queue[dict[str, Any]]) -> None:
 def _serve(ray: Any, orders: queue.Queue[dict[str, Any]], answers: IO[str]) -> int:
     from rpg.backends.node import Order, train_here
 
-    task, running = ray.remote(train_here), {}
+    task = ray.remote(train_here)
+    running: dict[Any, tuple[str, dict[str, float]]] = {}  # answer to come -> (key, what it needs)
+    fitted: dict[Any, float] = {}
+    """When a node was last there that is large enough."""
+    looked = 0.0
     while True:
         try:
             asked = orders.get(timeout=0 if running else None)
             key, order = asked.pop("key"), Order(**asked)
-            if why := _too_much(ray, order.needs):
-                _tell(answers, key=key, refused=why)
-            else:
-                running[task.options(max_retries=0, **order.needs).remote(order)] = key
+            reference = task.options(max_retries=0, **order.needs).remote(order)
+            running[reference], fitted[reference] = (key, order.needs), time.monotonic()
             continue
         except queue.Empty:
             pass
         ready, _ = ray.wait(list(running), timeout=LOOK_SECONDS)
+        if time.monotonic() - looked > NODES_SECONDS:
+            looked = time.monotonic()
+            nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+            for reference, (key, needs) in list(running.items()):
+                if fits(nodes, needs) or reference in ready:
+                    fitted[reference] = looked
+                elif looked - fitted[reference] > ROOM_SECONDS:
+                    ray.cancel(reference, force=True)
+                    _tell(answers, key=key, refused=too_much(nodes, needs))
+                    del running[reference]
         for reference in ready:
-            _tell(answers, key=running.pop(reference), **_outcome(ray, reference))
+            _tell(answers, key=running.pop(reference)[0], **_outcome(ray, reference))
 
 
 def _outcome(ray: Any, reference: Any) -> dict[str, Any]:
@@ -95,21 +112,26 @@ _KINDS = {
 }
 
 
-def _too_much(ray: Any, needs: dict[str, float]) -> str | None:
-    """Why no node could ever take such a run; else Ray waits without a word."""
-    names = {
-        "num_cpus": ("CPU", "cpus", 1),
-        "num_gpus": ("GPU", "gpus", 1),
-        "memory": ("memory", "memory_gib", 2**30),
-    }
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if any(all(node.get(names[n][0], 0) >= value for n, value in needs.items()) for node in nodes):
-        return None
-    wanted = ", ".join(f"{names[n][1]} {value / names[n][2]:g}" for n, value in needs.items() if value)
+_NAMES = {
+    "num_cpus": ("CPU", "cpus", 1),
+    "num_gpus": ("GPU", "gpus", 1),
+    "memory": ("memory", "memory_gib", 2**30),
+}
+"""What a task of Ray asks for -> what nodes call it, our field, and its unit."""
+
+
+def fits(nodes: Sequence[Mapping[str, float]], needs: Mapping[str, float]) -> bool:
+    """Whether any node could ever take such a run; else Ray waits without a word."""
+    return any(all(node.get(_NAMES[n][0], 0) >= value for n, value in needs.items()) for node in nodes)
+
+
+def too_much(nodes: Sequence[Mapping[str, float]], needs: Mapping[str, float]) -> str:
+    """What it asks for that no node has, in a line."""
+    shown = {name: _NAMES[name] for name, value in needs.items() if value}
+    wanted = ", ".join(f"{field} {needs[name] / unit:g}" for name, (_, field, unit) in shown.items())
     most = ", ".join(
         f"{field} {max((node.get(kind, 0) for node in nodes), default=0) / unit:g}"
-        for n, (kind, field, unit) in names.items()
-        if needs.get(n)
+        for kind, field, unit in shown.values()
     )
     return f"backend.place: a run wants {wanted} on one node, and no node of the cluster has that (at most {most})"
 

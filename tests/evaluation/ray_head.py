@@ -24,17 +24,16 @@ def _dashboard(port: int | None) -> list[str]:
     return ["--include-dashboard=false"] if port is None else [f"--dashboard-port={port}"]
 
 
-def node_command(address: str, ip: str, folder: Path, cpus: int = 1) -> list[str]:
+def node_command(address: str, ip: str, cpus: int = 1) -> list[str]:
     """The command of one more node, to be started as a host (tests.places), with which all of its processes end.
 
-    Its sockets have names of its own in `folder`: nodes of one machine that start at once would choose the same.
+    One after the other: nodes of one machine that start at once choose the same names for their sockets.
     """
     return [
         sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--address={address}", f"--node-ip-address={ip}",
         f"--num-cpus={cpus}", "--object-store-memory=80000000", "--disable-usage-stats",
         f"--dashboard-agent-listen-port={free_port()}", f"--dashboard-agent-grpc-port={free_port()}",
-        f"--runtime-env-agent-port={free_port()}", f"--plasma-store-socket-name={folder}/{ip}.store",
-        f"--raylet-socket-name={folder}/{ip}.raylet",
+        f"--runtime-env-agent-port={free_port()}",
     ]  # fmt: skip
 
 

@@ -62,11 +62,11 @@ def attempts(served, run):
 def test_flow_runs_of_another_machine_are_cancelled_and_retried_like_those_of_this_one(served, tmp_path):
     with machine(served, tmp_path) as host:
         assert locks.alive(served.home / WORKERS / HOST)
-        run = served.run_id("sweep", config="own/trivial.yaml", name="there", workers=2)
+        run = served.run_id("sweep", config="own/trivial", name="there", workers=2)
         assert served.finished(run)[0] == "COMPLETED", served.log_of(run)
         assert hosts(served, "there") == {HOST}
 
-        run = served.run_id("sweep", config="own/trivial.yaml", name="cancelled", steps=600, workers=2)
+        run = served.run_id("sweep", config="own/trivial", name="cancelled", steps=600, workers=2)
         until(lambda: hosts(served, "cancelled") == {HOST}, "its trainings", pause=0.3)
         served.api.post(f"/flow_runs/{run}/set_state", json={"state": {"type": "CANCELLING"}})
         assert served.finished(run)[0] == "CANCELLED"
@@ -75,7 +75,7 @@ def test_flow_runs_of_another_machine_are_cancelled_and_retried_like_those_of_th
             "their end",
         )
 
-        run = served.run_id("sweep", config="own/trivial.yaml", name="lost", steps=600, workers=2)
+        run = served.run_id("sweep", config="own/trivial", name="lost", steps=600, workers=2)
         until(lambda: hosts(served, "lost") == {HOST}, "its trainings", pause=0.3)
         host.kill()  # a power cut
         host.wait()
