@@ -116,7 +116,8 @@ class RunSpec(Section):
                 shown = "null" if plain is None else plain
                 raise ValueError(
                     f"rollout.{field} {value}: backend {self.backend.type} computes log-probabilities of the whole "
-                    "distribution, so its ratios would not be those of what was sampled; accepted there: "
+                    "distribution and is not told which tokens could be drawn (docs/verl-inside.md, Sampling), so its "
+                    "ratios would not be those of what was sampled; accepted there: "
                     f"rollout.{field} {shown}, or backend.type local"
                 )
 

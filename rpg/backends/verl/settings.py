@@ -128,7 +128,9 @@ class Settings(Ours):
         if rollout["top_p"] < 1 or rollout["top_k"] > 0:
             raise SettingsError(
                 f"actor_rollout_ref.rollout: top_p {rollout['top_p']}, top_k {rollout['top_k']}, but verl's workers compute "
-                "log-probabilities of the whole distribution; accepted: top_p 1.0, top_k -1"
+                "log-probabilities of the whole distribution and its rollout servers do not say which tokens could be drawn "
+                "(verl 0.9.1: workers/engine/fsdp/transformer_impl.py:1428, "
+                "workers/rollout/vllm_rollout/vllm_async_server.py:622); accepted: top_p 1.0, top_k -1"
             )
         if self.algorithm.advantage.type == "gae":
             raise SettingsError(
