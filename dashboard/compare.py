@@ -86,6 +86,8 @@ def page(view: View) -> None:
 
     show_panels([panel(name, legend=chosen, height=210, linked=True) for name in shown], "panels")
     explanation = charts.explanation(data, bands, smooth)
+    if elsewhere := _imported(view, series, names):
+        explanation = [*explanation, f"Trained elsewhere: {', '.join(elsewhere)}."]
     st.text(" ".join([*explanation, HOW]))
 
     def figure(across: int) -> str:
@@ -103,6 +105,13 @@ def page(view: View) -> None:
             "curves.csv",
             on_click="ignore",
         )
+
+
+def _imported(view: View, series: tuple[queries.Series, ...], names: dict[queries.Series, str]) -> list[str]:
+    """Labels of the variants whose runs were imported: `rpg import` knows neither their settings nor their data."""
+    found = {sweep: view.ask("runs", sweep) for sweep in dict.fromkeys(key.sweep for key in series)}
+    there = {sweep: set(runs.loc[runs["imported"].notna(), "variant"]) for sweep, runs in found.items()}
+    return [names[key] for key in series if key.variant in there[key.sweep]]
 
 
 FORMATS: dict[str, Callable[[str], Any]] = {

@@ -64,6 +64,10 @@ def _facts(found: dict[str, Any], folder: RunFolder) -> None:
         notice(f"Superseded, and in no mean: {found['superseded']}")
     if isinstance(found["error"], str):
         notice(f"{found['error']}\nlog: {found['log']}")
+    if isinstance(found["imported"], str):
+        source = json.loads(found["imported"])
+        st.text(f"trained elsewhere, imported from {source['from']}: {source['file']}")
+        return
     steps = folder.checkpoint_steps()
     st.text(f"checkpoints: {', '.join(map(str, steps)) or 'none'} in {folder.checkpoints}")
 

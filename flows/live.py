@@ -91,6 +91,8 @@ class Watch:
                 error = (folder.read_failed() or {}).get("error")
             except StoreError as unreadable:
                 error = str(unreadable)
+        if "imported" in manifest:
+            error = f"trained elsewhere, imported from {manifest['imported']['from']}"
         if state != "done" and (why := folder.waiting()):  # for a slot, another sweep, or space on the disk
             state, error = "queued", why
         if state == "running":
@@ -202,9 +204,10 @@ def table(views: Sequence[RunView], most: int = 30) -> Table:
         bar = ProgressBar(total=max(v.steps, 1), completed=v.step, width=16)
         number = "" if v.reward is None else f"{v.reward:+.3f}"
         accuracy = "" if v.accuracy is None else f"{v.accuracy:.3f}"
+        evals = f"{v.evals}/{v.evals_due}" if v.evals_due else str(v.evals or "")
         out.add_row(
             Text(v.variant[:44]), str(v.seed), Text(v.state, style=STYLES.get(v.state, "")), bar,
-            f"{v.step}/{v.steps}", number, accuracy, f"{v.evals}/{v.evals_due}", clock(v.seconds_left),
+            f"{v.step}/{v.steps}", number, accuracy, evals, clock(v.seconds_left),
         )  # fmt: skip
         if v.now:
             out.add_row(Text(f"  {v.now}"[:140], style="dim"))

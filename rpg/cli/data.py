@@ -89,8 +89,8 @@ def _look(spec: RunSpec, home: Path, as_json: bool) -> int:
     console.rule(align="left", characters="-")
     fits = looked.longest <= looked.limit
     say(
-        f"{'' if fits else '! '}{looked.total:,} problems; the longest prompt has {looked.longest} tokens, "
-        f"rollout.max_prompt_tokens is {looked.limit}",
+        f"{'' if fits else '! '}{looked.total:,} problem{'s' * (looked.total != 1)}; the longest prompt has "
+        f"{looked.longest} tokens, rollout.max_prompt_tokens is {looked.limit}",
         None if fits else "yellow",
     )
     return 0

@@ -10,6 +10,9 @@ import typer
 
 from rpg.cli.app import Home, app, say
 
+_SHOWN = 12
+"""Columns that are named when they are not taken over; verl logs more than a hundred."""
+
 
 class LogKind(StrEnum):
     """Whose log it is."""
@@ -58,11 +61,20 @@ def import_(
         list[str],
         typer.Option("--eval", "-e", help="Benchmark=the column of its accuracy (0 to 1). Repeatable."),
     ] = [],
+    updates: Annotated[
+        int | None,
+        typer.Option(
+            "--updates",
+            min=1,
+            help="So many of its steps are one of ours, a rollout. TRL counts optimizer steps: its steps_per_generation "
+            "x num_iterations. Default 1.",
+        ),
+    ] = None,
     told: Annotated[
         Path | None,
         typer.Option(
             "--as",
-            help="YAML file with sweep, variant, seed, algorithm, axes, map, eval; options go over it.",
+            help="YAML file with sweep, variant, seed, algorithm, axes, map, eval, updates; options go over it.",
         ),
     ] = None,
     home: Home = None,
@@ -72,17 +84,19 @@ def import_(
     It has no samples, so its scores have no interval over problems and no paired test; evaluate its checkpoints with
     `rpg evaluate CHECKPOINT --join SWEEP/RUN --step N` for those.
     """
+    from rpg.config.errors import nearest
     from rpg.config.imports import read_import
     from rpg.config.load import parse_assignments
-    from rpg.importing import read, take_over
+    from rpg.importing import own_benchmarks, read, take_over
     from rpg.store import Layout
     from rpg.store.database import build
 
-    options = {"sweep": sweep, "variant": variant, "seed": seed, "algorithm": algorithm}
+    options: dict[str, object] = {"sweep": sweep, "variant": variant, "seed": seed, "algorithm": algorithm}
+    options["updates"] = updates
     tables = {"axes": parse_assignments(axis), "map": _pairs(map_, "--map"), "eval": _pairs(eval_, "--eval")}
     given = {k: v for k, v in options.items() if v is not None} | {k: v for k, v in tables.items() if v}
     chosen = read_import(told, given)
-    log = read(kind.value, file, chosen.map, chosen.eval)
+    log = read(kind.value, file, chosen.map, chosen.eval, chosen.updates)
     layout = Layout.at(home)
     folder = take_over(
         layout,
@@ -97,14 +111,24 @@ def import_(
     )
     build(layout)
     metrics = sorted({name for row in log.steps for name in row if name != "step"})
-    say(f"{folder.path}: {len(log.steps)} steps: {', '.join(metrics)}")
+    last = f", the last is {log.steps[-1]['step']:,}" if log.steps else ""
+    say(f"{folder.path}: {len(log.steps)} steps{last}: {', '.join(metrics)}")
     for name, found in log.scores.items():
         say(f"{name}: {len(found)} evaluations, without samples")
-    if log.others:
-        say(
-            f"not taken over: {', '.join(log.others)}; --map NAME=COLUMN takes one, --eval BENCHMARK=COLUMN a score",
-            "dim",
-        )
+    own = own_benchmarks(layout, chosen.sweep)
+    for name in log.scores:
+        if own and name not in own:
+            say(
+                f"! {name}: the sweep's own runs are not evaluated on it{nearest(name, own)} Theirs: {', '.join(own)}",
+                "yellow",
+            )
+    if log.offered:
+        say(f"these look like scores: {', '.join(log.offered)}; --eval BENCHMARK=COLUMN takes one")
+    rest = [name for name in log.others if name not in log.offered]
+    rest.sort(key=lambda name: name.startswith(("eval", "val-")))  # of the training first
+    if rest:
+        more = f" and {len(rest) - _SHOWN} more" if len(rest) > _SHOWN else ""
+        say(f"not taken over: {', '.join(rest[:_SHOWN])}{more}; --map NAME=COLUMN takes one", "dim")
     return 0
 
 

@@ -20,7 +20,7 @@ def status(
 
     from flows.live import Watch, headline, table
     from rpg.store import Layout
-    from rpg.store.current import current_runs, superseded
+    from rpg.store.current import current_runs, is_imported, superseded
     from rpg.store.health import read_problems
     from rpg.store.provenance import said
 
@@ -34,7 +34,10 @@ def status(
         console.print(f"no sweeps in {layout.home} yet; start one with: rpg sweep quickstart")
         return 0
     watches = {name: Watch(current_runs(layout, name)) for name in ([sweep] if sweep else known)}
-    computed = {name: said(current_runs(layout, name)) for name in watches}
+    computed = {
+        name: said(folder for folder in current_runs(layout, name) if not is_imported(folder))
+        for name in watches
+    }
     while True:
         for name, one in watches.items():
             views = one.views()

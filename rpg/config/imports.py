@@ -30,6 +30,8 @@ class Import(Section):
     """Where it stands on the sweep's axes."""
     map: dict[Text, Text] = Field(default_factory=dict)
     """Our name of a metric -> its column."""
+    updates: Annotated[int, Field(ge=1)] = 1
+    """Steps of the log that are one of ours, a rollout: TRL's are optimizer steps, of which a rollout may have several."""
     eval: dict[Text, Text] = Field(default_factory=dict)
     """Benchmark -> the column of its accuracy (0 to 1)."""
 

@@ -5,6 +5,6 @@ samples, its settings) stays missing, and is said.
 """
 
 from rpg.importing.logs import KINDS, Log, read
-from rpg.importing.runs import take_over
+from rpg.importing.runs import own_benchmarks, take_over
 
-__all__ = ["KINDS", "Log", "read", "take_over"]
+__all__ = ["KINDS", "Log", "own_benchmarks", "read", "take_over"]

@@ -32,6 +32,8 @@ class Log:
     scores: dict[str, dict[int, float]]
     others: list[str]
     """Names in the log that were not taken over."""
+    offered: list[str]
+    """Those of them that look like accuracies of benchmarks: they could be `scores`."""
 
 
 # Theirs -> ours, where the two mean the same.
@@ -54,6 +56,7 @@ VERL = {
     "actor/entropy": "entropy",
     "actor/pg_loss": "loss",
     "actor/ppo_kl": "kl_old_to_policy",
+    "actor/kl_loss": "kl_policy_to_ref",
     "actor/pg_clipfrac": "clip_fraction",
     "actor/pg_clipfrac_lower": "clip_fraction_dual",
     "actor/grad_norm": "grad_norm",
@@ -65,10 +68,14 @@ VERL = {
 
 
 def read(
-    kind: str, path: Path, mapping: Mapping[str, str] | None = None, scores: Mapping[str, str] | None = None
+    kind: str,
+    path: Path,
+    mapping: Mapping[str, str] | None = None,
+    scores: Mapping[str, str] | None = None,
+    updates: int = 1,
 ) -> Log:
     """A log of one of KINDS. `mapping`: our name -> its name, beside or instead of those known; `scores`: benchmark -> its
-    name of the accuracy.
+    name of the accuracy; `updates`: so many of its steps are one of ours, a rollout, and become its mean.
 
     Raises:
         LogError: the file cannot be read, is no such log, or has no column of that name.
@@ -105,7 +112,7 @@ def read(
             steps.setdefault(row["step"], {"step": row["step"]}).update(values)
         for name, theirs in (scores or {}).items():
             if _is_number(row.get(theirs)):
-                found_scores[name][row["step"]] = float(row[theirs])
+                found_scores[name][math.ceil(row["step"] / updates)] = float(row[theirs])
     for name, theirs in (scores or {}).items():
         for step, value in found_scores[name].items():
             if not 0 <= value <= 1:
@@ -113,7 +120,46 @@ def read(
                     f"{path}: step {step}: {theirs} is {value:g}; expected an accuracy from 0 to 1"
                 )
     taken = {*wanted.values(), *(scores or {}).values()}
-    return Log([steps[step] for step in sorted(steps)], found_scores, [n for n in names if n not in taken])
+    others = [name for name in names if name not in taken]
+    likely = (name for name in others if _SCORE.fullmatch(name))
+    offered = [n for n in likely if all(0 <= row[n] <= 1 for row in rows if _is_number(row.get(n)))]
+    made = [steps[step] for step in sorted(steps)]
+    if kind == "trl":
+        made = _timed(made)
+    return Log(made if updates == 1 else _rollouts(made, updates), found_scores, others, offered)
+
+
+_SCORE = re.compile(r"eval[_/](?:.*rewards?/.+/mean|.*accuracy)|val-core/.+/mean@\d+")
+
+
+def _timed(steps: list[Row]) -> list[Row]:
+    """Of transformers: its steps are those of the optimizer, and a time is the mean of those since it logged last."""
+    last, made = 0, []
+    for row in steps:
+        seconds = (
+            {"seconds_step": row["seconds_step"] * (row["step"] - last)} if "seconds_step" in row else {}
+        )
+        made.append({**row, **seconds, "optimizer_step": row["step"]})
+        last = row["step"]
+    return made
+
+
+def _rollouts(steps: list[Row], updates: int) -> list[Row]:
+    """One step for each `updates` of these: means, of times the sum, and what it counts as it is at their end."""
+    whole: dict[int, list[Row]] = {}
+    for row in steps:
+        whole.setdefault(math.ceil(row["step"] / updates), []).append(row)
+    made = []
+    for step, rows in whole.items():
+        of = {name: [row[name] for row in rows if name in row] for row in rows for name in row}
+        mean = {
+            name: values[0] if len(values) == 1 else math.fsum(values) / len(values)
+            for name, values in of.items()
+        }
+        times = {name: math.fsum(values) for name, values in of.items() if name == "seconds_step"}
+        counts = {name: max(values) for name, values in of.items() if name == "optimizer_step"}
+        made.append({**mean, **times, **counts, "step": step})
+    return made
 
 
 def _trl(text: str, path: Path) -> Iterable[Row]:
@@ -124,7 +170,23 @@ def _trl(text: str, path: Path) -> Iterable[Row]:
         raise LogError(
             f"{path}: field log_history is missing; expected a trainer_state.json of transformers or TRL"
         )
-    return [row for row in history if isinstance(row, dict) and _is_step(row.get("step"))]
+    return [_of_one_set(row) for row in history if isinstance(row, dict) and _is_step(row.get("step"))]
+
+
+def _of_one_set(row: Row) -> Row:
+    """An evaluation on one of several data sets (`eval_dataset={"easy": ...}`): its values by names of their own.
+
+    transformers names its own values after the set, `eval_easy_runtime`; those of TRL's trainers are `eval_reward` for all.
+    """
+    sets = [found[1] for name in row if (found := re.fullmatch(r"eval_(.+)_runtime", name))]
+    if len(sets) != 1:
+        return row
+    own = f"eval_{sets[0]}_"
+    plain = (name.startswith("eval_") and not name.startswith(own) for name in row)
+    return {
+        own + name.removeprefix("eval_") if is_plain else name: value
+        for is_plain, (name, value) in zip(plain, row.items(), strict=True)
+    }
 
 
 _CONSOLE = re.compile(r"\bstep:(\d+) - (.+)$")

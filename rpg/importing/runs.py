@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.importing.logs import Log, LogError
+from rpg.store.current import current_runs, is_imported
 from rpg.store.files import StoreError, atomic_write_json, atomic_write_text
 from rpg.store.layout import Layout
 from rpg.store.run import IMPORTED, RunFolder
@@ -75,6 +76,13 @@ def take_over(
     return folder
 
 
+def own_benchmarks(layout: Layout, sweep: str) -> list[str]:
+    """What a sweep's own runs are evaluated on; nothing where it has none: a new sweep, or imported runs only."""
+    if sweep not in layout.sweeps() or all(map(is_imported, current_runs(layout, sweep))):
+        return []
+    return list(layout.read_sweep(sweep).get("benchmarks", []))
+
+
 def _refuse_twin(layout: Layout, sweep: str, variant: str, seed: int) -> None:
     for folder in layout.run_folders(sweep) if sweep in layout.sweeps() else []:
         try:
@@ -105,8 +113,9 @@ def _record(layout: Layout, sweep: str) -> dict[str, Any]:
 
 
 def _enlist(layout: Layout, record: dict[str, Any], run: str, benchmarks: list[str]) -> None:
-    """Make the run one of the sweep's, at its end."""
-    known = list(record.get("benchmarks", []))
+    """Make the run one of the sweep's, at its end. What a sweep with runs of its own is judged by, those say alone."""
+    if not own_benchmarks(layout, record["name"]):
+        known = list(record.get("benchmarks", []))
+        record["benchmarks"] = [*known, *(name for name in benchmarks if name not in known)]
     record["runs"] = [*(name for name in record["runs"] if name != run), run]
-    record["benchmarks"] = [*known, *(name for name in benchmarks if name not in known)]
     layout.write_sweep({name: value for name, value in record.items() if name != "format"})

@@ -127,20 +127,30 @@ def summarise(
     notes = _notes(runs, baseline, variants, sampled)
     if not superseded:
         notes += _superseded(queries.runs(db, sweep, superseded=True))
-    chosen = {variant: _checkpoint(scores, variant, benchmarks) for variant in variants}
-    chosen = {variant: (step, seeds) for variant, (step, seeds) in chosen.items() if seeds}
+    elsewhere = set(runs.loc[runs["imported"].notna(), "variant"])
+    judged = _judged(scores, elsewhere, benchmarks)
+    chosen = {}
+    for variant in variants:
+        parts = judged
+        if variant in elsewhere:  # whoever trained it may have evaluated it on less, or on more
+            parts = [name for name in benchmarks if _has(scores, variant, name)]
+        if (checkpoint := _checkpoint(scores, variant, parts))[1]:
+            chosen[variant] = checkpoint
     names_of = labels(found)
     waiting = [names_of[variant] for variant in variants if variant not in chosen]
     if waiting:
         notes.append(f"no checkpoint evaluated on all benchmarks yet: {', '.join(waiting)}")
+    for variant in sorted(elsewhere & set(chosen)):
+        if missing := [name for name in judged if not _has(scores, variant, name)]:
+            notes.append(f"{names_of[variant]}: no score on {', '.join(missing)}, so it has no mean")
     notes += _late(chosen, runs, names_of)
     notes += queries.differences(db, sweep)
-    rows = _rows(db, sweep, runs, scores, chosen, benchmarks, baseline)
+    rows = _rows(db, sweep, runs, scores, chosen, benchmarks, judged, baseline)
     derived = ("label", "p_corrected", "verdict", "leads")
     table = pandas.DataFrame(rows, columns=[*(name for name in COLUMNS if name not in derived), *_WORKING])
     twins = _identical(scores)
     _correct(table, {variant for group in twins for variant in _repeated(group, baseline)})
-    table["leads"] = _leads(db, sweep, scores, chosen, table, twins, benchmarks)
+    table["leads"] = _leads(db, sweep, scores, chosen, table, twins, judged)
     table.insert(1, "label", table["variant"].map(names_of))
     ill = _health(db, sweep, runs, scores, names_of, twins) + _seeds(table, benchmarks)
     return Summary(
@@ -193,6 +203,17 @@ def _checkpoint(scores: pandas.DataFrame, variant: str, benchmarks: list[str]) -
     step = int(complete["step"].max())
     at = complete[complete["step"] == step]
     return step, dict(zip(at["seed"].astype(int), at["run"], strict=True))
+
+
+def _has(scores: pandas.DataFrame, variant: str, benchmark: str) -> bool:
+    """Whether a variant has a score on a benchmark at all."""
+    return bool(((scores["variant"] == variant) & (scores["benchmark"] == benchmark)).any())
+
+
+def _judged(scores: pandas.DataFrame, elsewhere: set[str], benchmarks: list[str]) -> list[str]:
+    """The benchmarks whose mean variants are judged by: those of the sweep's own runs, of all where it has none."""
+    own = set(scores.loc[~scores["variant"].isin(elsewhere), "benchmark"])
+    return [name for name in benchmarks if name in own] or benchmarks
 
 
 def _late(chosen: dict, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:
@@ -286,7 +307,7 @@ def _seeds(table: pandas.DataFrame, benchmarks: list[str]) -> list[str]:
     return lines
 
 
-def _rows(db, sweep, runs, scores, chosen, benchmarks, baseline) -> list[dict[str, Any]]:
+def _rows(db, sweep, runs, scores, chosen, benchmarks, judged, baseline) -> list[dict[str, Any]]:
     problems = _Problems(db, sweep, scores, chosen, baseline)
     steps = runs.groupby("variant")["steps"].max()
     rows = []
@@ -295,9 +316,9 @@ def _rows(db, sweep, runs, scores, chosen, benchmarks, baseline) -> list[dict[st
         arrays = problems.arrays(benchmarks, step, seeds)
         against = problems.against(variant) if baseline in chosen and variant != baseline else None
         for benchmark in [*benchmarks, MEAN] if len(benchmarks) > 1 else benchmarks:
-            parts = benchmarks if benchmark == MEAN else [benchmark]
+            parts = judged if benchmark == MEAN else [benchmark]
             if any(name not in arrays for name in parts):
-                if not arrays and all((own["benchmark"] == name).any() for name in parts):
+                if not set(parts) & set(arrays) and all(_has(own, variant, name) for name in parts):
                     rows.append(
                         _scored(variant, benchmark, own[own["benchmark"].isin(parts)], step, steps[variant])
                     )
@@ -337,7 +358,8 @@ def _scored(
     variant: str, benchmark: str, scores: pandas.DataFrame, step: int, steps: float
 ) -> dict[str, Any]:
     """The row of a variant of which scores are known and no samples: an interval over its seeds, if there are three."""
-    curve = scores.groupby(["run", "step"])["accuracy"].mean()
+    parts = scores.groupby(["run", "step"])["accuracy"]
+    curve = parts.mean()[parts.size() == scores["benchmark"].nunique()]
     first_step = int(curve.index.get_level_values("step").min())
     last = curve.xs(step, level="step")
     half = math.nan
@@ -454,7 +476,7 @@ def _leads(
     chosen: dict[str, tuple[int, dict[int, str]]],
     table: pandas.DataFrame,
     twins: list[list[str]],
-    benchmarks: list[str],
+    judged: list[str],
 ) -> list[bool]:
     """Which row is the best of its benchmark *and* beats every other in the paired test, corrected for their number."""
     leads = pandas.Series(False, index=table.index)
@@ -467,7 +489,7 @@ def _leads(
         if best not in against:
             against[best] = _Problems(db, sweep, scores, chosen, best)
         problems = against[best]
-        parts = benchmarks if benchmark == MEAN else [str(benchmark)]
+        parts = judged if benchmark == MEAN else [str(benchmark)]
         p_values: list[float] = []
         for other in others:
             mine, theirs = problems.against(other)

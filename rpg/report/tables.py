@@ -99,7 +99,8 @@ def caption(summary: Summary) -> list[str]:
     if summary.table["verdict"].ne("").any():
         lines += [TEST_NOTE, BOLD_NOTE]
     if not summary.table.empty:
-        seeds, samples = summary.table["seeds"].min(), sorted(set(summary.table["k"]) - {0})
+        whole = summary.table[summary.table["low"].notna()]  # those that have an interval
+        seeds, samples = whole["seeds"].min(), sorted(set(summary.table["k"]) - {0})
         if samples:
             lines.append(f"Accuracy is mean@k with k = {', '.join(map(str, samples))} samples per problem.")
         if summary.rules:
@@ -167,7 +168,10 @@ def _rich(grid: Grid, sweep: str) -> Table:
         )
     for row in rows:
         table.add_row(
-            *(Text(" / ").join(Text(cell.text, style=_style(cell)) for cell in cells) for cells in row)
+            *(
+                Text(" / ").join(Text(cell.text, style=_style(cell)) for cell in cells if cell.text)
+                for cells in row
+            )
         )
     return table
 

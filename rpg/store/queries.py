@@ -174,12 +174,14 @@ def references(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[tupl
 
 
 def benchmarks(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[str]:
-    """Benchmarks that runs of these sweeps were evaluated on, in the order in which the sweeps name them."""
+    """Benchmarks that runs of these sweeps were evaluated on, in the order in which the sweeps name them; last those that
+    only imported runs have."""
     rows = db.execute(
-        """WITH listed AS (SELECT unnest(benchmarks) AS benchmark, generate_subscripts(benchmarks, 1) AS place
-                           FROM runs WHERE list_contains($1, sweep))
+        """WITH listed AS (SELECT unnest(benchmarks) AS benchmark, generate_subscripts(benchmarks, 1) AS place,
+                                  imported IS NULL AS own FROM runs WHERE list_contains($1, sweep))
            SELECT e.benchmark FROM evals e LEFT JOIN listed l USING (benchmark)
-           WHERE list_contains($1, e.sweep) GROUP BY ALL ORDER BY min(l.place) NULLS LAST, e.benchmark""",
+           WHERE list_contains($1, e.sweep) GROUP BY ALL
+           ORDER BY min(l.place) FILTER (own) NULLS LAST, min(l.place) NULLS LAST, e.benchmark""",
         [list(names)],
     )
     return [name for (name,) in rows.fetchall()]

@@ -5,7 +5,7 @@ docs/database.md is checked against this file by a test.
 
 from rpg.metrics import METRICS
 
-VERSION = 7  # raise it when a table changes: databases of another version are rebuilt from the run folders
+VERSION = 8  # raise it when a table changes: databases of another version are rebuilt from the run folders
 
 TABLES: dict[str, dict[str, tuple[str, str]]] = {
     "meta": {
@@ -187,14 +187,16 @@ VIEWS: dict[str, tuple[str, str]] = {
            UNION ALL
            SELECT any_value(r.variant), any_value(r.seed), e.sweep, e.run, 'mean', e.step, avg(e.accuracy),
                   avg(e.pass_at_k), avg(e.maj_at_k)
-           FROM evals e JOIN runs r USING (sweep, run)
+           FROM evals e JOIN (SELECT * REPLACE (CASE WHEN imported IS NULL THEN benchmarks ELSE judged END AS benchmarks)
+                              FROM runs LEFT JOIN (SELECT sweep, benchmarks AS judged FROM sweeps) USING (sweep)) r
+                USING (sweep, run)
            WHERE list_contains(r.benchmarks, e.benchmark)
            GROUP BY e.sweep, e.run, e.step
            HAVING count(*) = any_value(len(r.benchmarks))""",
     ),
     "scores": (
         "`evals` of the sweeps' current runs with variant and seed, and a benchmark `mean`: the mean over the run's "
-        "benchmarks, at steps that have them all",
+        "benchmarks (an imported run's: the sweep's), at steps that have them all",
         """SELECT s.* FROM every_score s JOIN runs r USING (sweep, run) WHERE r.superseded IS NULL""",
     ),
     "frontier": (

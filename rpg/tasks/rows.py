@@ -130,6 +130,9 @@ def _parquet_rows(path: Path, wanted: dict[str, bool] | None) -> Iterator[tuple[
 def missing(field: str, present) -> str:
     """A sentence about a column that is not among those `present`."""
     present = [str(name) for name in present]
-    return (
-        f"field {field} is missing{nearest(field, present) or '.'} Found: {', '.join(present) or 'nothing'}"
-    )
+    how = ""
+    if len(present) == 1 and any(sign in present[0] for sign in ";\t|"):
+        how = " (the columns of a CSV file are separated by commas)"
+    elif present and field in ("prompt", "answer"):
+        how = f"; say which column it is, e.g. task.columns: {{{field}: {present[0]}}}"
+    return f"field {field} is missing{nearest(field, present) or '.'} Found: {', '.join(present) or 'nothing'}{how}"

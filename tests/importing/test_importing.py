@@ -2,14 +2,16 @@
 
 import json
 import math
+from pathlib import Path
 
+import pandas
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.synthetic import write_sweep
+from benchmarks.synthetic import Shape, write_sweep
 from rpg.cli import load
 from rpg.importing import read, take_over
-from rpg.importing.logs import LogError
+from rpg.importing.logs import VERL, LogError
 from rpg.report import tables
 from rpg.report.summary import summarise
 from rpg.store import Layout, StoreError
@@ -18,25 +20,10 @@ from rpg.store.database import build, connect
 from rpg.store.pending import pending_evaluations
 
 APP = load()
-TRL = {
-    "global_step": 4,
-    "log_history": [
-        {"step": s, "epoch": 0.1, "loss": 0.1 * s, "reward": s / 4, "rewards/unique/mean": s / 8, "kl": 0.01,
-         "completions/mean_length": 20.0, "completions/clipped_ratio": 0.5, "grad_norm": 1.0, "frac_reward_zero_std": 0}
-        for s in (1, 2, 3, 4)
-    ] + [{"step": 2, "eval_rewards/unique/mean": 0.25}, {"step": 4, "eval_rewards/unique/mean": 0.5},
-         {"step": 4, "train_runtime": 3.0}],
-}  # fmt: skip
-VERL_CONSOLE = """\
-(TaskRunner pid=7) some other line step 3
-(TaskRunner pid=7) step:1 - global_seqlen/min:10 - actor/entropy:0.5 - critic/rewards/mean:np.float64(0.25) - actor/lr:1e-06
-(TaskRunner pid=7) step:2 - actor/entropy:nan - critic/rewards/mean:-0.5 - val-core/gsm8k/acc/mean@1:0.75
-"""
-VERL_FILE = "".join(
-    json.dumps({"step": s, "data": {"critic/rewards/mean": s / 4, "actor/grad_norm": 2.0, "text": "x"}})
-    + "\n"
-    for s in (1, 2)
-)
+HERE = Path(__file__).parent
+# Of trainings that knew nothing of us, made by benchmarks/elsewhere and trimmed by its trim.py.
+TRL, VERL_FILE, VERL_CONSOLE = HERE / "trainer_state.json", HERE / "verl.jsonl", HERE / "verl.log"
+LETTERS = "eval_chain-{}_rewards/right/mean"
 WANDB = (
     'Step,"lucky-1 - train/reward","lucky-1 - train/reward__MIN","lucky-1 - mine"\n1,0.5,0.4,7\n3,0.75,,8\n'
 )
@@ -48,28 +35,68 @@ def written(tmp_path, name, text):
     return path
 
 
-def test_trl(tmp_path):
-    path = written(tmp_path, "trainer_state.json", TRL)
-    log = read("trl", path, scores={"letters": "eval_rewards/unique/mean"})
-    assert log.steps[1] == {
-        "step": 2, "loss": 0.2, "reward": 0.5, "reward_unique": 0.25, "kl_policy_to_ref": 0.01, "grad_norm": 1.0,
-        "response_length": 20.0, "truncation_rate": 0.5,
-    }  # fmt: skip
-    assert [row["step"] for row in log.steps] == [1, 2, 3, 4]
-    assert log.scores == {"letters": {2: 0.25, 4: 0.5}}
-    assert log.others == ["epoch", "frac_reward_zero_std", "train_runtime"]
+def test_trl():
+    """Every number of the file: of optimizer steps, and of the two sets it was evaluated on, whose names TRL confounds."""
+    history = json.loads(TRL.read_text())["log_history"]
+    scores = {f"chain-{name}": LETTERS.format(name) for name in ("easy", "medium")}
+    log = read("trl", TRL, scores=scores)
+    trained = [row for row in history if "reward" in row]
+    assert [row["step"] for row in log.steps] == [row["step"] for row in trained] == list(range(4, 81, 4))
+    for ours, theirs in zip(log.steps, trained, strict=True):
+        assert ours == {
+            "step": theirs["step"], "optimizer_step": theirs["step"], "reward": theirs["reward"], "loss": theirs["loss"],
+            "reward_right": theirs["rewards/right/mean"], "kl_policy_to_ref": theirs["kl"],
+            "grad_norm": theirs["grad_norm"], "learning_rate": 1e-4, "entropy": theirs["entropy"],
+            "response_length": theirs["completions/mean_length"],
+            "truncation_rate": theirs["completions/clipped_ratio"],
+            "clip_fraction": theirs["clip_ratio/region_mean"], "clip_fraction_lower": theirs["clip_ratio/low_mean"],
+            "clip_fraction_upper": theirs["clip_ratio/high_mean"], "seconds_step": 4 * theirs["step_time"],
+        }  # fmt: skip
+    for name, found in log.scores.items():
+        assert found == {
+            row["step"]: row["eval_rewards/right/mean"] for row in history if f"eval_{name}_runtime" in row
+        }
+    assert log.scores["chain-easy"] != log.scores["chain-medium"]
+    assert log.offered == [] and read("trl", TRL).offered == list(scores.values())
+
+
+def test_optimizer_steps_become_rollouts(tmp_path):
+    scores = {"chain-easy": LETTERS.format("easy")}
+    each, rollouts = read("trl", TRL, scores=scores), read("trl", TRL, scores=scores, updates=4)
+    assert [row["step"] for row in rollouts.steps] == list(range(1, 21))
+    assert [row["optimizer_step"] for row in rollouts.steps] == list(range(4, 81, 4))
+    assert rollouts.scores["chain-easy"] == {s // 4: v for s, v in each.scores["chain-easy"].items()}
+    rows = [{"step": s, "reward": s / 8, "step_time": 2.0} for s in (1, 2, 3, 4, 7)]
+    log = read("trl", written(tmp_path, "every.json", {"log_history": rows}), updates=4)
+    assert log.steps == [
+        {"step": 1, "optimizer_step": 4, "reward": 2.5 / 8, "seconds_step": 8.0},
+        {"step": 2, "optimizer_step": 7, "reward": 7 / 8, "seconds_step": 6.0},
+    ]
 
 
 def test_verl_by_its_console_and_by_its_file(tmp_path):
-    log = read(
-        "verl", written(tmp_path, "a.log", VERL_CONSOLE), scores={"gsm8k": "val-core/gsm8k/acc/mean@1"}
+    """What verl writes to its file it prints as well, among other things."""
+    name = "val-core/chain-medium/acc/mean@4"
+    by_file, by_console = (
+        read("verl", path, scores={"chain-medium": name}) for path in (VERL_FILE, VERL_CONSOLE)
     )
-    assert log.steps == [
-        {"step": 1, "entropy": 0.5, "reward": 0.25, "learning_rate": 1e-6}, {"step": 2, "reward": -0.5}
-    ]  # fmt: skip
-    assert log.scores == {"gsm8k": {2: 0.75}} and log.others == ["global_seqlen/min"]
-    log = read("verl", written(tmp_path, "a.jsonl", VERL_FILE))
-    assert log.steps == [{"step": s, "reward": s / 4, "grad_norm": 2.0} for s in (1, 2)]
+    lines = [json.loads(line) for line in VERL_FILE.read_text().splitlines()]
+    assert by_file.scores == {
+        "chain-medium": {r["step"]: r["data"][name] for r in lines if name in r["data"]}
+    }
+    assert list(by_file.scores["chain-medium"]) == [0, 5, 10, 15, 20]
+    assert [row["step"] for row in by_file.steps] == list(range(1, 21))
+    assert all(row["reward"] == r["data"]["critic/rewards/mean"]
+               for row, r in zip(by_file.steps, lines[1:], strict=True))  # fmt: skip
+    assert set(by_file.steps[0]) == {"step", *VERL.values()}
+    assert by_console.steps == by_file.steps[:3] and by_console.scores == {"chain-medium": {0: 0.234375}}
+    assert read("verl", VERL_FILE).offered == ["val-core/chain-easy/acc/mean@4", name]
+    odd = (
+        "(TaskRunner pid=7) step:2 - actor/entropy:nan - critic/rewards/mean:-0.5 - actor/lr:1e-06 - a:text\n"
+    )
+    assert read("verl", written(tmp_path, "odd.log", odd)).steps == [
+        {"step": 2, "reward": -0.5, "learning_rate": 1e-6}
+    ]
 
 
 def test_wandb_by_its_page_and_by_its_history(tmp_path):
@@ -112,15 +139,14 @@ def layout(tmp_path_factory):
     """A finished sweep of ours with a run of TRL's and one of verl's in it."""
     folder = tmp_path_factory.mktemp("imported")
     write_sweep(folder / "data", "quickstart", ("grpo", "rpg-reinforce-urkl"))
-    state = written(folder, "trainer_state.json", TRL)
     own = Layout.at(folder / "data").read_sweep("quickstart")["benchmarks"]
-    scores = [word for name in own for word in ("--eval", f"{name}=eval_rewards/unique/mean")]
+    scores = [word for name in own for word in ("--eval", f"{name}={LETTERS.format('easy')}")]
     common = ("--sweep", "quickstart", "--home", folder / "data")
     for seed in (0, 1):
         rpg(
             "import",
             "trl",
-            state,
+            TRL,
             "--variant",
             "TRL GRPO",
             "--seed",
@@ -130,7 +156,7 @@ def layout(tmp_path_factory):
             *scores,
             *common,
         )
-    rpg("import", "verl", written(folder, "a.log", VERL_CONSOLE), "--variant", "verl DAPO", *common)
+    rpg("import", "verl", VERL_CONSOLE, "--variant", "verl DAPO", *common)
     return Layout.at(folder / "data")
 
 
@@ -145,11 +171,11 @@ def test_they_stand_beside_ours_and_nothing_is_owed(layout):
         curve = db.execute(
             "SELECT step, value FROM curves WHERE variant = 'TRL GRPO' AND seed = 0 AND metric = 'reward'"
         )
-        assert curve.fetchall() == [(1, 0.25), (2, 0.5), (3, 0.75), (4, 1.0)]
+        assert curve.fetchall()[:3] == [(4, 0.25390625), (8, 0.33984375), (12, 0.3984375)]
     rows = summary.table.set_index(["variant", "benchmark"])
     assert {"grpo", "TRL GRPO"} <= set(summary.table["variant"])
     row = rows.loc["TRL GRPO", summary.benchmarks[0]]
-    assert (row["first"], row["last"], row["seeds"], row["verdict"]) == (0.25, 0.5, 2, "")
+    assert (row["first"], row["last"], row["seeds"], row["verdict"]) == (0.234375, 0.96484375, 2, "")
     assert math.isnan(row["low"]) and math.isnan(row["p"])
     assert any(
         "TRL GRPO (2 seeds) was trained elsewhere and imported from trl" in note for note in summary.notes
@@ -162,13 +188,13 @@ def test_they_stand_beside_ours_and_nothing_is_owed(layout):
 
 
 def test_variant_seed_and_axes_come_from_a_file_and_options_go_over_it(tmp_path):
-    state = written(tmp_path, "trainer_state.json", TRL)
-    text = "sweep: other\nvariant: TRL GRPO\nseed: 1\naxes: {algorithm.beta: 0.1}\neval: {easy: eval_rewards/unique/mean}\n"
+    text = "sweep: other\nvariant: TRL GRPO\nseed: 1\naxes: {algorithm.beta: 0.1}\n"
+    text += f"eval: {{easy: {LETTERS.format('easy')}}}\nupdates: 4\n"
     told = written(tmp_path, "trl.yaml", text)
     rpg(
         "import",
         "trl",
-        state,
+        TRL,
         "--as",
         told,
         "--seed",
@@ -182,6 +208,7 @@ def test_variant_seed_and_axes_come_from_a_file_and_options_go_over_it(tmp_path)
     manifest = folder.read_manifest()
     assert (manifest["variant"], manifest["seed"], manifest["benchmarks"]) == ("TRL GRPO", 3, ["easy"])
     assert manifest["axes"] == {"algorithm.beta": 0.1, "algorithm": "grpo"}
+    assert manifest["steps"] == 20
     for text, words in (
         ("variant: x\n", "trl.yaml: sweep: this field is required"),
         ("sweep: a\nvariant: b\nsed: 1\n", "trl.yaml:3: sed: unknown field; did you mean 'seed'?"),
@@ -191,13 +218,50 @@ def test_variant_seed_and_axes_come_from_a_file_and_options_go_over_it(tmp_path)
         ),
     ):
         told.write_text(text)
-        said = CliRunner().invoke(APP, ["import", "trl", str(state), "--as", str(told)])
+        said = CliRunner().invoke(APP, ["import", "trl", str(TRL), "--as", str(told)])
         assert words in str(said.exception)
+
+
+def test_fewer_or_other_benchmarks_than_ours_take_no_number_from_anybody(tmp_path):
+    """A baseline that was evaluated on one of two benchmarks, and one on a third: each stands where it has a score, the
+    mean is over ours, and what ours say is what it was."""
+    write_sweep(
+        tmp_path / "data", "demo", ("grpo", "rpg-urkl"), (0, 1, 2), Shape(benchmarks=("easy", "hard"))
+    )
+    layout = Layout.at(tmp_path / "data")
+    build(layout)
+    with connect(layout) as db:
+        before = summarise(db, "demo")
+    column, common = LETTERS.format("easy"), ("--sweep", "demo", "--home", layout.home)
+    rpg("import", "trl", TRL, "--variant", "less", "--eval", f"easy={column}", *common)
+    rpg(
+        "import",
+        "trl",
+        TRL,
+        "--variant",
+        "all",
+        *(f"--eval={b}={column}" for b in ("easy", "hard", "gsm8k")),
+        *common,
+    )
+    said = rpg("import", "trl", TRL, "--variant", "other", "--eval", f"gsm8k={column}", *common).output
+    assert "! gsm8k: the sweep's own runs are not evaluated on it. Theirs: easy, hard" in said
+    with connect(layout) as db:
+        after = summarise(db, "demo")
+        means = db.execute("SELECT DISTINCT variant FROM scores WHERE benchmark = 'mean'").fetchall()
+    assert after.benchmarks == ["easy", "hard", "gsm8k"]
+    ours = after.table[after.table["variant"].isin(before.variants)]
+    pandas.testing.assert_frame_equal(ours.reset_index(drop=True), before.table, check_dtype=False)
+    found = {v: set(part["benchmark"]) for v, part in after.table.groupby("variant")}
+    assert found["less"] == {"easy"} and found["other"] == {"gsm8k"}
+    assert found["all"] == {"easy", "hard", "gsm8k", "mean"}
+    assert {variant for (variant,) in means} == {"grpo", "rpg-urkl", "all"}
+    assert "less: no score on hard, so it has no mean" in after.notes
 
 
 def test_again_is_once_and_a_newer_file_replaces(layout, tmp_path):
     before = len(current_runs(layout, "quickstart"))
-    more = {**TRL, "log_history": [*TRL["log_history"], {"step": 5, "reward": 2.0}]}
+    known = json.loads(TRL.read_text())
+    more = {**known, "log_history": [*known["log_history"], {"step": 84, "reward": 2.0}]}
     state = written(tmp_path, "trainer_state.json", more)
     rpg(
         "import",
@@ -230,11 +294,10 @@ def test_a_sweep_started_again_keeps_them(layout, tmp_path):
 
 def test_it_does_not_take_the_place_of_a_run_of_ours(tmp_path):
     write_sweep(tmp_path / "data", "quickstart", ("grpo",))
-    state = written(tmp_path, "trainer_state.json", TRL)
     with pytest.raises(
         LogError, match="was trained here and has variant 'grpo' and seed 0; give the imported run"
     ):
-        rpg("import", "trl", state, "--variant", "grpo", "--sweep", "quickstart", "--home", tmp_path / "data")
+        rpg("import", "trl", TRL, "--variant", "grpo", "--sweep", "quickstart", "--home", tmp_path / "data")
 
 
 def test_a_damaged_record_of_a_sweep_is_said_and_stays_as_it_is(tmp_path):
@@ -243,9 +306,6 @@ def test_a_damaged_record_of_a_sweep_is_said_and_stays_as_it_is(tmp_path):
     record = layout.sweep_folder("demo") / "sweep.json"
     record.write_text(record.read_text()[:-20])
     before, runs = record.read_bytes(), sorted(one.name for one in record.parent.iterdir())
-    state = written(tmp_path, "trainer_state.json", TRL)
     with pytest.raises(StoreError, match=r"sweep\.json"):
-        take_over(
-            layout, read("trl", state), kind="trl", source=state, sweep="demo", variant="TRL GRPO", seed=0
-        )
+        take_over(layout, read("trl", TRL), kind="trl", source=TRL, sweep="demo", variant="TRL GRPO", seed=0)
     assert record.read_bytes() == before and sorted(one.name for one in record.parent.iterdir()) == runs
