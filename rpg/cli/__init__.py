@@ -79,7 +79,8 @@ def _explain(error: Exception) -> int:
     from rpg.cli.app import complain
     from rpg.errors import UserError
 
-    if isinstance(error, typer.Abort):
+    if isinstance(error, typer.Abort):  # what click makes of Ctrl-C
+        complain("interrupted")
         return 130
     if hasattr(error, "exit_code"):  # click's own, whether typer uses the installed click or its own copy
         if hasattr(error, "show"):

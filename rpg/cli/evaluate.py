@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     "rpg evaluate checkpoint-300 --join quickstart/trl-grpo-s0-1a2b3c4d --step 300"
 )
 def evaluate(
+    context: typer.Context,
     checkpoint: Annotated[
         str,
         typer.Argument(
@@ -126,6 +127,7 @@ def evaluate(
             "--join and --step belong together, e.g. --join quickstart/trl-grpo-s0-1a2b3c4d --step 300"
         )
     if join is not None and step is not None:
+        _refuse_own(context)
         return _join(Layout.at(home), join, checkpoint, step, revision)
     if rules is not None and (not regrade or rules not in ("default", "recipe")):
         raise ConfigError(f"--rules {rules!r}: expected default or recipe, together with --regrade")
@@ -157,6 +159,25 @@ def evaluate(
     )
     _show(results)
     return 0
+
+
+_WITH_JOIN = ("checkpoint", "join", "step", "revision", "home")
+
+
+def _refuse_own(context: typer.Context) -> None:
+    """Raises ConfigError: options of an evaluation that --join takes from the sweep."""
+    from rpg.config.errors import ConfigError
+
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in context.params
+        if name not in _WITH_JOIN and getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    ]
+    if given:
+        raise ConfigError(
+            f"{', '.join(given)}: --join evaluates as the sweep evaluates its own runs; leave {'it' if len(given) == 1 else 'them'} "
+            "out, or evaluate without --join"
+        )
 
 
 def _join(layout: Layout, run: str, checkpoint: str, step: int, revision: str | None) -> int:

@@ -66,8 +66,8 @@ def import_(
         typer.Option(
             "--updates",
             min=1,
-            help="So many of its steps are one of ours, a rollout. TRL counts optimizer steps: its steps_per_generation "
-            "x num_iterations. Default 1.",
+            help="So many of its steps are one of ours, a rollout. TRL counts optimizer steps: "
+            "steps_per_generation * num_iterations / gradient_accumulation_steps. Default 1.",
         ),
     ] = None,
     told: Annotated[
@@ -108,6 +108,7 @@ def import_(
         seed=chosen.seed,
         algorithm=chosen.algorithm,
         axes=chosen.axes,
+        updates=chosen.updates,
     )
     build(layout)
     metrics = sorted({name for row in log.steps for name in row if name != "step"})

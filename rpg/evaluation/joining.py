@@ -6,6 +6,7 @@ can pair it with them problem by problem.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,15 @@ def join(
     sweep, _, run = name.partition("/")
     folder = _imported(layout, sweep, run)
     manifest = folder.read_manifest()
+    if step > manifest["steps"]:
+        updates = manifest["imported"].get("updates", 1)
+        said = (
+            "" if updates == 1 else f" (step {updates * manifest['steps']} of its log: --updates {updates})"
+        )
+        raise JoinError(
+            f"--step {step}: {sweep}/{folder.name} ends at step {manifest['steps']}{said}. Import a longer log first, or "
+            "say which of its steps the checkpoint is"
+        )
     own = _like(layout, sweep)
     spec = spec_of(own).model_copy(update={"seed": int(manifest["seed"])})
     if dresses(chat_of(spec.task)):
@@ -88,12 +98,24 @@ def join(
 
 
 def _imported(layout: Layout, sweep: str, run: str) -> RunFolder:
-    there = [folder for folder in current_runs(layout, sweep) if is_imported(folder)]
-    for folder in there:
-        if run in (folder.name, folder.read_manifest()["variant"]):
-            return folder
+    all_of_them = current_runs(layout, sweep)
+    there = [folder for folder in all_of_them if is_imported(folder)]
+    named = [folder for folder in there if run in (folder.name, folder.read_manifest()["variant"])]
+    if len(named) == 1:
+        return named[0]
     names = ", ".join(f"{sweep}/{folder.name}" for folder in there)
-    raise JoinError(f"--join {sweep}/{run}: no such imported run. There are: {names or 'none'}")
+    if not run:
+        why = "say which run, SWEEP/RUN."
+    elif named:
+        why = f"it has {len(named)} seeds; say which run."
+    elif run in (folder.name for folder in all_of_them):
+        why = "it was trained here, and is evaluated by rpg sweep."
+    else:
+        close = difflib.get_close_matches(run, [folder.name for folder in there], n=1)
+        why = f"no such imported run{f'; did you mean {close[0]!r}?' if close else '.'}"
+    raise JoinError(
+        f"--join {'/'.join(filter(None, (sweep, run)))}: {why} Imported: {names or 'none (rpg import)'}"
+    )
 
 
 def _like(layout: Layout, sweep: str) -> RunFolder:

@@ -28,6 +28,7 @@ def take_over(
     seed: int,
     algorithm: str | None = None,
     axes: Mapping[str, Any] | None = None,
+    updates: int = 1,
 ) -> RunFolder:
     """Write (or write again) the run of a variant and seed in a sweep, new or there already.
 
@@ -62,6 +63,7 @@ def take_over(
         "imported": {
             "from": kind,
             "file": str(source.resolve()),
+            "updates": updates,
             "sha256": hashlib.sha256(source.read_bytes()).hexdigest(),
         },
     }

@@ -81,6 +81,12 @@ def load_pretrained(
         line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         what = "cannot be loaded" if local.exists() else "is neither a local folder nor a model on the hub"
         raise ModelError(f"model.path: {source!r} {what} ({line})") from error
+    if len(tokenizer) <= len(
+        set(tokenizer.all_special_ids)
+    ):  # transformers makes that up where no file of one is there
+        raise ModelError(
+            f"model.path: {source!r} has no tokenizer; save it there, too: tokenizer.save_pretrained(...)"
+        )
     if tokenizer.eos_token_id is None:
         raise ModelError(f"model.path: {source!r} has a tokenizer without an end-of-sequence token")
     return model.eval(), tokenizer

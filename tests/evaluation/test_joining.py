@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from typer.testing import CliRunner
 
+from rpg.cli import load
 from rpg.evaluation.joining import JoinError, join
 from rpg.evaluation.worker import Evaluator
 from rpg.importing import read, take_over
@@ -62,8 +64,36 @@ def test_a_joined_checkpoint_has_the_samples_of_our_own_and_is_paired_with_them(
 
 
 def test_what_cannot_be_joined_is_said(layout, checkpoints, tmp_path):
-    with pytest.raises(JoinError, match=r"--join sweep/own: no such imported run. There are: sweep/trl-s3-"):
+    with pytest.raises(JoinError, match=r"--join sweep/own: it was trained here, .*Imported: sweep/trl-s3-"):
         join(layout, "sweep/own", checkpoints[0], 0)
+    for name, words in (
+        ("sweep/trl-s4", r"--join sweep/trl-s4: no such imported run; did you mean 'trl-s3-"),
+        ("sweep", r"--join sweep: say which run, SWEEP/RUN. Imported: sweep/trl-s3-"),
+    ):
+        with pytest.raises(JoinError, match=words):
+            join(layout, name, checkpoints[0], 0)
+    with pytest.raises(
+        JoinError, match=r"--step 2: sweep/trl-s3-\w+ ends at step 1. Import a longer log first"
+    ):
+        join(layout, "sweep/TRL", checkpoints[0], 2)
+    said = CliRunner().invoke(
+        load(),
+        [
+            "evaluate",
+            str(checkpoints[0]),
+            "--join",
+            "sweep/TRL",
+            "--step",
+            "1",
+            "--k",
+            "2",
+            "--benchmarks",
+            "x",
+        ],
+    )
+    assert "--benchmarks, --k: --join evaluates as the sweep evaluates its own runs; leave them out" in str(
+        said.exception
+    )
     lonely = Layout.at(tmp_path / "other")
     log = read("trl", tmp_path / "trainer_state.json", {}, {})
     take_over(
