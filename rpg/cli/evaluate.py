@@ -175,8 +175,8 @@ def _refuse_own(context: typer.Context) -> None:
     ]
     if given:
         raise ConfigError(
-            f"{', '.join(given)}: --join evaluates as the sweep evaluates its own runs; leave {'it' if len(given) == 1 else 'them'} "
-            "out, or evaluate without --join"
+            f"{', '.join(given)}: --join evaluates as the sweep evaluates its own runs; leave "
+            f"{'it' if len(given) == 1 else 'them'} out, or evaluate without --join"
         )
 
 
