@@ -11,3 +11,13 @@ class UserError(Exception):
 def is_no_memory(error: BaseException) -> bool:
     """Whether an allocation failed, on a CPU or a GPU; PyTorch has an error of its own for the latter only."""
     return isinstance(error, MemoryError) or any(words in str(error).lower() for words in _NO_MEMORY)
+
+
+_CONTROLS = {
+    code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
+}
+
+
+def visible(text: str) -> str:
+    """A text with what a terminal would obey written out, `\\x1b[31m`: data, models and notes may hold anything."""
+    return text.translate(_CONTROLS)

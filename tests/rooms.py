@@ -93,7 +93,7 @@ ROOMS = (
     ),
     _room("rpg.importing", "runs that were trained elsewhere, as run folders", "rpg.errors rpg.store"),
     _room(
-        "rpg.report", "tables, figures and nightly bands from stored results", "rpg.stats rpg.metrics rpg.store",
+        "rpg.report", "tables, figures and nightly bands from stored results", "rpg.errors rpg.stats rpg.metrics rpg.store",
         "altair vl_convert jinja2 markupsafe duckdb numpy pandas rich",
     ),
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from rpg.errors import visible
+
 if TYPE_CHECKING:
     from rpg.store import Layout
 
@@ -31,20 +33,14 @@ console = Console(width=_WIDTH)
 error_console = Console(stderr=True)
 
 
-_CONTROLS = {
-    code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
-}
-"""What a terminal would obey rather than show: data and models may hold anything."""
-
-
 def say(text: str, style: str | None = None) -> None:
     """A line of text as it is: what looks like markup in a path or an error is none, and nothing commands the terminal."""
-    console.print(text.translate(_CONTROLS), style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def complain(text: str, style: str | None = None) -> None:
     """The same on standard error."""
-    error_console.print(text.translate(_CONTROLS), style=style, markup=False, highlight=False, soft_wrap=True)
+    error_console.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _version(wanted: bool) -> None:

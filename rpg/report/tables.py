@@ -16,6 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rpg.errors import visible
 from rpg.report.summary import MEAN, Summary
 
 BEST_NOTE = "Best is the maximum over checkpoints, chosen on the same problems, and therefore optimistic."
@@ -131,7 +132,7 @@ def terminal(summary: Summary, width: int = WIDE) -> RenderableType:
             grids[0] = _without(grids[0], ("Seeds", "p"))
         parts += [_rich(grid, summary.sweep) for grid in grids if grid]
         parts += [Text(line, style="dim") for line in caption(summary)]
-    parts += [Text(f"! {note}", style="yellow") for note in summary.notes]
+    parts += [Text(visible(f"! {note}"), style="yellow") for note in summary.notes]
     return Group(*parts)
 
 
@@ -169,7 +170,7 @@ def _rich(grid: Grid, sweep: str) -> Table:
     for row in rows:
         table.add_row(
             *(
-                Text(" / ").join(Text(cell.text, style=_style(cell)) for cell in cells if cell.text)
+                Text(" / ").join(Text(visible(cell.text), style=_style(cell)) for cell in cells if cell.text)
                 for cells in row
             )
         )
