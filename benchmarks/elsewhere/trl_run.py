@@ -4,8 +4,8 @@
     python -m benchmarks.elsewhere.prepare elsewhere
     trl-venv/bin/python benchmarks/elsewhere/trl_run.py elsewhere --seed 0
 
-Two minutes on one core. ELSEWHERE/trl-s0/checkpoint-80 is the last checkpoint with its trainer_state.json, in which the
-benchmarks' accuracies stand every 20 optimizer steps. The file of seed 0 is tests/importing/trainer_state.json.
+Half a minute on one core. ELSEWHERE/trl-s0/checkpoint-80 is the last checkpoint with its trainer_state.json, in which the
+benchmarks' accuracies stand every 20 optimizer steps. Seed 0's, without its blanks (trim.py), is tests/importing/trainer_state.json.
 """
 
 import argparse
