@@ -112,7 +112,7 @@ ROOMS = (
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning "
         "rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing rpg.report rpg.paper "
         "flows",
-        "typer rich duckdb yaml huggingface_hub",
+        "typer rich duckdb yaml huggingface_hub httpx",
     ),
     _room("rpg.__main__", "`python -m rpg`", "rpg.cli"),
 )  # fmt: skip

@@ -31,6 +31,7 @@ def push(
 
     It logs in as the hub's own tools do: HF_TOKEN, or `hf auth login`.
     """
+    from httpx import TransportError
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
@@ -50,11 +51,12 @@ def push(
     try:
         api.create_repo(repo, private=private, exist_ok=True)
         done = api.create_commit(repo, operations, commit_message=f"{run.sweep}/{run.name}, {folder.name}")
+    except TransportError as error:
+        raise ConfigError(f"{repo}: the hub at {api.endpoint} cannot be reached ({error})") from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ConfigError(
-            f"{repo}: the hub does not take it: {first}. Is HF_TOKEN set, or `hf auth login` done?"
-        ) from error
+        token = "" if isinstance(error, HFValidationError) else ". Is HF_TOKEN set, or `hf auth login` done?"
+        raise ConfigError(f"{repo}: the hub does not take it: {first}{token}") from error
     say(f"{len(operations)} files: {done.commit_url}")
     return 0
 
@@ -64,10 +66,14 @@ def _folder(layout: Layout, checkpoint: str) -> Path:
 
     parts = checkpoint.strip("/").split("/")
     folder = Path(checkpoint).expanduser()
-    if not folder.is_dir() and len(parts) == 3:
-        folder = layout.run(parts[0], parts[1]).checkpoints / parts[2]
+    there = ""
+    if not folder.is_dir() and len(parts) in (2, 3):
+        run = layout.run(parts[0], parts[1])
+        folder = run.checkpoints / (parts[2] if len(parts) == 3 else "step")
+        names = [run.checkpoint(step).name for step in run.checkpoint_steps()]
+        there = f". {run.sweep}/{run.name} has {', '.join(names)}" if names else ""
     if not (folder / "checkpoint.json").is_file() or not (folder.parents[1] / "manifest.json").is_file():
         raise ConfigError(
-            f"{checkpoint}: no checkpoint of a run; expected SWEEP/RUN/step-000040, or the path of such a folder"
+            f"{checkpoint}: no checkpoint of a run; expected SWEEP/RUN/step-000040, or the path of such a folder{there}"
         )
     return folder.resolve()
