@@ -91,17 +91,19 @@ def test_a_checkpoint_goes_up_with_its_card_and_without_the_optimizer(tmp_path, 
 
 
 def test_mistakes_are_a_line(tmp_path, hub, monkeypatch):
+    import huggingface_hub
+
     from rpg.cli.push import push
     from rpg.config.errors import ConfigError
 
     step = checkpoint(tmp_path)
     with pytest.raises(ConfigError, match="no checkpoint of a run; expected SWEEP/RUN/step-000040"):
         push(str(tmp_path), "me/model", home=tmp_path)
-    with pytest.raises(ConfigError, match="SWEEP/RUN/step-000040, .*. sweep/one has step-000003"):
+    with pytest.raises(ConfigError, match=r"SWEEP/RUN/step-000040, .*\. sweep/one has step-000003"):
         push("sweep/one/step-000004", "me/model", home=tmp_path)
     monkeypatch.setenv("HF_TOKEN", "wrong")
     with pytest.raises(ConfigError, match="the hub does not take it: "):
         push(str(step), "me/model", home=tmp_path)
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ConfigError, match="the hub at http://127.0.0.1:9 cannot be reached"):
+    with pytest.raises(ConfigError, match=r"the hub at http://127\.0\.0\.1:9 cannot be reached"):
         push(str(step), "me/model", home=tmp_path)
