@@ -5,7 +5,8 @@
     trl-venv/bin/python benchmarks/elsewhere/trl_run.py elsewhere --seed 0
 
 Half a minute on one core. ELSEWHERE/trl-s0/checkpoint-80 is the last checkpoint with its trainer_state.json, in which the
-benchmarks' accuracies stand every 20 optimizer steps. Seed 0's, without its blanks (trim.py), is tests/importing/trainer_state.json.
+benchmarks' accuracies stand every 20 optimizer steps. Seed 0's, without its blanks (trim.py), is
+tests/importing/trainer_state.json.
 """
 
 import argparse
