@@ -70,6 +70,8 @@ def _finished(layout: Layout) -> Iterable[tuple[tuple, float]]:
                 done = folder.read_done()
                 manifest = folder.read_manifest() if done else None
                 if manifest and done:
-                    yield size(manifest["spec"]), done["seconds"] / manifest["steps"]
-            except (StoreError, KeyError, TypeError):
+                    # Read again: a field that is newer than the run has its default then, as it had.
+                    spec = RunSpec.model_validate(manifest["spec"]).model_dump(mode="json")
+                    yield size(spec), done["seconds"] / manifest["steps"]
+            except (StoreError, KeyError, TypeError, ValueError):
                 continue  # a damaged run folder must not stop an estimate

@@ -1,0 +1,22 @@
+"""What a step took is known of runs that are older than some of the fields."""
+
+from types import SimpleNamespace
+
+from rpg.config.run import RunSpec
+from rpg.planning.cost import measured
+
+
+def finished(spec, seconds):
+    return SimpleNamespace(
+        read_done=lambda: {"seconds": seconds}, read_manifest=lambda: {"spec": spec, "steps": 10}
+    )
+
+
+def test_runs_that_are_older_than_a_field_tell_their_time():
+    spec = RunSpec().model_dump(mode="json")
+    older = spec | {"model": {name: value for name, value in spec["model"].items() if name != "lora"}}
+    other = spec | {"rollout": spec["rollout"] | {"group_size": 4}}
+    broken = {"spec": 1}
+    runs = [finished(older, 20.0), finished(spec, 40.0), finished(other, 90.0), finished(broken, 1.0)]
+    layout = SimpleNamespace(sweeps=lambda: ["demo"], run_folders=lambda sweep: runs)
+    assert older != spec and measured(layout).seconds_per_step(RunSpec()) == (3.0, 2)
