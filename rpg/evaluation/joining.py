@@ -111,7 +111,7 @@ def _imported(layout: Layout, sweep: str, run: str) -> RunFolder:
     elif run in (folder.name for folder in all_of_them):
         why = "it was trained here, and is evaluated by rpg sweep."
     else:
-        close = difflib.get_close_matches(run, [folder.name for folder in there], n=1)
+        close = difflib.get_close_matches(run, [folder.name for folder in there], n=1, cutoff=0.4)
         why = f"no such imported run{f'; did you mean {close[0]!r}?' if close else '.'}"
     raise JoinError(
         f"--join {'/'.join(filter(None, (sweep, run)))}: {why} Imported: {names or 'none (rpg import)'}"

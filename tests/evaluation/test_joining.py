@@ -91,7 +91,7 @@ def test_what_cannot_be_joined_is_said(layout, checkpoints, tmp_path):
             "x",
         ],
     )
-    assert "--benchmarks, --k: --join evaluates as the sweep evaluates its own runs; leave them out" in str(
+    assert "--k, --benchmarks: --join evaluates as the sweep evaluates its own runs; leave them out" in str(
         said.exception
     )
     lonely = Layout.at(tmp_path / "other")
