@@ -40,9 +40,13 @@ def page(view: View) -> None:
             next((name for name in names if name != across), NOTHING),
         )
     with columns[3]:
-        kinds = [MEAN, *summary.benchmarks] if len(summary.benchmarks) > 1 else summary.benchmarks
+        laid = set(
+            summary.table.loc[summary.table["variant"].isin(settings), "benchmark"]
+        )  # no imported run is
+        kinds = [name for name in (MEAN, *summary.benchmarks) if name in laid]
         benchmark = choose("Accuracy", kinds, "accuracy")
     if across is None or down is None or benchmark is None:
+        st.text("No run of the sweep's own has been evaluated on all benchmarks yet.")
         return
     data = cells(summary.table[summary.table["benchmark"] == benchmark], settings, across, down)
     show_chart(charts.grid(data, across, "" if down == NOTHING else down), "grid")
