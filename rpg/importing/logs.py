@@ -196,8 +196,11 @@ _WRAPPED = re.compile(r"np\.\w+\(")
 
 def _verl(text: str, path: Path) -> Iterable[Row]:
     """Lines of verl's file logger, {"step", "data"}, or of its console, `step:3 - actor/lr:1e-06 - ...`."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("{"):
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        if line.startswith('{"'):  # a console prints dictionaries, too, in Python's way
+            if number == len(lines) and not line.endswith("}"):
+                continue  # verl was killed while it wrote this line
             row = _json(line, path, number)
             if isinstance(row.get("data"), dict) and _is_step(row.get("step")):
                 yield {**row["data"], "step": row["step"]}
