@@ -94,12 +94,20 @@ def read(
         found = re.fullmatch(r"rewards/(.+)/mean", name)
         if kind == "trl" and found:
             wanted[f"reward_{found[1]}"] = name
+    if taken := _COUNTED & set(mapping or {}):
+        raise LogError(
+            f"--map {min(taken)}: is counted here; give the column another name, e.g. their_{min(taken)}"
+        )
     wanted |= dict(mapping or {})
     for theirs in (*wanted.values(), *(scores or {}).values()):
         if theirs not in names:
-            raise LogError(
-                f"{path}: no column {theirs!r}{_nearest(theirs, names)} There are: {', '.join(names)}"
-            )
+            each = [
+                name
+                for name in names
+                if name.startswith("eval_") and name.endswith(theirs.removeprefix("eval"))
+            ]
+            hint = f"; there is one for each set: {', '.join(each)}." if each else _nearest(theirs, names)
+            raise LogError(f"{path}: no column {theirs!r}{hint} There are: {', '.join(names)}")
     if not wanted and not scores:
         raise LogError(
             f"{path}: say which columns are what: --map reward=COLUMN. There are: {', '.join(names)}"
@@ -129,6 +137,8 @@ def read(
     return Log(made if updates == 1 else _rollouts(made, updates), found_scores, others, offered)
 
 
+_COUNTED = {"step", "optimizer_step", "attempt", "time", "sweep", "run"}
+"""What tells the rows of metrics apart: no measurement has such a name."""
 _SCORE = re.compile(r"eval[_/](?:.*rewards?/.+/mean|.*accuracy)|val-core/.+/mean@\d+")
 
 
@@ -269,7 +279,7 @@ def _is_step(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

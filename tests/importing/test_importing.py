@@ -91,9 +91,9 @@ def test_verl_by_its_console_and_by_its_file(tmp_path):
     assert set(by_file.steps[0]) == {"step", *VERL.values()}
     assert by_console.steps == by_file.steps[:3] and by_console.scores == {"chain-medium": {0: 0.234375}}
     assert read("verl", VERL_FILE).offered == ["val-core/chain-easy/acc/mean@4", name]
-    odd = (
-        "(TaskRunner pid=7) step:2 - actor/entropy:nan - critic/rewards/mean:-0.5 - actor/lr:1e-06 - a:text\n"
-    )
+    cut = written(tmp_path, "killed.jsonl", VERL_FILE.read_text()[:-40])
+    assert read("verl", cut).steps == by_file.steps[:-1]
+    odd = "{'actor': 1}\n(TaskRunner pid=7) step:2 - actor/entropy:nan - critic/rewards/mean:-0.5 - actor/lr:1e-06 - a:text\n"
     assert read("verl", written(tmp_path, "odd.log", odd)).steps == [
         {"step": 2, "reward": -0.5, "learning_rate": 1e-6}
     ]
@@ -119,13 +119,19 @@ def test_wandb_by_its_page_and_by_its_history(tmp_path):
         ("csv", "step,b\n1.5,2\n", {}, "row 1: step is 1.5; expected a whole number"),
         ("csv", "step,reword\n1,2\n", {}, "say which columns are what: --map reward=COLUMN. There are: reword"),
         ("csv", "step,reword\n1,2\n", {"mapping": {"reward": "reward"}}, "no column 'reward'; did you mean 'reword'?"),
+        ("csv", "step,a\n1,2\n", {"mapping": {"step": "a"}}, "--map step: is counted here; give the column another name"),
         ("csv", "step,acc\n1,20\n", {"scores": {"a": "acc"}}, "step 1: acc is 20; expected an accuracy from 0 to 1"),
     ],
 )  # fmt: skip
 def test_what_is_no_log_is_told(tmp_path, kind, text, options, words):
     with pytest.raises(LogError) as error:
         read(kind, written(tmp_path, "log", text), **options)
-    assert words in str(error.value) and str(error.value).startswith(str(tmp_path / "log"))
+    assert words in str(error.value)
+    assert str(error.value).startswith((str(tmp_path / "log"), "--map"))
+    with pytest.raises(
+        LogError, match=r"'eval_rewards/right/mean'; there is one for each set: eval_chain-easy_rewards"
+    ):
+        read("trl", TRL, scores={"easy": "eval_rewards/right/mean"})
 
 
 def rpg(*words):
