@@ -93,7 +93,7 @@ def test_verl_by_its_console_and_by_its_file(tmp_path):
     assert read("verl", VERL_FILE).offered == ["val-core/chain-easy/acc/mean@4", name]
     cut = written(tmp_path, "killed.jsonl", VERL_FILE.read_text()[:-40])
     assert read("verl", cut).steps == by_file.steps[:-1]
-    odd = "{'actor': 1}\n(TaskRunner pid=7) step:2 - actor/entropy:nan - critic/rewards/mean:-0.5 - actor/lr:1e-06 - a:text\n"
+    odd = "{'actor': 1}\n(TaskRunner pid=7) step:2 - actor/entropy:nan - critic/rewards/mean:-0.5 - actor/lr:1e-06 - a:b\n"
     assert read("verl", written(tmp_path, "odd.log", odd)).steps == [
         {"step": 2, "reward": -0.5, "learning_rate": 1e-6}
     ]
