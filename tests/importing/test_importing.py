@@ -315,3 +315,35 @@ def test_a_damaged_record_of_a_sweep_is_said_and_stays_as_it_is(tmp_path):
     with pytest.raises(StoreError, match=r"sweep\.json"):
         take_over(layout, read("trl", TRL), kind="trl", source=TRL, sweep="demo", variant="TRL GRPO", seed=0)
     assert record.read_bytes() == before and sorted(one.name for one in record.parent.iterdir()) == runs
+
+
+def test_the_pages_say_what_was_trained_elsewhere(tmp_path, monkeypatch):
+    pytest.importorskip("streamlit")
+    from tests.dashboard.test_pages import show
+
+    monkeypatch.setenv("RPG_HOME", str(tmp_path))
+    monkeypatch.setattr("streamlit.components.v2.manifest_scanner.scan_component_manifests", list)
+    layout = write_sweep(
+        tmp_path, "demo", ("grpo", "rpg-urkl"), (0,), Shape(6, 3, 5, 3, benchmarks=("easy",))
+    )
+    column = LETTERS.format("easy")
+    rpg(
+        "import",
+        "trl",
+        TRL,
+        "--variant",
+        "TRL GRPO",
+        "--sweep",
+        "demo",
+        "--eval",
+        f"gsm8k={column}",
+        "--home",
+        tmp_path,
+    )
+    build(layout)
+    texts = lambda app: " ".join(element.value for element in app.text)  # noqa: E731
+    assert "Trained elsewhere: TRL GRPO." in texts(show("compare", sweeps="demo"))
+    [name] = (folder.name for folder in layout.run_folders("demo") if is_imported(folder))
+    assert f"trained elsewhere, imported from trl: {TRL}" in texts(show("run", sweep="demo", run=name))
+    grid = show("grid", sweep="demo", accuracy="gsm8k")
+    assert not grid.exception and grid.selectbox(key="accuracy").options == ["mean", "easy"]
