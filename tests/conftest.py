@@ -40,7 +40,16 @@ GROUPS = {
     "night": ["operations/test_night"],
     "served": [
         f"operations/test_{name}"
-        for name in ("browser", "notifications", "reconcile", "schedule", "serve", "health", "access")
+        for name in (
+            "browser",
+            "notifications",
+            "reconcile",
+            "schedule",
+            "serve",
+            "health",
+            "access",
+            "machines",
+        )
     ],
     "sweep": [
         "flows/test_sweep",
