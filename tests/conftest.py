@@ -59,6 +59,7 @@ GROUPS = {
         "operations/test_places",
         "test_extending",
     ],
+    "on ray": ["flows/test_on_ray"],
     "chaos": ["operations/test_chaos"],
     "nightly": ["operations/test_nightly"],
     "fresh": ["flows/test_fresh"],
