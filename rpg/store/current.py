@@ -166,7 +166,10 @@ def _difference(manifest: Manifest, twin: Manifest) -> str:
 
 def _at(spec: Any, dotted: str) -> str:
     for part in dotted.split("."):
-        spec = spec.get(part) if isinstance(spec, Mapping) else None
+        if isinstance(spec, list) and part.isdecimal() and int(part) < len(spec):  # one of several rewards
+            spec = spec[int(part)]
+        else:
+            spec = spec.get(part) if isinstance(spec, Mapping) else None
     return spec if isinstance(spec, str) else json.dumps(spec)
 
 

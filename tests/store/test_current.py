@@ -12,7 +12,7 @@ from rpg.report.summary import summarise
 from rpg.report.tables import terminal
 from rpg.report.write import write_report
 from rpg.store import queries
-from rpg.store.current import NotComparable, current_runs, require_comparable, superseded
+from rpg.store.current import NotComparable, current_runs, require_comparable, superseded, why_superseded
 from rpg.store.database import build, connect
 
 SHAPE = Shape(steps=4, eval_every=2, problems=6, samples=2, benchmarks=("easy", "hard"), metrics=3)
@@ -128,6 +128,15 @@ def test_a_table_of_runs_that_differ_in_more_than_the_axes_cannot_be_made(twice)
         pytest.raises(NotComparable, match=r"differ in training\.optimizer\.learning_rate"),
     ):
         summarise(db, "demo")
+
+
+def test_a_reward_function_that_has_changed_is_named_by_its_digests():
+    def run(digest):
+        settings = {"reward.type": ["python"], "reward.0.digest": digest}
+        spec = {"reward": [{"type": "python", "digest": digest}]}
+        return {"variant": "grpo", "seed": 0, "spec": spec, "identity": {"settings": settings, "data": "d"}}
+
+    assert why_superseded({"old": run("c655")}, [run("65c0")]) == {"old": "reward.0.digest=c655, now 65c0"}
 
 
 def test_a_run_that_would_count_twice_is_refused(twice):
