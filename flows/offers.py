@@ -17,7 +17,7 @@ from rpg.store import Layout
 
 AGAIN_SECONDS = 3600.0
 """How long times are kept that were measured on finished runs."""
-HEAD = "What the files take as they are (time: their trainings one after the other, known from finished runs of their size): "
+HEAD = "What the files take as they are (time: their trainings one after the other, by finished runs of their size): "
 
 
 class Offers:
