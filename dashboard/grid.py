@@ -91,7 +91,12 @@ def axes(manifests: dict[str, dict[str, Any]]) -> dict[str, dict[str, str]]:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    """A value of an axis as variants are labelled: `grpo(clip=none)`, `every_k(k=64)`, `0.1`."""
+    if isinstance(value, dict):
+        name = value.get("name", value.get("type", ""))
+        parts = [f"{key}={_text(one)}" for key, one in value.items() if key not in ("name", "type")]
+        return f"{name}({','.join(parts)})" if parts else str(name)
+    return value if isinstance(value, str) else "none" if value is None else json.dumps(value)
 
 
 def cells(

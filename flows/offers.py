@@ -17,12 +17,7 @@ from rpg.store import Layout
 
 AGAIN_SECONDS = 3600.0
 """How long times are kept that were measured on finished runs."""
-HEAD = (
-    "What a file takes as it is; the time is that of its trainings one after the other, where runs of their size have "
-    "finished here:\n",
-    "| configuration | runs | optimizer steps | time |",
-    "|---|--:|--:|---|",
-)
+HEAD = "What the files take as they are (time: their trainings one after the other, by finished runs of their size): "
 
 
 class Offers:
@@ -33,24 +28,26 @@ class Offers:
         self._words = ""
 
     def words(self, where: forms.Roots) -> str:
-        """A table in Markdown, which Prefect's form renders, a row per configuration."""
+        """One paragraph: Prefect's form renders Markdown, but no tables."""
         files = forms.configs(where)
         now = ({name: _changed(path) for name, path in files.items()}, time.monotonic() // AGAIN_SECONDS)
         if now != self._of:
             known = measured(Layout.at(where.home))
-            rows = [f"| `{name}` | {said(path, known)} |" for name, path in files.items()]
-            self._of, self._words = now, "\n".join([*HEAD, *rows])
+            each = [f"`{name}` {said(path, known)}" for name, path in files.items()]
+            self._of, self._words = now, HEAD + " · ".join(each)
         return self._words
 
 
 def said(path: Path, known: Measured) -> str:
-    """Number of runs, optimizer steps and time of a file as it is: three cells."""
+    """Number of runs, optimizer steps and time of a file as it is."""
     try:
         sweep = load_sweep(path, {}, lambda task: "")
     except (UserError, OSError, ValueError):  # said in words when it is started
-        return "? | ? | this file has a mistake"
+        return "has a mistake"
     specs = [run.spec for run in sweep.runs]
-    return f"{len(specs)} | {sum(cost(spec).optimizer_steps for spec in specs):,} | {_time(specs, known)}"
+    updates = sum(cost(spec).optimizer_steps for spec in specs)
+    runs = f"{len(specs)} run{'s' if len(specs) > 1 else ''}"
+    return ", ".join(filter(None, [runs, f"{updates:,} optimizer steps", _time(specs, known)]))
 
 
 def _time(specs: Sequence[RunSpec], known: Measured) -> str:

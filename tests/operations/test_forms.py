@@ -53,14 +53,14 @@ def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where):
     own(where)
     (where.own / "broken.yaml").write_text("name: [")
     nothing = Measured({})
-    assert said(SHIPPED / "sweeps" / "quickstart.yaml", nothing) == "21 | 1,260 | "
+    assert said(SHIPPED / "sweeps" / "quickstart.yaml", nothing) == "21 runs, 1,260 optimizer steps"
     spec = load_sweep(SHIPPED / "sweeps" / "quickstart.yaml", {}, lambda spec: "").runs[0].spec
     known = Measured({size(spec.model_dump(mode="json")): [1.0, 2.0, 3.0]})
     assert (
-        said(SHIPPED / "sweeps" / "quickstart.yaml", known) == "21 | 1,260 | about 11 min"
+        said(SHIPPED / "sweeps" / "quickstart.yaml", known) == "21 runs, 1,260 optimizer steps, about 11 min"
     )  # 21 x 15 steps x 2 s
-    assert said(where.own / "mine.yaml", nothing).startswith("1 | ")
-    assert said(where.own / "broken.yaml", nothing) == "? | ? | this file has a mistake"
+    assert said(where.own / "mine.yaml", nothing).startswith("1 run, ")
+    assert said(where.own / "broken.yaml", nothing) == "has a mistake"
     assert "GPU hours, by arithmetic" in said(SHIPPED / "paper" / "table6.yaml", nothing)
 
 
