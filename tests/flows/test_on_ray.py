@@ -263,8 +263,9 @@ def conductor(work, *arguments):
         )  # fmt: skip
 
 
-def leases(folders):
-    return {folder.name: lease for folder in folders if (lease := folder.lease())}
+def hosts_of(folders):
+    """Where trainings are, that of a host that was lost, whose lease stays until the run is begun again, left out."""
+    return {lease["host"] for folder in folders if (lease := folder.lease())} - {"node-b"}
 
 
 def moving(folders, host):
@@ -322,11 +323,11 @@ def test_twelve_runs_on_three_nodes_survive_a_node_the_conductor_and_the_head(tm
 
         sweep.kill()
         sweep.wait()
-        until(lambda: not leases(folders), "the end of all trainings, with their leases given back")
+        until(lambda: not hosts_of(folders), "the end of all trainings, with their leases given back")
         assert not any(folder.failed_path.exists() for folder in folders), log()
 
         sweep = begin()
-        until(lambda: leases(folders), "a training", partial(is_over, sweep))
+        until(lambda: hosts_of(folders), "a training", partial(is_over, sweep))
         first.close()  # the head
         assert sweep.wait(HANG) == 1
         assert "goes on from its last checkpoint when the same command is run again" in log()
@@ -348,7 +349,7 @@ def test_twelve_runs_on_three_nodes_survive_a_node_the_conductor_and_the_head(tm
         weights = [folder.checkpoint(STEPS) / "model.safetensors" for folder in (mine, theirs)]
         assert weights[0].read_bytes() == weights[1].read_bytes()
         assert mine.read_eval("chain-two", STEPS).equals(theirs.read_eval("chain-two", STEPS))
-        hosts_of = {
+        trained_on = {
             json.loads(p.read_text())["machine"]["host"] for p in theirs.path.glob("provenance-*.json")
         }
-        assert hosts_of <= {*names, "node-d"}
+        assert trained_on <= {*names, "node-d"}
