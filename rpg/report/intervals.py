@@ -31,9 +31,11 @@ def score_curves(
             arrays[sweep, *key] = _array(part)
         benchmarks = queries.benchmarks(db, [sweep])
         for place, row in curves[curves["sweep"] == sweep].iterrows():
-            parts = benchmarks if row["name"] == MEAN else [row["name"]]
-            found = [arrays.get((sweep, row["variant"], row["step"], name)) for name in parts]
-            if any(array is None for array in found) or len({len(array) for array in found}) != 1:
+            at = sweep, row["variant"], row["step"]
+            # The mean is over the run's own benchmarks; one that was imported may bring others into the sweep.
+            parts = [b for b in benchmarks if (*at, b) in arrays] if row["name"] == MEAN else [row["name"]]
+            found = [arrays.get((*at, name)) for name in parts]
+            if not found or any(array is None for array in found) or len({len(array) for array in found}) != 1:
                 continue
             estimate = stats.accuracy(found)
             if np.isclose(estimate.mean, row["mean"]):

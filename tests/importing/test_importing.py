@@ -13,8 +13,9 @@ from rpg.cli import load
 from rpg.importing import read, take_over
 from rpg.importing.logs import VERL, LogError
 from rpg.report import tables
+from rpg.report.intervals import score_curves
 from rpg.report.summary import summarise
-from rpg.store import Layout, StoreError
+from rpg.store import Layout, StoreError, queries
 from rpg.store.current import current_runs, is_imported
 from rpg.store.database import build, connect
 from rpg.store.pending import pending_evaluations
@@ -236,8 +237,9 @@ def test_fewer_or_other_benchmarks_than_ours_take_no_number_from_anybody(tmp_pat
     )
     layout = Layout.at(tmp_path / "data")
     build(layout)
+    series = [queries.Series("demo", variant) for variant in ("grpo", "rpg-urkl")]
     with connect(layout) as db:
-        before = summarise(db, "demo")
+        before, lines = summarise(db, "demo"), score_curves(db, series, ["mean"])
     column, common = LETTERS.format("easy"), ("--sweep", "demo", "--home", layout.home)
     rpg("import", "trl", TRL, "--variant", "less", "--eval", f"easy={column}", *common)
     rpg(
@@ -254,6 +256,7 @@ def test_fewer_or_other_benchmarks_than_ours_take_no_number_from_anybody(tmp_pat
     with connect(layout) as db:
         after = summarise(db, "demo")
         means = db.execute("SELECT DISTINCT variant FROM scores WHERE benchmark = 'mean'").fetchall()
+        pandas.testing.assert_frame_equal(score_curves(db, series, ["mean"]), lines)
     assert after.benchmarks == ["easy", "hard", "gsm8k"]
     ours = after.table[after.table["variant"].isin(before.variants)]
     pandas.testing.assert_frame_equal(ours.reset_index(drop=True), before.table, check_dtype=False)
