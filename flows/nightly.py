@@ -8,7 +8,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -106,6 +107,20 @@ def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
     return old
 
 
+@contextmanager
+def _one_server(home: Path) -> Iterator[None]:
+    """A Prefect server for all sweeps of a night: a process keeps its connection to the first one that it has used.
+
+    Where there is none each sweep says so, and the night is red.
+    """
+    from flows.server import ServerError, prefect_api
+
+    with ExitStack() as held:
+        with suppress(ServerError):
+            held.enter_context(prefect_api(home))
+        yield
+
+
 def run_night(
     layout: Layout,
     folder: Path,
@@ -128,8 +143,9 @@ def run_night(
     with lock:
         started = time.time()
         night, sweeps = plan(folder, overrides)
-        for sweep in sweeps.values():
-            run(sweep)
+        with _one_server(layout.home):
+            for sweep in sweeps.values():
+                run(sweep)
         folders = {
             label: [layout.run(sweep.spec.name, one.folder) for one in sweep.runs]
             for label, sweep in sweeps.items()

@@ -35,7 +35,11 @@ def score_curves(
             # The mean is over the run's own benchmarks; one that was imported may bring others into the sweep.
             parts = [b for b in benchmarks if (*at, b) in arrays] if row["name"] == MEAN else [row["name"]]
             found = [arrays.get((*at, name)) for name in parts]
-            if not found or any(array is None for array in found) or len({len(array) for array in found}) != 1:
+            if (
+                not found
+                or any(array is None for array in found)
+                or len({len(array) for array in found}) != 1
+            ):
                 continue
             estimate = stats.accuracy(found)
             if np.isclose(estimate.mean, row["mean"]):

@@ -9,10 +9,12 @@ import sys
 
 import pytest
 
+from benchmarks.trivial import SWEEP
 from flows.nightly import forget
 from rpg.report.nightly import ENOUGH, NIGHTS, band, compare, markdown
 from rpg.store import Layout, locks
 from tests.operations.serving import ROOT
+from tests.real_sweep import TRIVIAL, rpg
 from tests.waiting import HANG
 
 TINY = """\
@@ -95,6 +97,19 @@ def night(root, tree, *words, **environment):
     return subprocess.run(
         command, cwd=root, env=environment, capture_output=True, text=True, timeout=2 * HANG
     )
+
+
+@pytest.mark.slow
+def test_a_night_of_several_sweeps_needs_no_server_that_somebody_else_runs(tmp_path):
+    (tmp_path / "nights").mkdir()
+    for name in ("first", "second"):
+        text = SWEEP.format(name=name, steps=2, every=2, seeds=[0])
+        (tmp_path / "nights" / f"{name}.yaml").write_text(text)
+    home = tmp_path / "data"
+    done = rpg(tmp_path, "nightly", "nights", module=TRIVIAL, home=home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folders = [f for name in Layout.at(home).sweeps() for f in Layout.at(home).run_folders(name)]
+    assert [folder.state() for folder in folders] == ["done", "done"]
 
 
 @pytest.mark.long
