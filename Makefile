@@ -11,7 +11,7 @@ TESTS := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 .PHONY: help setup quickstart test test-long test-all lint dashboard serve clean
 help:
 	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (under 5 minutes)"
-	@echo "make test         set up, then run the tests (8 to 9 minutes on two cores)"
+	@echo "make test         set up, then run the tests (8 minutes on two cores)"
 	@echo "make test-long    set up, then run the tests that take minutes each"
 	@echo "make test-all     set up, then run both"
 	@echo "make dashboard    set up, then open the comparison dashboard on http://127.0.0.1:8501"
