@@ -45,7 +45,8 @@ def room(folder: RunFolder, context: Context) -> Iterator[None]:
             folder.stop_waiting()
         yield
     finally:
-        context.writing.pop(folder, None)
+        with _LOCK:  # others may be adding up right now
+            context.writing.pop(folder, None)
 
 
 def needed(folder: RunFolder) -> float:

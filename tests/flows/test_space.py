@@ -67,3 +67,31 @@ def test_a_sweep_that_is_stopped_does_not_wait_on(tmp_path, context, free):
     context.children.stopping.set()
     with pytest.raises(Stopped), space.room(folder, context):
         raise AssertionError("there is no room")
+
+
+def test_a_training_may_end_while_another_one_adds_up(tmp_path, context, free, monkeypatch):
+    one, two, three = (make_run(tmp_path, name, make_spec()) for name in ("one", "two", "three"))
+    free["free"] = 9 * space.needed(one)
+    over, looked = threading.Event(), threading.Event()
+
+    def training(folder):
+        with space.room(folder, context):
+            over.wait()
+
+    threads = [threading.Thread(target=training, args=(folder,), daemon=True) for folder in (one, two)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(context.writing) == 2, "both train")
+
+    def slow(path):
+        looked.set()
+        over.set()
+        for thread in threads:
+            thread.join(0.2)  # as far as it comes
+        return 0
+
+    monkeypatch.setattr(space, "size", slow)
+    assert space._begin(three, space.needed(three), context) is None and looked.is_set()
+    for thread in threads:
+        thread.join()
+    assert list(context.writing) == [three]
