@@ -81,11 +81,10 @@ def _group(nodeid):
     return _GROUP_OF.get(file, file)
 
 
-gc.disable()  # while tests are imported; what is there then is never garbage (rpg.processes.quick_imports)
+gc.disable()  # while tests are imported (rpg.processes.quick_imports)
 
 
 def pytest_collection_finish():
-    gc.freeze()
     gc.enable()
 
 
