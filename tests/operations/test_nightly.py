@@ -108,6 +108,7 @@ def test_a_night_of_several_sweeps_needs_no_server_that_somebody_else_runs(tmp_p
     home = tmp_path / "data"
     done = rpg(tmp_path, "nightly", "nights", module=TRIVIAL, home=home)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "leaked" not in done.stderr, "what nanobind says of DuckDB's objects that nobody could collect"
     folders = [f for name in Layout.at(home).sweeps() for f in Layout.at(home).run_folders(name)]
     assert [folder.state() for folder in folders] == ["done", "done"]
 
