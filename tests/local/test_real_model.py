@@ -23,7 +23,7 @@ SPEC = {
     "model": {"type": "pretrained", "path": NAME},
     "algorithm": "grpo",
     "training": {"steps": 3, "prompts_per_step": 2, "mini_batch_prompts": 1, "checkpoint_every": 1},
-    "rollout": {"group_size": 2, "max_prompt_tokens": 160, "max_response_tokens": 8},
+    "rollout": {"group_size": 2, "max_prompt_tokens": 160, "max_response_tokens": 20},
 }
 
 MODELS = Path(os.environ.get("RPG_MODELS", "/nowhere"))
