@@ -40,11 +40,10 @@ _FILES = 64
 """Files that come with one."""
 
 
-class Forked:
-    """A child of the nursery, with as much of Popen's interface as a sweep uses."""
+class Awaited:
+    """What somebody else runs for a sweep and tells the end of, with as much of Popen's interface as a sweep uses."""
 
-    def __init__(self, pid: int, stdin: IO[bytes] | None) -> None:
-        self.pid, self.stdin = pid, stdin
+    def __init__(self) -> None:
         self.returncode: int | None = None
         self._over = threading.Event()
 
@@ -59,6 +58,14 @@ class Forked:
         self._over.wait()
         assert self.returncode is not None
         return self.returncode
+
+
+class Forked(Awaited):
+    """A child of the nursery."""
+
+    def __init__(self, pid: int, stdin: IO[bytes] | None) -> None:
+        super().__init__()
+        self.pid, self.stdin = pid, stdin
 
 
 class Nursery:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from flows.nursery import Awaited
 from rpg import provenance
 from rpg.errors import UserError
 from rpg.processes import PARENT, birth, here, owner_mark, python_module
@@ -28,28 +29,20 @@ class ClusterGone(UserError):
     """The Ray cluster of a sweep cannot be reached; the message says what to do."""
 
 
-class Remote:
-    """A training on the cluster, with as much of Popen's interface as a sweep uses."""
+class Remote(Awaited):
+    """A training on the cluster."""
 
     stdin = None
 
     def __init__(self, folder: RunFolder) -> None:
+        super().__init__()
         self.folder = folder
-        self.returncode: int | None = None
         self.answer: dict[str, Any] = {}
-        self._over = threading.Event()
 
-    def ended(self, answer: dict[str, Any]) -> None:
-        self.answer, self.returncode = answer, answer.get("code", LOST)
-        self._over.set()
-
-    def poll(self) -> int | None:
-        return self.returncode
-
-    def wait(self) -> int:
-        self._over.wait()
-        assert self.returncode is not None
-        return self.returncode
+    def answered(self, answer: dict[str, Any]) -> None:
+        """What became of it: {code: exit code}, {refused: why} or {lost: why}."""
+        self.answer = answer
+        self.ended(answer.get("code", LOST))
 
 
 class Cluster:
@@ -131,7 +124,7 @@ class Cluster:
             told = json.loads(line)
             with self._changed:
                 if "key" in told:
-                    self._running.pop(told["key"]).ended(told)
+                    self._running.pop(told["key"]).answered(told)
                 elif "error" in told:
                     self._error = told["error"]
                 else:
@@ -145,7 +138,7 @@ class Cluster:
             )
             self._process, self._ready = None, False
             for remote in self._running.values():
-                remote.ended({"lost": "the connection to the Ray cluster was lost"})
+                remote.answered({"lost": "the connection to the Ray cluster was lost"})
             self._running.clear()
             self._changed.notify_all()
 

@@ -158,7 +158,7 @@ class Fake:
         if (step := answer.pop("saves", None)) is not None:
             folder.checkpoint(step).mkdir(parents=True)
         remote = Remote(folder)
-        remote.ended(answer)
+        remote.answered(answer)
         return remote
 
 

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config
 
 from rpg.config.model import Lora
-from rpg.models import huggingface, lean, lean_decoding
+from rpg.models import huggingface, lean
 from rpg.models.adapters import adapt, adapters, merged, put_adapters
 from rpg.models.decoding import generate
 from rpg.models.lean_decoding import LeanEngine
@@ -25,14 +25,6 @@ def with_adapters(lm, lora, seed=0):
         if "lora_B" in name:  # zeros would hide adapters that are left out
             value.normal_(std=0.2, generator=torch.Generator().manual_seed(number))
     return lm
-
-
-@pytest.fixture(params=["small", "large", "packed"])
-def size(request, monkeypatch):
-    if request.param != "small":
-        monkeypatch.setattr(lean, "_SMALL", 0)
-    if request.param == "packed":
-        monkeypatch.setattr(lean_decoding, "_PACKED_STEPS", 1)
 
 
 @pytest.mark.parametrize("lora", [ALL, SOME], ids=["all", "some"])

@@ -11,7 +11,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from rpg.models import huggingface, lean, lean_decoding, packing
+from rpg.models import huggingface, lean, packing
 from rpg.models.batch import Batch
 from rpg.models.decoding import generate
 from rpg.models.lean_decoding import LeanEngine
@@ -111,15 +111,6 @@ def same_values_and_gradients(lm, rows, temperature):
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients_are_those_of_transformers(case, temperature):
     same_values_and_gradients(model(), batch(**CASES[case]), temperature)
-
-
-@pytest.fixture(params=["small", "large", "packed"])
-def size(request, monkeypatch):
-    """A small model's projections are joined, a large one's are not; for many steps its weights are packed."""
-    if request.param != "small":
-        monkeypatch.setattr(lean, "_SMALL", 0)
-    if request.param == "packed":
-        monkeypatch.setattr(lean_decoding, "_PACKED_STEPS", 1)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
