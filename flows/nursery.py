@@ -30,7 +30,11 @@ from typing import IO, Any
 from rpg import provenance
 from rpg.processes import PARENT, die_with_parent, owner_mark, python_module, quick_imports
 
-FORKED = {"rpg.backends.local": "rpg-training", "rpg.evaluation": "rpg-evaluation"}
+FORKED = {
+    "rpg.backends.local": "rpg-training",
+    "rpg.backends.verl": "rpg-training",
+    "rpg.evaluation": "rpg-evaluation",
+}
 """The modules whose processes are forked, and the names of these in `ps` and `top`."""
 PRELOADED = ("rpg.backends.local.run", "rpg.evaluation.worker", "rpg.evaluation.engines.local")
 _PR_SET_NAME = 15

@@ -145,7 +145,7 @@ def conduct(
 def _nursery(sweep: Sweep, layout: Layout) -> Nursery | None:
     """One process for the imports of all children, where they are of the kind that it forks."""
     backends = [run.spec.backend for run in sweep.runs]
-    wanted = all(one.type == "local" and one.device == "cpu" and one.threads == 1 for one in backends)
+    wanted = all(one.device == "cpu" and one.threads == 1 for one in backends)
     if not wanted or sys.platform != "linux" or processes.TRAINER.format("local") not in FORKED:
         return None
     return Nursery(layout.sweep_folder(sweep.spec.name) / "nursery.log")

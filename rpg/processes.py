@@ -46,6 +46,11 @@ def quick_imports() -> Iterator[None]:
         gc.enable()
 
 
+def collect_seldom() -> None:
+    """For a process that imports large packages and lives on: garbage is looked for a hundred times less often."""
+    gc.set_threshold(100_000, 50, 10)
+
+
 def birth(pid: int) -> str | None:
     """When a process began, by the machine's own count since its start; None when it is dead (or without /proc).
 

@@ -255,11 +255,11 @@ def is_over(process):
     return process.poll() is not None
 
 
-def conductor(work, *arguments):
+def conductor(work, prefect, *arguments):
     with (work / "sweep.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "rpg", "sweep", "cluster.yaml", "--home", "data", *arguments], cwd=work, stdout=log,
-            stderr=log, start_new_session=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stderr=log, start_new_session=True, env={**os.environ, **prefect, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
 
 
@@ -279,11 +279,10 @@ def moving(folders, host):
 
 @pytest.mark.long
 @namespaces
-def test_twelve_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor(tmp_path, monkeypatch):
+def test_twelve_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor(tmp_path, monkeypatch, prefect):
     """Bit for bit what this machine makes of them undisturbed; nothing is trained beyond the checkpoints twice."""
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
     here, there = tmp_path / "here", tmp_path / "there"
     for work in (here, there):
         work.mkdir()
@@ -299,7 +298,7 @@ def test_twelve_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conduc
 
         def begin():
             one = conductor(
-                there, "--set", "backend.place.type=ray", "--set", f"backend.place.address={address}"
+                there, prefect, "--set", "backend.place.type=ray", "--set", f"backend.place.address={address}"
             )
             stack.callback(one.wait)
             stack.callback(one.kill)
@@ -326,7 +325,7 @@ def test_twelve_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conduc
         assert not any(folder.failed_path.exists() for folder in folders), log()
 
         assert begin().wait(HANG) == 0, log()
-    undisturbed = conductor(here)
+    undisturbed = conductor(here, prefect)
     assert undisturbed.wait(HANG) == 0, (here / "sweep.log").read_text()
     for mine, theirs in zip(Layout.at(here / "data").run_folders("cluster"), folders, strict=True):
         assert theirs.done_path.exists() and mine.name == theirs.name

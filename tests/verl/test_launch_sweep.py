@@ -43,9 +43,8 @@ def home(tmp_path):
 STARTED: list[subprocess.Popen] = []
 
 
-def sweep(home):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RPG_HOME": str(home)}
-    environment["PREFECT_HOME"] = str(home / "prefect")
+def sweep(home, prefect):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RPG_HOME": str(home), **prefect}
     environment["RPG_SLOTS_FOLDER"] = str(home / "slots")  # other sweeps of this machine are not waited for
     log = (home / "sweep.log").open("ab")
     command = [sys.executable, "-m", "rpg", "sweep", str(SWEEP), "--axis", "algorithm=[grpo]"]
@@ -109,15 +108,15 @@ def run_of(home, variant, process):
     return folder
 
 
-def test_a_sweep_on_both_back_ends_survives_kills(home):
+def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
     # 1. Ctrl-C, or Cancel in the UI, in the middle of a verl run: all has ended when it has.
-    process = sweep(home)
+    process = sweep(home, prefect)
     plain = run_of(home, "plain", process)
     process.send_signal(signal.SIGTERM)
     assert process.wait(SECONDS) == 130 and not marked(plain)
 
     # 2. The same command goes on. In the next run a worker of verl is killed in mid-step: that run fails, alone.
-    process = sweep(home)
+    process = sweep(home, prefect)
     adapters = run_of(home, "adapters", process)
     worker = wait_for(
         lambda: next((p for name, p in marked(adapters).items() if "WorkerDict" in name), None), process
@@ -141,7 +140,7 @@ def test_a_sweep_on_both_back_ends_survives_kills(home):
     too_little_memory(adapters)
 
     # 4. And once more: only what is missing.
-    process = sweep(home)
+    process = sweep(home, prefect)
     assert process.wait(SECONDS) == 0, (home / "sweep.log").read_text()[-3000:]
     for folder in (plain, adapters, stale):
         assert "going on after step" in folder.log_path.read_text()

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from rpg.backends.verl.reasons import clean
 from rpg.errors import UserError
-from rpg.processes import PARENT, die_with_parent
+from rpg.processes import PARENT, collect_seldom, die_with_parent
 
 _PLUGIN = "rpg.backends.verl.plugin"
 _OURS = ("UserError", "SettingsError", "StoreError")
@@ -27,6 +27,7 @@ _OURS = ("UserError", "SettingsError", "StoreError")
 def main(arguments: Sequence[str] | None = None) -> int:
     if PARENT in os.environ:
         die_with_parent()
+    collect_seldom()
     overrides = list(sys.argv[1:] if arguments is None else arguments)
     try:
         config = compose(overrides)
@@ -167,13 +168,15 @@ def _run(config) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    from rpg.backends.verl.runner import Runner
+    from rpg.backends.verl.runner import InDriver, Runner
 
     validate_config(
         config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
     )
+    own = config.ray_kwargs.ray_init.get("address") == "local"
+    profiled = config.global_profiler.tool == "nsys"  # which Ray starts with an actor
     try:
-        run_ppo(config, task_runner_class=ray.remote(Runner))
+        run_ppo(config, task_runner_class=InDriver if own and not profiled else ray.remote(Runner))
     finally:
         ray.shutdown()
 

@@ -28,6 +28,8 @@ from rpg.tasks import verifier_of
 
 MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"
+SETUP = "rpg.processes.collect_seldom"
+"""Called by Ray's workers before they import anything of verl."""
 ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
 LOGICAL_CPUS = 16
 """What a Ray of our own believes it has at least: verl's processes mostly wait, so there may be more of them than cores."""
@@ -296,6 +298,7 @@ def _ray(backend: VerlBackend, environment: dict[str, str]) -> dict[str, Any]:
     local: dict[str, Any] = {
         "+ray_kwargs.ray_init.address": "local",
         "+ray_kwargs.ray_init.include_dashboard": False,
+        "+ray_kwargs.ray_init.runtime_env.worker_process_setup_hook": SETUP,
         "ray_kwargs.ray_init.num_cpus": max(LOGICAL_CPUS, cpus_reserved(gpus, units)),
     }
     if backend.device == "cpu":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from types import SimpleNamespace
 
 import ray
 from verl.trainer.main_ppo import TaskRunnerV1
@@ -17,7 +18,7 @@ REPORT_SECONDS = 10.0
 
 
 class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
-    """Runs as a Ray actor; everything it starts hangs on it."""
+    """verl's own, which looks around first; everything it starts hangs on it."""
 
     def run(self, config):
         import rpg.backends.verl.trainer  # noqa: F401 (registers the trainer mode "rpg")
@@ -25,6 +26,20 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
         require_files(config)
         require_resources(config)
         return super().run(config)
+
+
+class InDriver:
+    """The runner in the very process that asks for it, with as much of an actor's interface as `run_ppo` uses.
+
+    For a Ray of the job's own: there the two are always on the same machine, and a process less imports all of verl.
+    """
+
+    def __init__(self) -> None:
+        self.run = SimpleNamespace(remote=lambda config: ray.put(Runner().run(config)))
+
+    @classmethod
+    def remote(cls) -> InDriver:
+        return cls()
 
 
 def require_files(config) -> None:
