@@ -132,6 +132,7 @@ DERIVED: dict[str, str] = {
     "ray_kwargs.ray_init.include_dashboard": "backend.ray",
     "ray_kwargs.ray_init.num_gpus": "backend.gpus_per_node",
     "ray_kwargs.ray_init.runtime_env.env_vars": "backend.ray",
+    "ray_kwargs.ray_init.runtime_env.worker_process_setup_hook": _OURS,
     "rpg": _OURS,
     "trainer.checkpoint_callback_class": "training.checkpoint_every",
     "trainer.critic_warmup": _NO_CRITIC,

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import numpy
 import pytest
@@ -15,6 +16,7 @@ import rpg
 from rpg.backends.prompts import PromptOrder
 from rpg.backends.verl.main import one_line
 from rpg.backends.verl.order import arrange, mini_batch_order
+from rpg.backends.verl.reasons import reason, tail
 from rpg.backends.verl.settings import Settings, SettingsError
 from rpg.backends.verl.state import State, newest
 from rpg.errors import UserError
@@ -22,7 +24,9 @@ from rpg.models import seeds
 from rpg.store.files import StoreError
 from tests.models.test_rewarding import classifier
 from tests.verl.inside import make_spec, verl_config
+from tests.waiting import HANG
 
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 ACTOR = "actor_rollout_ref.actor"
 
 
@@ -129,6 +133,37 @@ def test_the_last_line_of_a_failed_job_says_why(tmp_path):
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1].startswith("error: ") and "nonsense" in ran.stderr.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []  # Hydra leaves no folder behind
+
+
+FULL = """
+import sys, time
+import ray
+from rpg.backends.verl.main import one_line
+
+@ray.remote
+class Worker:
+    def work(self):
+        time.sleep(60)
+
+ray.init(address="local", num_cpus=1, include_dashboard=False)
+try:
+    ray.get(Worker.remote().work.remote())
+except Exception as error:
+    print(f"error: {one_line(error)}")
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_that_ray_ends_for_want_of_memory_is_told_with_what_helps(tmp_path):
+    """Ray's own guard, told that the machine is full at 1 %."""
+    pytest.importorskip("ray")
+    full = {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100", **LOOPBACK}
+    with (tmp_path / "log.txt").open("wb") as log:
+        subprocess.run(
+            [sys.executable, "-c", FULL], stdout=log, stderr=log, env=os.environ | full, timeout=HANG
+        )
+    why = reason("verl's driver ended with code 1", tail(tmp_path / "log.txt"))
+    assert why.startswith("too little memory: lower backend.max_tokens_per_gpu"), why
 
 
 def test_the_root_of_a_chain_of_errors_is_told():

@@ -44,7 +44,13 @@ STARTED: list[subprocess.Popen] = []
 
 
 def sweep(home, prefect):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RPG_HOME": str(home), **prefect}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "RPG_HOME": str(home),
+        **prefect,
+    }
     environment["RPG_SLOTS_FOLDER"] = str(home / "slots")  # other sweeps of this machine are not waited for
     log = (home / "sweep.log").open("ab")
     command = [sys.executable, "-m", "rpg", "sweep", str(SWEEP), "--axis", "algorithm=[grpo]"]
@@ -137,15 +143,13 @@ def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
     assert {key for key, folder in runs(home).items() if folder.state() == "done"} == {
         ("local", "plain"), ("local", "stale"), ("verl", "plain")
     }  # fmt: skip
-    too_little_memory(adapters)
 
     # 4. And once more: only what is missing.
     process = sweep(home, prefect)
     assert process.wait(SECONDS) == 0, (home / "sweep.log").read_text()[-3000:]
     for folder in (plain, adapters, stale):
         assert "going on after step" in folder.log_path.read_text()
-    assert plain.attempts() == [1, 2] == stale.attempts()
-    assert adapters.attempts() == [1, 3], "no memory: the second attempt wrote nothing"
+    assert plain.attempts() == adapters.attempts() == stale.attempts() == [1, 2]
 
     for (back_end, _), folder in runs(home).items():
         assert folder.state() == "done" and pending_evaluations(folder) == []
@@ -154,17 +158,6 @@ def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
     same_names_and_numbers(home)
     adapters_are_merged(adapters)
     database_holds_both(home)
-
-
-def too_little_memory(folder):
-    """Ray's own guard, told that the machine is full at 1 %, kills the workers of the next attempt."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    environment |= {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100"}
-    command = [sys.executable, "-m", "rpg.backends.verl", str(folder.path)]
-    with folder.log_path.open("ab") as log:
-        done = subprocess.run(command, env=environment, stdout=log, stderr=log, timeout=300)
-    assert done.returncode == 1
-    assert folder.read_failed()["error"].startswith("too little memory: lower backend.max_tokens_per_gpu")
 
 
 def same_names_and_numbers(home):
