@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from rpg.errors import UserError
@@ -110,6 +111,43 @@ def wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
     raise ServerError(f"the private Prefect server did not answer in {START_SECONDS} s; its log: {log}")
 
 
+def _begin_with_a_copy() -> None:
+    """The database of a new data folder: a copy of an empty one of this version of Prefect, kept in the user's cache.
+
+    Prefect makes it by some sixty migrations, which is most of what a server's first start costs.
+    """
+    import anyio
+    from prefect import __version__
+    from prefect.server.database import provide_database_interface
+    from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_HOME
+
+    database = PREFECT_HOME.value() / "prefect.db"
+    if database.exists() or PREFECT_API_DATABASE_CONNECTION_URL.value() != f"sqlite+aiosqlite:///{database}":
+        return
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rpg-lab"
+    kept = cache / f"prefect-{__version__}.db"
+    if kept.exists():
+        _copy(kept, database)
+        return
+    anyio.run(provide_database_interface().create_db)
+    cache.mkdir(parents=True, exist_ok=True)
+    _copy(database, kept)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A whole database or none; what is not a database is removed, and raises sqlite3.Error."""
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(part)) as new:
+            old.backup(new)
+        part.replace(target)
+    except sqlite3.Error:
+        source.unlink()
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def main() -> None:
     """`python -m flows.server PORT`: Prefect's API on loopback, until the parent process dies."""
     die_with_parent()
@@ -119,6 +157,8 @@ def main() -> None:
 
         from rpg.web import Guard, origins_of
 
+    with suppress(OSError, sqlite3.Error):  # a cache that cannot be used: the server makes its database itself
+        _begin_with_a_copy()
     # Around the app, not in it: Prefect's automations call it from within, by a name of their own. The password is
     # Prefect's own matter (PREFECT_SERVER_API_AUTH_STRING).
     port, names = int(sys.argv[1]), (HOST, "localhost")
