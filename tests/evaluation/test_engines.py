@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,9 +20,6 @@ from tests.evaluation.tiny import VLLM, WITHOUT_VLLM
 
 
 def start(kind, temperature, restriction=WHOLE, **settings):
-    if kind == "vllm":
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-        settings["enforce_eager"] = True
     spec = TypeAdapter(EngineSpec).validate_python({"type": kind, **settings})
     return start_engine(spec, Sampling(temperature, 64, 32, restriction))
 
@@ -190,3 +188,18 @@ def test_a_models_own_sampling_settings_are_not_taken_over(checkpoints, problems
 def test_an_engine_that_is_not_installed_is_a_clear_error():
     with pytest.raises(EngineError, match=r"vllm cannot be imported.*rpg-lab\[vllm\].*huggingface"):
         start("vllm", 1.0)
+
+
+@pytest.mark.parametrize(("cpu", "eager"), [(True, True), (False, False)])
+def test_on_a_cpu_vllm_takes_no_share_of_the_memory_and_compiles_nothing(monkeypatch, cpu, eager):
+    """By itself it wants 85 % of the machine's memory free, whatever the model's size, and compiles for minutes."""
+    given = {}
+    vllm, platforms = ModuleType("vllm"), ModuleType("vllm.platforms")
+    vllm.LLM = lambda **settings: given.update(settings)
+    platforms.current_platform = SimpleNamespace(is_cpu=lambda: cpu)
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
+    monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    start("vllm", 1.0)._start("model", None)
+    assert given["enforce_eager"] is eager
+    assert os.environ["VLLM_CPU_KVCACHE_SPACE"] == "1"

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from flows import training
+from flows import remote, training
 from flows.context import Context, StageFailed
 from flows.processes import Children
 from flows.remote import Cluster, ClusterGone, Remote
@@ -144,6 +144,40 @@ def test_no_cluster_is_said_in_a_line(folder, tmp_path):
     ):
         cluster.start("rpg.backends.local", folder, folder.path.parents[2], 1, {"num_cpus": 1})
     cluster.close()
+
+
+IN_TOUCH = """
+import json, sys
+print(json.dumps(json.loads(sys.argv[1])), flush=True)
+sys.stdin.readline()
+"""
+"""Instead of rpg.backends.remote: says what it found, and is gone (as Ray's own end does it) when the first order comes."""
+
+
+def test_when_the_head_is_lost_its_trainings_are_lost_and_the_next_one_asks_again(
+    folder, tmp_path, monkeypatch
+):
+    """Nothing waits for a cluster that is gone: those runs are begun again, on the head that is there then, or refused."""
+    found = [{"ready": True}, {"ready": True}, {"error": "no Ray cluster at '127.0.0.1:9'"}]
+
+    def command(module, address):
+        return [sys.executable, "-c", IN_TOUCH, json.dumps(found.pop(0))]
+
+    monkeypatch.setattr(remote, "python_module", command)
+    cluster = Cluster("127.0.0.1:9", tmp_path / "ray.log")
+    arguments = ("rpg.backends.local", folder, folder.path.parents[2], 1, {"num_cpus": 1})
+    try:
+        for left in (2, 1):
+            lost = cluster.start(*arguments)
+            assert lost.wait() == remote.LOST
+            assert lost.answer == {"lost": "the connection to the Ray cluster was lost"}
+            assert len(found) == left
+        with pytest.raises(
+            ClusterGone, match=r"no Ray cluster.*; every run goes on from its last checkpoint when the same"
+        ):
+            cluster.start(*arguments)
+    finally:
+        cluster.close()
 
 
 class Fake:

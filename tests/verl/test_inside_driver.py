@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import rpg
 from rpg.backends.prompts import PromptOrder
@@ -95,6 +96,15 @@ def test_what_follows_from_the_algorithm_is_set(config):
         assert derived.trainer.v1.trainer_mode == "rpg" and "rpg" not in derived
         assert settings(derived).algorithm == rpg.algorithm("rpg-urkl", reference=reference)
     assert not need_reference_policy(config(algorithm={"name": "dapo"}))
+
+
+@pytest.mark.parametrize(("elements", "megabytes"), [([3, 5], 16), ([1024, 20 * 256 + 1], 21)])
+def test_on_a_cpu_the_largest_weight_fits_into_what_vllm_gets_new_weights_by(tmp_path, elements, megabytes):
+    """In float32, as verl sends it; a vocabulary of 49,152 ended the job at its first step."""
+    weights = {"small": torch.zeros(2), "large": torch.zeros(elements, dtype=torch.int8)}
+    save_file(weights, tmp_path / "model.safetensors")
+    config = verl_config(make_spec(), tmp_path, tmp_path)
+    assert config.actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes == megabytes
 
 
 def test_settings_read_verls_own_keys(config):

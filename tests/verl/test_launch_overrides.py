@@ -157,6 +157,12 @@ def test_cpu_platform_only_where_it_was_asked_for():
     assert "VERL_PLATFORM" not in of(**VARIANTS["cluster"]).environment
 
 
+def test_a_training_goes_before_the_evaluation_of_its_checkpoints():
+    """Where processors are scarce; a cluster has a priority of its own. `test_gpu_resources.py` asks a worker."""
+    assert int(of().environment["RAY_worker_niceness"]) < load_run(CHAIN).evaluation.place.niceness
+    assert "RAY_worker_niceness" not in of(**VARIANTS["cluster"]).environment
+
+
 def test_another_back_end_is_refused():
     with pytest.raises(ValueError, match="'local'; accepted here: 'verl'"):
         plan(load_run(CHAIN), PATHS)

@@ -126,9 +126,9 @@ def derive(config) -> None:
         "actor_rollout_ref.rpg": settings.model_dump_json(),
     }
     if settings.device == "cpu":
-        from rpg.backends.verl.cpu import OVERRIDES
+        from rpg.backends.verl.cpu import BUCKET, OVERRIDES, bucket
 
-        values |= OVERRIDES
+        values |= OVERRIDES | {BUCKET: bucket(config.actor_rollout_ref.model.path)}
     else:
         values |= attention(config)
     with open_dict(config):

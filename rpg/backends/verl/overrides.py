@@ -316,6 +316,8 @@ def _environment(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str,
     if isinstance(backend.ray, LocalRay):
         # Ray's switch for "no other machine takes part": it then listens on the loopback interface only.
         variables["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        # Workers of Ray would let everything else on the machine go first (15), also evaluations (5).
+        variables["RAY_worker_niceness"] = "0"
     if Path(paths.model).is_absolute():
         variables["HF_HUB_OFFLINE"] = "1"
     if backend.device == "cpu":

@@ -21,6 +21,9 @@ class VllmEngine:
         # In one process there is nothing to orphan, and a kill of this process frees the device.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        # GiB. On CPUs it would otherwise want `gpu_memory_utilization` of the machine's memory, and refuse to start where
+        # that is not free.
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         try:
             import vllm
         except ImportError as error:
@@ -55,6 +58,8 @@ class VllmEngine:
         self.stop = stop_tokens(self.tokenizer, type("Model", (), {"generation_config": own}))
 
     def _start(self, path: str, revision: str | None) -> None:
+        from vllm.platforms import current_platform
+
         self.close()
         self.llm = self._vllm.LLM(
             model=path,
@@ -64,7 +69,8 @@ class VllmEngine:
             max_model_len=self.sampling.max_prompt_tokens + self.sampling.max_response_tokens,
             tensor_parallel_size=self.spec.tensor_parallel,
             gpu_memory_utilization=self.spec.gpu_memory_utilization,
-            enforce_eager=self.spec.enforce_eager,
+            # On CPUs it would compile the model, which takes longer than the evaluation of a model that fits there.
+            enforce_eager=self.spec.enforce_eager or current_platform.is_cpu(),
             generation_config="vllm",  # a model's own settings (top-k, penalties) would change what is measured
             # A cached prefix may round differently from a computed one: a rerun has to give the same samples.
             enable_prefix_caching=False,

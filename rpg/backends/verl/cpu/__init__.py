@@ -6,6 +6,8 @@ some (platform, engine, rollout server), and by replacing one function where the
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
 ROLLOUT = "rpg_huggingface"
@@ -24,9 +26,8 @@ OVERRIDES: dict[str, Any] = {
     "actor_rollout_ref.rollout.free_cache_engine": False,
     "actor_rollout_ref.rollout.enforce_eager": True,
     "actor_rollout_ref.rollout.enable_sleep_mode": False,  # frees GPU memory
-    "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes": 16,
 }
-"""What verl's config says on a CPU, whatever the job's overrides are."""
+"""What verl's config says on a CPU, whatever the job's overrides are; beside it, `bucket`."""
 
 ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
@@ -34,6 +35,24 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; vLLM would take half of the memory
 }
 """Environment of a job's processes on a CPU."""
+
+
+BUCKET = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
+
+
+def bucket(model: str) -> int:
+    """MiB of shared memory through which vLLM gets new weights: the largest weight of a model has to fit, in float32.
+
+    (On GPUs a larger one takes another way: verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:140.) A model
+    that is in no local folder gets verl's own 2 GiB.
+    """
+    from safetensors import safe_open
+
+    sizes = []
+    for file in Path(model).glob("*.safetensors"):
+        with safe_open(file, "numpy") as weights:
+            sizes += [math.prod(weights.get_slice(name).get_shape()) for name in weights.keys()]
+    return max(16, math.ceil(4 * max(sizes) / 2**20)) if sizes else 2048
 
 
 def install() -> None:
