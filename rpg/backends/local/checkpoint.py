@@ -2,7 +2,8 @@
 
 `training/` holds state.json, optimizer.safetensors and, where they are kept, reference.safetensors, the past policies
 that are still to sample, past-<rollout steps done>.safetensors, and the float32 weights.safetensors of a model that is
-exported in bfloat16 (the masters, where it computes with bfloat16 weights), or the adapters.safetensors of one that is exported with its adapters merged; no file is a pickle.
+exported in bfloat16 (the masters, where it computes with bfloat16 weights), or the adapters.safetensors of one that is
+exported with its adapters merged; no file is a pickle.
 How checkpoints lie on disk and are kept: rpg.store.checkpoints.
 """
 
