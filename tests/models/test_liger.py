@@ -46,8 +46,9 @@ def found(dtype):
 
 
 @here
-@pytest.mark.parametrize("dtype, close", [(torch.float32, 1e-5), (torch.bfloat16, 2**-7)])
+@pytest.mark.parametrize("dtype, close", [(torch.float32, 1e-5), (torch.bfloat16, 2**-6)])
 def test_values_and_the_gradient_of_every_token_are_ours(forced, monkeypatch, dtype, close):
+    """In bfloat16 its gradient is rounded twice where ours is once."""
     calls = []
     original = liger.chosen_log_prob
     monkeypatch.setattr(liger, "chosen_log_prob", lambda *args: calls.append(1) or original(*args))
