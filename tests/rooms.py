@@ -59,7 +59,8 @@ ROOMS = (
     ),
     _room(
         "rpg.models", "language models: loading, sampling, log-probabilities, warm starts",
-        "rpg.errors rpg.config rpg.rewards rpg.tasks", "torch transformers tokenizers safetensors gguf jinja2 peft",
+        "rpg.errors rpg.config rpg.rewards rpg.tasks",
+        "torch transformers tokenizers safetensors gguf jinja2 peft liger_kernel",
     ),
     _room(
         "rpg.backends", "what both back ends share: manifest, prompts, reference schedule, meters",

@@ -98,6 +98,8 @@ class PretrainedModel(Section):
     """A folder, a hub id such as Qwen/Qwen3-0.6B, or the name of a model that `rpg model` lists or keeps."""
     revision: str | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the arithmetic and of exported checkpoints. What the optimizer updates stays float32; with `bfloat16` on a GPU
+    the model holds rounded weights beside it."""
     warm_start: SupervisedStart | None = None
     lora: Lora | None = None
     """Train low-rank adapters instead of all weights; null: all weights. A `fixed` reference is then the model without
@@ -110,7 +112,7 @@ def lora_of(model: TinyModel | PretrainedModel) -> Lora | None:
 
 
 def bfloat16(model: TinyModel | PretrainedModel) -> bool:
-    """Whether the arithmetic is bfloat16, and the exported weights are; weights in training and optimizer stay float32."""
+    """Whether the arithmetic is bfloat16, and the exported weights are; what the optimizer updates stays float32."""
     return isinstance(model, PretrainedModel) and model.dtype == "bfloat16"
 
 

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from rpg.catalogue import Algorithm, algorithm
 from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation, ThisMachine, VllmEngineSpec
-from rpg.config.model import Model, TinyModel, lora_of
+from rpg.config.model import Model, TinyModel, bfloat16, lora_of
 from rpg.config.reward import CorrectnessReward, Rewards
 from rpg.config.section import OPERATES, Section
 from rpg.config.task import ChainTask, RewardVerifier, Task
@@ -140,6 +140,13 @@ class RunSpec(Section):
         if isinstance(self.evaluation.engine, VllmEngineSpec):
             return self.evaluation.engine.tensor_parallel
         return int(self.backend.type == "verl")
+
+    def half_weights(self) -> bool:
+        """Whether the embedded trainer's model holds bfloat16 weights, beside the float32 ones that are updated.
+
+        On a GPU, where the arithmetic is bfloat16. A CPU keeps float32 weights and rounds them for each product.
+        """
+        return bfloat16(self.model) and self.backend.device == "cuda"
 
     def eval_steps(self) -> tuple[int, ...]:
         """Rollout steps whose checkpoints are evaluated: 0, every, 2*every, ..., and the last."""

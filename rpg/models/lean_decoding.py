@@ -109,6 +109,7 @@ class LeanEngine:
             qkv = (attention.q_proj, attention.k_proj, attention.v_proj)
             gate_up = (mlp.gate_proj, mlp.up_proj)
             norm, mlp_norm = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
+            turn = turn[0].to(norm.dtype), turn[1].to(norm.dtype)
             if self.sizes.small:
                 self.layers.append(
                     _Layer(

@@ -26,8 +26,8 @@ from rpg.models.tokenizer import stop_tokens
 class Policy:
     """Model, tokenizer and the way to run them: a lean implementation where there is one for the model's kind.
 
-    With `bfloat16` the weights stay float32 and the arithmetic is autocast; sampling and scoring then round
-    differently, so `exact_samples` is False and the sampler's log-probabilities are not those of `log_probs`.
+    With `bfloat16` the arithmetic is autocast, unless the weights are bfloat16 themselves; sampling and scoring then
+    round differently, so `exact_samples` is False and the sampler's log-probabilities are not those of `log_probs`.
 
     Attributes:
         recompute: a backward pass computes each layer again instead of having kept what it needs; the same bits.
@@ -54,23 +54,30 @@ class Policy:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return self._weight.device
+
+    @property
+    def _weight(self) -> Tensor:
+        return next(self.model.parameters())
 
     @property
     def tokens_per_pass(self) -> int:
-        """Tokens whose forward pass, kept for a backward pass, takes about 2 GiB (8 on a GPU); at most 8,192."""
+        """Tokens whose forward pass, kept for a backward pass, takes about 2 GiB (8 on a GPU); at most 8,192.
+
+        (With autocast, about half of that.)
+        """
         layers = [m for m in self.model.modules() if isinstance(m, nn.Linear | Conv1D)]
         # What goes into and comes out of linear maps; the vocabulary's are not kept (vocabulary.py).
         sizes = [sum(m.weight.shape) for m in layers if m is not self.model.get_output_embeddings()]
         room = 2**31 if self.device.type == "cpu" else 2**33
-        return max(1, min(8192, room // (4 * sum(sizes))))
+        return max(1, min(8192, room // (self._weight.dtype.itemsize * sum(sizes))))
 
     def _lean(self, tokens: int) -> bool:
         """Whether sequences of so many tokens are computed the lean way."""
         return self.lean and tokens <= longest(self.model)
 
     def _arithmetic(self):
-        if self.bfloat16:
+        if self.bfloat16 and self._weight.dtype == torch.float32:
             return torch.autocast(self.device.type, torch.bfloat16)
         return contextlib.nullcontext()
 

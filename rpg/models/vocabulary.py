@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rpg.models import liger
 from rpg.models.support import LEAST
 
 _PLAIN = 2**20
@@ -81,6 +82,8 @@ def chosen_and_entropy(
     if torch.is_autocast_enabled(hidden.device.type):
         kind = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight = hidden.to(kind), weight.to(kind)
+    if not entropy and closed is None and temperature == 1.0 and liger.takes(hidden, token):
+        return liger.chosen_log_prob(hidden, weight, position, token, _PART), None
     room = _KEPT if torch.is_grad_enabled() else 0
     found, spread = _ChosenLogProb.apply(hidden, weight, position, token, temperature, room, closed, entropy)
     return found, spread if entropy else None
@@ -138,7 +141,11 @@ class _ChosenLogProb(torch.autograd.Function):
         weight_grad: Tensor | None = None
         grad, spread_grad = grad / ctx.temperature, spread_grad / ctx.temperature
         for index, (part, where, log_p) in enumerate(ctx.parts):
-            ctx.parts[index] = None  # a part that was kept becomes its own gradient, and is then let go
+            ctx.parts[index] = (
+                part,
+                where,
+                None,
+            )  # what was kept becomes its own gradient, and is then let go
             if log_p is None:
                 log_p = _log_softmax(hidden, part, weight, ctx.temperature, ctx.closed)
             at, here = position[where] - part.start, grad[where]

@@ -10,7 +10,8 @@ from rpg.config.run import RunSpec
 from rpg.planning.shapes import shape_of, tiny_shape
 
 FLOAT = 4
-"""Bytes of a weight while it is trained: both back ends keep weights and moments in float32, whatever they compute in."""
+"""Bytes of a weight while it is trained: both back ends keep what is updated, and moments, in float32, whatever they
+compute in."""
 HALF = 2
 """Of a weight of a checkpoint, where the training computes in bfloat16."""
 MOMENTS = 2
@@ -57,7 +58,8 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     # What training goes on from holds the weights once more where they are not those of the checkpoint (verl's always),
     # and the earlier policies that are still to sample, or on verl what they have sampled.
     lora, shape = lora_of(spec.model), shape_of(spec.model)
-    copies = MOMENTS + _reference(spec) + (half or verl) + (0 if verl else spec.rollout.staleness)
+    own = HALF / FLOAT if spec.half_weights() and not verl else 1  # of a weight that is computed with
+    copies = MOMENTS + own * _reference(spec) + (half or verl) + (0 if verl else own * spec.rollout.staleness)
     trained = parameters
     if lora and verl:  # the weights once, and little else
         copies = 1

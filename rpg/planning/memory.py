@@ -1,6 +1,7 @@
 """What a training of the embedded trainer takes of a machine's memory, by arithmetic; docs/trainer.md has measurements.
 
-Weights, gradients and moments are float32. What a forward pass keeps for the backward pass is about what goes into and
+Weights, gradients and moments are float32; on a GPU a model in bfloat16 has rounded weights beside these
+(rpg.backends.local.masters). What a forward pass keeps for the backward pass is about what goes into and
 comes out of its linear maps (the packed implementation, rpg.models.lean); with layers computed again it is the inputs of
 layers, and one layer with its gradients.
 """
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from rpg.config.backend import LocalBackend
 from rpg.config.model import TinyModel, bfloat16, lora_of
 from rpg.config.run import RunSpec
-from rpg.planning.disk import FLOAT, MOMENTS, RESPONSE_SHARE
+from rpg.planning.disk import FLOAT, HALF, MOMENTS, RESPONSE_SHARE
 from rpg.planning.shapes import Shape, shape_of, tiny_shape
 
 PROCESS = 0.4e9
@@ -48,24 +49,26 @@ def memory(spec: RunSpec) -> Memory | None:
     t, r = spec.training, spec.rollout
     reference = spec.algorithm.needs_reference and spec.algorithm.reference.type != "old"
     rounded = r.sampler.dtype != "same"
+    own = HALF if spec.half_weights() else FLOAT  # bytes of a weight that is computed with
+    trained = FLOAT * (1 + MOMENTS) + own  # gradient and moments with it
+    trained += FLOAT * spec.half_weights()  # the master
+    trained += own * (reference + r.staleness)
     if lora := lora_of(
         model
     ):  # weights stay; while it samples there is a copy of them with the adapters added in
-        adapters = shape.adapter_parameters(lora)
-        held = shape.parameters * (2 + rounded)
-        held += adapters * (2 + MOMENTS + reference + r.staleness)
+        held = shape.parameters * own * (2 + rounded) + shape.adapter_parameters(lora) * trained
     else:
-        held = shape.parameters * (2 + MOMENTS + reference + r.staleness + rounded)
+        held = shape.parameters * (trained + own * rounded)
     response, prompt = RESPONSE_SHARE * r.max_response_tokens, PROMPT_TOKENS * r.max_prompt_tokens
     rows = t.prompts_per_step * r.group_size
     cache = shape.cache_bytes_per_token * (1 if bfloat16(spec.model) else 2)
-    trained = min(t.micro_batch_rows, t.mini_batch_prompts * r.group_size)
-    tokens = trained * response + -(-trained // r.group_size) * prompt
-    passes = t.micro_batch_tokens or tokens_per_pass(shape, backend.device)
+    at_once = min(t.micro_batch_rows, t.mini_batch_prompts * r.group_size)
+    tokens = at_once * response + -(-at_once // r.group_size) * prompt
+    passes = t.micro_batch_tokens or tokens_per_pass(shape, backend.device, own)
     return Memory(
-        fixed=PROCESS + FLOAT * held,
+        fixed=PROCESS + held,
         rollout=rows * (prompt + response) * cache,
-        update=pass_bytes(shape, min(tokens, passes), backend),
+        update=pass_bytes(shape, min(tokens, passes), backend, own),
     )
 
 
@@ -75,18 +78,21 @@ def with_layers_again(spec: RunSpec) -> RunSpec:
     return spec.model_copy(update={"backend": backend})
 
 
-def tokens_per_pass(shape: Shape, device: str) -> int:
+def tokens_per_pass(shape: Shape, device: str, number: int = FLOAT) -> int:
     """As many as the trainer puts into a pass by itself (rpg.models.policy)."""
     room = 2**31 if device == "cpu" else 2**33
-    return max(1, min(8192, room // (FLOAT * shape.layers * _widths(shape))))
+    return max(1, min(8192, room // (number * shape.layers * _widths(shape))))
 
 
-def pass_bytes(shape: Shape, tokens: float, backend: LocalBackend) -> float:
-    """Most that live at one time of a forward and a backward pass over so many tokens, without weights and gradients."""
-    layer = FLOAT * _widths(shape)
+def pass_bytes(shape: Shape, tokens: float, backend: LocalBackend, number: int = FLOAT) -> float:
+    """Most that live at one time of a forward and a backward pass over so many tokens, without weights and gradients.
+
+    `number`: bytes of one that is computed with.
+    """
+    layer = number * _widths(shape)
     kept = shape.layers * layer
     if backend.gradient_checkpointing:
-        kept = shape.layers * FLOAT * shape.hidden + layer
+        kept = shape.layers * number * shape.hidden + layer
     if backend.offload:
         kept = layer
     logits = min(AT_ONCE, 3 * FLOAT * shape.vocabulary * tokens)

@@ -56,11 +56,19 @@ def spec_of(start, dtype="float32", **algo):
 
 @pytest.mark.parametrize(
     "case",
-    [{}, {"dtype": "bfloat16"}, {"reference": {"type": "every_k", "k": 3}}],
-    ids=["fixed", "half", "every"],
+    [
+        {},
+        {"dtype": "bfloat16"},
+        {"dtype": "bfloat16", "masters": True},
+        {"reference": {"type": "every_k", "k": 3}},
+    ],
+    ids=["fixed", "half", "masters", "every"],
 )
-def test_killed_it_goes_on_to_the_same_bits_and_checkpoints_are_merged(home, start, case):
-    spec, name = spec_of(start, **case), "-".join(["lora", *map(str, case)])
+def test_killed_it_goes_on_to_the_same_bits_and_checkpoints_are_merged(home, start, case, monkeypatch):
+    masters, name = "masters" in case, "-".join(["lora", *map(str, case)])
+    if masters:
+        monkeypatch.setattr(RunSpec, "half_weights", lambda spec: True)
+    spec = spec_of(start, **{key: value for key, value in case.items() if key != "masters"})
     whole, torn = make_run(home, f"{name}-whole", spec), make_run(home, f"{name}-torn", spec)
     train(whole, home, quiet)
     for step in (1, 2):
@@ -88,7 +96,8 @@ def test_killed_it_goes_on_to_the_same_bits_and_checkpoints_are_merged(home, sta
     key = "model.layers.0.self_attn.q_proj"
     a, b = (trained[f"{key}.lora_{one}.default.weight"] for one in "AB")
     merged = (before[f"{key}.weight"] + 2 * b @ a).to(after[f"{key}.weight"].dtype)
-    assert torch.allclose(after[f"{key}.weight"].float(), merged.float(), atol=1e-6)
+    off = {"rtol": 2**-7, "atol": 1e-4} if masters else {"atol": 1e-6}  # the product of rounded matrices
+    assert torch.allclose(after[f"{key}.weight"].float(), merged.float(), **off)
     AutoModelForCausalLM.from_pretrained(last)
 
 

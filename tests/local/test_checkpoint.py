@@ -262,15 +262,22 @@ def test_records_hold_no_pickle_and_are_readable(folder, policy):
     assert damaged_training(folder.checkpoint(1)) is None
 
 
-def test_a_training_in_bfloat16_exports_bfloat16_and_goes_on_bit_for_bit_from_float32(home, policy, tmp_path):
+@pytest.mark.parametrize("masters", [False, True], ids=["autocast", "masters"])
+def test_a_training_in_bfloat16_exports_bfloat16_and_goes_on_bit_for_bit_from_float32(
+    home, policy, tmp_path, monkeypatch, masters
+):
     start = tmp_path / "start"
     policy.model.save_pretrained(start)
     policy.tokenizer.save_pretrained(start)
     spec = make_spec(training={"steps": 3, "keep_checkpoints": "all"}, evaluation={"every": 3}).model_dump()
     spec["model"] = {"type": "pretrained", "path": str(start), "dtype": "bfloat16"}
     spec["training"]["optimizer"]["learning_rate"] = 1e-6  # far below what bfloat16 resolves
+    if masters:  # with all that they have to do with: another reference, and a past policy that samples
+        monkeypatch.setattr(RunSpec, "half_weights", lambda spec: True)
+        spec["algorithm"] = {"name": "grpo-corrected", "reference": {"type": "every_k", "k": 5}}
+        spec["rollout"]["staleness"] = 1
     spec = RunSpec.model_validate(spec)
-    whole, parts = make_run(home, "half-whole", spec), make_run(home, "half-parts", spec)
+    whole, parts = (make_run(home, f"half-{masters}-{which}", spec) for which in ("whole", "parts"))
     train(whole, home, quiet)
 
     class Killed(BaseException):

@@ -154,6 +154,26 @@ def test_bfloat16_errs_as_little_as_transformers_does(family, weights, size):
     assert all(p.grad.dtype == p.dtype and bool(p.grad.isfinite().all()) for p in lm.parameters())
 
 
+@pytest.mark.parametrize("family", ["qwen3", "llama, biases"])
+def test_bfloat16_weights_decode_as_they_are_scored(family, size):
+    lm = model(**FAMILIES[family], initializer_range=0.1).to(torch.bfloat16)
+    errors = []
+    for engine in (LeanEngine, huggingface.CacheEngine):
+        samples = generate(
+            engine(lm),
+            [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]],
+            group_size=4,
+            max_new_tokens=12,
+            stop=(2,),
+            uniforms=uniforms(16, 12, "test"),
+            temperature=0.7,
+        )
+        exact = huggingface.padded_log_probs(lm.float(), samples.batch, 0.7)
+        errors.append((samples.log_prob - exact)[samples.batch.mask].square().mean().sqrt())
+        lm = lm.to(torch.bfloat16)
+    assert 0 < errors[0] < 1.5 * errors[1] < 0.1
+
+
 def test_blocks_of_any_size_give_the_same(monkeypatch):
     lm, rows = model(), batch(rows=40, vocabulary=16)
     with torch.no_grad():

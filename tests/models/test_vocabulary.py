@@ -61,3 +61,15 @@ def test_nothing_is_kept_without_a_gradient(monkeypatch):
     frozen = [rest[0], rest[1].detach(), *rest[2:]]
     chosen_log_prob(*frozen, 1.0).sum().backward()
     assert rest[0].grad is not None
+
+
+@pytest.mark.parametrize("kept", [0, Q * V])
+def test_a_second_backward_pass_gives_the_same(monkeypatch, kept):
+    """As `training.fidelity_every` makes one, and the audit of a checkpoint's gradients."""
+    monkeypatch.setattr(vocabulary, "_PLAIN", 0)
+    monkeypatch.setattr(vocabulary, "_PART", 5 * V)
+    monkeypatch.setattr(vocabulary, "_KEPT", kept)
+    hidden, weight, position, token, slope = inputs()
+    values = chosen_log_prob(hidden, weight, position, token, 1.0)
+    passes = [torch.autograd.grad(values, (hidden, weight), slope, retain_graph=True) for _ in range(2)]
+    assert all(one.equal(other) for one, other in zip(*passes, strict=True))

@@ -3,11 +3,12 @@
 import pytest
 
 from benchmarks.activations import Tokenizer, peak
+from rpg.backends.local.masters import halve_weights
 from rpg.config.backend import LocalBackend
 from rpg.config.load import resolve
 from rpg.models.policy import Policy
 from rpg.planning import preflight
-from rpg.planning.memory import memory, pass_bytes, tokens_per_pass, with_layers_again
+from rpg.planning.memory import PROCESS, memory, pass_bytes, tokens_per_pass, with_layers_again
 from rpg.planning.shapes import Shape
 from rpg.store import Layout
 from tests.models.test_lean import batch, model
@@ -43,6 +44,33 @@ def test_layers_computed_again_are_known_to_the_estimate():
     plain, again = memory(spec), memory(with_layers_again(spec))
     assert plain.fixed == again.fixed and plain.rollout == again.rollout
     assert 0 < again.update < plain.update / 4
+
+
+def test_bfloat16_on_a_gpu_is_weights_beside_masters_and_half_of_what_a_pass_keeps():
+    model = {"type": "pretrained", "path": "smollm2-135m", "dtype": "bfloat16"}
+    about = {
+        "algorithm": "grpo",
+        "training": {"micro_batch_tokens": 2048},
+        "rollout": {"max_response_tokens": 512},
+    }
+    cpu, gpu = (
+        memory(resolve({"model": model, "backend": {"device": d}, **about}, "x")) for d in ("cpu", "cuda")
+    )
+    weights = 134_515_008
+    # A reference, a weight, its gradient and two moments; and beside the weight a master.
+    assert cpu.fixed - PROCESS == pytest.approx(weights * 4 * 5, rel=1e-3)
+    assert gpu.fixed - PROCESS == pytest.approx(weights * (2 + 2 + 4 * 4), rel=1e-3)
+    assert gpu.update < 0.8 * cpu.update  # but for the logits, of which a part at a time is there in float32
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_memory_of_a_pass_in_bfloat16_is_about_that_foretold(shape):
+    policy, rows = lean(shape), batch(prompts=12, rows=100, width=16, vocabulary=15)
+    halve_weights(policy.model)
+    assert tokens_per_pass(shape, "cpu", 2) == policy.tokens_per_pass
+    tokens = float(rows.lengths.sum()) + sum(map(len, rows.prompts))
+    foretold = pass_bytes(shape, tokens, LocalBackend(), 2)
+    assert 0.5 < peak(policy, rows, False) / foretold < 2
 
 
 def test_no_estimate_where_nothing_is_known():

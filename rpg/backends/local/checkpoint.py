@@ -2,7 +2,8 @@
 
 `training/` holds state.json, optimizer.safetensors and, where they are kept, reference.safetensors, the past policies
 that are still to sample, past-<rollout steps done>.safetensors, and the float32 weights.safetensors of a model that is
-exported in bfloat16, or the adapters.safetensors of one that is exported with its adapters merged; no file is a pickle.
+exported in bfloat16 (the masters, where it computes with bfloat16 weights), or the adapters.safetensors of one that is
+exported with its adapters merged; no file is a pickle.
 How checkpoints lie on disk and are kept: rpg.store.checkpoints.
 """
 
@@ -49,8 +50,11 @@ class Checkpoints(CheckpointFolder):
         optimizer: dict[str, Tensor],
         reference: dict[str, Tensor] | None,
         past: Sequence[tuple[int, Weights]] = (),
+        trained: Weights | None = None,
     ) -> None:
         """Write the checkpoint of `step`, then drop what is no longer needed.
+
+        `trained` are the weights that are trained, in full, where the model has them rounded.
 
         Raises:
             StoreError: it cannot be written (the message names the folder); what was there before is unharmed.
@@ -64,9 +68,12 @@ class Checkpoints(CheckpointFolder):
                 self._write_model(policy, build)
                 save_file(optimizer, build / "training" / "optimizer.safetensors")
                 if adapted(policy.model):
-                    save_file(adapters(policy.model), build / "training" / _ADAPTERS)
+                    found = adapters(policy.model)
+                    full = {name: (trained or found)[name] for name in found}
+                    save_file(full, build / "training" / _ADAPTERS)
                 elif policy.bfloat16:
-                    save_file(self._tensors(policy), build / "training" / "weights.safetensors")
+                    full = self._tensors(policy, trained)
+                    save_file(full, build / "training" / "weights.safetensors")
                 if reference is not None:
                     save_file(reference, build / "training" / "reference.safetensors")
                 self._write_past(past, build / "training")
@@ -117,9 +124,9 @@ class Checkpoints(CheckpointFolder):
         save_file(tensors, build / _MODEL, metadata={"format": "pt"})
         self._digests = {**self._digests, _MODEL: digest(build / _MODEL)}
 
-    def _tensors(self, policy: Policy) -> dict[str, Tensor]:
-        """The weights as they are trained; of several names for one tensor, the one it is stored under."""
-        weights = merged(policy.model)
+    def _tensors(self, policy: Policy, trained: Weights | None = None) -> dict[str, Tensor]:
+        """The model's weights, or those that are `trained`; of several names for one tensor, the one it is stored under."""
+        weights = {**merged(policy.model), **(trained or {})}
         names = dict(policy.model.named_parameters()) if self._keys is None else self._keys
         return {name: weights[name].contiguous() for name in names}
 

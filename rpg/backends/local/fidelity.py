@@ -209,7 +209,7 @@ def _gradients(
             ref_log_prob=reference,
         )  # fmt: skip
         slopes[name] = -torch.autograd.grad(out.loss, leaf)[0]
-    sums = {name: [torch.zeros_like(p) for p in parameters] for name in algos}
+    sums = {name: [torch.zeros_like(p, dtype=torch.float32) for p in parameters] for name in algos}
     for rows in limits.split(batch, range(len(batch))):
         index = torch.tensor(rows, device=now.device)
         part = batch.rows(index)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rpg.backends.local.masters import keep_masters, put_masters
 from rpg.backends.rates import rate_factor
 from rpg.config.training import AdamW, ScheduleFreeAdamW
 
@@ -17,13 +18,28 @@ class Optimizer:
     Schedule-free AdamW has two policies: gradients are taken at one, the other (an average) is the one to sample
     from, to evaluate and to save. `rollout_mode()` puts the averaged weights into the model and `update_mode()` the
     others; with plain AdamW both do nothing. A new wrapper is in rollout mode.
+
+    Attributes:
+        parameters: the model's weights that are trained.
+        masters: what is updated, and has the gradients: the same tensors, or the float32 ones behind bfloat16 weights.
     """
 
-    def __init__(self, model: nn.Module, settings: AdamW | ScheduleFreeAdamW, total: int = 0):
-        """`total` optimizer steps are to come in all, where the rate is to fall until then."""
+    def __init__(
+        self,
+        model: nn.Module,
+        settings: AdamW | ScheduleFreeAdamW,
+        total: int = 0,
+        *,
+        half_weights: bool = False,
+    ):
+        """`total` optimizer steps are to come in all, where the rate is to fall until then.
+
+        With `half_weights` the model's weights, which have to be float32 ones, are bfloat16 from now on.
+        """
         self.settings, self.total = settings, total
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.names = [name for name, p in model.named_parameters() if p.requires_grad]
+        self.masters = keep_masters(model) if half_weights else self.parameters
         common: dict[str, Any] = {
             "lr": settings.learning_rate,
             "betas": settings.betas,
@@ -34,18 +50,24 @@ class Optimizer:
             import schedulefree
 
             self._inner = schedulefree.AdamWScheduleFree(
-                self.parameters, warmup_steps=settings.warmup_steps, **common
+                self.masters, warmup_steps=settings.warmup_steps, **common
             )
         else:
-            self._inner = torch.optim.AdamW(self.parameters, fused=True, **common)
+            self._inner = torch.optim.AdamW(self.masters, fused=True, **common)
 
     def rollout_mode(self) -> None:
         if self.averaged:
             self._inner.eval()
+            self._put()
 
     def update_mode(self) -> None:
         if self.averaged:
             self._inner.train()
+            self._put()
+
+    def _put(self) -> None:
+        if self.masters is not self.parameters:
+            put_masters(self.masters, self.parameters)
 
     def zero_grad(self) -> None:
         self._inner.zero_grad(set_to_none=True)
@@ -59,17 +81,17 @@ class Optimizer:
         Raises:
             FloatingPointError: the gradient is not finite; nothing is updated.
         """
-        grads = [p.grad for p in self.parameters if p.grad is not None]
+        grads = [p.grad for p in self.masters if p.grad is not None]
         if not grads:  # no micro-batch had a gradient; moments and weight decay go on
-            for parameter in self.parameters:
-                parameter.grad = torch.zeros_like(parameter)
-            grads = [p.grad for p in self.parameters]
+            for master in self.masters:
+                master.grad = torch.zeros_like(master)
+            grads = [p.grad for p in self.masters]
         norm = torch.nn.utils.get_total_norm(grads)
         value = float(norm)
         if not value - value == 0.0:
             raise FloatingPointError(f"grad_norm is {value}")
         if max_grad_norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(self.parameters, max_grad_norm, norm)
+            torch.nn.utils.clip_grads_with_norm_(self.masters, max_grad_norm, norm)
         rate = self.settings.learning_rate
         if not self.averaged:
             settings = self.settings
@@ -77,17 +99,22 @@ class Optimizer:
             for group in self._inner.param_groups:
                 group["lr"] = rate
         self._inner.step()
+        self._put()
         if self.averaged:
             rate = float(self._inner.param_groups[0]["scheduled_lr"])
         return value, rate
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights that are trained, in full, by the model's names for them."""
+        return {name: master.detach() for name, master in zip(self.names, self.masters, strict=True)}
 
     def tensors(self) -> dict[str, Tensor]:
         """State tensors by `<parameter>/<what>`, for a safetensors file."""
         state = self._inner.state
         return {
             f"{name}/{key}": value
-            for name, parameter in zip(self.names, self.parameters, strict=True)
-            for key, value in state.get(parameter, {}).items()
+            for name, master in zip(self.names, self.masters, strict=True)
+            for key, value in state.get(master, {}).items()
             if isinstance(value, Tensor)
         }
 
@@ -102,7 +129,7 @@ class Optimizer:
         Raises:
             KeyError: the state belongs to another model or optimizer.
         """
-        known = dict(zip(self.names, self.parameters, strict=True))
+        known = dict(zip(self.names, self.masters, strict=True))
         for name, value in tensors.items():
             parameter, _, key = name.rpartition("/")
             owner = known[parameter]

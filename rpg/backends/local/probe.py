@@ -22,11 +22,15 @@ class Probe:
 
     With `parameters` it costs a backward pass more: for the exact gradient of the loss's objective on the same responses,
     unclipped and with the sampler's own log-probabilities. (A KL in the reward is part of the advantages, for both.)
+    `masters` have the loss's own gradient, where that is not with the `parameters`.
     """
 
-    def __init__(self, algorithm: Algorithm, parameters: Sequence[Tensor] = ()):
+    def __init__(
+        self, algorithm: Algorithm, parameters: Sequence[Tensor] = (), masters: Sequence[Tensor] | None = None
+    ):
         self.algorithm, self._parameters = algorithm, parameters
-        self._sums = [torch.zeros_like(p) for p in parameters]
+        self._masters = parameters if masters is None else masters
+        self._sums = [torch.zeros_like(p, dtype=torch.float32) for p in parameters]
         has_kl = isinstance(algorithm.kl, LossKL | ObjectiveKL) and algorithm.beta > 0
         self._without = algorithm.model_copy(update={"beta": 0.0}) if has_kl else None
         self._log_ratios: list[Tensor] = []
@@ -81,7 +85,7 @@ class Probe:
         return found
 
     def _fidelity(self) -> dict[str, float]:
-        own = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        own = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._masters]
         product = sum(float((a * b).sum()) for a, b in zip(own, self._sums, strict=True))
         size, exact = (sum(float(g.square().sum()) for g in part) ** 0.5 for part in (own, self._sums))
         apart = sum(float((a - b).square().sum()) for a, b in zip(own, self._sums, strict=True)) ** 0.5

@@ -15,6 +15,7 @@ from rpg.backends.local.checkpoint import (
     restore_adapters,
     restore_weights,
 )
+from rpg.backends.local.masters import halve_weights
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
@@ -85,7 +86,7 @@ def _begin(
         trainer = Trainer(
             spec,
             policy,
-            Optimizer(policy.model, spec.training.optimizer, spec.training.optimizer_steps),
+            _optimizer(spec, policy),
             Reference(spec.algorithm),
             roller,
         )
@@ -108,14 +109,8 @@ def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], Non
     policy = _policy(spec, checkpoint, home, say)
     reference = Reference(spec.algorithm)
     if reference.needed:  # without the state only `fixed` can be had; it stands for the other schedules
-        reference.policy = starting_policy(spec, home, say).frozen_copy()
-    return Trainer(
-        spec,
-        policy,
-        Optimizer(policy.model, spec.training.optimizer, spec.training.optimizer_steps),
-        reference,
-        roller,
-    )
+        reference.policy = _initial(spec, home, say).frozen_copy()
+    return Trainer(spec, policy, _optimizer(spec, policy), reference, roller)
 
 
 def _resumed(
@@ -124,16 +119,32 @@ def _resumed(
     """(trainer, steps that are done)."""
     state, tensors, weights = load_training(checkpoint)
     policy = _policy(spec, checkpoint, home, say)
-    optimizer = Optimizer(policy.model, spec.training.optimizer, spec.training.optimizer_steps)
+    optimizer = _optimizer(spec, policy)
     optimizer.load(tensors, state["optimizer"])
     reference = Reference(spec.algorithm)
-    reference.restore(state["reference"], weights, policy, lambda: starting_policy(spec, home, say))
+    reference.restore(state["reference"], weights, policy, lambda: _initial(spec, home, say))
     sampler, device = Sampler(spec.rollout), spec.backend.device
     past = load_past(checkpoint)
     sampler.restore([(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past])
     trainer = Trainer(spec, policy, optimizer, reference, roller, sampler)
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
     return trainer, state["step"]
+
+
+def _optimizer(spec: RunSpec, policy: Policy) -> Optimizer:
+    """From here on the policy computes with the weights it is trained with."""
+    training = spec.training
+    return Optimizer(
+        policy.model, training.optimizer, training.optimizer_steps, half_weights=spec.half_weights()
+    )
+
+
+def _initial(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
+    """The policy that the training began with, as it computed then."""
+    policy = starting_policy(spec, home, say)
+    if spec.half_weights():
+        halve_weights(policy.model)
+    return policy
 
 
 def _policy(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], None]) -> Policy:
@@ -153,6 +164,8 @@ def _policy(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], No
 def _room(trainer: Trainer) -> float:
     """Bytes that have to be free for a checkpoint: twice its size, since others write too."""
     weights = sum(value.nbytes for value in trainer.policy.model.state_dict().values())
+    if trainer.policy.bfloat16:
+        weights += sum(value.nbytes for value in trainer.optimizer.weights().values())
     newest = trainer.sampler.past[-1:]  # the others are links to what is there
     past = sum(value.nbytes for _, kept in newest for value in kept.values())
     return 2.0 * (weights + past + sum(value.nbytes for value in trainer.optimizer.tensors().values())) + 1e6
@@ -166,7 +179,10 @@ def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
         "optimizer": trainer.optimizer.numbers(),
         "reference": numbers,
     }
-    checkpoints.save(step, trainer.policy, state, trainer.optimizer.tensors(), weights, trainer.sampler.past)
+    optimizer, past = trainer.optimizer, trainer.sampler.past
+    checkpoints.save(
+        step, trainer.policy, state, optimizer.tensors(), weights, past, trained=optimizer.weights()
+    )
 
 
 def _line(step: int, steps: int, metrics: dict[str, float]) -> str:

@@ -187,7 +187,8 @@ class Trainer:
         device = experience.old.device
         self.progress.begin("update", training.epochs * len(experience.batch), "responses")
         every = training.fidelity_every
-        probe = Probe(self.spec.algorithm, self.optimizer.parameters if every and step % every == 0 else ())
+        exact = (self.optimizer.parameters, self.optimizer.masters) if every and step % every == 0 else ()
+        probe = Probe(self.spec.algorithm, *exact)
         looked_at: dict[str, float] = {}
         for epoch in range(training.epochs):
             order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch).to(device)

@@ -1,0 +1,125 @@
+"""bfloat16 weights beside float32 masters: as on a GPU (`RunSpec.half_weights`), computed here on a CPU."""
+
+import pytest
+import torch
+from torch import nn
+
+from rpg.backends.local.optimizers import Optimizer
+from rpg.backends.local.reference import Reference
+from rpg.backends.local.rollout import Roller
+from rpg.backends.local.trainer import Trainer
+from rpg.config.load import resolve
+from rpg.models.initial import initial_policy
+from rpg.models.policy import Policy
+from rpg.tasks.preparation import prepare_data, read_problems
+from tests.tiny import make_spec
+
+OPTIMIZERS = {
+    "adamw": {"learning_rate": 3e-6, "weight_decay": 0.0},
+    "schedule_free": {"type": "schedule_free", "learning_rate": 3e-6, "weight_decay": 0.0},
+}
+
+
+def halves(number=40):
+    """A linear map whose weights are between 0.25 and 1: neighbours in bfloat16 are 0.002 apart, or more."""
+    torch.manual_seed(0)
+    made = nn.Linear(number, 1, bias=False)
+    made.weight.data = torch.rand(1, number).mul_(0.75).add_(0.25).bfloat16().float()
+    return made
+
+
+def updated(model, settings, steps, **how):
+    """After so many optimizer steps with the same gradients, all of which bfloat16 can hold."""
+    optimizer = Optimizer(model, settings, **how)
+    inputs = torch.randn(steps, model.in_features, generator=torch.Generator().manual_seed(1))
+    for step, row in enumerate(inputs.bfloat16().abs(), 1):
+        optimizer.update_mode()
+        model(row.to(model.weight.dtype)).sum().backward()
+        optimizer.step(step, None)
+        optimizer.zero_grad()
+    optimizer.rollout_mode()
+    return optimizer
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_that_bfloat16_would_swallow_are_not_lost(name):
+    settings, steps = make_spec(training={"optimizer": OPTIMIZERS[name]}).training.optimizer, 2000
+    full, half, plain = halves(), halves(), halves().bfloat16()
+    start = full.weight.detach().clone()
+    updated(full, settings, steps)
+    optimizer = updated(half, settings, steps, half_weights=True)
+    updated(plain, settings, steps)
+    assert plain.weight.float().equal(start)  # 2,000 updates, and nothing of them is left
+    assert half.weight.dtype == torch.bfloat16 and optimizer.weights()["weight"].equal(full.weight)
+    assert half.weight.equal(full.weight.bfloat16()) and float((half.weight != start).float().mean()) > 0.9
+
+
+def test_micro_batches_are_added_up_in_float32():
+    model = halves(4)
+    optimizer = Optimizer(model, make_spec().training.optimizer, half_weights=True)
+    rows = [1.0, *[2.0**-9] * 256]  # each of the small ones is less than bfloat16 resolves beside 1
+    for value in rows:
+        model(torch.full((4,), value, dtype=torch.bfloat16)).sum().backward()
+        assert model.weight.grad is None
+    assert optimizer.masters[0].grad.tolist() == [[sum(rows)] * 4]
+    assert optimizer.step(1, None)[0] == pytest.approx(2 * sum(rows))
+
+
+def trainer_of(home, half, **changes):
+    spec = make_spec(training={"mini_batch_prompts": 8, "micro_batch_rows": 16}, **changes)
+    policy = initial_policy(make_spec(), home)
+    policy = Policy(policy.model, policy.tokenizer, bfloat16=half)
+    optimizer = Optimizer(policy.model, spec.training.optimizer, half_weights=half)
+    problems = read_problems(prepare_data(spec, home).train)
+    return Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
+
+
+def test_it_trains_as_float32_does_to_rounding(home):
+    """Three steps on the same responses."""
+    full, half = (trainer_of(home, half, algorithm="grpo-corrected") for half in (False, True))
+    before = {name: value.clone() for name, value in full.optimizer.weights().items()}
+    rolled = {}
+    roll = full.roller.roll
+    full.roller.roll = lambda policy, step: rolled.setdefault(step, roll(policy, step))
+    half.roller.roll = lambda policy, step: rolled[step]
+    rows = [(full.step(step), half.step(step)) for step in (1, 2, 3)]
+    for whole, rounded in rows:
+        assert rounded["grad_norm"] == pytest.approx(whole["grad_norm"], rel=0.05)
+        assert rounded["kl_policy_to_ref"] == pytest.approx(whole["kl_policy_to_ref"], rel=0.1, abs=1e-4)
+    moved = [
+        torch.cat([(value - before[name]).flatten() for name, value in one.optimizer.weights().items()])
+        for one in (full, half)
+    ]
+    assert torch.cosine_similarity(*moved, dim=0) > 0.9
+    assert moved[1].norm() == pytest.approx(float(moved[0].norm()), rel=0.1)
+    weights = dict(half.policy.model.named_parameters())
+    assert all(weights[name].equal(value.bfloat16()) for name, value in half.optimizer.weights().items())
+    assert any(not weights[name].float().equal(value) for name, value in half.optimizer.weights().items())
+
+
+def test_it_samples_and_trains_from_its_own_samples(home):
+    trainer = trainer_of(home, True, algorithm={"name": "grpo", "beta": 0.1}, rollout={"temperature": 0.8})
+    metrics = trainer.step(1)
+    assert metrics["kl_policy_to_ref"] == pytest.approx(0, abs=1e-6)  # both are the same rounded weights
+    assert metrics["ratio_max"] == pytest.approx(
+        1, abs=1e-3
+    )  # scored as it trains; the sampler rounds differently
+    assert trainer.reference.policy.model.lm_head.weight.dtype == torch.bfloat16
+
+
+def test_the_exact_gradient_s_cosine_is_that_of_the_masters_gradient(home):
+    changes = {"training": {"fidelity_every": 1, "mini_batch_prompts": 8}, "algorithm": "reinforce"}
+    rows = []
+    for half in (False, True):
+        trainer = trainer_of(home, half)
+        trainer.spec = make_spec(**changes)
+        rows.append(trainer.step(1))
+    assert rows[1]["gradient_cosine"] == pytest.approx(rows[0]["gradient_cosine"], abs=0.05)
+
+
+@pytest.mark.parametrize("device, dtype, expected", [
+    ("cuda", "bfloat16", True), ("cuda", "float32", False), ("cpu", "bfloat16", False),
+])  # fmt: skip
+def test_which_runs_have_masters(device, dtype, expected):
+    model = {"type": "pretrained", "path": "some/model", "dtype": dtype}
+    assert resolve({"model": model, "backend": {"device": device}}, "x").half_weights() is expected
