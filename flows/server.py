@@ -157,7 +157,9 @@ def main() -> None:
 
         from rpg.web import Guard, origins_of
 
-    with suppress(OSError, sqlite3.Error):  # a cache that cannot be used: the server makes its database itself
+    with suppress(
+        OSError, sqlite3.Error
+    ):  # a cache that cannot be used: the server makes its database itself
         _begin_with_a_copy()
     # Around the app, not in it: Prefect's automations call it from within, by a name of their own. The password is
     # Prefect's own matter (PREFECT_SERVER_API_AUTH_STRING).

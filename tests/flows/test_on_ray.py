@@ -313,7 +313,9 @@ def moving(folders, host):
 
 @pytest.mark.long
 @namespaces
-def test_twelve_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor(tmp_path, monkeypatch, prefect):
+def test_twelve_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor(
+    tmp_path, monkeypatch, prefect
+):
     """Bit for bit what this machine makes of them undisturbed; nothing is trained beyond the checkpoints twice."""
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
