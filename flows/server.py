@@ -20,6 +20,7 @@ from pathlib import Path
 
 from rpg.errors import UserError
 from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
+from rpg.store import StoreError, atomic_path, user_cache
 
 START_SECONDS = 180
 """A loaded two-core machine needs most of a minute for the first start, which creates the database."""
@@ -124,28 +125,26 @@ def _begin_with_a_copy() -> None:
     database = PREFECT_HOME.value() / "prefect.db"
     if database.exists() or PREFECT_API_DATABASE_CONNECTION_URL.value() != f"sqlite+aiosqlite:///{database}":
         return
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rpg-lab"
-    kept = cache / f"prefect-{__version__}.db"
+    kept = user_cache() / f"prefect-{__version__}.db"
     if kept.exists():
         _copy(kept, database)
         return
     anyio.run(provide_database_interface().create_db)
-    cache.mkdir(parents=True, exist_ok=True)
     _copy(database, kept)
 
 
 def _copy(source: Path, target: Path) -> None:
     """A whole database or none; what is not a database is removed, and raises sqlite3.Error."""
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(part)) as new:
+        with (
+            atomic_path(target) as part,
+            closing(sqlite3.connect(source)) as old,
+            closing(sqlite3.connect(part)) as new,
+        ):
             old.backup(new)
-        part.replace(target)
     except sqlite3.Error:
         source.unlink()
         raise
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def main() -> None:
@@ -157,9 +156,8 @@ def main() -> None:
 
         from rpg.web import Guard, origins_of
 
-    with suppress(
-        OSError, sqlite3.Error
-    ):  # a cache that cannot be used: the server makes its database itself
+    # A cache that cannot be used: the server makes its database itself.
+    with suppress(OSError, StoreError, sqlite3.Error):
         _begin_with_a_copy()
     # Around the app, not in it: Prefect's automations call it from within, by a name of their own. The password is
     # Prefect's own matter (PREFECT_SERVER_API_AUTH_STRING).

@@ -103,7 +103,7 @@ ROOMS = (
         "flows", "Prefect flows and deployments, child processes, slots, sharing, reconciler, live table",
         "rpg.errors rpg.processes rpg.web rpg.provenance rpg.catalogue rpg.store rpg.config rpg.tasks rpg.planning "
         "rpg.report",
-        "prefect pydantic psutil rich starlette uvicorn",
+        "prefect anyio pydantic psutil rich starlette uvicorn",
     ),
     _room(
         "dashboard", "Streamlit pages", "rpg.processes rpg.web rpg.metrics rpg.store rpg.report rpg.paper",

@@ -55,7 +55,7 @@ def shared_page(layout: Layout, db: duckdb.DuckDBPyConnection, choice: Choice) -
     ]
     if several:
         sections += [section(one, title=one.sweep) for one in summaries]
-    return document(", ".join(choice.sweeps), sections, library(layout))
+    return document(", ".join(choice.sweeps), sections, library())
 
 
 _SEVERAL = (

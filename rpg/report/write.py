@@ -1,5 +1,6 @@
 """`rpg report`: the summary on the terminal, and figure, page and tables under reports/<sweep>/."""
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, look, tables
 from rpg.report.intervals import score_curves
 from rpg.report.summary import MEAN, Summary, summarise
-from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
+from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
 from rpg.store.database import connect
 
 POINTS = 60  # points per curve of the figure: its panels are two fingers wide
@@ -59,7 +60,7 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
         drawing = vl_convert.vegalite_to_svg(figure(summary, data, hover=False).to_dict())
         write("report.png", vl_convert.svg_to_png(drawing, scale=2))
         write("report.svg", drawing)
-    write("report.html", page(summary, data, library(layout)))
+    write("report.html", page(summary, data, library()))
     write("table.md", tables.markdown(summary))
     write("table.tex", tables.latex(summary))
     write("table.csv", summary.table.to_csv(index=False))
@@ -107,14 +108,17 @@ def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
     return charts.figure(panels, summary.sweep, [*charts.explanation(data), *tables.real(summary)])
 
 
-def library(layout: Layout) -> str:
+def library() -> str:
     """The JavaScript that draws charts; kept, because putting it together takes more than a second each time."""
     import vl_convert
 
-    kept = layout.cache / f"vega-{vl_convert.__version__}.js"
-    if not kept.is_file():
-        atomic_write_text(kept, vl_convert.javascript_bundle())
-    return kept.read_text("utf-8")
+    kept = user_cache() / f"vega-{vl_convert.__version__}.js"
+    if kept.is_file():
+        return kept.read_text("utf-8")
+    made: str = vl_convert.javascript_bundle()
+    with contextlib.suppress(OSError, StoreError):  # a home that cannot be written: made each time
+        atomic_write_text(kept, made)
+    return made
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Run folders, the results database and its queries. Imports neither torch nor the rest of the library."""
 
 from rpg.store.files import StoreError, atomic_path, atomic_write_bytes, atomic_write_json, atomic_write_text
-from rpg.store.layout import Layout, home
+from rpg.store.layout import Layout, home, user_cache
 from rpg.store.lease import lease_alive
 from rpg.store.run import Metrics, RunFolder
 
@@ -16,4 +16,5 @@ __all__ = [
     "atomic_write_text",
     "home",
     "lease_alive",
+    "user_cache",
 ]

@@ -20,7 +20,7 @@ from typing import Any
 from rpg.store.files import StoreError, atomic_write_json, read_json_object
 from rpg.store.run import FORMAT, Metrics, RunFolder, folder_name, folders, read_checked
 
-__all__ = ["Layout", "Metrics", "RunFolder", "StoreError", "home"]
+__all__ = ["Layout", "Metrics", "RunFolder", "StoreError", "home", "user_cache"]
 
 
 def home(path: str | os.PathLike[str] | None = None) -> Path:
@@ -39,6 +39,11 @@ def home(path: str | os.PathLike[str] | None = None) -> Path:
     if not there.is_dir():
         raise StoreError(f"{found}: {there} is a file, not a folder; {advice}")
     return found
+
+
+def user_cache() -> Path:
+    """What every data folder would otherwise make for itself and follows from installed packages alone (not created)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rpg-lab"
 
 
 @dataclass(frozen=True)
