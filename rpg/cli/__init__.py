@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 from rpg.cli import extras
+from rpg.processes import collect_seldom
 
 if TYPE_CHECKING:
     import typer
@@ -47,6 +48,7 @@ def load() -> typer.Typer:
 
 def main() -> NoReturn:
     """Run the command line. Exit codes: 0 done, 1 some runs failed, 2 bad input, 130 interrupted."""
+    collect_seldom()
     try:
         app = load()
     except ModuleNotFoundError as error:  # a bare install: there is nothing yet to print with
