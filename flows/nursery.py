@@ -13,6 +13,7 @@ from __future__ import annotations
 import array
 import atexit
 import ctypes
+import gc
 import json
 import os
 import select
@@ -178,6 +179,7 @@ def main() -> None:
                 import_module(module)
         # What is imported now is what all children compute with, whatever becomes of the files meanwhile.
         provenance.record(provenance.loaded())
+        gc.freeze()  # it stays: no child need look through it for garbage, nor copy its pages for that
         awake, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)

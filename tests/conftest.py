@@ -32,6 +32,7 @@ atexit.register(shutil.rmtree, _slots, ignore_errors=True)
 os.environ["RPG_SLOTS_FOLDER"] = _slots
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: workers share the cores
 
+from rpg.processes import collect_seldom  # noqa: E402
 from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
 
 GROUPS = {
@@ -86,6 +87,7 @@ gc.disable()  # while tests are imported (rpg.processes.quick_imports)
 
 def pytest_collection_finish():
     gc.enable()
+    collect_seldom()
 
 
 def pytest_collection_modifyitems(items):
