@@ -1,8 +1,8 @@
-"""Trainings and evaluators forked from one process that has imported torch already.
+"""Preparation, trainings and evaluators forked from one process that has imported torch already.
 
 Importing torch and transformers takes a process four to five processor seconds, more than many a short run itself. The
-nursery does it once, while the sweep prepares, and every child begins where it is. Run as a module, this file is that
-process. It talks with the sweep over a socket: requests with the files a child inherits, and who began and ended.
+nursery does it once, and every child begins where it is. Run as a module, this file is that process. It talks with the
+sweep over a socket: requests with the files a child inherits, and who began and ended.
 
 Each child is a session of its own and ends with the nursery, as the nursery ends with the sweep. Where there is no
 nursery (another system than Linux, or it was killed) children are started the ordinary way.
@@ -32,6 +32,7 @@ from rpg import provenance
 from rpg.processes import PARENT, die_with_parent, owner_mark, python_module, quick_imports
 
 FORKED = {
+    "rpg.backends.local.prepare": "rpg-prepare",
     "rpg.backends.local": "rpg-training",
     "rpg.backends.verl": "rpg-training",
     "rpg.evaluation": "rpg-evaluation",
@@ -175,7 +176,7 @@ def main() -> None:
     die_with_parent()
     with socket.socket(fileno=int(sys.argv[1])) as sweep:
         with quick_imports():
-            for module in (*PRELOADED, *(f"{name}.__main__" for name in FORKED)):
+            for module in (*PRELOADED, *map(_entry, FORKED)):
                 import_module(module)
         # What is imported now is what all children compute with, whatever becomes of the files meanwhile.
         provenance.record(provenance.loaded())
@@ -201,6 +202,11 @@ def main() -> None:
                     _be_born(sweep, json.loads(message), files)
                 for file in files:  # a lock is the child's alone
                     os.close(file)
+
+
+def _entry(module: str) -> str:
+    """Where `main` is: in a module itself, in a package's `__main__`."""
+    return f"{module}.__main__" if hasattr(import_module(module), "__path__") else module
 
 
 def _reap(sweep: socket.socket) -> None:
@@ -234,7 +240,7 @@ def _be_born(sweep: socket.socket, request: dict[str, Any], files: Sequence[int]
         os.environ.update(request["environment"], **{PARENT: str(nursery)})
         _tell(sweep, {"began": os.getpid()})
         sweep.close()
-        code = import_module(f"{request['module']}.__main__").main(request["arguments"])
+        code = import_module(_entry(request["module"])).main(request["arguments"])
     except SystemExit as end:
         code = end.code
     except BaseException:
