@@ -33,6 +33,7 @@ ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
     "TQ_NUM_THREADS": "1",  # verl's queue: more than there are cores is a warning for every response
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; vLLM would take half of the memory
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # by itself it stays on one core (of two), whatever backend.threads says
 }
 """Environment of a job's processes on a CPU."""
 
