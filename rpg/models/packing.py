@@ -56,6 +56,10 @@ class Packing:
     blocks: list[Block]
     slots: Tensor
     """(M,) for each packed token its query slot, counted through all blocks."""
+    queries: Tensor
+    """The packed token of each query slot, through all blocks; token 0 where the slot is padding."""
+    keys: Tensor
+    """The same for key slots."""
     predictors: Tensor
     """Packed tokens that predict a response token."""
     predictor_of: Tensor
@@ -115,7 +119,8 @@ class Packing:
         last = prompt_nodes.gather(1, prompt_sizes[:, None] - 1)[batch.prompt_of]
         before = torch.cat([last, paths.nodes[paths.path_of]], 1)[batch.mask]
         predictors, predictor_of = torch.unique(before, return_inverse=True)
-        return cls(ids, positions, blocks, slots, predictors, predictor_of)
+        keys = torch.cat([block.keys.flatten() for block in blocks])
+        return cls(ids, positions, blocks, slots, queries, keys, predictors, predictor_of)
 
 
 def _stem(prompts: Sequence[Sequence[int]]) -> int:
