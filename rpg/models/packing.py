@@ -26,7 +26,7 @@ _SHORTER = 0.7
 """A path with fewer new tokens than this fraction of its block's longest begins the next block."""
 _STEM = 8
 """Tokens that all prompts have to have in common for them to be computed once."""
-_TILE = 128
+_TILE = 256
 """Queries of a block, where its rows have many: keys behind a tile are left out, which is half of them all in all."""
 _CELLS = 2**23
 """Queries times keys of a block are at most this many (but a block has at least one row), to bound its mask."""
