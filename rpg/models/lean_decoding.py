@@ -22,12 +22,11 @@ _MASKED = -1e9
 _PACKED_STEPS = 16
 """From so many tokens on it pays to bring a large model's weights into the order that oneDNN reads them in: that takes
 the time of some ten steps, and each step is a fifth to a quarter faster then."""
-
-
 _MANY_ROWS = 32
-"""Of so many rows products are as quick or quicker with a weight in the order of its input, _WIDE columns at a time."""
+"""With so many rows products are quicker with a weight in the order of its input,"""
 _WIDE = 768
-_OVER = 8
+"""so many columns at a time."""
+_OVER = 32
 """Of a cache's rows one in so many may be over."""
 
 
@@ -91,7 +90,7 @@ class LeanEngine:
     positions only, so all rows can share one.
 
     A small model's weights are joined, with its norms multiplied in: its time is that of the calls. A large one's are
-    used where they are for the prompts, and on a CPU packed for the steps behind them.
+    used where they are for the prompts, and on a CPU brought into another order for the steps behind them.
     """
 
     def __init__(self, model: nn.Module, rows: int = 0):
@@ -197,7 +196,7 @@ class LeanEngine:
         return self._logits(x if self.live is None else x[self.live])
 
     def select(self, index: Tensor) -> None:
-        """In a large model's cache a few rows that are over stay: to copy the others takes about as long as a step."""
+        """In a large model's cache a few rows that are over stay: to copy the others takes longer than to compute these."""
         rows = self.cache.rows
         if self.live is not None:
             index = self.live[index]
