@@ -88,3 +88,16 @@ class Rotate(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
         return swap_halves(grad * sin).addcmul_(grad, cos), None, None
+
+
+class Taken(torch.autograd.Function):
+    """x[index] where the gradient comes from one place for each row of `x` only: index[slots] counts them up."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor, slots: Tensor) -> Tensor:
+        ctx.save_for_backward(slots)
+        return x.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return grad.index_select(0, ctx.saved_tensors[0]), None, None

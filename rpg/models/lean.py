@@ -22,7 +22,7 @@ from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
 
 from rpg.models.adapters import weight_and_bias
 from rpg.models.batch import Batch
-from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, SwiGLU
+from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, SwiGLU, Taken
 from rpg.models.packing import Packing
 from rpg.models.recompute import recomputed
 from rpg.models.support import among
@@ -140,7 +140,7 @@ def _layer(layer: nn.Module, sizes: Sizes, pack: Packing, cos: Tensor, sin: Tens
         q = RMSNorm.apply(q, attention.q_norm.weight, eps)
         k = RMSNorm.apply(k, attention.k_norm.weight, eps)
     q, k, v = Rotate.apply(q, cos, sin), Rotate.apply(k, cos, sin), v.reshape(-1, kv_heads, size)
-    x = _added(x, _attend(q, torch.cat([k, v.to(k.dtype)], 1), pack), attention.o_proj)
+    x = _added(x, _attend(q, k, v.to(k.dtype), pack), attention.o_proj)
     h = RMSNorm.apply(x, layer.post_attention_layernorm.weight, eps)
     if sizes.small:
         h = SwiGLU.apply(F.linear(h, *joined((mlp.gate_proj, mlp.up_proj))))
@@ -168,15 +168,18 @@ def _added(x: Tensor, h: Tensor, module: nn.Linear) -> Tensor:
     return x + module(h)
 
 
-def _attend(q: Tensor, kv: Tensor, pack: Packing) -> Tensor:
-    """Causal attention of every packed token to its own sequence: q (M, H, D), kv (M, 2K, D) -> (M, H * D)."""
+def _attend(q: Tensor, k: Tensor, v: Tensor, pack: Packing) -> Tensor:
+    """Causal attention of every packed token to its own sequence: q (M, H, D), k and v (M, K, D) -> (M, H * D)."""
+    qs, ks, vs = Taken.apply(q, pack.queries, pack.slots), k[pack.keys], v[pack.keys]
+    of_queries = [block.queries.numel() for block in pack.blocks]
+    of_keys = [block.keys.numel() for block in pack.blocks]
     parts = []
-    for block in pack.blocks:
-        rows, queries = block.queries.shape
-        qs = q[block.queries].transpose(1, 2)
-        ks, vs = kv[block.keys].transpose(1, 2).chunk(2, 1)
-        out = F.scaled_dot_product_attention(qs, ks, vs, attn_mask=block.mask.to(q.dtype), enable_gqa=True)
-        parts.append(out.transpose(1, 2).reshape(rows * queries, -1))
+    for block, *rows in zip(
+        pack.blocks, qs.split(of_queries), ks.split(of_keys), vs.split(of_keys), strict=True
+    ):
+        q, k, v = (x.view(len(block.queries), -1, *x.shape[1:]).transpose(1, 2) for x in rows)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=block.mask.to(q.dtype), enable_gqa=True)
+        parts.append(out.transpose(1, 2).flatten(2).flatten(0, 1))
     return torch.cat(parts)[pack.slots]
 
 

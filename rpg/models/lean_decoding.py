@@ -16,27 +16,40 @@ from torch import Tensor, nn
 from rpg.models.adapters import weight_and_bias
 from rpg.models.kernels import swap_halves
 from rpg.models.lean import Sizes, joined, rotary
+from rpg.models.lean_caches import Shared, Whole
 
 _MASKED = -1e9
-_ROOM = 64
-"""Slots that a cache begins with behind its prompts; where they do not do, it doubles."""
 _PACKED_STEPS = 16
 """From so many tokens on it pays to bring a large model's weights into the order that oneDNN reads them in: that takes
 the time of some ten steps, and each step is a fifth to a quarter faster then."""
-
-
-_OVER = 8
+_MANY_ROWS = 32
+"""With so many rows products are quicker with a weight in the order of its input,"""
+_WIDE = 768
+"""so many columns at a time."""
+_OVER = 32
 """Of a cache's rows one in so many may be over."""
 
 
 class _Map(NamedTuple):
-    """A linear map; `packed` is its weight in oneDNN's own order, where there is one."""
+    """A linear map; `packed` is its weight in oneDNN's own order, `pieces` that in the order of its input, cut into
+    columns, where there is one.
+    """
 
     weight: Tensor
     bias: Tensor | None
     packed: Tensor | None = None
+    pieces: Sequence[Tensor] = ()
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.pieces:
+            flat = x.flatten(0, -2)
+            out = x.new_empty(len(flat), sum(piece.shape[1] for piece in self.pieces))
+            for piece, part in zip(
+                self.pieces, out.split([piece.shape[1] for piece in self.pieces], 1), strict=True
+            ):
+                torch.mm(flat, piece, out=part)
+            out = out if self.bias is None else out.add_(self.bias)
+            return out.unflatten(0, x.shape[:-1])
         if self.packed is None:
             return F.linear(x, self.weight, self.bias)
         return torch.ops.mkldnn._linear_pointwise(
@@ -58,14 +71,15 @@ class _Layer:
     gate_up: list[_Map]
     down: _Map
 
-    def packed(self) -> _Layer:
-        """The same with its maps packed."""
+    def ordered(self, rows: int) -> _Layer:
+        """The same with its maps brought into the order that is quickest to read with so many rows."""
+        order = _cut if rows >= _MANY_ROWS and _kind(self.output.weight) == torch.float32 else _packed
         return replace(
             self,
-            qkv=[_packed(self.qkv)],
-            output=_packed([self.output]),
-            gate_up=[_packed(self.gate_up)],
-            down=_packed([self.down]),
+            qkv=[order(self.qkv)],
+            output=order([self.output]),
+            gate_up=[order(self.gate_up)],
+            down=order([self.down]),
         )
 
 
@@ -76,11 +90,12 @@ class LeanEngine:
     positions only, so all rows can share one.
 
     A small model's weights are joined, with its norms multiplied in: its time is that of the calls. A large one's are
-    used where they are for the prompts, and on a CPU packed for the steps behind them.
+    used where they are for the prompts, and on a CPU brought into another order for the steps behind them.
     """
 
-    def __init__(self, model: nn.Module):
-        self.model = model
+    def __init__(self, model: nn.Module, rows: int = 0):
+        """`rows`: how many responses there will be."""
+        self.model, self.rows = model, rows
         self.device = model.lm_head.weight.device
         self.sizes = Sizes.of(model)
         self.heads, self.kv_heads, self.size = self.sizes.heads, self.sizes.kv_heads, self.sizes.head
@@ -150,56 +165,40 @@ class LeanEngine:
         mask = seen[:, None, :] & torch.ones(width, width, dtype=torch.bool).tril()
         mask = torch.where(mask, 0.0, _MASKED)[:, None].to(self.device)
         x = self.embedding[ids.to(self.device)]
-        self.keys, self.values, self.last = [], [], width + max_new_tokens
         self.live = None
-        room = width + min(max_new_tokens, _ROOM)
+        self.cache = (Whole if self.sizes.small else Shared)(seen.to(self.device), max_new_tokens)
         for layer in self.layers:
             q, k, v = self._project(x, layer, slice(0, width))
             q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-            self.keys.append(_with_room(k.transpose(2, 3), room, 3))
-            self.values.append(_with_room(v, room, 2))
+            self.cache.add(k, v)
             o = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask.to(q.dtype), enable_gqa=True, scale=1.0
             )
             x = self._finish(x, o.transpose(1, 2).flatten(2), layer)
-        self.bias = torch.where(seen, 0.0, _MASKED)[:, None, None].to(self.device)
-        self.filled = width
         logits = self._logits(x[:, -1])
         if max_new_tokens >= _PACKED_STEPS and not self.sizes.small and _packs(self.head.weight):
             for index, layer in enumerate(
                 self.layers
             ):  # one at a time: what was joined or merged for it goes
-                self.layers[index] = layer.packed()
+                self.layers[index] = layer.ordered(self.rows)
             self.head = _packed([self.head])
         return logits
 
     def step(self, tokens: Tensor) -> Tensor:
+        cache = self.cache
         if self.live is not None:  # rows that are over are computed on: anything will do for them
-            tokens = tokens.new_zeros(len(self.bias)).index_copy_(0, self.live, tokens)
-        rows, at = len(tokens), self.filled
-        if at == self.values[0].shape[2]:
-            room = min(2 * at, self.last)
-            self.keys = [_with_room(keys, room, 3) for keys in self.keys]
-            self.values = [_with_room(values, room, 2) for values in self.values]
+            tokens = tokens.new_zeros(cache.rows).index_copy_(0, self.live, tokens)
+        cache.begin()
         x = self.embedding[tokens][:, None]
         for index, layer in enumerate(self.layers):
-            q, k, v = self._project(x, layer, slice(at, at + 1))
-            keys, values = self.keys[index], self.values[index]
-            keys[..., at], values[:, :, at] = k[:, 0], v[:, 0]
-            q = q.view(rows, self.kv_heads, -1, self.size)  # query heads of a group side by side
-            scores = torch.matmul(q, keys[..., : at + 1])
-            scores[..., : self.bias.shape[-1]] += self.bias  # behind the prompts there is no padding
-            o = torch.matmul(scores.softmax(-1).to(values.dtype), values[:, :, : at + 1])
-            x = self._finish(x, o.view(rows, 1, -1), layer)
-        self.filled += 1
+            q, k, v = self._project(x, layer, slice(cache.filled - 1, cache.filled))
+            x = self._finish(x, cache.attend(index, q, k, v), layer)
         x = x[:, 0]
         return self._logits(x if self.live is None else x[self.live])
 
     def select(self, index: Tensor) -> None:
-        """Copies filled slots only; with room for as many as before. In a large model's cache a few rows that are over
-        stay: to copy the others takes about as long as a step.
-        """
-        at, rows = self.filled, len(self.bias)
+        """In a large model's cache a few rows that are over stay: to copy the others takes longer than to compute these."""
+        rows = self.cache.rows
         if self.live is not None:
             index = self.live[index]
         self.live = None
@@ -207,9 +206,7 @@ class LeanEngine:
         if ends and not self.sizes.small and rows - len(index) <= rows // _OVER:
             self.live = index
             return
-        self.keys = [_with_room(one[..., :at][index], one.shape[3], 3) for one in self.keys]
-        self.values = [_with_room(one[:, :, :at][index], one.shape[2], 2) for one in self.values]
-        self.bias = self.bias[index]
+        self.cache.select(index)
 
     def _normed(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """RMS norm; its weight may be multiplied into what follows."""
@@ -265,21 +262,25 @@ def _kind(weight: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
 
 
+def _one(maps: Sequence[_Map]) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of maps of one input as one."""
+    if len(maps) == 1:
+        return maps[0].weight, maps[0].bias
+    weights, biases = zip(*((one.weight, one.bias) for one in maps), strict=True)
+    return torch.cat(weights), None if biases[0] is None else torch.cat(biases)
+
+
+def _cut(maps: Sequence[_Map]) -> _Map:
+    """Maps of one input as one whose weight lies in the order of its input, in pieces."""
+    weight, bias = _one(maps)
+    count = -(-len(weight) // _WIDE)
+    pieces = [piece.t().contiguous() for piece in weight.tensor_split(count)]
+    return _Map(maps[0].weight, bias, None, pieces)
+
+
 def _packed(maps: Sequence[_Map]) -> _Map:
     """Maps of one input as one that is packed."""
-    weight, bias = maps[0].weight, maps[0].bias
+    weight, bias = _one(maps)
     kind = _kind(weight)
-    if len(maps) > 1:
-        weight = torch.cat([one.weight for one in maps])
-        bias = None if bias is None else torch.cat([one.bias for one in maps])
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(kind))
     return _Map(packed, None if bias is None else bias.to(kind), packed)
-
-
-def _with_room(x: Tensor, slots: int, dim: int) -> Tensor:
-    """A cache of so many slots in dimension `dim` that begins with `x`."""
-    shape = list(x.shape)
-    shape[dim] = slots
-    cache = x.new_empty(shape)
-    cache.narrow(dim, 0, x.shape[dim]).copy_(x)
-    return cache

@@ -26,8 +26,9 @@ _SHORTER = 0.7
 """A path with fewer new tokens than this fraction of its block's longest begins the next block."""
 _STEM = 8
 """Tokens that all prompts have to have in common for them to be computed once."""
-_TILE = 128
-"""Queries of a block, where its rows have many: keys behind a tile are left out, which is half of them all in all."""
+_TILE = 256
+"""Queries of a block, where its rows have many: keys behind a tile are left out, which is half of them all in all.
+From 192 queries on torch's kernel goes on in steps of 64 queries instead of 32."""
 _CELLS = 2**23
 """Queries times keys of a block are at most this many (but a block has at least one row), to bound its mask."""
 
@@ -56,6 +57,10 @@ class Packing:
     blocks: list[Block]
     slots: Tensor
     """(M,) for each packed token its query slot, counted through all blocks."""
+    queries: Tensor
+    """The packed token of each query slot, through all blocks; token 0 where the slot is padding."""
+    keys: Tensor
+    """The same for key slots."""
     predictors: Tensor
     """Packed tokens that predict a response token."""
     predictor_of: Tensor
@@ -115,7 +120,8 @@ class Packing:
         last = prompt_nodes.gather(1, prompt_sizes[:, None] - 1)[batch.prompt_of]
         before = torch.cat([last, paths.nodes[paths.path_of]], 1)[batch.mask]
         predictors, predictor_of = torch.unique(before, return_inverse=True)
-        return cls(ids, positions, blocks, slots, predictors, predictor_of)
+        keys = torch.cat([block.keys.flatten() for block in blocks])
+        return cls(ids, positions, blocks, slots, queries, keys, predictors, predictor_of)
 
 
 def _stem(prompts: Sequence[Sequence[int]]) -> int:

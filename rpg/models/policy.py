@@ -94,7 +94,8 @@ class Policy:
     ) -> Samples:
         """`group_size` responses to each prompt; see decode.generate."""
         lean = self._lean(max(map(len, prompts)) + max_new_tokens)
-        engine = LeanEngine(self.model) if lean else huggingface.CacheEngine(self.model)
+        rows = len(prompts) * group_size
+        engine = LeanEngine(self.model, rows) if lean else huggingface.CacheEngine(self.model)
         with self._arithmetic():
             return generate(
                 engine,

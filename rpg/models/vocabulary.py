@@ -24,7 +24,9 @@ _PLAIN = 2**20
 _PART = 2**26
 """Logits of a part (256 MiB of float32)."""
 _KEPT = 2**26
-"""Logits that are kept for the backward pass."""
+"""Logits that are kept for the backward pass,"""
+_ALL_KEPT = 2**27
+"""and where there are no more than these: all of them."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def chosen_and_entropy(
         hidden, weight = hidden.to(kind), weight.to(kind)
     if not entropy and closed is None and temperature == 1.0 and liger.takes(hidden, token):
         return liger.chosen_log_prob(hidden, weight, position, token, _PART), None
-    room = _KEPT if torch.is_grad_enabled() else 0
+    logits = len(hidden) * len(weight)
+    room = 0 if not torch.is_grad_enabled() else logits if logits <= _ALL_KEPT else _KEPT
     found, spread = _ChosenLogProb.apply(hidden, weight, position, token, temperature, room, closed, entropy)
     return found, spread if entropy else None
 

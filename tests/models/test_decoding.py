@@ -12,7 +12,7 @@ from transformers import (
 )
 
 from rpg.backends.local.passes import Limits, score
-from rpg.models import huggingface, lean_decoding
+from rpg.models import huggingface, lean, lean_caches, lean_decoding
 from rpg.models.batch import Batch
 from rpg.models.decoding import draw, generate
 from rpg.models.lean_decoding import LeanEngine
@@ -61,18 +61,34 @@ def random_numbers(rows=32, limit=10):
     return uniforms(rows, limit, "test")
 
 
+def assert_alike(found, expected):
+    assert found.batch.tokens.equal(expected.batch.tokens)
+    assert found.batch.lengths.equal(expected.batch.lengths)
+    assert torch.allclose(found.log_prob, expected.log_prob, atol=2e-5)
+    assert torch.allclose(found.entropy, expected.entropy, atol=2e-5)
+    assert found.truncated.equal(expected.truncated)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("greedy", [False, True])
 def test_lean_and_transformers_decode_the_same(greedy, temperature):
     lm = model()
     u = None if greedy else random_numbers()
-    lean = sample(LeanEngine(lm), u, temperature=temperature)
-    full = sample(huggingface.CacheEngine(lm), u, temperature=temperature)
-    assert lean.batch.tokens.equal(full.batch.tokens)
-    assert lean.batch.lengths.equal(full.batch.lengths)
-    assert torch.allclose(lean.log_prob, full.log_prob, atol=2e-5)
-    assert torch.allclose(lean.entropy, full.entropy, atol=2e-5)
-    assert lean.truncated.equal(full.truncated)
+    found = sample(LeanEngine(lm), u, temperature=temperature)
+    assert_alike(found, sample(huggingface.CacheEngine(lm), u, temperature=temperature))
+
+
+@pytest.mark.parametrize("kind", [model, llama])
+@pytest.mark.parametrize("rows", [1, 32])
+def test_a_large_model_s_steps_are_transformers_too(kind, rows, monkeypatch):
+    """Prompts read once for their rows, and both orders of the weights; many columns are several pieces."""
+    monkeypatch.setattr(lean, "_SMALL", 0)
+    monkeypatch.setattr(lean_decoding, "_WIDE", 20)
+    lm = kind()
+    engine, u = LeanEngine(lm, rows), random_numbers(limit=20)
+    found = sample(engine, u, limit=20)
+    assert bool(engine.layers[0].down.pieces) == (rows == 32)
+    assert_alike(found, sample(huggingface.CacheEngine(lm), u, limit=20))
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -175,10 +191,12 @@ def test_a_prompt_that_is_computed_once_changes_nothing(kind, width):
         assert (grad - other).abs().max() < 2e-5 * other.abs().max() + 1e-6
 
 
-def test_caches_grow(monkeypatch):
-    monkeypatch.setattr(lean_decoding, "_ROOM", 2)
+@pytest.mark.parametrize("small", [0, 10**9])
+def test_caches_grow(small, monkeypatch):
+    monkeypatch.setattr(lean, "_SMALL", small)
+    monkeypatch.setattr(lean_caches, "_ROOM", 2)
     grown, u = sample(LeanEngine(model()), random_numbers()), random_numbers()
-    monkeypatch.setattr(lean_decoding, "_ROOM", 100)
+    monkeypatch.setattr(lean_caches, "_ROOM", 100)
     whole = sample(LeanEngine(model()), u)
     assert whole.batch.tokens.equal(grown.batch.tokens) and whole.log_prob.equal(grown.log_prob)
     assert whole.batch.lengths.max() > 5

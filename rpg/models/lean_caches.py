@@ -1,0 +1,145 @@
+"""Key-value caches of lean_decoding.py, and attention to them.
+
+Shapes: P prompts, R rows of the cache, W slots of a prompt, H query heads, K key-value heads, g = H / K, D head size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_MASKED = -1e9
+_ROOM = 64
+"""Slots that a cache begins with behind its prompts; where they do not do, it doubles."""
+
+
+class Whole:
+    """Every row has its prompt. Keys are kept as (R, K, D, slots): the quickest to multiply with.
+
+    Attributes:
+        rows: R; as many as prompts at first.
+        filled: slots that are filled, those of the prompts among them.
+    """
+
+    def __init__(self, seen: Tensor, max_new_tokens: int):
+        """`seen` (P, W) is False where a prompt is padded, on the left."""
+        self.rows, self.filled = seen.shape
+        self._room, self._last = self.filled + min(max_new_tokens, _ROOM), self.filled + max_new_tokens
+        self._bias = torch.where(seen, 0.0, _MASKED)[:, None, None]
+        self._keys: list[Tensor] = []
+        self._values: list[Tensor] = []
+
+    def add(self, k: Tensor, v: Tensor) -> None:
+        """The next layer's keys and values of the prompts, (P, K, W, D) each."""
+        self._keys.append(_with_room(k.transpose(2, 3), self._room, 3))
+        self._values.append(_with_room(v, self._room, 2))
+
+    def begin(self) -> None:
+        """Every layer is going to attend to one more slot."""
+        if self.filled == self._room:
+            self._room = min(2 * self._room, self._last)
+            self._keys = [_with_room(keys, self._room, 3) for keys in self._keys]
+            self._values = [_with_room(values, self._room, 2) for values in self._values]
+        self.filled += 1
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attention of q (R, 1, H, D), scaled, to the layer's slots, the last of which become k and v (R, 1, K, D);
+        (R, 1, H * D).
+        """
+        keys, values, at = self._keys[layer], self._values[layer], self.filled
+        keys[..., at - 1], values[:, :, at - 1] = k[:, 0], v[:, 0]
+        q = q.view(self.rows, k.shape[2], -1, k.shape[3])  # query heads of a group side by side
+        scores = torch.matmul(q, keys[..., :at])
+        scores[..., : self._bias.shape[-1]] += self._bias  # behind the prompts there is no padding
+        o = torch.matmul(scores.softmax(-1).to(values.dtype), values[:, :, :at])
+        return o.view(self.rows, 1, -1)
+
+    def select(self, index: Tensor) -> None:
+        """Copies filled slots only; with room for as many as before."""
+        at = self.filled
+        self._keys = [_with_room(one[..., :at][index], self._room, 3) for one in self._keys]
+        self._values = [_with_room(one[:, :, :at][index], self._room, 2) for one in self._values]
+        self._bias, self.rows = self._bias[index], len(index)
+
+
+class Shared:
+    """The rows of a prompt have it in common: it is read once for all of them at every step, and never copied.
+
+    For the products with a prompt the rows are ordered as (P, C), C the rows of the prompt with the most.
+    """
+
+    def __init__(self, seen: Tensor, max_new_tokens: int):
+        self.rows, self.filled = self._shape = seen.shape
+        self._room, self._last = min(max_new_tokens, _ROOM), max_new_tokens
+        self._bias = torch.where(seen, 0.0, _MASKED)[:, None, None]
+        self._prompts: list[tuple[Tensor, Tensor]] = []
+        self._keys: list[Tensor] = []
+        self._values: list[Tensor] = []
+        self._order(torch.arange(self.rows, device=seen.device))
+
+    def _order(self, prompt_of: Tensor) -> None:
+        """The rows are those of the prompts `prompt_of` (R,)."""
+        counts = prompt_of.bincount(minlength=self._shape[0])
+        by_prompt = prompt_of.argsort(stable=True)
+        first = (counts.cumsum(0) - counts)[prompt_of[by_prompt]]
+        most = int(counts.max())
+        self.rows, self._prompt_of = len(prompt_of), prompt_of
+        self._place = torch.empty_like(prompt_of)
+        """(R,) each row's place in (P, C)."""
+        self._place[by_prompt] = (
+            prompt_of[by_prompt] * most + torch.arange(self.rows, device=prompt_of.device) - first
+        )
+        self._row = prompt_of.new_zeros(self._shape[0] * most).index_copy_(
+            0, self._place, torch.arange(self.rows, device=prompt_of.device)
+        )
+        """(P * C,) the row of each place; 0 where there is none."""
+
+    def add(self, k: Tensor, v: Tensor) -> None:
+        self._prompts.append((k.transpose(2, 3).contiguous(), v.contiguous()))
+        empty = k.new_empty(self.rows, k.shape[1], self._room, k.shape[3])
+        self._keys.append(empty)
+        self._values.append(torch.empty_like(empty))
+
+    def begin(self) -> None:
+        if self.filled - self._shape[1] == self._room:
+            self._room = min(2 * self._room, self._last)
+            self._keys = [_with_room(keys, self._room, 2) for keys in self._keys]
+            self._values = [_with_room(values, self._room, 2) for values in self._values]
+        self.filled += 1
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values, at = self._keys[layer], self._values[layer], self.filled - self._shape[1]
+        keys[:, :, at - 1], values[:, :, at - 1] = k[:, 0], v[:, 0]
+        prompt_keys, prompt_values = self._prompts[layer]
+        width = self._shape[1]
+        q = q.view(self.rows, k.shape[2], -1, k.shape[3])
+        before = torch.matmul(self._by_prompt(q), prompt_keys).add_(self._bias)
+        behind = torch.matmul(q, keys[:, :, :at].transpose(2, 3))
+        p = torch.cat([self._by_row(before, q.shape[2]), behind], -1).softmax(-1).to(values.dtype)
+        o = torch.matmul(p[..., width:], values[:, :, :at])
+        o += self._by_row(torch.matmul(self._by_prompt(p[..., :width]), prompt_values), q.shape[2])
+        return o.view(self.rows, 1, -1)
+
+    def _by_prompt(self, x: Tensor) -> Tensor:
+        """(R, K, g, any) -> (P, K, C * g, any)."""
+        placed = x[self._row].unflatten(0, (self._shape[0], -1)).transpose(1, 2)
+        return placed.flatten(2, 3)
+
+    def _by_row(self, x: Tensor, group: int) -> Tensor:
+        """(P, K, C * g, any) -> (R, K, g, any)."""
+        return x.unflatten(2, (-1, group)).transpose(1, 2).flatten(0, 1)[self._place]
+
+    def select(self, index: Tensor) -> None:
+        at = self.filled - self._shape[1]
+        self._keys = [_with_room(one[:, :, :at][index], self._room, 2) for one in self._keys]
+        self._values = [_with_room(one[:, :, :at][index], self._room, 2) for one in self._values]
+        self._order(self._prompt_of[index])
+
+
+def _with_room(x: Tensor, slots: int, dim: int) -> Tensor:
+    """A cache of so many slots in dimension `dim` that begins with `x`."""
+    shape = list(x.shape)
+    shape[dim] = slots
+    cache = x.new_empty(shape)
+    cache.narrow(dim, 0, x.shape[dim]).copy_(x)
+    return cache
