@@ -97,7 +97,7 @@ def test_a_real_ray_that_is_too_small_is_refused_within_seconds():
         "    ray.init(address='local', num_cpus=cpus, num_gpus=1, include_dashboard=False, log_to_driver=False)\n"
         "    try: runner.require_resources(config); print('enough')\n"
         "    except runner.UserError as error: print(error)\n"
-        "    nice = ray.get(ray.remote(os.nice).remote(0)) - os.nice(0)\n"
+        "    nice = ray.get(ray.remote(lambda: os.nice(0)).remote()) - os.nice(0)\n"
         "    ray.shutdown()\n"
         "print(nice)\n"
     )
