@@ -44,7 +44,7 @@ from trl import GRPOConfig, GRPOTrainer
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
-from rpg.backends.local.run import configure_torch
+from rpg.backends.local.run import configure_memory, configure_torch
 from rpg.backends.local.trainer import Trainer
 from rpg.config.run import RunSpec
 from rpg.config.task import MarkerVerifier
@@ -184,6 +184,8 @@ def turn(options: argparse.Namespace, home: Path) -> None:
     """One side's turn, in this process; prints its numbers as JSON."""
     spec = spec_of(options.model, options.shape)
     configure_torch(spec)
+    if options.side == "ours":  # as `rpg train` does
+        configure_memory(spec)
     torch.use_deterministic_algorithms(options.side == "ours")
     seconds = SIDES[options.side](spec, home, options.rollouts)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

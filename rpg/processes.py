@@ -136,7 +136,7 @@ def parent_mark() -> dict[str, str]:
     return {PARENT: str(os.getpid())}
 
 
-_M_MMAP_THRESHOLD = -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 _GIVEN_BACK = 2**20
 """Bytes of an allocation that is returned to the system as soon as it is freed."""
 
@@ -146,8 +146,23 @@ def give_memory_back() -> None:
 
     By itself glibc keeps pieces of up to 32 MiB for later: as much again as a training needs may lie there in fragments.
     """
+    _mallopt({_M_MMAP_MAX: 2**16, _M_MMAP_THRESHOLD: _GIVEN_BACK, _M_TRIM_THRESHOLD: _GIVEN_BACK})
+
+
+def keep_memory() -> None:
+    """Make this process keep what it frees for what it asks for next, where the C library is glibc.
+
+    By itself glibc returns pieces of more than 32 MiB, and a training step asks for the same gigabytes again: the system
+    has to find and clear every page of them anew.
+    """
+    _mallopt({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1})
+
+
+def _mallopt(settings: Mapping[int, int]) -> None:
     with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _GIVEN_BACK)
+        mallopt = ctypes.CDLL(None).mallopt
+        for name, value in settings.items():
+            mallopt(name, value)
 
 
 def stdin_closed() -> bool:

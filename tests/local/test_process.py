@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import platform
 import random
 import re
 import resource
@@ -96,6 +97,29 @@ def limit_data(more):
 
     give_memory_back()  # or what the tests before have freed is there to be used
     Trainer.step = limited
+
+
+FREED = """
+import resource
+from rpg.processes import give_memory_back, keep_memory
+
+def pages_found():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    b"x" * 2**26
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+for choose in (keep_memory, give_memory_back, keep_memory):
+    choose()
+    pages_found()
+    print(pages_found() < 1000)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc that is told")
+def test_what_is_freed_is_there_for_the_next_step_or_goes_back():
+    """64 MiB are 16,384 pages, which the system finds and clears once, or each time."""
+    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False", "True"]
 
 
 def run(command, folder, *options, **kwargs):

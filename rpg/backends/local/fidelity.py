@@ -19,7 +19,7 @@ from torch import Tensor
 from rpg.auditing.fidelity import Agreement, agreement
 from rpg.backends.local.passes import Limits, score
 from rpg.backends.local.rollout import Graded, Roller
-from rpg.backends.local.run import configure_torch, resume
+from rpg.backends.local.run import configure_memory, configure_torch, resume
 from rpg.backends.manifest import spec_of
 from rpg.catalogue import Algorithm, algorithm, algorithms, override
 from rpg.catalogue.exact import divergence_of, exact_loss
@@ -88,6 +88,7 @@ def fidelity(
     """
     spec = spec_of(folder)
     configure_torch(spec)
+    configure_memory(spec)
     path = folder.checkpoint(step)
     if not (path / "checkpoint.json").exists():
         there = ", ".join(map(str, folder.checkpoint_steps())) or "none"

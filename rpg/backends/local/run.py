@@ -29,7 +29,7 @@ from rpg.models.device import configure_device
 from rpg.models.initial import starting_policy
 from rpg.models.loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
-from rpg.processes import give_memory_back
+from rpg.processes import give_memory_back, keep_memory
 from rpg.store import provenance
 from rpg.store.pending import pending_evaluations
 from rpg.store.progress import TRAINING
@@ -45,6 +45,7 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
     """
     spec = spec_of(folder)
     configure_torch(spec)
+    configure_memory(spec)
     trainer, checkpoints, done = _begin(folder, spec, home, say)
     trainer.place = folder.path
     attempt, steps = folder.next_attempt(), spec.training.steps
@@ -65,11 +66,17 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
 
 
 def configure_torch(spec: RunSpec) -> None:
-    """Threads, and what `configure_device` does; a training that has to save memory also gives back what it frees."""
+    """Threads, and what `configure_device` does."""
     torch.set_num_threads(spec.backend.threads)
+    configure_device(spec.backend.device)
+
+
+def configure_memory(spec: RunSpec) -> None:
+    """What is freed goes back at once where a training has to save memory, else it is there for the next step."""
     if spec.backend.gradient_checkpointing or spec.backend.offload:
         give_memory_back()
-    configure_device(spec.backend.device)
+    else:
+        keep_memory()
 
 
 def _begin(
