@@ -26,6 +26,7 @@ from rpg.models.loading import build_tiny
 from rpg.models.policy import Policy
 from rpg.models.seeds import uniforms
 from rpg.models.tokenizer import build_tokenizer
+from rpg.processes import keep_memory
 
 
 def measure(length: int, prompts: int, group: int) -> tuple[float, float]:
@@ -58,6 +59,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     configure_device("cpu")
+    keep_memory()  # as a training does
     measure(16, options.prompts, options.group)  # what is done once
     found = {}
     for length in options.lengths:
