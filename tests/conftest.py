@@ -69,7 +69,12 @@ GROUPS = {
     "wheel": ["package/test_wheel"],
     "postgres": ["operations/test_postgres"],
     "ray": ["evaluation/test_ray", "verl/test_launch_cluster"],
-    "verl": ["verl/test_inside_driver", "verl/test_inside_update", "paper/test_verl_accepts"],
+    "verl": [
+        *(f"verl/test_inside_{name}" for name in ("adapters", "ahead", "driver", "update")),
+        *(f"verl/test_gpu_{name}" for name in ("doctor", "hatch", "reference", "resharding", "resources")),
+        "verl/test_launch_overrides",
+        "paper/test_verl_accepts",
+    ],
 }
 """Files whose tests share what takes seconds to make (one `rpg serve`, one finished sweep, the import of verl), and
 those that take longest. These first, so that no worker has one left when the others are done.
