@@ -173,10 +173,10 @@ def _run(config) -> None:
     validate_config(
         config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
     )
-    own = config.ray_kwargs.ray_init.get("address") == "local"
-    profiled = config.global_profiler.tool == "nsys"  # which Ray starts with an actor
+    # On a GPU it stays an actor: Ray hides the GPUs from one that has asked for none, and nothing begins there by mistake.
+    here = config.trainer.device == "cpu" and config.ray_kwargs.ray_init.get("address") == "local"
     try:
-        run_ppo(config, task_runner_class=InDriver if own and not profiled else ray.remote(Runner))
+        run_ppo(config, task_runner_class=InDriver if here else ray.remote(Runner))
     finally:
         ray.shutdown()
 

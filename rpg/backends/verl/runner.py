@@ -31,7 +31,8 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
 class InDriver:
     """The runner in the very process that asks for it, with as much of an actor's interface as `run_ppo` uses.
 
-    For a Ray of the job's own: there the two are always on the same machine, and a process less imports all of verl.
+    For a Ray of the job's own on a CPU: there the two are always on the same machine, and a process less imports all of
+    verl.
     """
 
     def __init__(self) -> None:
