@@ -1,6 +1,6 @@
 """Preparation, trainings and evaluators forked from one process that has imported torch already.
 
-Importing torch and transformers takes a process four to five processor seconds, more than many a short run itself. The
+Importing torch and transformers takes a process seconds, more than many a short run itself. The
 nursery does it once, and every child begins where it is. Run as a module, this file is that process. It talks with the
 sweep over a socket: requests with the files a child inherits, and who began and ended.
 

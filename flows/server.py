@@ -115,7 +115,7 @@ def wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
 def _begin_with_a_copy() -> None:
     """The database of a new data folder: a copy of an empty one of this version of Prefect, kept in the user's cache.
 
-    Prefect makes it by some sixty migrations, which is most of what a server's first start costs.
+    Prefect makes it by more than a hundred migrations, which is most of what a server's first start costs.
     """
     import anyio
     from prefect import __version__

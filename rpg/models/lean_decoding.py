@@ -43,10 +43,9 @@ class _Map(NamedTuple):
     def __call__(self, x: Tensor) -> Tensor:
         if self.pieces:
             flat = x.flatten(0, -2)
-            out = x.new_empty(len(flat), sum(piece.shape[1] for piece in self.pieces))
-            for piece, part in zip(
-                self.pieces, out.split([piece.shape[1] for piece in self.pieces], 1), strict=True
-            ):
+            widths = [piece.shape[1] for piece in self.pieces]
+            out = x.new_empty(len(flat), sum(widths))
+            for piece, part in zip(self.pieces, out.split(widths, 1), strict=True):
                 torch.mm(flat, piece, out=part)
             out = out if self.bias is None else out.add_(self.bias)
             return out.unflatten(0, x.shape[:-1])

@@ -149,7 +149,8 @@ def joined(supports: Sequence[Support | None], width: int) -> Support | None:
     first = supports[0]
     if first is None or first.index is None:
         return first
-    indices, starts, ids, lists, tokens = [], [first.starts.new_zeros(1)], [], 0, 0  # type: ignore[union-attr]
+    assert first.starts is not None
+    indices, starts, ids, lists, tokens = [], [first.starts.new_zeros(1)], [], 0, 0
     for one in supports:
         assert one is not None and one.index is not None and one.starts is not None and one.ids is not None
         indices.append(torch.nn.functional.pad(one.index + lists, (0, width - one.index.shape[1])))

@@ -144,11 +144,8 @@ class _ChosenLogProb(torch.autograd.Function):
         weight_grad: Tensor | None = None
         grad, spread_grad = grad / ctx.temperature, spread_grad / ctx.temperature
         for index, (part, where, log_p) in enumerate(ctx.parts):
-            ctx.parts[index] = (
-                part,
-                where,
-                None,
-            )  # what was kept becomes its own gradient, and is then let go
+            # What was kept becomes its own gradient, and is then let go.
+            ctx.parts[index] = (part, where, None)
             if log_p is None:
                 log_p = _log_softmax(hidden, part, weight, ctx.temperature, ctx.closed)
             at, here = position[where] - part.start, grad[where]

@@ -118,21 +118,23 @@ def test_every_family_is_that_of_transformers(family, size):
     same_values_and_gradients(model(**FAMILIES[family]), batch(**CASES["long"]), 0.7)
 
 
+def drawn(engine):
+    """Four responses to each of four prompts, the same ones from engines that are right."""
+    return generate(
+        engine,
+        [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]],
+        group_size=4,
+        max_new_tokens=12,
+        stop=(2,),
+        uniforms=uniforms(16, 12, "test"),
+        temperature=0.7,
+    )
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_decodes_as_transformers_does(family, size):
     lm = model(**FAMILIES[family])
-    found = [
-        generate(
-            engine(lm),
-            [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]],
-            group_size=4,
-            max_new_tokens=12,
-            stop=(2,),
-            uniforms=uniforms(16, 12, "test"),
-            temperature=0.7,
-        )
-        for engine in (LeanEngine, huggingface.CacheEngine)
-    ]
+    found = [drawn(engine(lm)) for engine in (LeanEngine, huggingface.CacheEngine)]
     assert found[0].batch.tokens.equal(found[1].batch.tokens)
     assert torch.allclose(found[0].log_prob, found[1].log_prob, atol=2e-5)
     assert torch.allclose(found[0].entropy, found[1].entropy, atol=2e-5)
@@ -159,15 +161,7 @@ def test_bfloat16_weights_decode_as_they_are_scored(family, size):
     lm = model(**FAMILIES[family], initializer_range=0.1).to(torch.bfloat16)
     errors = []
     for engine in (LeanEngine, huggingface.CacheEngine):
-        samples = generate(
-            engine(lm),
-            [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]],
-            group_size=4,
-            max_new_tokens=12,
-            stop=(2,),
-            uniforms=uniforms(16, 12, "test"),
-            temperature=0.7,
-        )
+        samples = drawn(engine(lm))
         exact = huggingface.padded_log_probs(lm.float(), samples.batch, 0.7)
         errors.append((samples.log_prob - exact)[samples.batch.mask].square().mean().sqrt())
         lm = lm.to(torch.bfloat16)

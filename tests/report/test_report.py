@@ -19,7 +19,7 @@ from rpg.report import charts, look, tables
 from rpg.report.intervals import score_curves
 from rpg.report.shared import Choice, write_shared
 from rpg.report.summary import Summary, label, summarise
-from rpg.report.write import print_report, write_report
+from rpg.report.write import library, print_report, write_report
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
 from rpg.store.marks import add_note
@@ -473,3 +473,13 @@ def test_a_figure_says_which_differences_are_real():
     assert said(("X", 0.1, "within noise")).endswith("no difference is real.")
     found = said(("A", 0.1, "better"), ("B", 0.2, "better"), ("C", -0.3, "worse"), ("D", 0.5, "within noise"))
     assert "against GRPO" in found and found.endswith("better: B +0.200, A +0.100; worse: C −0.300.")
+
+
+def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr("vl_convert.javascript_bundle", lambda: made.append(1) or "draw()")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert library() == library() == "draw()" and len(made) == 2
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "folder"))
+    assert library() == library() == "draw()" and len(made) == 3, "kept"
