@@ -1,10 +1,12 @@
-"""What a step costs as responses get longer: processor seconds of sampling and of an update, one thread.
+"""What a training step costs as responses get longer: processor seconds of the embedded trainer's own step, one thread.
 
-    python -m benchmarks.response_length [--lengths 42 128 512 1024] [--prompts 8] [--group 8]
+    python -m benchmarks.response_length [--lengths 42 128 512 1024] [--prompts 8] [--group 8] [--algorithm grpo]
 
-A tiny model with random weights answers with as many tokens as it may (nothing ends a response), so all responses of a group
-part early and little is shared: the worst case. Printed are seconds, and the exponent of the whole between the shortest and
-the longest: 1 would be as many times the work as there are tokens, 2 that of attention alone.
+The trainer is the one of `rpg train` (sampling, grading, log-probabilities, one update, as its metrics time them), with the
+tiny model, whose weights are random here. No response may end before its length, so all of a group part early and little is
+shared: the worst case. The first step of each length is left out, and of the others the quickest counts. Printed are its
+phases (seconds) and the exponent between the shortest and the longest: 1 would be as many times the work as there are
+tokens, 2 that of attention alone.
 """
 
 from __future__ import annotations
@@ -12,40 +14,71 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import tempfile
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import torch
+from rpg.backends.local.optimizers import Optimizer
+from rpg.backends.local.reference import Reference
+from rpg.backends.local.rollout import Roller
+from rpg.backends.local.run import configure_memory, configure_torch
+from rpg.backends.local.trainer import Trainer
+from rpg.config.run import RunSpec
+from rpg.config.task import MarkerVerifier
+from rpg.models.initial import initial_policy
+from rpg.rewards.scoring import Answered, Scored, Scorer
+from rpg.rewards.verifiers import Grade
+from rpg.tasks.preparation import prepare_data, read_problems
 
-from rpg.backends.local.passes import Limits, micro_batches
-from rpg.config.model import TinyModel
-from rpg.config.training import Training
-from rpg.models.device import configure_device
-from rpg.models.loading import build_tiny
-from rpg.models.policy import Policy
-from rpg.models.seeds import uniforms
-from rpg.models.tokenizer import build_tokenizer
-from rpg.processes import keep_memory
+PHASES = ("rollout", "log_prob", "update")
 
 
-def measure(length: int, prompts: int, group: int) -> tuple[float, float]:
-    """(processor seconds of sampling, of a forward and a backward pass as the trainer divides it)."""
-    tokenizer = build_tokenizer("0123456789+-*/=#. abcdefgh")
-    policy = Policy(build_tiny(TinyModel(max_positions=2048), tokenizer, seed=0), tokenizer)
-    policy.stop = []
-    numbers = torch.Generator().manual_seed(0)
-    asked = [torch.randint(4, 20, (12,), generator=numbers).tolist() for _ in range(prompts)]
-    began = time.process_time()
-    samples = policy.sample(
-        asked, group_size=group, max_new_tokens=length, uniforms=uniforms(prompts * group, length, "length"),
-        temperature=1.0,
-    )  # fmt: skip
-    sampled = time.process_time()
-    advantages = torch.ones(samples.batch.tokens.shape)
-    for rows in micro_batches(samples.batch, advantages, Limits.of(Training(), policy)):
-        policy.log_probs(samples.batch.rows(rows), 1.0).sum().backward()
-    return sampled - began, time.process_time() - sampled
+class Digits(Scorer):
+    """A reward that differs within every group, whatever a model says: groups without a signal would be left out."""
+
+    def __init__(self) -> None:
+        super().__init__(MarkerVerifier(type="marker"))
+
+    def score(self, answered: Sequence[Answered]) -> list[Scored]:
+        shares = [sum(map(str.isdigit, one.response)) / max(len(one.response), 1) for one in answered]
+        return [Scored(share, Grade(None, False, "not asked for"), {}) for share in shares]
+
+
+def spec_of(length: int, options: argparse.Namespace) -> RunSpec:
+    training = {"prompts_per_step": options.prompts, "mini_batch_prompts": options.prompts}
+    rollout = {
+        "group_size": options.group,
+        "max_response_tokens": length,
+        "min_response_tokens": length - 1,
+    }
+    return RunSpec.model_validate(
+        {
+            "algorithm": options.algorithm,
+            "model": {"type": "tiny", "max_positions": 2048, "warm_start": None},
+            "training": training,
+            "rollout": rollout,
+        }
+    )
+
+
+def measure(spec: RunSpec, home: Path, steps: int) -> tuple[float, dict[str, float]]:
+    """(processor seconds, wall seconds of its phases) of the quickest step behind the first."""
+    problems = read_problems(prepare_data(spec, home).train)
+    policy = initial_policy(spec, home, say=lambda line: None)
+    optimizer = Optimizer(policy.model, spec.training.optimizer)
+    trainer = Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
+    trainer.roller.scorer = Digits()
+    found = []
+    for step in range(1, steps + 2):
+        began = time.process_time()
+        metrics = trainer.step(step)
+        found.append((time.process_time() - began, {name: metrics[f"seconds_{name}"] for name in PHASES}))
+        assert spec.rollout.max_response_tokens - metrics["response_length"] <= 1
+        assert metrics["groups_kept"] == spec.training.prompts_per_step
+    return min(found[1:], key=lambda one: one[0])
 
 
 def main() -> None:
@@ -55,20 +88,20 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[42, 128, 512, 1024])
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--group", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=2, help="of each length; the quickest counts")
+    parser.add_argument("--algorithm", default="grpo", help="any of the catalogue; grpo also scores a reference")
+    parser.add_argument("--steps", type=int, default=4, help="of each length, behind a first one")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    configure_device("cpu")
-    keep_memory()  # as a training does
-    measure(16, options.prompts, options.group)  # what is done once
-    found = {}
-    for length in options.lengths:
-        rounds = [measure(length, options.prompts, options.group) for _ in range(options.rounds)]
-        sampling, update = map(min, zip(*rounds, strict=True))
-        found[length] = sampling + update
-        print(f"{length:6} tokens: sampling {sampling:7.3f} s, update {update:7.3f} s", flush=True)
-    short, long = min(found), max(found)
-    print(f"exponent {short} to {long}: {math.log(found[long] / found[short]) / math.log(long / short):.2f}")
+    took = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for length in sorted(options.lengths):
+            spec = spec_of(length, options)
+            configure_torch(spec)
+            configure_memory(spec)
+            took[length], phases = measure(spec, Path(folder), options.steps)
+            parts = ", ".join(f"{name} {phases[name]:.3f}" for name in PHASES)
+            print(f"{length:6} tokens: {took[length]:7.3f} s  ({parts})", flush=True)
+    short, long = min(took), max(took)
+    print(f"exponent {short} to {long}: {math.log(took[long] / took[short]) / math.log(long / short):.2f}")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ _SHORTER = 0.7
 """A path with fewer new tokens than this fraction of its block's longest begins the next block."""
 _STEM = 8
 """Tokens that all prompts have to have in common for them to be computed once."""
-_TILE = 256
+_TILE = 192
 """Queries of a block, where its rows have many: keys behind a tile are left out, which is half of them all in all.
 From 192 queries on torch's kernel goes on in steps of 64 queries instead of 32."""
 _CELLS = 2**23
@@ -196,7 +196,7 @@ def _split(rows: Tensor, cells: int) -> tuple[Tensor, ...]:
 
 def _tile(queries: int) -> int:
     """Queries of a tile of rows with so many."""
-    return queries if queries <= 1.5 * _TILE else _TILE
+    return queries if queries <= 2 * _TILE else _TILE
 
 
 def _tiles(before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, size: Tensor) -> list[Block]:
@@ -217,9 +217,12 @@ def _block(before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, si
     at = shared[:, None] + offset  # (rows, queries) place of each query in its path
     real = at < size[:, None]
     queries = torch.where(real, path.gather(1, at.clamp(max=path.shape[1] - 1)), 0)
-    seen_before = torch.arange(before.shape[1], device=device) < before_size[:, None]
-    column = torch.arange(path.shape[1], device=device)
+    # Every query sees its path up to the first one's place; only behind that a mask has to be compared.
+    width, common = before.shape[1], min(int(shared.min()) + 1, path.shape[1])
+    mask = torch.zeros(len(path), len(offset), width + path.shape[1], device=device)
+    unseen = torch.arange(width, device=device) >= before_size[:, None]
+    mask[..., :width].masked_fill_(unseen[:, None], _MASKED)
     # Padding queries see the beginning of their row too: a softmax over nothing is not a number.
-    seen_path = column <= at[:, :, None]
-    seen = torch.cat([seen_before[:, None, :].expand(-1, len(offset), -1), seen_path], 2)
-    return Block(torch.where(seen, 0.0, _MASKED)[:, None], queries, torch.cat([before, path], 1), real)
+    behind = torch.arange(common, path.shape[1], device=device) > at[:, :, None]
+    mask[..., width + common :].masked_fill_(behind, _MASKED)
+    return Block(mask[:, None], queries, torch.cat([before, path], 1), real)

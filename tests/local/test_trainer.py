@@ -24,7 +24,7 @@ kl_policy_to_ref ratio_mean ratio_max ess clip_fraction clip_fraction_upper clip
 grad_norm grad_norm_max response_length truncation_rate learning_rate groups_sampled groups_kept tokens
 tokens_per_second seconds_rollout seconds_reward seconds_log_prob seconds_update seconds_step
 reference_age ratio_p01 ratio_p50 ratio_p99 kl_gradient_share entropy_correct entropy_wrong""".split()
-LIMITS = Limits(rows=128, tokens=10**9)
+LIMITS = Limits(rows=128, tokens=10**9, tokens_of_long=10**9)
 NO_KL = {"kl_gradient_share"}
 """What an algorithm without a KL in its loss does not report."""
 

@@ -210,9 +210,9 @@ def test_scoring_in_parts_is_scoring(policy):
         uniforms=uniforms(8, 6, "x"),
         temperature=1.0,
     )
-    whole = score(policy, g.batch, 1.0, Limits(100, 1000))
-    assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(3, 1000)), atol=1e-5)
-    assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(100, 10)), atol=1e-5)
+    whole = score(policy, g.batch, 1.0, Limits(100, 1000, 1000))
+    assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(3, 1000, 1000)), atol=1e-5)
+    assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(100, 10, 10)), atol=1e-5)
     assert torch.allclose(whole, g.log_prob, atol=1e-5)
 
 

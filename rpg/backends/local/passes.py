@@ -16,6 +16,11 @@ from rpg.models.batch import Batch
 from rpg.models.policy import Policy
 
 
+_LONG = 512
+"""Tokens of a response from which on attention is much of the work: its queries, keys and masks should fit the cache."""
+_TOKENS_OF_LONG = 4096
+
+
 @dataclass(frozen=True)
 class Limits:
     """Of one pass. One row is a pass whatever its size."""
@@ -23,25 +28,31 @@ class Limits:
     rows: int
     tokens: int
     """A prompt counts once for all of its responses."""
+    tokens_of_long: int
+    """The same where one of them is long."""
 
     @classmethod
     def of(cls, training: Training, policy: Policy) -> Limits:
-        return cls(training.micro_batch_rows, training.micro_batch_tokens or policy.tokens_per_pass)
+        if tokens := training.micro_batch_tokens:
+            return cls(training.micro_batch_rows, tokens, tokens)
+        tokens = policy.tokens_per_pass
+        return cls(training.micro_batch_rows, tokens, min(tokens, _TOKENS_OF_LONG))
 
     def split(self, batch: Batch, order: Sequence[int]) -> list[list[int]]:
         """The rows `order` in passes that are as long as the limits allow."""
         prompts, lengths = batch.prompt_of.tolist(), batch.lengths.tolist()
         passes: list[list[int]] = []
-        tokens, known = 0, set[int]()
+        tokens, longest, known = 0, 0, set[int]()
         for row in order:
             prompt = prompts[row]
             more = lengths[row] + (0 if prompt in known else len(batch.prompts[prompt]))
-            if not passes or len(passes[-1]) == self.rows or tokens + more > self.tokens:
+            limit = self.tokens_of_long if max(longest, lengths[row]) > _LONG else self.tokens
+            if not passes or len(passes[-1]) == self.rows or tokens + more > limit:
                 passes.append([])
-                tokens, known = 0, set()
+                tokens, longest, known = 0, 0, set()
                 more = lengths[row] + len(batch.prompts[prompt])
             passes[-1].append(row)
-            tokens += more
+            tokens, longest = tokens + more, max(longest, lengths[row])
             known.add(prompt)
         return passes
 
