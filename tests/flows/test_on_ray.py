@@ -250,14 +250,14 @@ def test_a_checkpoint_that_does_not_get_here_is_a_failure(folder, tmp_path, monk
         trained(folder, tmp_path, monkeypatch, {"code": 0, "newest": 3, "node": "a"})
 
 
-STEPS = 40
+STEPS = 24
 SWEEP = {
     "name": "cluster",
     "description": "Twelve runs.",
     "run": merged(
         BASE,
         {
-            "training": {"steps": STEPS, "checkpoint_every": 10},
+            "training": {"steps": STEPS, "checkpoint_every": 6},
             "evaluation": {"every": STEPS, "samples_per_problem": 2},
         },
     ),
