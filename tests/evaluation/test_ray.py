@@ -5,22 +5,23 @@ import importlib.util
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 from pydantic import TypeAdapter
 
+from flows.processes import Children
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
 from rpg.evaluation.engines.ray import deal
 from rpg.evaluation.engines.start import start_engine
 from rpg.evaluation.worker import Evaluator
+from rpg.nursery import Nursery
+from rpg.processes import owner_mark
 from rpg.store.layout import Layout
 from tests.evaluation.ray_head import ray_head
 from tests.evaluation.runs import register, rows
-from tests.waiting import HANG, until
+from tests.waiting import until
 
 # Not imported here: whether Ray shows a token is decided before its import.
 pytestmark = pytest.mark.skipif(
@@ -120,24 +121,28 @@ def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, workers,
     """kill -9 of the process that grades and writes: its worker leaves the cluster, a rerun does what is missing."""
     layout, plain = Layout.at(tmp_path / "ray"), Layout.at(tmp_path / "here")
     place = {"type": "ray", "address": address, "workers": 1}
-    settings = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 24}
+    settings = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}
     there = register(layout, "one", checkpoints, **settings, place=place)
     here = register(plain, "one", checkpoints, **settings)
-    command = [sys.executable, "-m", "rpg.evaluation", layout.sweep_folder("sweep"), "--drain"]
+    nursery = Nursery(tmp_path / "nursery.log", ["rpg.evaluation"], owner_mark())
+    command = ("rpg.evaluation", layout.sweep_folder("sweep"), "--drain")
+    children, log = Children(nursery), tmp_path / "evaluation.log"
     partial = there.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + HANG
-    while not (partial.exists() and len(partial.read_bytes().splitlines()) > 64):
-        assert child.poll() is None and time.monotonic() < deadline
-        time.sleep(0.005)
-    child.kill()
+    child = children.start(*command, log=log)
+    until(
+        lambda: partial.exists() and len(partial.read_bytes().splitlines()) > 64,
+        "some samples",
+        lambda: child.poll() is not None,
+        pause=0.005,
+    )
+    os.kill(child.pid, signal.SIGKILL)
     child.wait()
     kept = [json.loads(line) for line in partial.read_text().splitlines()[1:] if line.endswith("}")]
-    assert 64 <= len(kept) < 64 * 24, "the kill came in the middle"
+    assert 64 <= len(kept) < 64 * 12, "the kill came in the middle"
     available = sys.modules["ray"].available_resources
     until(lambda: available().get("CPU", 0) == 1, "the leaving of the killed process's worker")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
-    assert done.returncode == 0, done.stderr
+    assert children.start(*command, log=log).wait() == 0, log.read_text()
+    children.stop()
     assert Evaluator(plain, "sweep", lambda line: None).pass_over() == 2
     for step in (0, 1):
         assert rows(there, step) == rows(here, step)

@@ -133,14 +133,14 @@ def test_a_run_is_trained_and_evaluated(home):
 @pytest.mark.parametrize("staleness", [0, 4])
 def test_kill_at_random_moments_and_go_on(home, staleness):
     """The same bits; with staleness the policies of rollouts before have to come back too."""
-    spec = make_spec(training={"steps": 40}, evaluation={"every": 13}, rollout={"staleness": staleness})
+    spec = make_spec(training={"steps": 24}, evaluation={"every": 9}, rollout={"staleness": staleness})
     whole = make_run(home, f"kill-whole-{staleness}", spec)
     parts = make_run(home, f"kill-parts-{staleness}", spec)
     assert run("train", whole)[0] == 0
     rng, kills = random.Random(4), 0
     while kills < 3:
         child = Child("train", parts)
-        goal = min((parts.checkpoint_steps() or [-1])[-1] + rng.randrange(1, 10), 39)
+        goal = min((parts.checkpoint_steps() or [-1])[-1] + rng.randrange(1, 7), 23)
         until(lambda: (parts.checkpoint_steps() or [-1])[-1] >= goal)  # noqa: B023
         time.sleep(rng.random() * 0.05)
         child.send(signal.SIGKILL)
@@ -149,12 +149,12 @@ def test_kill_at_random_moments_and_go_on(home, staleness):
         kills += 1
     code, out = run("train", parts)
     assert kills and code == 0, out
-    assert numbers(parts) == numbers(whole) and len(numbers(whole)) == 40
+    assert numbers(parts) == numbers(whole) and len(numbers(whole)) == 24
     end = "model.safetensors"
-    assert (parts.checkpoint(40) / end).read_bytes() == (whole.checkpoint(40) / end).read_bytes()
-    assert parts.checkpoint_steps() == whole.checkpoint_steps() == [0, 13, 26, 39, 40]
+    assert (parts.checkpoint(24) / end).read_bytes() == (whole.checkpoint(24) / end).read_bytes()
+    assert parts.checkpoint_steps() == whole.checkpoint_steps() == [0, 9, 18, 24]
     if staleness:
-        assert [row["sampler_age"] for row in numbers(parts)] == [min(step, 4) for step in range(40)]
+        assert [row["sampler_age"] for row in numbers(parts)] == [min(step, 4) for step in range(24)]
 
 
 def test_one_process_per_run_and_signals_end_it(home):
