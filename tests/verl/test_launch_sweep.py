@@ -1,5 +1,5 @@
-"""The real thing on two cores: `rpg sweep` over both back ends, each run on verl ended once, two in the middle, gone on with,
-evaluated, aggregated. One run trains all weights, one adapters, one on samples that are a rollout old.
+"""The real thing on two cores: `rpg sweep` over both back ends, each run on verl ended once, two of them in the middle, gone
+on with, evaluated, aggregated. One run trains all weights, one adapters, one on samples that are a rollout old.
 """
 
 import json
