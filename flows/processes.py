@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flows.nursery import FORKED, Forked, Nursery
 from flows.remote import Cluster, Remote
+from rpg.nursery import FORKED, Forked, Nursery
 from rpg.processes import end_descendants, owner_mark, python_module
 
 PREPARE, TRAINER, EVALUATOR = "rpg.backends.local.prepare", "rpg.backends.{}", "rpg.evaluation"

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.nursery import Awaited
 from rpg import provenance
 from rpg.errors import UserError
+from rpg.nursery import Awaited
 from rpg.processes import PARENT, birth, here, owner_mark, python_module
 from rpg.store import RunFolder
 

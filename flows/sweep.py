@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from flows import processes
 from flows.context import Context
-from flows.nursery import FORKED, Nursery
 from flows.processes import Children
 from flows.reconcile import cancelled, tasks_cancelled
 from flows.register import register
@@ -24,7 +23,8 @@ from flows.slots import machine
 from flows.tracking import tracked
 from rpg.config.sweep import Sweep
 from rpg.errors import UserError
-from rpg.processes import end_orphans, quick_imports
+from rpg.nursery import FORKED, Nursery
+from rpg.processes import end_orphans, owner_mark, quick_imports
 from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.pending import pending_evaluations
 from rpg.store.provenance import of_other_code
@@ -148,7 +148,7 @@ def _nursery(sweep: Sweep, layout: Layout) -> Nursery | None:
     wanted = all(one.device == "cpu" and one.threads == 1 for one in backends)
     if not wanted or sys.platform != "linux" or processes.TRAINER.format("local") not in FORKED:
         return None
-    return Nursery(layout.sweep_folder(sweep.spec.name) / "nursery.log")
+    return Nursery(layout.sweep_folder(sweep.spec.name) / "nursery.log", FORKED, owner_mark())
 
 
 def _in_a_line(error: BaseException) -> str | None:

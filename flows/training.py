@@ -11,7 +11,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from flows import processes
 from flows.context import Context, StageFailed
-from flows.nursery import Forked
 from flows.processes import Stopped
 from flows.remote import LOST, Remote
 from flows.sharing import take_over
@@ -19,6 +18,7 @@ from flows.slots import Held, need_of
 from flows.space import room
 from rpg.config.backend import BACKENDS, Backend, BackendSection, LocalBackend, OnNodes
 from rpg.errors import UserError
+from rpg.nursery import Forked
 from rpg.processes import BUSY
 from rpg.store import RunFolder
 from rpg.store.pending import pending_evaluations

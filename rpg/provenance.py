@@ -30,8 +30,10 @@ PINS = (
 _OTHERS = ("rpg-lab", "prefect", "duckdb")
 _EMBEDDED = ("torch", "transformers", "tokenizers", "numpy", "schedulefree", "math-verify", "sympy")
 
-_BESIDE = ("rpg/evaluation/", "rpg/report/", "rpg/planning/", "rpg/cli/", "flows/", "dashboard/")
-"""Rooms that no training imports; a process that is forked (flows.nursery) has them loaded all the same."""
+_BESIDE = (
+    "rpg/nursery.py", "rpg/evaluation/", "rpg/report/", "rpg/planning/", "rpg/cli/", "flows/", "dashboard/",
+)  # fmt: skip
+"""Rooms that no training imports; a process that is forked (rpg.nursery) has them loaded all the same."""
 
 Sources = dict[str, str]
 """File -> digest of its text; files below ROOT by their path from there, others by their whole path."""

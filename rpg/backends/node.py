@@ -4,7 +4,8 @@ Nothing of a run is kept by Ray: its files lie in the data folder that all nodes
 node goes on from its last checkpoint wherever it is started next.
 
 Whoever ends the worker (Ray does, when the conductor is gone), the training gives its lease back and ends: between them
-stands rpg.backends.guard. Killed outright it would leave a lease that other hosts believe for two minutes.
+stands the process that the training is forked from (rpg.nursery), or rpg.backends.guard where it is not forked. Killed
+outright it would leave a lease that other hosts believe for two minutes.
 """
 
 from __future__ import annotations
@@ -12,19 +13,25 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rpg import provenance
 from rpg.errors import UserError
+from rpg.nursery import FORKED, Awaited, Nursery
 from rpg.processes import parent_mark, python_module
 from rpg.store.lease import read_lease
 from rpg.store.run import RunFolder
 
 SEEN_SECONDS = 60.0
 """How long a network file system may take until it shows here what another host wrote."""
+NURSERY_LOG = "nursery.log"
+"""In the sweep's folder: what the processes that trainings are forked from have to say."""
+_nurseries: dict[str, Nursery] = {}
+"""Of this process, by the module whose processes it forks: a worker of Ray gets one training after the other."""
 
 
 @dataclass(frozen=True)
@@ -61,27 +68,56 @@ def train_here(order: Order) -> dict[str, Any]:
     _check_folder(order)
     folder = RunFolder(Path(order.folder))
     folder.stop_waiting()
-    threads = dict.fromkeys(
-        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(order.threads)
-    )
-    usual = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
-    command = python_module(order.module, order.folder, "--home", order.home, "--on-node")
     with folder.log_path.open("ab") as output:
-        child = subprocess.Popen(
-            python_module("rpg.backends.guard", *command),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=order.home,
-            start_new_session=True,
-            env={**os.environ, **order.environment, **threads, **usual, **parent_mark()},
-        )
+        child = _forked(order, folder, output.fileno()) or _started(order, output)
     code = child.wait()
     return {
         "node": socket.gethostname(),
         "code": code,
         "newest": (folder.checkpoint_steps() or [-1])[-1],
     }
+
+
+def _forked(order: Order, folder: RunFolder, log: int) -> Awaited | None:
+    """The training, forked from this worker's nursery; None where it has to be started.
+
+    A worker that has used a GPU gets no second training from Ray: a nursery there would only cost time.
+    """
+    if (
+        sys.platform != "linux"
+        or order.module not in FORKED
+        or order.threads != 1
+        or order.needs.get("num_gpus")
+    ):
+        return None
+    if order.module not in _nurseries:
+        _nurseries[order.module] = Nursery(
+            folder.path.parent / NURSERY_LOG,
+            [order.module],
+            order.environment | parent_mark(),
+            Path(order.home),
+        )
+    return _nurseries[order.module].start(order.module, _arguments(order), log, False, [], order.environment)
+
+
+def _started(order: Order, output: IO[bytes]) -> subprocess.Popen[bytes]:
+    threads = dict.fromkeys(
+        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(order.threads)
+    )
+    usual = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        python_module("rpg.backends.guard", *python_module(order.module, *_arguments(order))),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        cwd=order.home,
+        start_new_session=True,
+        env={**os.environ, **order.environment, **threads, **usual, **parent_mark()},
+    )
+
+
+def _arguments(order: Order) -> list[str]:
+    return [order.folder, "--home", order.home, "--on-node"]
 
 
 def _check_versions(wanted: dict[str, str]) -> None:

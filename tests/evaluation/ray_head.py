@@ -20,8 +20,15 @@ def free_port() -> int:
         return one.getsockname()[1]
 
 
+QUIET = "--include-log-monitor=false"
+"""No process that watches what the workers print, to tell a driver who does not ask for it."""
+
+
 def _dashboard(port: int | None) -> list[str]:
-    return ["--include-dashboard=false"] if port is None else [f"--dashboard-port={port}"]
+    """A job's log, with its dashboard, does ask for it."""
+    if port is None:
+        return ["--include-dashboard=false", "--no-monitor", QUIET]  # nor an autoscaler
+    return [f"--dashboard-port={port}"]
 
 
 def node_command(address: str, ip: str, cpus: int = 1) -> list[str]:
@@ -31,7 +38,7 @@ def node_command(address: str, ip: str, cpus: int = 1) -> list[str]:
     """
     return [
         sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--address={address}", f"--node-ip-address={ip}",
-        f"--num-cpus={cpus}", "--object-store-memory=80000000", "--disable-usage-stats",
+        f"--num-cpus={cpus}", "--object-store-memory=80000000", "--disable-usage-stats", QUIET,
         f"--dashboard-agent-listen-port={free_port()}", f"--dashboard-agent-grpc-port={free_port()}",
         f"--runtime-env-agent-port={free_port()}",
     ]  # fmt: skip

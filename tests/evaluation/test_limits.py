@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import psutil
 import pytest
@@ -17,7 +16,10 @@ from rpg.config.evaluation import OnRay, ThisMachine
 from rpg.evaluation import limits
 from rpg.evaluation.limits import LimitError, explained, strictest
 from rpg.evaluation.worker import Evaluator
+from rpg.nursery import Nursery
+from rpg.processes import owner_mark
 from rpg.store.layout import Layout
+from tests.children import Child
 from tests.evaluation.runs import register, rows
 from tests.waiting import HANG, until
 
@@ -25,16 +27,17 @@ LONG = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}
 slow = pytest.mark.slow
 
 
-def evaluator(layout, *options, **kwargs):
-    command = [sys.executable, "-m", "rpg.evaluation", layout.sweep_folder("sweep"), "--drain", *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs)
+def evaluator(layout):
+    return Child("evaluate", layout.sweep_folder("sweep"), "--drain")
 
 
 def wait_for_samples(partial, count, child=None):
-    deadline = time.monotonic() + HANG
-    while not (partial.exists() and len(partial.read_bytes().splitlines()) > count):
-        assert (child is None or child.poll() is None) and time.monotonic() < deadline
-        time.sleep(0.002)
+    until(
+        lambda: partial.exists() and len(partial.read_bytes().splitlines()) > count,
+        "that many samples",
+        lambda: child is not None and not child.alive(),
+        pause=0.002,
+    )
 
 
 def test_of_several_runs_the_strictest_limits_hold():
@@ -73,18 +76,23 @@ def test_a_share_of_the_gpu_is_asked_for(monkeypatch):
 
 @slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
-def test_the_process_is_under_its_limits(checkpoints, tmp_path):
+def test_the_process_is_under_its_limits_and_a_second_one_is_told(checkpoints, tmp_path):
     layout = Layout.at(tmp_path)
     folder = register(
-        layout, "one", checkpoints, **LONG, place={"niceness": 7, "memory_gib": 6, "threads": 1}
+        layout, "one", checkpoints, **LONG, place={"niceness": 7, "memory_gib": 60, "threads": 1}
     )
-    child = evaluator(layout)
-    wait_for_samples(folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl"), 0, child)
-    process = psutil.Process(child.pid)
+    first = evaluator(layout)
+    wait_for_samples(folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl"), 0, first)
+    first.send(signal.SIGSTOP)  # it is still there when the second comes
+    process = psutil.Process(first.pid)
     assert process.nice() == min(19, os.nice(0) + 7)
-    assert process.rlimit(psutil.RLIMIT_DATA)[0] == 6 * 2**30
-    said, _ = child.communicate(timeout=HANG)
-    assert child.returncode == 0, said
+    assert process.rlimit(psutil.RLIMIT_DATA)[0] == 60 * 2**30
+    second = evaluator(layout)
+    assert second.wait() == 75
+    told = f"{layout.sweep_folder('sweep')} is already being evaluated by process {first.pid}"
+    assert second.output().strip() == told
+    first.send(signal.SIGCONT)
+    assert first.wait() == 0, first.output()
     assert len(rows(folder, 1)) == 64 * 12
 
 
@@ -94,10 +102,8 @@ def test_too_little_memory_is_said_with_its_field(checkpoints, tmp_path):
     layout = Layout.at(tmp_path)
     register(layout, "one", checkpoints, place={"memory_gib": 0.01})
     child = evaluator(layout)
-    said, _ = child.communicate(timeout=HANG)
-    assert child.returncode == 1 and said.startswith(
-        "evaluation.place.memory_gib: 0.01, but the process takes"
-    )
+    code, said = child.wait(), child.output()
+    assert code == 1 and said.startswith("evaluation.place.memory_gib: 0.01, but the process takes")
     assert "Traceback" not in said
 
 
@@ -137,7 +143,7 @@ def test_a_killed_evaluation_goes_on_where_it_was(checkpoints, tmp_path):
     for more in (1, 64):
         child = evaluator(layout)
         wait_for_samples(partial, kept + more, child)
-        child.kill()
+        child.send(signal.SIGKILL)
         child.wait()
         lines = partial.read_text().splitlines()
         before, kept = kept, len(lines) - 1
@@ -147,8 +153,7 @@ def test_a_killed_evaluation_goes_on_where_it_was(checkpoints, tmp_path):
     partial.write_text("\n".join(lines).replace('"reason": "wrong"', '"reason": "wrong, from before"') + "\n")
     marks = sum(row["reason"] == "wrong" for row in graded)
     done = evaluator(layout)
-    said, _ = done.communicate(timeout=HANG)
-    assert done.returncode == 0, said
+    assert done.wait() == 0, done.output()
     assert Evaluator(whole_layout, "sweep", lambda line: None).pass_over() == 2
     found = rows(folder, 0)
     assert sum(row["reason"] == "wrong, from before" for row in found) == marks > 0
@@ -162,32 +167,18 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
     layout = Layout.at(tmp_path)
     folder = register(layout, "one", checkpoints, **LONG)
     partial = folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
-    over, children = threading.Event(), Children()
+    nursery = Nursery(tmp_path / "nursery.log", ["rpg.evaluation"], owner_mark())
+    over, children = threading.Event(), Children(nursery)
     task = threading.Thread(target=run_evaluator, args=(layout, "sweep", children, over))
     task.start()
     try:
         wait_for_samples(partial, 1)
         [victim] = children._running
-        victim.kill()
+        os.kill(victim.pid, signal.SIGKILL)
         victim.wait()
         until(lambda: len(folder.eval_steps("chain-easy")) == 2, "the end of both")
     finally:
         over.set()
         task.join(HANG)
+        nursery.close()
     assert not task.is_alive() and len(rows(folder, 0)) == 64 * 12
-
-
-@slow
-def test_two_at_once_the_second_is_told(checkpoints, tmp_path):
-    layout = Layout.at(tmp_path)
-    folder = register(layout, "one", checkpoints, **LONG)
-    first = evaluator(layout)
-    wait_for_samples(folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl"), 0, first)
-    first.send_signal(signal.SIGSTOP)  # it is still there when the second comes
-    second = evaluator(layout)
-    said, _ = second.communicate(timeout=HANG)
-    first.send_signal(signal.SIGCONT)
-    first.communicate(timeout=HANG)
-    assert second.returncode == 75
-    assert said.strip() == f"{layout.sweep_folder('sweep')} is already being evaluated by process {first.pid}"
-    assert first.returncode == 0

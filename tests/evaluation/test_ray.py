@@ -5,22 +5,23 @@ import importlib.util
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 from pydantic import TypeAdapter
 
+from flows.processes import Children
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
 from rpg.evaluation.engines.ray import deal
 from rpg.evaluation.engines.start import start_engine
 from rpg.evaluation.worker import Evaluator
+from rpg.nursery import Nursery
+from rpg.processes import owner_mark
 from rpg.store.layout import Layout
 from tests.evaluation.ray_head import ray_head
 from tests.evaluation.runs import register, rows
-from tests.waiting import HANG
+from tests.waiting import until
 
 # Not imported here: whether Ray shows a token is decided before its import.
 pytestmark = pytest.mark.skipif(
@@ -40,7 +41,7 @@ def address(others_imported_ray):
     with contextlib.ExitStack() as stack:
         if others_imported_ray:  # without a token: this cluster asks for none
             stack.enter_context(pytest.MonkeyPatch.context()).setenv("RAY_AUTH_MODE", "disabled")
-        yield stack.enter_context(ray_head())
+        yield stack.enter_context(ray_head(cpus=3))
         if "ray" in sys.modules:
             sys.modules["ray"].shutdown()
 
@@ -52,6 +53,14 @@ def engine(address, temperature=1.0, rows=16, **place):
 
 
 said = []
+
+
+@pytest.fixture(scope="module")
+def workers(address):
+    """An engine with two workers, each of which takes seconds to import torch: a place is left for others."""
+    found = engine(address, workers=2)
+    yield found
+    found.close()
 
 
 def requests_for(problems, count):
@@ -72,8 +81,8 @@ def test_no_cluster_is_said_in_one_line(address):
 
 
 @long
-def test_a_worker_that_is_killed_is_replaced_and_no_sample_changes(address, checkpoints, problems):
-    here, there = engine(None), engine(address, workers=2)
+def test_a_worker_that_is_killed_is_replaced_and_no_sample_changes(workers, checkpoints, problems):
+    here, there = engine(None), workers
     import ray
 
     here.load(checkpoints[0])
@@ -91,51 +100,49 @@ def test_a_worker_that_is_killed_is_replaced_and_no_sample_changes(address, chec
     assert len(found) == len(requests), "nothing is delivered twice"
     assert dict(found) == expected
     assert len(said) == 1 and "is replaced" in said[0]
-    there.close()
 
 
 @long
-def test_mistakes_are_said_in_one_line(address, tmp_path):
-    with pytest.raises(EngineError, match=r"2 workers with cpus 9 each, but the cluster at .* has 2 in all"):
+def test_mistakes_are_said_in_one_line(address, workers, tmp_path):
+    with pytest.raises(EngineError, match=r"2 workers with cpus 9 each, but the cluster at .* has 3 in all"):
         engine(address, workers=2, cpus=9)
     with pytest.raises(EngineError, match=r"1 workers with gpus 0\.5 each, but .* has 0 in all"):
         engine(address, gpus=0.5)
-    found = engine(address)
     with pytest.raises(EngineError, match=r"/nowhere/model does not exist on the cluster node .* share"):
-        found.load("/nowhere/model")
+        workers.load("/nowhere/model")
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(Exception, match=r"model\.path: ") as error:
-        found.load(tmp_path)
+        workers.load(tmp_path)
     assert "\n" not in str(error.value)
-    found.close()
 
 
 @long
-def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, checkpoints, tmp_path):
-    """kill -9 of the process that grades and writes: its workers leave the cluster, a rerun does what is missing."""
+def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, workers, checkpoints, tmp_path):
+    """kill -9 of the process that grades and writes: its worker leaves the cluster, a rerun does what is missing."""
     layout, plain = Layout.at(tmp_path / "ray"), Layout.at(tmp_path / "here")
-    place = {"type": "ray", "address": address, "workers": 2}
-    settings = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 24}
+    place = {"type": "ray", "address": address, "workers": 1}
+    settings = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}
     there = register(layout, "one", checkpoints, **settings, place=place)
     here = register(plain, "one", checkpoints, **settings)
-    command = [sys.executable, "-m", "rpg.evaluation", layout.sweep_folder("sweep"), "--drain"]
+    nursery = Nursery(tmp_path / "nursery.log", ["rpg.evaluation"], owner_mark())
+    command = ("rpg.evaluation", layout.sweep_folder("sweep"), "--drain")
+    children, log = Children(nursery), tmp_path / "evaluation.log"
     partial = there.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + HANG
-    while not (partial.exists() and len(partial.read_bytes().splitlines()) > 64):
-        assert child.poll() is None and time.monotonic() < deadline
-        time.sleep(0.005)
-    child.kill()
+    child = children.start(*command, log=log)
+    until(
+        lambda: partial.exists() and len(partial.read_bytes().splitlines()) > 64,
+        "some samples",
+        lambda: child.poll() is not None,
+        pause=0.005,
+    )
+    os.kill(child.pid, signal.SIGKILL)
     child.wait()
     kept = [json.loads(line) for line in partial.read_text().splitlines()[1:] if line.endswith("}")]
-    assert 64 <= len(kept) < 64 * 24, "the kill came in the middle"
-    engine(address).close()
+    assert 64 <= len(kept) < 64 * 12, "the kill came in the middle"
     available = sys.modules["ray"].available_resources
-    while available().get("CPU", 0) < 2:
-        assert time.monotonic() < deadline, "the killed process's workers have to leave the cluster"
-        time.sleep(0.2)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
-    assert done.returncode == 0, done.stderr
+    until(lambda: available().get("CPU", 0) == 1, "the leaving of the killed process's worker")
+    assert children.start(*command, log=log).wait() == 0, log.read_text()
+    children.stop()
     assert Evaluator(plain, "sweep", lambda line: None).pass_over() == 2
     for step in (0, 1):
         assert rows(there, step) == rows(here, step)

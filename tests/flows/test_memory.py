@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 
@@ -12,9 +11,10 @@ import pytest
 import yaml
 
 from rpg.store import Layout
-from tests.real_sweep import ROOT, rpg
+from tests.children import Child
+from tests.real_sweep import rpg
 from tests.tiny import BASE, HUNGRY, merged, numbers
-from tests.waiting import HANG, memory
+from tests.waiting import memory
 
 END = "model.safetensors"
 
@@ -60,13 +60,13 @@ class Killer(threading.Thread):
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from Linux's /proc")
-def test_a_run_killed_for_memory_goes_on_after_the_advised_change_to_the_same_bits(tmp_path):
+def test_a_run_killed_for_memory_goes_on_after_the_advised_change_to_the_same_bits(tmp_path, prefect):
     home = tmp_path / "data"
     layout = Layout(home)
     (tmp_path / "hungry.yaml").write_text(yaml.safe_dump(merged(BASE, HUNGRY)))
     command = ["train", "hungry.yaml"]
     with Killer(layout) as killer:
-        done = rpg(tmp_path, *command)
+        done = rpg(tmp_path, *command, **prefect)
     assert killer.killed and done.returncode == 1, done.stdout + done.stderr
     (folder,) = layout.run_folders("hungry")
     error = folder.read_failed()["error"]
@@ -77,7 +77,7 @@ def test_a_run_killed_for_memory_goes_on_after_the_advised_change_to_the_same_bi
     assert folder.checkpoint_steps()[-1] == 1
 
     with Killer(layout, killer.bound) as again:  # the same limit
-        done = rpg(tmp_path, *command, *advised)
+        done = rpg(tmp_path, *command, *advised, **prefect)
     assert done.returncode == 0 and not again.killed, done.stdout + done.stderr
     assert [one.path for one in layout.run_folders("hungry")] == [folder.path]
     assert "going on after step 1 of 2" in folder.log_path.read_text()
@@ -86,10 +86,7 @@ def test_a_run_killed_for_memory_goes_on_after_the_advised_change_to_the_same_bi
     spec = json.loads(folder.manifest_path.read_text())
     spec["spec"]["backend"]["gradient_checkpointing"] = False
     whole.write_manifest(spec)
-    process = subprocess.run(
-        [sys.executable, "-m", "rpg.backends.local", str(whole.path)],
-        cwd=ROOT, timeout=HANG, capture_output=True, text=True,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stdout + process.stderr
+    child = Child("train", whole)
+    assert child.wait() == 0, child.output()
     assert numbers(folder) == numbers(whole)
     assert (folder.checkpoint(2) / END).read_bytes() == (whole.checkpoint(2) / END).read_bytes()

@@ -9,16 +9,16 @@ import time
 import pytest
 
 from flows import processes
-from flows.nursery import Nursery
 from flows.processes import Children, Stopped
-from rpg.processes import birth
+from rpg.nursery import FORKED, Nursery
+from rpg.processes import birth, owner_mark
 from tests.tiny import make_run, make_spec
 
 
 @pytest.fixture(scope="module")
 def nursery(tmp_path_factory):
     """Takes as long to begin as torch to import: one for all tests that do not end it."""
-    one = Nursery(tmp_path_factory.mktemp("nursery") / "log.txt")
+    one = Nursery(tmp_path_factory.mktemp("nursery") / "log.txt", FORKED, owner_mark())
     yield one
     one.close()
 
@@ -72,7 +72,7 @@ def test_a_killed_child_is_known_by_its_signal(nursery, busy, tmp_path):
 
 
 def test_a_nursery_that_dies_takes_its_children_along_and_others_begin_without_it(busy, tmp_path):
-    own = Nursery(tmp_path / "nursery.txt")
+    own = Nursery(tmp_path / "nursery.txt", FORKED, owner_mark())
     children = Children(own)
     child = children.start(processes.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE)
     until(lambda: (busy / ".evaluator").exists())  # it has begun: it dies with its parent from here on

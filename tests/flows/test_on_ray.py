@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -107,28 +108,37 @@ def test_the_exit_of_a_training_comes_through_its_guard(end, code):
 TRAINER = """
 import sys, time
 from rpg.backends.process import run_training
-sys.exit(run_training("sleeper", None, lambda folder, home, say: (say("up"), time.sleep(600))))
+def main(arguments=None):
+    return run_training("sleeper", None, lambda folder, home, say: (say("up"), time.sleep(600)), arguments)
+if __name__ == "__main__":
+    sys.exit(main())
 """
 WORKER = """
 import json, sys
 from rpg.backends.node import Order, train_here
+from rpg.nursery import FORKED
+FORKED |= json.loads(sys.argv[2])
 train_here(Order(**json.loads(sys.argv[1])))
 """
 
 
+@pytest.mark.parametrize("forked", [{}, {"sleeper": "rpg-sleeper"}], ids=["started", "forked"])
 @pytest.mark.parametrize("killed", [signal.SIGKILL, signal.SIGTERM])
-def test_a_training_whose_worker_is_killed_gives_its_lease_back(folder, tmp_path, killed):
+def test_a_training_whose_worker_is_killed_gives_its_lease_back(folder, tmp_path, killed, forked):
     """Else other hosts would wait two minutes for it."""
     (tmp_path / "sleeper.py").write_text(TRAINER)
     folder.wait_for("a node")
     asked = order(folder, module="sleeper", environment={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
     worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER, json.dumps(vars(asked))], env={**os.environ, "PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", WORKER, json.dumps(vars(asked)), json.dumps(forked)],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
     )
     try:
         until(lambda: folder.lease(), "the training", lambda: worker.poll() is not None)
         until(lambda: b"up" in folder.log_path.read_bytes(), "its first line")
         assert folder.waiting() is None and folder.state() == "running"
+        name = Path(f"/proc/{folder.lease()['pid']}/comm").read_text().strip()
+        assert not forked or name == "rpg-sleeper"
         worker.send_signal(killed)
         worker.wait()
         until(lambda: folder.lease() is None, "the lease's end")
@@ -240,14 +250,14 @@ def test_a_checkpoint_that_does_not_get_here_is_a_failure(folder, tmp_path, monk
         trained(folder, tmp_path, monkeypatch, {"code": 0, "newest": 3, "node": "a"})
 
 
-STEPS = 40
+STEPS = 24
 SWEEP = {
     "name": "cluster",
     "description": "Twelve runs.",
     "run": merged(
         BASE,
         {
-            "training": {"steps": STEPS, "checkpoint_every": 10},
+            "training": {"steps": STEPS, "checkpoint_every": 6},
             "evaluation": {"every": STEPS, "samples_per_problem": 2},
         },
     ),

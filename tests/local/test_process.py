@@ -10,79 +10,29 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import traceback
+from functools import partial
 from pathlib import Path
 
 import pyarrow.compute
 import pytest
 
-from rpg.backends.local import __main__ as trainer
-from rpg.backends.local import prepare
 from rpg.backends.local.trainer import Trainer
 from rpg.config.run import RunSpec
-from rpg.evaluation import __main__ as evaluator
 from rpg.processes import give_memory_back
 from rpg.store import Layout
 from rpg.store.pending import pending_evaluations
+from tests.children import Child
 from tests.tiny import HUNGRY, make_run, make_spec, merged, numbers
 from tests.waiting import HANG, memory, until
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-MAINS = {"train": trainer.main, "evaluate": evaluator.main, "prepare": prepare.main}
 
 
-class Child:
-    """A process of its own that runs a command's main(): forked, which spares it seconds of imports."""
-
-    def __init__(self, command, folder, *options, file_limit=None, data_limit=None):
-        path = folder.path if hasattr(folder, "path") else folder
-        self.log = tempfile.TemporaryFile()
-        ours, self._theirs = os.pipe()
-        self.pid = os.fork()
-        if self.pid:
-            os.close(ours)
-            return
-        os.close(self._theirs)
-        os.dup2(ours, 0)
-        os.dup2(self.log.fileno(), 1)
-        os.dup2(self.log.fileno(), 2)
-        sys.stdout, sys.stderr = (os.fdopen(os.dup(n), "w", buffering=1) for n in (1, 2))
-        code = 99
-        try:
-            if file_limit:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
-            if data_limit:
-                limit_data(data_limit)
-            code = MAINS[command]([str(path), *options])
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            os._exit(code)
-
-    def close_stdin(self):
-        os.close(self._theirs)
-        self._theirs = None
-
-    def alive(self):
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-
-    def wait(self):
-        """The exit code, negative for a signal."""
-        until(lambda: not self.alive(), "its end")
-        if self._theirs is not None:
-            self.close_stdin()
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-
-    def send(self, number):
-        os.kill(self.pid, number)
-
-    def output(self):
-        self.log.seek(0)
-        return self.log.read().decode()
+def limit_files(most):
+    """Let this process write no file of more bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
 
 def limit_data(more):
@@ -183,14 +133,14 @@ def test_a_run_is_trained_and_evaluated(home):
 @pytest.mark.parametrize("staleness", [0, 4])
 def test_kill_at_random_moments_and_go_on(home, staleness):
     """The same bits; with staleness the policies of rollouts before have to come back too."""
-    spec = make_spec(training={"steps": 40}, evaluation={"every": 13}, rollout={"staleness": staleness})
+    spec = make_spec(training={"steps": 24}, evaluation={"every": 9}, rollout={"staleness": staleness})
     whole = make_run(home, f"kill-whole-{staleness}", spec)
     parts = make_run(home, f"kill-parts-{staleness}", spec)
     assert run("train", whole)[0] == 0
     rng, kills = random.Random(4), 0
     while kills < 3:
         child = Child("train", parts)
-        goal = min((parts.checkpoint_steps() or [-1])[-1] + rng.randrange(1, 10), 39)
+        goal = min((parts.checkpoint_steps() or [-1])[-1] + rng.randrange(1, 7), 23)
         until(lambda: (parts.checkpoint_steps() or [-1])[-1] >= goal)  # noqa: B023
         time.sleep(rng.random() * 0.05)
         child.send(signal.SIGKILL)
@@ -199,12 +149,12 @@ def test_kill_at_random_moments_and_go_on(home, staleness):
         kills += 1
     code, out = run("train", parts)
     assert kills and code == 0, out
-    assert numbers(parts) == numbers(whole) and len(numbers(whole)) == 40
+    assert numbers(parts) == numbers(whole) and len(numbers(whole)) == 24
     end = "model.safetensors"
-    assert (parts.checkpoint(40) / end).read_bytes() == (whole.checkpoint(40) / end).read_bytes()
-    assert parts.checkpoint_steps() == whole.checkpoint_steps() == [0, 13, 26, 39, 40]
+    assert (parts.checkpoint(24) / end).read_bytes() == (whole.checkpoint(24) / end).read_bytes()
+    assert parts.checkpoint_steps() == whole.checkpoint_steps() == [0, 9, 18, 24]
     if staleness:
-        assert [row["sampler_age"] for row in numbers(parts)] == [min(step, 4) for step in range(40)]
+        assert [row["sampler_age"] for row in numbers(parts)] == [min(step, 4) for step in range(24)]
 
 
 def test_one_process_per_run_and_signals_end_it(home):
@@ -305,7 +255,7 @@ def test_a_file_that_cannot_grow_fails_clearly_and_harms_nothing_older(home, lim
     """RLIMIT_FSIZE stands in for a full disk: writes fail in the middle of a file."""
     folder = make_run(home, f"full-{limit}", make_spec(training={"steps": 4}))
     assert run("train", make_run(home, f"full-{limit}-whole", make_spec(training={"steps": 4})))[0] == 0
-    code, out = run("train", folder, file_limit=limit)
+    code, out = run("train", folder, first=partial(limit_files, limit))
     assert code == 1, out
     error = folder.read_failed()["error"]
     assert str(folder.path) in error and "File too large" in error, error
@@ -320,7 +270,7 @@ def test_a_training_that_gets_no_memory_says_what_to_do_and_goes_on_so_to_the_sa
     spec, limit = make_spec(**changes), 150 * 2**20
     whole, parts = make_run(home, "memory-whole", spec), make_run(home, "memory-parts", spec)
     assert run("train", whole)[0] == 0
-    code, out = run("train", parts, data_limit=limit)
+    code, out = run("train", parts, first=partial(limit_data, limit))
     error = parts.read_failed()["error"]
     assert code == 1 and parts.checkpoint_steps() == [0], out
     assert error.startswith(
@@ -330,7 +280,7 @@ def test_a_training_that_gets_no_memory_says_what_to_do_and_goes_on_so_to_the_sa
     assert "no bit changes" in error and "micro_batch_rows) go on too, but the bits will differ" in error
     advised = {field.removeprefix("backend."): value == "true"}
     make_run(home, "memory-parts", make_spec(**changes, backend=advised))
-    code, out = run("train", parts, data_limit=limit)
+    code, out = run("train", parts, first=partial(limit_data, limit))
     assert code == 0, out
     assert numbers(parts) == numbers(whole)
     end = "model.safetensors"

@@ -15,7 +15,6 @@ from rpg.config.training import Training
 from rpg.models.batch import Batch
 from rpg.models.policy import Policy
 
-
 _LONG = 512
 """Tokens of a response from which on attention is much of the work: its queries, keys and masks should fit the cache."""
 _TOKENS_OF_LONG = 4096

@@ -1,10 +1,11 @@
 """Preparation, trainings and evaluators forked from one process that has imported torch already.
 
 Importing torch and transformers takes a process seconds, more than many a short run itself. The
-nursery does it once, and every child begins where it is. Run as a module, this file is that process. It talks with the
-sweep over a socket: requests with the files a child inherits, and who began and ended.
+nursery does it once, and every child begins where it is. Run as a module, this file is that process. It talks with who
+began it (a sweep, or a worker on a node of a Ray cluster) over a socket: requests with the files a child inherits, and
+who began and ended.
 
-Each child is a session of its own and ends with the nursery, as the nursery ends with the sweep. Where there is no
+Each child is a session of its own and ends with the nursery, as the nursery ends with who began it. Where there is no
 nursery (another system than Linux, or it was killed) children are started the ordinary way.
 """
 
@@ -23,13 +24,13 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
 from rpg import provenance
-from rpg.processes import PARENT, die_with_parent, owner_mark, python_module, quick_imports
+from rpg.processes import PARENT, die_with_parent, python_module, quick_imports
 
 FORKED = {
     "rpg.backends.local.prepare": "rpg-prepare",
@@ -38,7 +39,11 @@ FORKED = {
     "rpg.evaluation": "rpg-evaluation",
 }
 """The modules whose processes are forked, and the names of these in `ps` and `top`."""
-PRELOADED = ("rpg.backends.local.run", "rpg.evaluation.worker", "rpg.evaluation.engines.local")
+PRELOADED = {
+    "rpg.backends.local": ("rpg.backends.local.run",),
+    "rpg.evaluation": ("rpg.evaluation.worker", "rpg.evaluation.engines.local"),
+}
+"""What the nursery imports besides a module itself, which does it late."""
 _PR_SET_NAME = 15
 _MOST = 65_536
 """Bytes of a message."""
@@ -75,20 +80,30 @@ class Forked(Awaited):
 
 
 class Nursery:
-    """The sweep's end: begins the process, asks it for children, learns of their ends."""
+    """The other end: begins the process, asks it for children of these modules, learns of their ends.
 
-    def __init__(self, log: Path) -> None:
+    Args:
+        log: the file to which the nursery itself writes, if it has anything to say.
+        environment: for the nursery and all children; it holds a mark of the parent (rpg.processes).
+        folder: where the processes begin; by default where this one is.
+    """
+
+    def __init__(
+        self, log: Path, modules: Iterable[str], environment: Mapping[str, str], folder: Path | None = None
+    ) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        imported = [one for module in modules for one in (*PRELOADED.get(module, ()), module)]
         with theirs, log.open("ab") as output:
             self._process = subprocess.Popen(
-                python_module("flows.nursery", theirs.fileno()),
+                python_module("rpg.nursery", theirs.fileno(), *imported),
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, **single, **owner_mark(), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, **environment, **single, "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip
         self._lock = threading.Lock()
         self._begun = threading.Condition()
@@ -116,7 +131,12 @@ class Nursery:
             theirs, mine = os.pipe()
         else:
             theirs = os.open(os.devnull, os.O_RDONLY)
-        request = {"module": module, "arguments": list(arguments), "environment": dict(environment)}
+        request = {
+            "module": module,
+            "name": FORKED[module],
+            "arguments": list(arguments),
+            "environment": dict(environment),
+        }
         try:
             with self._lock, self._begun:  # one at a time: the next process that begins is ours
                 if self._gone:
@@ -172,12 +192,12 @@ class Nursery:
 
 
 def main() -> None:
-    """`python -m flows.nursery FD`: fork children as they are asked for, until the sweep hangs up."""
+    """`python -m rpg.nursery FD MODULES`: fork children as they are asked for, until the other end hangs up."""
     die_with_parent()
-    with socket.socket(fileno=int(sys.argv[1])) as sweep:
+    with socket.socket(fileno=int(sys.argv[1])) as asker:
         with quick_imports():
-            for module in (*PRELOADED, *map(_entry, FORKED)):
-                import_module(module)
+            for module in sys.argv[2:]:
+                import_module(_entry(module))
         # What is imported now is what all children compute with, whatever becomes of the files meanwhile.
         provenance.record(provenance.loaded())
         gc.freeze()  # it stays: no child need look through it for garbage, nor copy its pages for that
@@ -186,12 +206,12 @@ def main() -> None:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake)
         while True:
-            ready, _, _ = select.select([sweep, awake], [], [])
+            ready, _, _ = select.select([asker, awake], [], [])
             if awake in ready:
                 os.read(awake, _MOST)
-                _reap(sweep)
-            if sweep in ready:
-                message, files, _, _ = socket.recv_fds(sweep, _MOST, _FILES)
+                _reap(asker)
+            if asker in ready:
+                message, files, _, _ = socket.recv_fds(asker, _MOST, _FILES)
                 if not message:
                     return
                 if os.fork() == 0:
@@ -199,7 +219,7 @@ def main() -> None:
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                     os.close(awake)
                     os.close(wake)
-                    _be_born(sweep, json.loads(message), files)
+                    _be_born(asker, json.loads(message), files)
                 for file in files:  # a lock is the child's alone
                     os.close(file)
 
@@ -209,7 +229,7 @@ def _entry(module: str) -> str:
     return f"{module}.__main__" if hasattr(import_module(module), "__path__") else module
 
 
-def _reap(sweep: socket.socket) -> None:
+def _reap(asker: socket.socket) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -217,17 +237,17 @@ def _reap(sweep: socket.socket) -> None:
             return
         if not pid:
             return
-        _tell(sweep, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+        _tell(asker, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
 
 
-def _tell(sweep: socket.socket, message: dict[str, Any]) -> None:
+def _tell(asker: socket.socket, message: dict[str, Any]) -> None:
     try:
-        sweep.send(json.dumps(message).encode())
+        asker.send(json.dumps(message).encode())
     except OSError:
         os._exit(0)  # there is nobody to tell
 
 
-def _be_born(sweep: socket.socket, request: dict[str, Any], files: Sequence[int]) -> None:
+def _be_born(asker: socket.socket, request: dict[str, Any], files: Sequence[int]) -> None:
     """What is left of the forked process's life."""
     code: Any = 1
     try:
@@ -236,10 +256,10 @@ def _be_born(sweep: socket.socket, request: dict[str, Any], files: Sequence[int]
         os.dup2(files[1], 0)
         os.dup2(files[0], 1)
         os.dup2(files[0], 2)
-        ctypes.CDLL(None).prctl(_PR_SET_NAME, FORKED[request["module"]].encode(), 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, request["name"].encode(), 0, 0, 0)
         os.environ.update(request["environment"], **{PARENT: str(nursery)})
-        _tell(sweep, {"began": os.getpid()})
-        sweep.close()
+        _tell(asker, {"began": os.getpid()})
+        asker.close()
         code = import_module(_entry(request["module"])).main(request["arguments"])
     except SystemExit as end:
         code = end.code

@@ -1,0 +1,64 @@
+"""Processes of trainings, evaluators and preparation that are forked from the one the tests run in."""
+
+import os
+import sys
+import tempfile
+import traceback
+
+from rpg.backends.local import __main__ as trainer
+from rpg.backends.local import prepare
+from rpg.evaluation import __main__ as evaluator
+from tests.waiting import until
+
+MAINS = {"train": trainer.main, "evaluate": evaluator.main, "prepare": prepare.main}
+
+
+class Child:
+    """A process of its own that runs a command's main(): forked, which spares it seconds of imports.
+
+    `first` is called in it before that.
+    """
+
+    def __init__(self, command, folder, *options, first=lambda: None):
+        path = folder.path if hasattr(folder, "path") else folder
+        self.log = tempfile.TemporaryFile()
+        ours, self._theirs = os.pipe()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(ours)
+            return
+        os.close(self._theirs)
+        os.dup2(ours, 0)
+        os.dup2(self.log.fileno(), 1)
+        os.dup2(self.log.fileno(), 2)
+        sys.stdout, sys.stderr = (os.fdopen(os.dup(n), "w", buffering=1) for n in (1, 2))
+        code = 99
+        try:
+            first()
+            code = MAINS[command]([str(path), *options])
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+
+    def close_stdin(self):
+        os.close(self._theirs)
+        self._theirs = None
+
+    def alive(self):
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+    def wait(self):
+        """The exit code, negative for a signal."""
+        until(lambda: not self.alive(), "its end")
+        if self._theirs is not None:
+            self.close_stdin()
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def send(self, number):
+        os.kill(self.pid, number)
+
+    def output(self):
+        self.log.seek(0)
+        return self.log.read().decode()
