@@ -384,6 +384,25 @@ def test_a_seed_gives_the_embedded_trainers_uniforms(config, cpu_verl):
     assert worker._randomness(5, 0, 1) == {}
 
 
+def test_the_driver_is_enough_only_where_nothing_asks_for_more(config, cpu_verl):
+    from omegaconf import OmegaConf
+
+    from rpg.backends.verl.cpu.helpers import suffice
+
+    derived = config()
+    assert suffice(derived)
+    for key, value in {
+        "trainer.n_gpus_per_node": 2,
+        "reward.num_workers": 2,
+        "actor_rollout_ref.rollout.agent.num_workers": 2,
+        "actor_rollout_ref.rollout.router_config_path": "router.yaml",
+        "reward.reward_model.enable": True,
+    }.items():
+        more = derived.copy()
+        OmegaConf.update(more, key, value, force_add=True)
+        assert not suffice(more), key
+
+
 def test_rewards_are_the_embedded_trainers(config, model, cpu_verl, tmp_path):
     from transformers import AutoTokenizer
 

@@ -97,6 +97,7 @@ class Trainer(PPOTrainerSync):
         try:
             super().fit(agent_loop_manager)
         finally:
+            agent_loop_manager.end()  # before verl closes its queue
             self.reporter.__exit__()
 
     def _init_resource_pool_mgr(self) -> None:
