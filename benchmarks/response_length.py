@@ -88,7 +88,9 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[42, 128, 512, 1024])
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--group", type=int, default=8)
-    parser.add_argument("--algorithm", default="grpo", help="any of the catalogue; grpo also scores a reference")
+    parser.add_argument(
+        "--algorithm", default="grpo", help="any of the catalogue; grpo also scores a reference"
+    )
     parser.add_argument("--steps", type=int, default=4, help="of each length, behind a first one")
     options = parser.parse_args()
     took = {}

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import yaml
 
+try:  # libyaml's is some ten times as quick
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:  # PyYAML was built without it
+    from yaml import SafeLoader  # type: ignore[assignment]
+
 from rpg.config import shipped
+
+__all__ = ["Place", "SafeLoader", "place"]
 
 Place = tuple[Path, int]
 MAX_FILES = 20
@@ -20,7 +27,7 @@ def place(file: Path, field: Sequence[str], value: object) -> Place | None:
     """
     for _ in range(MAX_FILES):
         try:
-            root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+            root = yaml.compose(file.read_text(encoding="utf-8"), Loader=SafeLoader)
         except (OSError, ValueError, yaml.YAMLError):
             return None
         if not isinstance(root, yaml.MappingNode):

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from rpg.config import shipped
 from rpg.config.code import locate, with_digests
 from rpg.config.errors import ConfigError, explain
-from rpg.config.lines import place
+from rpg.config.lines import SafeLoader, place
 from rpg.config.run import RunSpec
 from rpg.config.task import TASKS
 
@@ -24,7 +24,7 @@ MAX_BYTES = 1_000_000
 MAX_DEPTH = 50
 
 
-class _StrictLoader(yaml.SafeLoader):
+class _StrictLoader(SafeLoader):
     """safe_load that also refuses a key given twice and reads 1e-4 as a number (YAML 1.1 reads it as text)."""
 
 
@@ -62,8 +62,7 @@ def parse_yaml(text: str, where: str) -> Any:
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise ConfigError(f"{where}: larger than {MAX_BYTES:,} bytes; a configuration is a few lines")
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-            raise ConfigError(f"{where}: YAML aliases (*name) are not accepted; write the values out")
+        _check_events(text, where)
         data = _StrictLoader(text).get_single_data()
         _check_values(data, where)
         return data
@@ -81,6 +80,17 @@ def parse_yaml(text: str, where: str) -> Any:
         KeyError,
     ) as error:  # an explicit tag on what it does not fit, such as !!int x
         raise ConfigError(f"{where}: not valid YAML: {str(error)[:200] or type(error).__name__}") from None
+
+
+def _check_events(text: str, where: str) -> None:
+    """Before anything is composed, which is recursive, and in C without a guard."""
+    depth = 0
+    for event in yaml.parse(text, Loader=SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ConfigError(f"{where}: YAML aliases (*name) are not accepted; write the values out")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise ConfigError(f"{where}: nested too deeply")
 
 
 def _check_values(value: Any, where: str, at: str = "", depth: int = 0) -> None:

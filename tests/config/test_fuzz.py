@@ -103,7 +103,8 @@ def texts(draw):
         value = put(value, at, marker if kind == "raw" else draw(NESTED), kind == "rename")
         if not isinstance(value, dict):
             break
-    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True)
     for marker, instead in raw.items():
         text = text.replace(marker, instead)
     return text
@@ -133,6 +134,8 @@ def test_two_thousand_configurations(tmp_path_factory, text):
 @example("name: x\naxes: {seed: [!!binary aGVsbG8=]}\n")
 @example("name: x\naxes: {algorithm.beta: [1e999]}\n")
 @example(bomb(9))
+@example("a: " + "[" * 200_000)
+@example("a: " + "{b: " * 100_000)
 def test_a_configuration_is_used_or_refused_with_a_sentence(tmp_path_factory, text):
     check(tmp_path_factory, text)
 
