@@ -22,16 +22,19 @@ from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
 from rpg.backends.verl.agents import SeededManager, SeededWorker
+from rpg.backends.verl.cpu import ROLLOUT
 
 _ENDS_IN = 10.0
 """Seconds that agent loops have to end in."""
 
 
 def suffice(config) -> bool:
-    """Whether this job is one for which the driver is enough: nothing in it asks for more than one of each."""
+    """Whether this job is one for which the driver is enough: nothing in it asks for more than one of each, and rollouts are
+    the embedded trainer's (the servers of others have not been tried so)."""
     trainer, rollout, reward = config.trainer, config.actor_rollout_ref.rollout, config.reward
     return (
         trainer.nnodes * trainer.n_gpus_per_node == rollout.agent.num_workers == reward.num_workers == 1
+        and rollout.name == ROLLOUT
         and not reward.reward_model.enable  # verl would call the graders from outside their event loop
         and not rollout.get("router_config_path")
     )
