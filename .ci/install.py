@@ -15,10 +15,14 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 CONSTRAINTS = Path(__file__).resolve().parents[1] / "constraints.txt"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+
+NEVER_NEEDED = r"/(tests?|testing)/|/transformers/models/|/ray/rllib/"
+"""A third of all sources, of which hardly one is ever imported; that one is compiled then."""
 
 OPTIONS = {
     "index-url": "--index-url",
@@ -85,6 +89,12 @@ def _works(uv: str) -> bool:
         return False
 
 
+def _compile() -> None:
+    """Now, on all cores, as pip does it: else every first start of a command is slow. Some files are no valid Python."""
+    words = ["-m", "compileall", "-q", "-j", "0", "-x", NEVER_NEEDED, sysconfig.get_path("purelib")]
+    subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def main(wanted: list[str]) -> int:
     """Install; returns the exit code."""
     listing = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True).stdout
@@ -100,9 +110,9 @@ def main(wanted: list[str]) -> int:
             "--constraint",
             str(CONSTRAINTS),
         ]
-        # Compiled now, on all cores, as pip does it: else every first start of a command is slow.
-        command += ["--compile-bytecode", *uv_arguments(settings), *wanted]
+        command += [*uv_arguments(settings), *wanted]
         if subprocess.run(command, env=uv_environment(settings)).returncode == 0:
+            _compile()
             return 0
     print("without uv: installing with pip, which takes a few minutes", file=sys.stderr)
     return subprocess.run([*PIP, "install", "-qq", "-c", str(CONSTRAINTS), *wanted]).returncode
