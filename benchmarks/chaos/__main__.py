@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.chaos.bench import Bench
+from benchmarks.chaos.bench import Bench, Server
 from benchmarks.chaos.faults import FAULTS
 from benchmarks.chaos.patient import Patient, lives
 from benchmarks.chaos.served import Served
@@ -137,9 +137,10 @@ def main() -> int:
     args = parser.parse_args()
     rng, rows, began = random.Random(args.seed), [], time.monotonic()
     scratch = Path(tempfile.mkdtemp(prefix="rpg-chaos-"))
+    server = Server(scratch, free_port())
 
     def bench(root: Path) -> Bench:
-        return Bench(root, free_port(), args.seconds)
+        return Bench(root, server, args.seconds)
 
     try:
         if args.served:
@@ -161,6 +162,7 @@ def main() -> int:
             rows.append((f"{name}{f' ({said})' if said else ''}", tally))
             print(f"  {tally.row(name)}  {time.monotonic() - began:.0f} s", flush=True)
     finally:
+        server.kill()
         for mount in scratch.glob("*/data"):
             if mount.is_mount():
                 subprocess.run(["umount", "-l", str(mount)], check=False)

@@ -18,42 +18,59 @@ from flows.server import EPHEMERAL, HOST, quiet_environment, wait_healthy
 STEPS = 30
 
 
+class Server:
+    """A Prefect server for one bench after the other. One may kill it, and its next start begins it anew."""
+
+    def __init__(self, root: Path, port: int) -> None:
+        self.root, self.url = root, f"http://{HOST}:{port}/api"
+        self._command = ["flows.server", str(port)]
+        self.process: subprocess.Popen | None = None
+
+    def start(self) -> None:
+        if self.process is None or self.process.poll() is not None:
+            self.process = _start(self.root, *self._command, PREFECT_UI_ENABLED="0", **EPHEMERAL)
+            wait_healthy(self.process, self.url, self.root / "log")
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+def _start(root: Path, module: str, *args: str, **environment: str) -> subprocess.Popen:
+    path = os.pathsep.join([str(ROOT), str(Path(__file__).parent / "site")])
+    base = {**os.environ, **quiet_environment(root), "PYTHONPATH": path, **environment}
+    with (root / "log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *args], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            start_new_session=True, env=base, cwd=root,
+        )  # fmt: skip
+
+
 class Bench(Patient):
-    """`port` is the Prefect server's, `seconds` what a trivial step takes."""
+    """`seconds` is what a trivial step takes."""
 
     seeds: ClassVar = {"one": range(0, 6), "two": range(4, 10)}
 
-    def __init__(self, root: Path, port: int, seconds: float) -> None:
+    def __init__(self, root: Path, server: Server, seconds: float) -> None:
         super().__init__(root)
-        self.port, self.seconds = port, seconds
-        self.server: subprocess.Popen | None = None
+        self.server, self.seconds = server, seconds
         self.sweeps: dict[str, subprocess.Popen] = {}
         self.environment: dict[str, str] = {}
         for name, seeds in self.seeds.items():
             text = SWEEP.format(name=name, steps=STEPS, every=10, seeds=list(seeds))
             (root / f"{name}.yaml").write_text(text)
 
-    def _start(self, module: str, *args: str, **environment: str) -> subprocess.Popen:
-        path = os.pathsep.join([str(ROOT), str(Path(__file__).parent / "site")])
-        base = {**os.environ, **quiet_environment(self.root), "PYTHONPATH": path, **environment}
-        with (self.root / "log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", module, *args], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                start_new_session=True, env=base, cwd=self.root,
-            )  # fmt: skip
-
     def start(self) -> None:
-        if self.server is None or self.server.poll() is not None:
-            self.server = self._start("flows.server", str(self.port), PREFECT_UI_ENABLED="0", **EPHEMERAL)
-            wait_healthy(self.server, f"http://{HOST}:{self.port}/api", self.root / "log")
+        self.server.start()
         self.start_sweeps()
 
     def start_sweeps(self) -> None:
         for name in self.seeds:
             if name not in self.sweeps or self.sweeps[name].poll() is not None:
-                self.sweeps[name] = self._start(
-                    "benchmarks.trivial", "sweep", f"{name}.yaml", "--home", str(self.home), "--workers=2",
-                    PREFECT_API_URL=f"http://{HOST}:{self.port}/api", RPG_SLOTS="3",
+                self.sweeps[name] = _start(
+                    self.root, "benchmarks.trivial", "sweep", f"{name}.yaml", "--home", str(self.home), "--workers=2",
+                    PREFECT_API_URL=self.server.url, RPG_SLOTS="3",
                     RPG_SLOTS_FOLDER=str(self.root / "slots"), **{SECONDS: str(self.seconds)}, **self.environment,
                 )  # fmt: skip
 
@@ -64,7 +81,13 @@ class Bench(Patient):
         return all(p.poll() == 0 for p in self.sweeps.values())
 
     def roots(self) -> list[int]:
-        return [p.pid for p in [*self.sweeps.values(), *([self.server] if self.server else [])]]
+        server = self.server.process
+        return [p.pid for p in [*self.sweeps.values(), *([server] if server else [])]]
+
+    def close(self) -> None:
+        """All but the server, which the next one uses."""
+        for left in self.settle():
+            left.kill()
 
     def settle(self) -> list[psutil.Process]:
         """SIGKILL to the conductors alone; returns what of their families is still there after five seconds."""

@@ -117,9 +117,7 @@ def clock_jump(bench: Bench, rng: random.Random, tally: Tally) -> str:
 def lost_server(bench: Bench, rng: random.Random, tally: Tally) -> str:
     """The Prefect server dies in the middle and comes back only for the rerun."""
     _working(bench, tally)
-    if bench.server:
-        bench.server.kill()
-        bench.server.wait()
+    bench.server.kill()
     _over(bench, tally, 90.0)
     return ""
 

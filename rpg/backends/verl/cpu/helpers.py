@@ -33,10 +33,12 @@ _ENDS_IN = 10.0
 
 
 def suffice(config) -> bool:
-    """Whether this job is one for which the driver is enough: nothing in it asks for more than one of each."""
+    """Whether this job is one for which the driver is enough: nothing in it asks for more than one of each, and rollouts are
+    the embedded trainer's (the servers of others have not been tried so)."""
     trainer, rollout, reward = config.trainer, config.actor_rollout_ref.rollout, config.reward
     return (
         trainer.nnodes * trainer.n_gpus_per_node == rollout.agent.num_workers == reward.num_workers == 1
+        and rollout.name == ROLLOUT
         and not reward.reward_model.enable  # verl would call the graders from outside their event loop
         and not rollout.get("router_config_path")
     )
@@ -47,9 +49,7 @@ def in_this_process(config) -> Iterator[None]:
     """For the time of a training: verl looks these classes up in the module of its trainer, or by the config."""
     rollout = config.actor_rollout_ref.rollout
     rollout.agent.agent_loop_manager_class = f"{__name__}.{Agents.__name__}"
-    replaced: dict[str, type] = {"RewardLoopManager": Graders, "LLMServerManager": Servers}
-    if rollout.name == ROLLOUT:
-        replaced |= {"LLMServerManager": OwnServers, "CheckpointEngineManager": Weights}
+    replaced = {"RewardLoopManager": Graders, "LLMServerManager": Servers, "CheckpointEngineManager": Weights}
     with mock.patch.multiple(trainer_base, **replaced):
         yield
 
@@ -76,12 +76,6 @@ class Graders(RewardLoopManager):
         self.reward_loop_workers = [Direct(RewardLoopWorker(self.config, self.reward_router_address))]
 
 
-class Servers(LLMServerManager):
-    async def _init_global_load_balancer(self) -> None:
-        servers = dict(zip(self.server_addresses, self.server_handles, strict=True))
-        self.global_load_balancer = Direct(GlobalRequestLoadBalancer(servers))
-
-
 class OwnReplica(Replica):
     async def launch_servers(self) -> None:
         server = Server(
@@ -93,8 +87,12 @@ class OwnReplica(Replica):
         self.servers, self._server_handle, self._server_address = [handle], handle, "the driver"
 
 
-class OwnServers(Servers):
+class Servers(LLMServerManager):
     rollout_replica_class = OwnReplica
+
+    async def _init_global_load_balancer(self) -> None:
+        servers = dict(zip(self.server_addresses, self.server_handles, strict=True))
+        self.global_load_balancer = Direct(GlobalRequestLoadBalancer(servers))
 
 
 class Weights(CheckpointEngineManager):
