@@ -29,8 +29,9 @@ def score(prompts, responses, answer):
 @pytest.mark.long
 def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_path):
     """Samples that are a rollout old, dynamic sampling that finds all, some and no useful groups, schedule-free AdamW, and a
-    reference that is renewed every 4 optimizer steps, through a resume on two workers: every number of every step. With one
-    worker agent loops, graders and balancer run in the driver (cpu/helpers.py), with two they are actors, as on GPUs.
+    reference that is renewed every 4 optimizer steps, through a resume on two workers: every number of every step.
+
+    Server, agent loops, grader and balancer run in the driver with one worker (cpu/helpers.py), with two they are actors.
     """
     pytest.importorskip("verl")
     training = {"steps": 4, "prompts_per_step": 3, "mini_batch_prompts": 1, "checkpoint_every": 2}

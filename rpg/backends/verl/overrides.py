@@ -318,6 +318,8 @@ def _environment(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str,
         variables["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         # Workers of Ray would let everything else on the machine go first (15), also evaluations (5).
         variables["RAY_worker_niceness"] = "0"
+        # Ray would start a worker for every CPU it is told of, and none of them fits a job with an environment of its own.
+        variables["RAY_prestart_worker_first_driver"] = "0"
     if Path(paths.model).is_absolute():
         variables["HF_HUB_OFFLINE"] = "1"
     if backend.device == "cpu":

@@ -78,6 +78,12 @@ class PolicyWorker(ActorRolloutRefWorker):
             return None
         return tu.get_tensordict(tensor_dict={}, non_tensor_dict={"metrics": asdict(result)})
 
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def whole_weights(self) -> dict[str, torch.Tensor]:
+        """What verl's update_weights hands to a rollout server, for one that the driver runs (cpu/helpers.py)."""
+        parameters, _ = self.actor.engine.get_per_tensor_param(base_sync_done=True)
+        return {name: value.detach().to("cpu", torch.float32) for name, value in parameters}
+
     def renew_reference(self) -> None:
         """The policy as it is becomes the reference."""
         if self.settings.lora_rank:

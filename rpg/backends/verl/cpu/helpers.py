@@ -1,14 +1,15 @@
-"""What feeds the rollout server, in the driver instead of in processes of its own: for a job with one worker on a CPU.
+"""The rollout server and what feeds it, in the driver instead of in processes: for a job with one worker on a CPU.
 
-verl makes actors of the worker that runs agent loops, of the one that grades, and of the balancer of requests. Each of them
-costs five to eight processor seconds before it does anything, nearly all for imports that the driver has made, and the
-driver waits while they work. With several workers, as on GPUs, they stay actors.
+verl makes actors of the server, of the worker that runs agent loops, of the one that grades, and of the balancer of
+requests. Each of them costs four to eight processor seconds before it does anything, nearly all for imports that the driver
+has made, and the driver waits while they work. With several workers, as on GPUs, they stay actors.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +17,16 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from verl.checkpoint_engine import CheckpointEngineManager
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager, RewardLoopWorker
 from verl.trainer.ppo.v1 import trainer_base
+from verl.utils.ray_utils import auto_await
 from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
 from rpg.backends.verl.agents import SeededManager, SeededWorker
 from rpg.backends.verl.cpu import ROLLOUT
+from rpg.backends.verl.cpu.server import Replica, Server
 
 _ENDS_IN = 10.0
 """Seconds that agent loops have to end in."""
@@ -43,8 +47,10 @@ def suffice(config) -> bool:
 @contextmanager
 def in_this_process(config) -> Iterator[None]:
     """For the time of a training: verl looks these classes up in the module of its trainer, or by the config."""
-    config.actor_rollout_ref.rollout.agent.agent_loop_manager_class = f"{__name__}.{Agents.__name__}"
-    with mock.patch.multiple(trainer_base, RewardLoopManager=Graders, LLMServerManager=Servers):
+    rollout = config.actor_rollout_ref.rollout
+    rollout.agent.agent_loop_manager_class = f"{__name__}.{Agents.__name__}"
+    replaced = {"RewardLoopManager": Graders, "LLMServerManager": Servers, "CheckpointEngineManager": Weights}
+    with mock.patch.multiple(trainer_base, **replaced):
         yield
 
 
@@ -70,10 +76,34 @@ class Graders(RewardLoopManager):
         self.reward_loop_workers = [Direct(RewardLoopWorker(self.config, self.reward_router_address))]
 
 
+class OwnReplica(Replica):
+    async def launch_servers(self) -> None:
+        server = Server(
+            self.model_config["path"],
+            self.config.response_length,
+            int(os.environ.get("OMP_NUM_THREADS", "1")),
+        )
+        handle = Direct(server)
+        self.servers, self._server_handle, self._server_address = [handle], handle, "the driver"
+
+
 class Servers(LLMServerManager):
+    rollout_replica_class = OwnReplica
+
     async def _init_global_load_balancer(self) -> None:
         servers = dict(zip(self.server_addresses, self.server_handles, strict=True))
         self.global_load_balancer = Direct(GlobalRequestLoadBalancer(servers))
+
+
+class Weights(CheckpointEngineManager):
+    """The driver fetches the policy's weights; to a server elsewhere the worker brings them."""
+
+    @auto_await
+    async def update_weights(self, global_steps: int | None = None) -> dict:
+        (weights,) = self.actor_wg.whole_weights()
+        (replica,) = self.replicas
+        await replica.server_handle.load_weights.remote(weights, global_steps)
+        return {}
 
 
 class Agents(SeededManager):
