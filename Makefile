@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := local,models,math,orchestration,dashboard,verl,dev
 
+# Sources are compiled once, not in each of the many processes that a sweep and its tests start.
+unexport PYTHONDONTWRITEBYTECODE
+
 WORKERS ?= 3
 TESTS = $(BIN)/python -m pytest --numprocesses $(WORKERS)
 

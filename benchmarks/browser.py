@@ -18,8 +18,9 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 START_SECONDS = 240.0
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
+    "--disable-component-update --disable-sync --disable-3d-apis"
 ).split()
+"""No WebGL: without a GPU the moving picture on a flow run's page in Prefect's UI takes most of a core."""
 # A run has ended since, nothing is stale, and every chart is drawn. `ready`: what the page is for.
 IDLE = """([ended, ready]) => {
   const app = document.querySelector('[data-testid=stApp]');

@@ -92,9 +92,9 @@ def page(view: View) -> None:
     st.text(" ".join([*explanation, HOW]))
 
     def figure(across: int) -> str:
-        still = [panel(name, hover=False, legend=chosen) for name in shown]
-        chart = charts.figure(still, ", ".join(sweeps), explanation, columns=across)
-        return vl_convert.vegalite_to_svg(chart.to_dict())
+        alone = [panel(name, legend=chosen) for name in shown]
+        chart = charts.figure(alone, ", ".join(sweeps), explanation, columns=across)
+        return vl_convert.vegalite_to_svg(charts.still(charts.specification(chart)))
 
     with st.container(horizontal=True):
         choice = Choice(tuple(sweeps), tuple(chosen), tuple(panels), x=x, superseded=superseded)

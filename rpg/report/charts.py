@@ -89,7 +89,6 @@ def curves(
     width: int | str = 240,
     height: int = 170,
     linked: bool = False,
-    hover: bool = True,
     each: pandas.DataFrame | None = None,
     mean: bool = True,
 ) -> alt.LayerChart:
@@ -176,11 +175,10 @@ def curves(
         alt.Tooltip("high:Q", title="to", format=".4g"),
         alt.Tooltip("seeds:Q", title="seeds"),
     ]
-    if points or hover:
-        fade = shown(1.0) if points else {}
-        layers.append(
-            dotted.encode(x=across, y=alt.Y("mean:Q", **y), color=encoded["color"], tooltip=tooltip, **fade)
-        )
+    fade = shown(1.0) if points else {}
+    layers.append(
+        dotted.encode(x=across, y=alt.Y("mean:Q", **y), color=encoded["color"], tooltip=tooltip, **fade)
+    )
     if linked:
         moved = alt.selection_interval(
             name="zoom",
@@ -330,6 +328,21 @@ def figure(
         title=alt.Title(heading, subtitle=list(lines), anchor="start", fontSize=15, offset=18),
         config=alt.Config(**THEME | {"legend": {**THEME.get("legend", {}), "orient": "bottom", **legend}}),
     )
+
+
+def specification(chart: Any) -> dict[str, Any]:
+    """What a chart is in Vega-Lite. It is ours: a test compares it with the schema, which takes as long as making it."""
+    spec: dict[str, Any] = chart.to_dict(validate=False)
+    return spec
+
+
+def still(spec: dict[str, Any]) -> dict[str, Any]:
+    """The specification of a `figure` as a picture needs it: without the points that only a pointer finds."""
+    panels = [
+        {**panel, "layer": [layer for layer in panel["layer"] if layer["mark"].get("opacity") != 0.0]}
+        for panel in spec["concat"]
+    ]
+    return spec | {"concat": panels}
 
 
 def _legend_columns(panels: Sequence[alt.LayerChart], columns: int) -> int:

@@ -46,7 +46,7 @@ def shared_page(layout: Layout, db: duckdb.DuckDBPyConnection, choice: Choice) -
     summaries = [_summary(db, layout, sweep, choice) for sweep in choice.sweeps]
     names = _series(db, choice)
     chart = _curves(db, choice, names)
-    drawn = [] if chart is None else [("Curves", chart)]
+    drawn = [] if chart is None else [("Curves", charts.specification(chart))]
     several = len(summaries) > 1
     sections = [
         Section("", [_overview(summaries)], drawn, [_SEVERAL], lines=[_counted(summaries)])

@@ -54,13 +54,15 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
         (atomic_write_bytes if isinstance(content, bytes) else atomic_write_text)(path, content)
         written.append(path)
 
-    if not data.empty:
+    curves = None if data.empty else charts.specification(figure(summary, data))
+    if curves:
         import vl_convert
 
-        drawing = vl_convert.vegalite_to_svg(figure(summary, data, hover=False).to_dict())
+        drawing = vl_convert.vegalite_to_svg(charts.still(curves))
         write("report.png", vl_convert.svg_to_png(drawing, scale=2))
         write("report.svg", drawing)
-    write("report.html", page(summary, data, library()))
+    drawn = [("Curves", curves)] if curves else []
+    write("report.html", document(sweep, [section(summary, drawn)], library()))
     write("table.md", tables.markdown(summary))
     write("table.tex", tables.latex(summary))
     write("table.csv", summary.table.to_csv(index=False))
@@ -86,7 +88,7 @@ def curve_data(
     return charts.labelled(data[data["mean"].notna()], summary.labels)
 
 
-def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
+def figure(summary: Summary, data: pandas.DataFrame) -> Any:
     """The figure of the report: benchmarks first, then what training did."""
     scores = [MEAN, *summary.benchmarks]
     shown = [summary.labels[variant] for variant in summary.variants]
@@ -100,7 +102,6 @@ def figure(summary: Summary, data: pandas.DataFrame, hover: bool = True) -> Any:
             band=charts.band_for(seeds, name in scores),
             legend=present,
             points=name in scores,
-            hover=hover,
         )
         for name in [*scores, *shown_metrics()]
         if (data["name"] == name).any()
@@ -123,31 +124,26 @@ def library() -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page. `charts`: (title, Altair chart)."""
+    """A part of a page. `charts`: (title, specification)."""
 
     title: str
     grids: Sequence[tables.Grid] = ()
-    charts: Sequence[tuple[str, Any]] = ()
+    charts: Sequence[tuple[str, dict[str, Any]]] = ()
     caption: Sequence[str] = ()
     notes: Sequence[str] = ()
     lines: Sequence[str] = ()
     """Sentences before everything else."""
 
 
-def page(summary: Summary, data: pandas.DataFrame, library: str) -> str:
-    """A page that needs nothing but itself: tables, charts and the library that draws them."""
-    specs = [] if data.empty else [("Curves", figure(summary, data))]
-    return document(summary.sweep, [section(summary, specs)], library)
-
-
-def section(summary: Summary, specs: Sequence[tuple[str, Any]] = (), title: str = "") -> Section:
+def section(summary: Summary, specs: Sequence[tuple[str, dict[str, Any]]] = (), title: str = "") -> Section:
     """The tables of a sweep with what is real above its charts `specs`."""
     judged = summary.table
     judged = judged[(judged["benchmark"] == tables.headline(summary)) & (judged["verdict"] != "")]
     real = []
     if len(judged):
         baseline = summary.labels.get(summary.baseline, summary.baseline)
-        real = [("What is real", look.themed(charts.differences(judged, baseline)))]
+        chart = look.themed(charts.differences(judged, baseline))
+        real = [("What is real", charts.specification(chart))]
     empty = summary.table.empty
     grids = [] if empty else [tables.main_table(summary), tables.benchmark_table(summary)]
     return Section(
@@ -161,7 +157,7 @@ def section(summary: Summary, specs: Sequence[tuple[str, Any]] = (), title: str 
 
 
 def document(title: str, sections: Sequence[Section], library: str) -> str:
-    """Sections as one HTML file; everything in it is text, but for the charts' library."""
+    """Sections as one HTML file that needs nothing but itself; everything in it is text, but for the charts' library."""
     import jinja2
 
     template = jinja2.Environment(autoescape=True).from_string(
@@ -170,9 +166,9 @@ def document(title: str, sections: Sequence[Section], library: str) -> str:
     shown, count = [], 0
     for one in sections:
         drawn = []
-        for name, chart in one.charts:
+        for name, spec in one.charts:
             count += 1
-            drawn.append((count, name, _script(chart.to_dict())))
+            drawn.append((count, name, _script(spec)))
         shown.append((one, drawn))
     return template.render(title=title, sections=shown, count=count, library=_inline(library))
 

@@ -5,7 +5,8 @@ Those that ship are rpg/tasks/sets/benchmarks/*.yaml; one's own is a YAML file o
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -99,7 +100,8 @@ class Benchmark(ProblemSet):
 Set = TypeVar("Set", bound=ProblemSet)
 
 
-def benchmarks() -> dict[str, Benchmark]:
+@cache  # they ship: whoever estimates a sweep asks for each of its runs
+def benchmarks() -> Mapping[str, Benchmark]:
     """All benchmarks that ship, by name."""
     return {path.stem: read_set(Benchmark, path) for path in sorted(_SETS.glob("*.yaml"))}
 

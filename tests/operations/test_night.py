@@ -64,8 +64,9 @@ def move_schedule(page, served, deployment):
     return until(move, "the change of the schedule")
 
 
-def the_night(served, deployment, due):
-    """The flow run that the schedule made for that minute, ended."""
+def the_night(page, served, deployment, due):
+    """The flow run that the schedule made for that minute, ended. Nobody looks at a page meanwhile."""
+    page.goto("about:blank")
     wanted = {
         "deployments": {"id": {"any_": [deployment]}},
         "flow_runs": {"state": {"type": {"any_": FINAL}}},
@@ -102,7 +103,7 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(page,
         until(choose_set, "the parameter")
 
         _, due = move_schedule(page, served, deployment)
-        first = the_night(served, deployment, due)
+        first = the_night(page, served, deployment, due)
         assert first["state_type"] == "COMPLETED", first["state"]["message"]
 
         losses = tree / "rpg" / "losses" / "policy_loss.py"
@@ -111,7 +112,7 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(page,
         assert losses.read_text() != text
         after = commit("a sign is flipped")
         _, due = move_schedule(page, served, deployment)
-        red = the_night(served, deployment, due)
+        red = the_night(page, served, deployment, due)
         said = red["state"]["message"]
         assert red["state_type"] == "FAILED", said
         assert f"bits changed since commit {before[:8]}" in said and f"to commit {after[:8]}" in said, said
@@ -139,7 +140,7 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(page,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         cron, due = move_schedule(page, served, deployment)
-        green = the_night(served, deployment, due)
+        green = the_night(page, served, deployment, due)
         assert green["state_type"] == "COMPLETED" and green["state"]["name"] == "Completed", green["state"]
         page.goto(f"{served.dashboard}/nightly")
         page.get_by_text(re.compile("the sign is a convention")).first.wait_for()

@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 
+import altair as alt
 import numpy as np
 import pandas
 import pytest
@@ -303,6 +304,8 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
     specs = re.findall(r'<script type="application/json" id="spec\d">(.*?)</script>', page, re.S)
     held = [HOSTILE in values(json.loads(spec)) for spec in specs]
     assert held == [True, True]
+    for spec in specs:
+        alt.Chart.from_dict(json.loads(spec))  # raises where it is none
     assert "&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt; [bold]" in page
     assert r"\textbackslash{}textbf\{a\}\_b" in paths["table.tex"].read_text()
     assert r"\<script\>" in paths["table.md"].read_text()

@@ -1,15 +1,13 @@
-"""A training goes on with another number of workers: weights, moments and reference are what they were, and so is the next
-update, up to the order of sums."""
-
-import os
-import socket
-import subprocess
-import sys
+"""Two workers: an update on them is that of one, and a training goes on with another number of them: weights, moments and
+reference are what they were, and so is the next update, up to the order of sums."""
 
 import pytest
 import torch
 
-from tests.verl.inside import ROOT, make_spec
+from tests.verl import ranks
+from tests.verl.inside import make_spec, make_worker, verl_config, verl_update, weights
+
+pytestmark = pytest.mark.usefixtures("cpu_verl")
 
 
 def test_which_files_are_there(tmp_path):
@@ -25,43 +23,56 @@ def test_which_files_are_there(tmp_path):
         written_by(tmp_path, pattern)
 
 
-def work(folder, workers, *words):
-    """What so many workers found."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    base = {
-        **os.environ,
-        "WORLD_SIZE": str(workers),
-        "LOCAL_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-    }
-    script = [sys.executable, "-m", "tests.verl.reshard", str(folder), *words]
-    started = [
-        subprocess.Popen(script, cwd=ROOT, env={**base, "RANK": str(rank), "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE)
-        for rank in range(workers)
-    ]  # fmt: skip
-    for process in started:
-        _, errors = process.communicate(timeout=600)
-        assert process.returncode == 0, errors.decode()[-3000:]
-    return torch.load(folder / words[1] / "found.pt")
+@pytest.fixture(scope="module")
+def both():
+    with ranks.two_ranks() as both:
+        yield both
+
+
+def an_experience(spec, home):
+    from tests.verl.test_inside_update import local_trainer
+
+    trainer = local_trainer(spec, home)
+    return trainer._score(trainer.roller.roll(trainer.policy, 1).kept, trainer.policy)[0]
 
 
 @pytest.mark.long
-def test_one_worker_and_two_go_on_from_each_other(home, model, tmp_path):
-    from tests.verl.test_inside_update import local_trainer
+def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_path, both):
+    """The same update on two FSDP shards with many micro-batches: gradient norms, metrics and weights."""
+    spec = make_spec(algorithm="rpg-reinforce-ufkl")
+    experience = an_experience(spec, home)
+    worker = make_worker(verl_config(spec, model, tmp_path))
+    one = verl_update(worker, experience.batch, experience.old, experience.advantages)
 
+    ranks.tell(tmp_path, spec, model, experience)
+    both("update", tmp_path)
+    two, moved = torch.load(tmp_path / "result.pt", weights_only=True)
+    assert two["micro_batches"] > 2 * one.optimizer_steps
+    assert two["optimizer_steps"] == one.optimizer_steps
+    assert two["token_kls"] == pytest.approx(one.token_kls, rel=1e-3, abs=1e-7)
+    for name, value in one.metrics.items():
+        assert two["metrics"][name] == pytest.approx(value, rel=2e-4, abs=2e-6), name
+    torch.testing.assert_close(moved, weights(worker.actor.engine.module), rtol=1e-3, atol=2e-6)
+
+
+@pytest.mark.long
+def test_one_worker_and_two_go_on_from_each_other(home, model, tmp_path, both):
     spec = make_spec(algorithm={"name": "rpg-urkl", "reference": {"type": "every_k", "k": 4}})
-    trainer = local_trainer(spec, home)
-    experience = trainer._score(trainer.roller.roll(trainer.policy, 1).kept, trainer.policy)[0]
-    torch.save((spec.model_dump_json(), str(model), experience), tmp_path / "experience.pt")
-    _, first, reference, _ = work(tmp_path, 2, "-", "two")
+    ranks.tell(tmp_path, spec, model, an_experience(spec, home))
+
+    def work(workers, source, target):
+        if workers == 2:
+            both("go_on", tmp_path, source, target)
+        else:
+            ranks.go_on(tmp_path, source, target)
+        return torch.load(tmp_path / target / "found.pt")
+
+    _, first, reference, _ = work(2, ranks.BEGIN, "two")
     for workers, source, target in ((1, "two", "one"), (2, "one", "two-again")):
-        loaded, updated, kept, now = work(tmp_path, workers, source, target)
+        loaded, updated, kept, now = work(workers, source, target)
         assert loaded.equal(first), "the weights, bit for bit"
         assert kept.equal(reference), "and the reference"
-        _, alike, _, same = work(tmp_path, 3 - workers, source, f"{target}-by-as-many")
+        _, alike, _, same = work(3 - workers, source, f"{target}-by-as-many")
         torch.testing.assert_close(updated, alike, rtol=1e-3, atol=2e-6)  # with the moments that were saved
         torch.testing.assert_close(now, same, rtol=1e-2, atol=1e-7)
         first = updated

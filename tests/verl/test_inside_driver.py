@@ -360,6 +360,30 @@ def test_a_reward_that_cannot_be_had_is_what_the_driver_says(queue, tmp_path):
         queue.groups.collect(["a"])
 
 
+@pytest.mark.parametrize(
+    "written,said", [("reward: mine:score: raised ValueError: no\n", UserError), (None, ValueError)]
+)
+def test_also_where_it_is_first_asked_for_in_validation(queue, tmp_path, monkeypatch, written, said):
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    from rpg.backends.verl.trainer import Trainer
+
+    def validate(self, manager):
+        raise ValueError("Received an empty list as keys.")
+
+    monkeypatch.setattr(PPOTrainerSync, "fit", validate)
+    queue.groups.error = tmp_path / "reward-error.txt"
+    if written:
+        queue.groups.error.write_text(written)
+    trainer = object.__new__(Trainer)
+    trainer.replay_buffer, ended = queue.groups, []
+    trainer.reporter = types.SimpleNamespace(__exit__=lambda *_: ended.append("reporter"))
+    manager = types.SimpleNamespace(end=lambda: ended.append("manager"))
+    with pytest.raises(said, match="raised ValueError: no" if written else "empty list"):
+        trainer.fit(manager)
+    assert ended == ["manager", "reporter"]
+
+
 def test_a_prompt_without_a_response_ends_the_run(queue):
     queue.polls += [
         {"a": prompt("running"), "b": prompt("running")},
@@ -382,6 +406,26 @@ def test_a_seed_gives_the_embedded_trainers_uniforms(config, cpu_verl):
             assert worker._randomness(5, round_, row) == {"uniforms": whole[row].tolist()}
     derived.actor_rollout_ref.rollout.name = "vllm"
     assert worker._randomness(5, 0, 1) == {}
+
+
+def test_the_driver_is_enough_only_where_nothing_asks_for_more(config, cpu_verl):
+    from omegaconf import OmegaConf
+
+    from rpg.backends.verl.cpu.helpers import suffice
+
+    derived = config()
+    assert suffice(derived)
+    for key, value in {
+        "trainer.n_gpus_per_node": 2,
+        "reward.num_workers": 2,
+        "actor_rollout_ref.rollout.agent.num_workers": 2,
+        "actor_rollout_ref.rollout.router_config_path": "router.yaml",
+        "reward.reward_model.enable": True,
+        "actor_rollout_ref.rollout.name": "vllm",
+    }.items():
+        more = derived.copy()
+        OmegaConf.update(more, key, value, force_add=True)
+        assert not suffice(more), key
 
 
 def test_rewards_are_the_embedded_trainers(config, model, cpu_verl, tmp_path):

@@ -29,7 +29,8 @@ def score(prompts, responses, answer):
 @pytest.mark.long
 def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_path):
     """Samples that are a rollout old, dynamic sampling that finds all, some and no useful groups, schedule-free AdamW, and a
-    reference that is renewed every 4 optimizer steps, through a resume on two workers: every number of every step.
+    reference that is renewed every 4 optimizer steps, through a resume on two workers: every number of every step. With one
+    worker agent loops, graders and balancer run in the driver (cpu/helpers.py), with two they are actors, as on GPUs.
     """
     pytest.importorskip("verl")
     training = {"steps": 4, "prompts_per_step": 3, "mini_batch_prompts": 1, "checkpoint_every": 2}

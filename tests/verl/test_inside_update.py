@@ -1,11 +1,5 @@
 """The update of a verl worker is the embedded trainer's: same data and weights, same losses, gradients and weights."""
 
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -20,10 +14,8 @@ from rpg.models.initial import initial_policy
 from rpg.tasks.preparation import prepare_data, read_problems
 from tests.verl import NOT_ON_VERL
 from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update, weights
-from tests.waiting import HANG
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
-ROOT = str(Path(__file__).resolve().parents[2])
 
 
 def local_trainer(spec, home):
@@ -161,41 +153,6 @@ def test_the_actor_loss_is_policy_loss(name):
     assert total == pytest.approx(whole.loss.item(), rel=1e-5, abs=1e-6)
     torch.testing.assert_close(gradient, leaf.grad, rtol=1e-4, atol=1e-7)
     assert leaf.grad.abs().sum() > 0
-
-
-@pytest.mark.long
-def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_path):
-    """The same update on two FSDP shards with many micro-batches: gradient norms, metrics and weights."""
-    spec = make_spec(algorithm="rpg-reinforce-ufkl")
-    trainer = local_trainer(spec, home)
-    experience = trainer._score(trainer.roller.roll(trainer.policy, 1).kept, trainer.policy)[0]
-    worker = make_worker(verl_config(spec, model, tmp_path))
-    one = verl_update(worker, experience.batch, experience.old, experience.advantages)
-
-    torch.save((spec.model_dump_json(), str(model), experience), tmp_path / "experience.pt")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    environment = {
-        **os.environ,
-        "WORLD_SIZE": "2",
-        "LOCAL_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-    }
-    script = [sys.executable, "-m", "tests.verl.shard", str(tmp_path)]
-    ranks = [
-        subprocess.Popen(script, env={**environment, "RANK": str(r), "PYTHONPATH": ROOT}, cwd=tmp_path)
-        for r in range(2)
-    ]
-    assert [process.wait(timeout=HANG) for process in ranks] == [0, 0]
-    two, moved = torch.load(tmp_path / "result.pt", weights_only=True)
-    assert two["micro_batches"] > 2 * one.optimizer_steps
-    assert two["optimizer_steps"] == one.optimizer_steps
-    assert two["token_kls"] == pytest.approx(one.token_kls, rel=1e-3, abs=1e-7)
-    for name, value in one.metrics.items():
-        assert two["metrics"][name] == pytest.approx(value, rel=2e-4, abs=2e-6), name
-    torch.testing.assert_close(moved, weights(worker.actor.engine.module), rtol=1e-3, atol=2e-6)
 
 
 @pytest.mark.slow

@@ -76,3 +76,6 @@ class SeededManager(AgentLoopManagerTQ):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(SeededWorker)
+
+    def end(self) -> None:
+        """Called when nothing more is asked of it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import ray
@@ -36,11 +37,18 @@ class InDriver:
     """
 
     def __init__(self) -> None:
-        self.run = SimpleNamespace(remote=lambda config: ray.put(Runner().run(config)))
+        self.run = SimpleNamespace(remote=lambda config: ray.put(_run_here(config)))
 
     @classmethod
     def remote(cls) -> InDriver:
         return cls()
+
+
+def _run_here(config):
+    from rpg.backends.verl.cpu import helpers
+
+    with helpers.in_this_process(config) if helpers.suffice(config) else nullcontext():
+        return Runner().run(config)
 
 
 def require_files(config) -> None:

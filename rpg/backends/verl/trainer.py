@@ -39,6 +39,7 @@ from rpg.backends.verl.settings import Settings
 from rpg.backends.verl.state import State, newest
 from rpg.backends.verl.update import Plan, Updated
 from rpg.backends.verl.worker import PolicyWorker
+from rpg.errors import UserError
 from rpg.store.progress import TRAINING
 
 
@@ -96,7 +97,14 @@ class Trainer(PPOTrainerSync):
     def fit(self, agent_loop_manager) -> None:
         try:
             super().fit(agent_loop_manager)
+        except Exception:
+            if (
+                why := self.replay_buffer.why_failed()
+            ):  # verl's validation only finds that it has no responses
+                raise UserError(why) from None
+            raise
         finally:
+            agent_loop_manager.end()  # before verl closes its queue
             self.reporter.__exit__()
 
     def _init_resource_pool_mgr(self) -> None:

@@ -1,0 +1,106 @@
+"""What feeds the rollout server, in the driver instead of in processes of its own: for a job with one worker on a CPU.
+
+verl makes actors of the worker that runs agent loops, of the one that grades, and of the balancer of requests. Each of them
+costs five to eight processor seconds before it does anything, nearly all for imports that the driver has made, and the
+driver waits while they work. With several workers, as on GPUs, they stay actors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from verl.experimental.reward_loop.reward_loop import RewardLoopManager, RewardLoopWorker
+from verl.trainer.ppo.v1 import trainer_base
+from verl.workers.rollout.llm_server import LLMServerManager
+from verl.workers.rollout.router import GlobalRequestLoadBalancer
+
+from rpg.backends.verl.agents import SeededManager, SeededWorker
+from rpg.backends.verl.cpu import ROLLOUT
+
+_ENDS_IN = 10.0
+"""Seconds that agent loops have to end in."""
+
+
+def suffice(config) -> bool:
+    """Whether this job is one for which the driver is enough: nothing in it asks for more than one of each, and rollouts are
+    the embedded trainer's (the servers of others have not been tried so)."""
+    trainer, rollout, reward = config.trainer, config.actor_rollout_ref.rollout, config.reward
+    return (
+        trainer.nnodes * trainer.n_gpus_per_node == rollout.agent.num_workers == reward.num_workers == 1
+        and rollout.name == ROLLOUT
+        and not reward.reward_model.enable  # verl would call the graders from outside their event loop
+        and not rollout.get("router_config_path")
+    )
+
+
+@contextmanager
+def in_this_process(config) -> Iterator[None]:
+    """For the time of a training: verl looks these classes up in the module of its trainer, or by the config."""
+    config.actor_rollout_ref.rollout.agent.agent_loop_manager_class = f"{__name__}.{Agents.__name__}"
+    with mock.patch.multiple(trainer_base, RewardLoopManager=Graders, LLMServerManager=Servers):
+        yield
+
+
+class Direct:
+    """In place of an actor's handle: an object of this process, whose methods run in the event loop of who calls them."""
+
+    def __init__(self, inner: Any):
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> SimpleNamespace:
+        method = getattr(self._inner, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            result = method(*args, **kwargs)
+            return await result if inspect.isawaitable(result) else result
+
+        # A task: as with an actor, the call is made also where nobody awaits it.
+        return SimpleNamespace(remote=lambda *args, **kwargs: asyncio.ensure_future(call(*args, **kwargs)))
+
+
+class Graders(RewardLoopManager):
+    def _init_reward_loop_workers(self) -> None:
+        self.reward_loop_workers = [Direct(RewardLoopWorker(self.config, self.reward_router_address))]
+
+
+class Servers(LLMServerManager):
+    async def _init_global_load_balancer(self) -> None:
+        servers = dict(zip(self.server_addresses, self.server_handles, strict=True))
+        self.global_load_balancer = Direct(GlobalRequestLoadBalancer(servers))
+
+
+class Agents(SeededManager):
+    """The agent loops run in an event loop on a thread of its own."""
+
+    async def _init_agent_loop_workers(self) -> None:
+        self.worker = SeededWorker(
+            self.config, self.llm_client, self.teacher_client, self.reward_loop_worker_handles
+        )
+        self.ended = asyncio.Event()
+        ready = threading.Event()
+
+        async def until_ended() -> None:
+            self.loop = asyncio.get_running_loop()
+            ready.set()
+            await self.ended.wait()
+
+        self.thread = threading.Thread(
+            target=asyncio.run, args=[until_ended()], daemon=True, name="agent loops"
+        )
+        self.thread.start()
+        ready.wait()
+
+    def generate_sequences(self, prompts) -> None:
+        """verl's contract: have responses to the prompts begun, which come by way of its queue."""
+        asyncio.run_coroutine_threadsafe(self.worker.generate_sequences(prompts), self.loop).result()
+
+    def end(self) -> None:
+        self.loop.call_soon_threadsafe(self.ended.set)
+        self.thread.join(_ENDS_IN)

@@ -1,0 +1,144 @@
+"""Workers of an update or of a training that goes on, for test_gpu_resharding.py: one of them here, or two processes.
+
+As a program it is one of the two: each line of its input is [name of a function below, arguments ...] as JSON, and is
+answered by the line "done" when all have done it.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from rpg.config.run import RunSpec
+from tests.verl.inside import ROOT, make_worker, verl_config, verl_update, weights
+
+DONE = "done\n"
+BEGIN = "-"
+
+
+def go_on(folder, source, target, rank=0, workers=1):
+    """Load what `source` saved (a folder below; BEGIN: none), update, save as `target`.
+
+    found.pt there: weights that were loaded, updated weights, weights of the reference, moments.
+    """
+    from rpg.backends.verl.sharded import copy_weights
+
+    spec, model, experience = _told(folder)
+    worker = make_worker(verl_config(spec, model, folder, gpus_per_node=workers), "actor_rollout_ref")
+    if source != BEGIN:
+        worker.load_checkpoint(str(folder / source / "actor"))
+        worker.load_reference(str(folder / source / "reference"))
+    loaded = weights(worker.actor.engine.module)
+    verl_update(worker, experience.batch, experience.old, experience.advantages, rank=rank, workers=workers)
+    if source == BEGIN:  # the others have to get it from there
+        copy_weights(worker.actor.engine.module, worker.ref.engine.module)
+    worker.save_checkpoint(str(folder / target / "actor"))
+    worker.save_reference(str(folder / target / "reference"))
+    moments = torch.cat([
+        value.full_tensor().flatten()
+        for entries in worker.actor.engine.optimizer.state.values()
+        for value in entries.values() if hasattr(value, "full_tensor")
+    ])  # fmt: skip
+    found = (loaded, weights(worker.actor.engine.module), weights(worker.ref.engine.module), moments)
+    if rank == 0:
+        torch.save(found, folder / target / "found.pt")
+
+
+def update(folder, rank, workers):
+    """One update in many micro-batches; result.pt: its numbers, and the updated weights."""
+    spec, model, experience = _told(folder)
+    config = verl_config(spec, model, folder, gpus_per_node=workers, max_tokens_per_gpu=32)
+    worker = make_worker(config)
+    calls = []
+    theirs = worker.actor.engine.forward_step
+    worker.actor.engine.forward_step = lambda *args, **kwargs: calls.append(1) or theirs(*args, **kwargs)
+    result = verl_update(
+        worker, experience.batch, experience.old, experience.advantages, rank=rank, workers=workers
+    )
+    moved = weights(worker.actor.engine.module)
+    numbers = {
+        "metrics": result.metrics,
+        "token_kls": result.token_kls,
+        "optimizer_steps": result.optimizer_steps,
+        "micro_batches": len(calls),
+    }
+    if rank == 0:
+        torch.save((numbers, moved), folder / "result.pt")
+
+
+def tell(folder, spec, model, experience):
+    """What the functions above begin with."""
+    torch.save((spec.model_dump_json(), str(model), experience), folder / "experience.pt")
+
+
+def _told(folder):
+    # our own file of a moment ago
+    text, model, experience = torch.load(folder / "experience.pt", weights_only=False)
+    return RunSpec.model_validate_json(text), model, experience
+
+
+@contextmanager
+def two_ranks():
+    """A function that has both do something; it returns when they have."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    base = {
+        **os.environ,
+        "VERL_PLATFORM": "cpu",
+        "VERL_USE_EXTERNAL_MODULES": "rpg.backends.verl.plugin",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "OMP_NUM_THREADS": "1",
+    }
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.verl.ranks"],
+            cwd=ROOT,
+            env={**base, "RANK": str(rank)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+
+    def both(name, *arguments):
+        for process in started:
+            print(json.dumps([name, *map(str, arguments)]), file=process.stdin, flush=True)
+        for process in started:
+            while (line := process.stdout.readline()) != DONE:
+                assert line, "a rank has ended; its error is on stderr"
+
+    try:
+        yield both
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def serve():
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    for line in sys.stdin:
+        name, folder, *words = json.loads(line)
+        {"go_on": go_on, "update": update}[name](
+            Path(folder), *words, rank=torch.distributed.get_rank(), workers=2
+        )
+        torch.distributed.barrier()  # what rank 0 writes is there
+        print(DONE, end="", flush=True)
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    import verl  # noqa: F401 (loads the plug-in)
+
+    serve()
