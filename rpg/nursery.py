@@ -26,6 +26,7 @@ import threading
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,10 +41,10 @@ FORKED = {
 }
 """The modules whose processes are forked, and the names of these in `ps` and `top`."""
 PRELOADED = {
-    "rpg.backends.local": ("rpg.backends.local.run",),
-    "rpg.evaluation": ("rpg.evaluation.worker", "rpg.evaluation.engines.local"),
+    "rpg.backends.local": ("rpg.backends.local.run", "pyarrow.parquet"),
+    "rpg.evaluation": ("rpg.evaluation.worker", "rpg.evaluation.engines.local", "pyarrow.parquet", "pandas"),
 }
-"""What the nursery imports besides a module itself, which does it late."""
+"""What the nursery imports besides a module itself, which does it late (pyarrow imports pandas when it writes a table)."""
 _PR_SET_NAME = 15
 _MOST = 65_536
 """Bytes of a message."""
@@ -225,8 +226,9 @@ def main() -> None:
 
 
 def _entry(module: str) -> str:
-    """Where `main` is: in a module itself, in a package's `__main__`."""
-    return f"{module}.__main__" if hasattr(import_module(module), "__path__") else module
+    """Where `main` is: in a module itself, in a package's `__main__` if it has one."""
+    main = f"{module}.__main__"
+    return main if hasattr(import_module(module), "__path__") and find_spec(main) else module
 
 
 def _reap(asker: socket.socket) -> None:

@@ -57,9 +57,8 @@ def read_grades(path: Path, samples: str | None = None) -> list[dict[str, Any]] 
         return None
     try:
         with readable("read", path), open(path, "rb") as handle:
-            rows: list[dict[str, Any]] = (
-                pyarrow.parquet.read_table(handle).select(list(GRADE_COLUMNS)).to_pylist()
-            )
+            table = pyarrow.parquet.ParquetFile(handle).read()  # read_table imports pandas
+            rows: list[dict[str, Any]] = table.select(list(GRADE_COLUMNS)).to_pylist()
         return rows
     except (pyarrow.ArrowException, KeyError) as error:
         raise StoreError(f"cannot read {path}: {error}") from error

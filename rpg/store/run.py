@@ -97,7 +97,7 @@ def read_samples(path: Path) -> pyarrow.Table:
 
     try:
         with readable("read", path), open(path, "rb") as handle:
-            table = pyarrow.parquet.read_table(handle)
+            table = pyarrow.parquet.ParquetFile(handle).read()  # read_table imports pandas
         return table.select([*EVAL_COLUMNS, *(name for name in REWARD_COLUMNS if name in table.column_names)])
     except (pyarrow.ArrowException, KeyError) as error:
         raise StoreError(f"cannot read {path}: {error}") from error

@@ -208,7 +208,8 @@ def read_problems(path: Path) -> list[Problem]:
     import pyarrow.parquet
 
     try:
-        rows = pyarrow.parquet.read_table(path).to_pylist()
+        with pyarrow.parquet.ParquetFile(path) as file:  # read_table imports pandas
+            rows = file.read().to_pylist()
         return [problem_of(row) for row in rows]
     except (OSError, pyarrow.ArrowException, KeyError, TypeError, IndexError) as error:
         raise DataError(

@@ -34,7 +34,7 @@ class Killer(threading.Thread):
         self.before = self.most = 0
 
     def run(self):
-        while not self.over.wait(0.005):
+        while not self.over.wait(0.02):
             folders = self.layout.run_folders("hungry")
             lease = folders[0].lease() if folders else None
             if not lease:

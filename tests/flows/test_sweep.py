@@ -122,7 +122,7 @@ def test_kill_nine_of_everything_then_the_same_command_gives_the_same_numbers(be
     """Bit for bit, when one run is done and the next has begun; at other moments with trainings that are made up."""
     root, _ = bench
     home, lines = cached(root, root / "killed"), 9
-    sweep = start(root, "sweep", "small.yaml", "--workers", "1", home=home)
+    sweep = start(root, "sweep", "small.yaml", "--workers", "1", home=home, **prefect)
     until(lambda: steps_done(home) >= lines, f"{lines} steps")
     kill_everything(sweep)
     again = rpg(root, "sweep", "small.yaml", "--home", str(home), **prefect)
