@@ -125,7 +125,7 @@ def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path, 
     assert again.returncode == 0 and "already done" in again.stdout, "a night that was killed goes on"
 
     for part in ("rpg", "flows"):
-        shutil.copytree(ROOT / part, tmp_path / "broken" / part)
+        shutil.copytree(ROOT / part, tmp_path / "broken" / part, ignore=shutil.ignore_patterns("*.pyc.*"))
     losses = tmp_path / "broken" / "rpg" / "losses" / "policy_loss.py"
     text = losses.read_text()
     broken = text.replace("apply(log_prob, sums[0], slope)", "apply(log_prob, sums[0], -slope)")
