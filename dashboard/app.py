@@ -1,5 +1,6 @@
 """The dashboard: `streamlit run dashboard/app.py`, data folder from $RPG_HOME. Reads only; needs no network."""
 
+import gc
 import sys
 from pathlib import Path
 
@@ -32,7 +33,14 @@ STYLE = """
 """
 
 
+@st.cache_resource(show_spinner=False)
+def imported() -> None:
+    """Once: what is imported stays. Streamlit collects garbage after every run of a page, and would look through it."""
+    gc.freeze()
+
+
 def main() -> None:
+    imported()
     st.set_page_config(page_title="rpg-lab", layout="wide", initial_sidebar_state="auto")
     st.html(f"<style>{STYLE}</style>")
     pages = [

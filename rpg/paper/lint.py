@@ -14,7 +14,7 @@ A rule that cannot decide says so (`unchecked`): when 1/(k P) is finer than the 
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from scipy import stats
+from scipy import special
 
 from rpg.paper.published import Entry, published
 
@@ -78,7 +78,7 @@ def _coarser(entries: list[Entry], decimals: int) -> list[Finding]:
         for samples, problems in ((s, first.problems + off) for s in fewer for off in (0, -1, 1)):
             odd = [cell for cell in cells if not attainable(cell[2], problems, samples, decimals)]
             by_chance = min(1.0, problems * samples * 10**-decimals)
-            chance = stats.binom.sf(len(cells) - len(odd) - 1, len(cells), by_chance)
+            chance = special.bdtrc(len(cells) - len(odd) - 1, len(cells), by_chance)
             if len(odd) <= len(cells) // 8 and chance < 1e-6:
                 text = f"{len(cells) - len(odd)} of {len(cells)} values are multiples of 1/{problems * samples}: "
                 text += f"this looks like {problems} problems x {samples} sample{'s' * (samples > 1)}"

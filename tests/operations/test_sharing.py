@@ -106,7 +106,7 @@ def test_with_one_slot_on_the_machine_the_others_say_what_they_wait_for(start, t
         # Those that are there still were there together; a child of a training has its words until it begins its own.
         most = max(most, len({tuple(_words(p)) for p in alive(found)} - {()}))
         said |= {f.waiting() for name in ("one", "two") for f in layout.run_folders(name)} - {None}
-        time.sleep(0.05)
+        time.sleep(0.1)
     assert [one.returncode for one in sweeps] == [0, 0] and most == 1
     assert any("waits for a slot: 1 of 1 on this machine taken by" in why for why in said), said
     assert not any(f.waiting() for name in ("one", "two") for f in layout.run_folders(name))
