@@ -29,13 +29,16 @@ _STEM = 8
 _TILE = 192
 """Queries of a block, where its rows have many: keys behind a tile are left out, which is half of them all in all.
 From 192 queries on torch's kernel goes on in steps of 64 queries instead of 32."""
+_AHEAD = 16
+"""Tokens that a row may begin before those of its own, so that all rows of a tile begin alike: they are padding then, and
+where the rows have the same prompt, one mask is that of all."""
 _CELLS = 2**23
 """Queries times keys of a block are at most this many (but a block has at least one row), to bound its mask."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Padded rows for attention. `mask` (rows, 1, queries, keys) is 0 where a query sees a key."""
+    """Padded rows for attention. `mask` (rows or 1, 1, queries, keys) is 0 where a query sees a key."""
 
     mask: Tensor
     queries: Tensor
@@ -201,25 +204,35 @@ def _tile(queries: int) -> int:
 
 def _tiles(before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, size: Tensor) -> list[Block]:
     """:func:`_block`, cut into tiles of queries."""
-    queries, furthest = int((size - shared).max()), int(shared.max())
-    tile, blocks = _tile(queries), []
+    queries, begin = int((size - shared).max()), shared
+    tile = _tile(queries)
+    if tile < queries and int(shared.max() - shared.min()) <= _AHEAD:
+        begin = shared.min().expand_as(shared)
+        queries = int((size - begin).max())
+    furthest, blocks = int(begin.max()), []
     for start in range(0, queries, max(tile, 1)):
-        end = torch.minimum(size, shared + start + tile)
+        end = torch.minimum(size, begin + start + tile)
         seen = path[:, : furthest + start + tile]
-        blocks.append(_block(before, before_size, seen, shared + start, end))
+        blocks.append(_block(before, before_size, seen, begin + start, shared, end))
     return blocks
 
 
-def _block(before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, size: Tensor) -> Block:
-    """Rows that see `before` whole and their path causally; queries are the tokens behind `shared`."""
+def _block(
+    before: Tensor, before_size: Tensor, path: Tensor, begin: Tensor, shared: Tensor, size: Tensor
+) -> Block:
+    """Rows that see `before` whole and their path causally; queries are its tokens from `begin` on, those that are shared
+    with another row left out.
+    """
     device = path.device
-    offset = torch.arange(int((size - shared).max()), device=device)
-    at = shared[:, None] + offset  # (rows, queries) place of each query in its path
-    real = at < size[:, None]
+    offset = torch.arange(int((size - begin).max()), device=device)
+    at = begin[:, None] + offset  # (rows, queries) place of each query in its path
+    real = (at >= shared[:, None]) & (at < size[:, None])
     queries = torch.where(real, path.gather(1, at.clamp(max=path.shape[1] - 1)), 0)
+    if bool((begin == begin[0]).all() & (before_size == before_size[0]).all()):
+        at, before_size = at[:1], before_size[:1]  # one mask for all
     # Every query sees its path up to the first one's place; only behind that a mask has to be compared.
-    width, common = before.shape[1], min(int(shared.min()) + 1, path.shape[1])
-    mask = torch.zeros(len(path), len(offset), width + path.shape[1], device=device)
+    width, common = before.shape[1], min(int(begin.min()) + 1, path.shape[1])
+    mask = torch.zeros(len(at), len(offset), width + path.shape[1], device=device)
     unseen = torch.arange(width, device=device) >= before_size[:, None]
     mask[..., :width].masked_fill_(unseen[:, None], _MASKED)
     # Padding queries see the beginning of their row too: a softmax over nothing is not a number.

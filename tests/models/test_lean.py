@@ -178,12 +178,26 @@ def test_blocks_of_any_size_give_the_same(monkeypatch):
         assert torch.allclose(lean.log_probs(lm, rows, 1.0), whole, atol=1e-5)
 
 
-def test_tiles_of_long_sequences_give_the_same(monkeypatch):
+@pytest.mark.parametrize("ahead", [0, 3, 30])
+@pytest.mark.parametrize("prompts", [1, 3])
+def test_tiles_of_long_sequences_give_the_same(monkeypatch, ahead, prompts):
     monkeypatch.setattr(packing, "_TILE", 4)
-    rows = batch(prompts=3, rows=12, width=30, vocabulary=2)
+    monkeypatch.setattr(packing, "_AHEAD", ahead)
+    rows = batch(prompts=prompts, rows=12, width=30, vocabulary=2)
     seen = [block.keys.shape[1] for block in Packing.of(rows).blocks]
     assert len(seen) > 8 and min(seen) < max(seen) / 2
     same_values_and_gradients(model(), rows, 1.0)
+
+
+def test_rows_of_a_prompt_that_part_a_little_apart_have_one_mask(monkeypatch):
+    monkeypatch.setattr(packing, "_TILE", 4)
+    rows = batch(prompts=1, rows=6, width=30, vocabulary=2)
+    rows = Batch(rows.prompts, rows.prompt_of, rows.tokens.clamp(min=3), torch.full_like(rows.lengths, 30))
+    for ahead, alike in ((0, False), (16, True)):
+        monkeypatch.setattr(packing, "_AHEAD", ahead)
+        masks = [len(block.mask) for block in Packing.of(rows).blocks if len(block.queries) > 1]
+        assert masks and all(count == 1 for count in masks) == alike
+        same_values_and_gradients(model(), rows, 1.0)
 
 
 def test_what_is_common_is_packed_once():
