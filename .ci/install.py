@@ -21,8 +21,9 @@ from pathlib import Path
 CONSTRAINTS = Path(__file__).resolve().parents[1] / "constraints.txt"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 
-NEVER_NEEDED = r"/(tests?|testing)/|/transformers/models/|/ray/rllib/"
-"""A third of all sources, of which hardly one is ever imported; that one is compiled then."""
+HARDLY_NEEDED = r"/site-packages/(.*/(tests?|testing)/|transformers/models/|ray/rllib/)"
+"""A third of all sources, of which hardly one is ever imported; that one is compiled then. Where the environment itself
+lies does not matter: in a folder `tests` everything else is compiled too."""
 
 OPTIONS = {
     "index-url": "--index-url",
@@ -91,7 +92,7 @@ def _works(uv: str) -> bool:
 
 def _compile() -> None:
     """Now, on all cores, as pip does it: else every first start of a command is slow. Some files are no valid Python."""
-    words = ["-m", "compileall", "-q", "-j", "0", "-x", NEVER_NEEDED, sysconfig.get_path("purelib")]
+    words = ["-m", "compileall", "-q", "-j", "0", "-x", HARDLY_NEEDED, sysconfig.get_path("purelib")]
     subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

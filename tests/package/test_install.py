@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -87,3 +88,20 @@ def test_what_pip_would_find_is_installed(shelf, tmp_path, with_uv):
     assert done.returncode == 0, done.stderr
     assert ("without uv" in done.stderr) != with_uv
     assert subprocess.run([python, "-c", "import small_thing"]).returncode == 0
+
+
+@pytest.mark.parametrize("place", ["/home/me", "/home/me/tests/testing"])
+def test_what_is_compiled_does_not_depend_on_where_the_environment_lies(place):
+    packages = f"{place}/.venv/lib/python3.11/site-packages"
+    left_out = [
+        name
+        for name in ("torch/nn/modules.py", "transformers/modeling_utils.py", "pandas/tests/io/a.py", "torch/testing/b.py",
+                     "transformers/models/bert/c.py", "ray/rllib/d.py", "ray/data/e.py", "contests/f.py")
+        if re.search(install.HARDLY_NEEDED, f"{packages}/{name}")
+    ]  # fmt: skip
+    assert left_out == [
+        "pandas/tests/io/a.py",
+        "torch/testing/b.py",
+        "transformers/models/bert/c.py",
+        "ray/rllib/d.py",
+    ]
