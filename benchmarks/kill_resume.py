@@ -9,6 +9,7 @@ those of the undisturbed sweep, bit for bit. Exit code 1 when one is not, or whe
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
@@ -71,10 +72,8 @@ def one_kill(file: Path, home: Path, events: int, jitter: float, want: dict[str,
     time.sleep(jitter)
     victims = family(process)
     for victim in victims:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             victim.kill()
-        except psutil.NoSuchProcess:
-            pass
     process.wait()
     psutil.wait_procs(victims, timeout=5)
     left = sum(v.is_running() and v.status() != psutil.STATUS_ZOMBIE for v in victims)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -121,7 +122,5 @@ class Children:
     def _end_group(child: subprocess.Popen | Forked | Remote, how: int) -> None:
         if isinstance(child, Remote):  # ends with the connection to its cluster
             return
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, how)
-        except (ProcessLookupError, PermissionError):
-            pass

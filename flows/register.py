@@ -39,10 +39,13 @@ def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolde
     )
     for folder, run in zip(folders, sweep.runs, strict=True):
         wanted = _manifest(sweep, run)
-        if folder.manifest_path.exists() and _same_run(folder, run):
-            if not fresh or not set_aside(layout, folder):
-                renew(folder, wanted | ({FRESH: True} if fresh else {}))
-                continue
+        if (
+            folder.manifest_path.exists()
+            and _same_run(folder, run)
+            and (not fresh or not set_aside(layout, folder))
+        ):
+            renew(folder, wanted | ({FRESH: True} if fresh else {}))
+            continue
         folder.write_manifest(wanted | ({FRESH: True} if fresh else {}))
     return folders
 

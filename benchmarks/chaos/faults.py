@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
@@ -51,11 +52,8 @@ def full_disk(bench: Bench, rng: random.Random, tally: Tally) -> str:
         return "left out: only root can mount a small file system"
     _working(bench, tally)
     free = os.statvfs(bench.home)
-    with (bench.home / "filler").open("wb") as filler:
-        try:
-            filler.write(b"\0" * (free.f_bavail * free.f_frsize))
-        except OSError:
-            pass
+    with (bench.home / "filler").open("wb") as filler, contextlib.suppress(OSError):
+        filler.write(b"\0" * (free.f_bavail * free.f_frsize))
     _over(bench, tally)
     (bench.home / "filler").unlink()
     return ""

@@ -73,10 +73,11 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     rest = evaluated * (names * EVALUATION_BYTES + problems * k * sample) + spec.training.steps * STEP_BYTES
     rest += PROVENANCE_BYTES
     keep = spec.training.keep_checkpoints
-    if isinstance(keep, str):
-        kept = {"all": evaluated, "last": 1, "best": 2}[keep]
-    else:
-        kept = len({*keep, steps[-1]} & set(steps))
+    kept = (
+        {"all": evaluated, "last": 1, "best": 2}[keep]
+        if isinstance(keep, str)
+        else len({*keep, steps[-1]} & set(steps))
+    )
     after = kept * weights + training + rest
     alone = after - weights if keep == "best" and evaluated > 1 else after
     # The two newest can be gone on from; one is being written (by verl in float32), and one waits for its evaluation: all do

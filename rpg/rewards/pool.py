@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -56,10 +57,8 @@ class _Worker:
         """Kill it, wait, and say with which code it ended."""
         self.process.kill()
         self.process.stdout.close()
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
-        except BrokenPipeError:
-            pass
         return self.process.wait()
 
 

@@ -8,6 +8,7 @@ They are for people who look now: nothing is derived from them, and a lost one c
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -52,10 +53,8 @@ def moving(path: Path) -> tuple[Any, ...] | None:
 
 def clear_progress(path: Path) -> None:
     """There is nothing more to say."""
-    try:
+    with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
-    except OSError:
-        pass
 
 
 def progress_line(record: dict[str, Any]) -> str:

@@ -135,7 +135,7 @@ def test_changing_a_union_type_drops_the_other_types_fields():
     }
 
 
-@pytest.mark.parametrize("text,value", [("1e-4", 1e-4), ("5", 5), ("1.5E+3", 1500.0), ("null", None)])
+@pytest.mark.parametrize(("text", "value"), [("1e-4", 1e-4), ("5", 5), ("1.5E+3", 1500.0), ("null", None)])
 def test_numbers_are_read_as_people_write_them(text, value):
     got = parse_yaml(text, "x")
     assert got == value and type(got) is type(value)
@@ -211,7 +211,7 @@ MISTAKES += [
 ]
 
 
-@pytest.mark.parametrize("text,words", MISTAKES, ids=[m[0].split("\n")[-1][:40] for m in MISTAKES])
+@pytest.mark.parametrize(("text", "words"), MISTAKES, ids=[m[0].split("\n")[-1][:40] for m in MISTAKES])
 def test_mistakes_are_explained(tmp_path, text, words):
     path = sweep_file(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
@@ -287,7 +287,7 @@ axes:
 
 
 @pytest.mark.parametrize(
-    "changes,said",
+    ("changes", "said"),
     [
         ({}, "y.yaml:5 [algorithm=grpo]: rollout.group_size: "),
         ({"rollout.group_size": 2, "training.optimizer.learning_rate": 0.1}, "y.yaml:10 [algorithm="),

@@ -149,7 +149,7 @@ def check(tmp_path_factory, text):
         assert str(error).strip() and len(str(error)) < 20_000, str(error)[:300]
 
 
-@pytest.mark.parametrize("text,said", [
+@pytest.mark.parametrize(("text", "said"), [
     ("algorithm: {name: [grpo]}\n", "algorithm.name"),
     ("name: x\naxes: {algorithm.name: [[grpo]]}\n", "algorithm"),
     ("name: x\naxes: {seed: [!!binary aGVsbG8=]}\n", "binary"),

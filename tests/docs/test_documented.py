@@ -43,4 +43,4 @@ def test_no_page_gives_a_share_with_an_interval_that_would_leave_0_to_1(page):
     import re
 
     for value, half in re.findall(r"(?<![-−+\d.])(0\.\d+) ± (0\.\d+)", page.read_text("utf-8")):
-        assert 0 <= float(value) - float(half) and float(value) + float(half) <= 1, f"{value} ± {half}"
+        assert float(value) - float(half) >= 0 and float(value) + float(half) <= 1, f"{value} ± {half}"

@@ -13,7 +13,7 @@ from tests.docs.pages import ROOT, blocks
 
 
 @pytest.mark.parametrize(
-    "page, file",
+    ("page", "file"),
     [
         ("from-trl.md", "letters.yaml"),
         ("from-verl.md", "gsm8k-cpu.yaml"),

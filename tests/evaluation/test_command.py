@@ -33,7 +33,7 @@ def test_numbers_and_where_the_samples_are(checkpoints, own_benchmark, tmp_path,
 
 
 @pytest.mark.parametrize(
-    "arguments,words",
+    ("arguments", "words"),
     [
         ((), "Missing argument"),
         (("model", "--k", "0"), "--k"),

@@ -228,7 +228,7 @@ def test_a_full_disk_pauses_the_sweep_which_says_so_and_goes_on_with_more_space(
 
 
 @pytest.mark.parametrize(
-    "args,words",
+    ("args", "words"),
     [
         (["sweep", "nothing.yaml"], ["nothing.yaml", "no such file"]),
         (["sweep", "small.yaml", "--set", "training.stepz=3"], ["training.stepz", "did you mean 'steps'"]),

@@ -111,7 +111,7 @@ def test_wandb_by_its_page_and_by_its_history(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind, text, options, words",
+    ("kind", "text", "options", "words"),
     [
         ("trl", "{}", {}, "field log_history is missing"),
         ("trl", "[", {}, "not JSON"),

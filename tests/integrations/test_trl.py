@@ -132,7 +132,7 @@ def test_the_gradient_is_the_embedded_trainers(home, integration, monkeypatch, t
 
 
 @pytest.mark.parametrize(
-    "algorithm, words",
+    ("algorithm", "words"),
     [
         (rpg.algorithm("ppo", advantage="gae"), "advantage: 'gae' needs a critic, and GRPOTrainer has none"),
         (rpg.algorithm("rpg-urkl", reference={"type": "every_k"}), "reference: 'every_k' is not one that GRPOTrainer has"),

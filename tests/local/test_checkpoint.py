@@ -86,7 +86,7 @@ def damage_empty(path):
 
 
 @pytest.mark.parametrize(
-    "damage,said",
+    ("damage", "said"),
     [
         (damage_truncate, "model.safetensors has"),
         (damage_flip, "optimizer.safetensors is corrupt"),

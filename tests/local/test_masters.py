@@ -117,7 +117,7 @@ def test_the_exact_gradient_s_cosine_is_that_of_the_masters_gradient(home):
     assert rows[1]["gradient_cosine"] == pytest.approx(rows[0]["gradient_cosine"], abs=0.05)
 
 
-@pytest.mark.parametrize("device, dtype, expected", [
+@pytest.mark.parametrize(("device", "dtype", "expected"), [
     ("cuda", "bfloat16", True), ("cuda", "float32", False), ("cpu", "bfloat16", False),
 ])  # fmt: skip
 def test_which_runs_have_masters(device, dtype, expected):

@@ -250,7 +250,7 @@ def test_a_folder_that_is_none_is_said(tmp_path):
     assert code == 1 and "manifest.json" in out
 
 
-@pytest.mark.parametrize("limit,what", [(2_000, "metrics|checkpoint"), (60_000, "checkpoint")])
+@pytest.mark.parametrize(("limit", "what"), [(2_000, "metrics|checkpoint"), (60_000, "checkpoint")])
 def test_a_file_that_cannot_grow_fails_clearly_and_harms_nothing_older(home, limit, what):
     """RLIMIT_FSIZE stands in for a full disk: writes fail in the middle of a file."""
     folder = make_run(home, f"full-{limit}", make_spec(training={"steps": 4}))

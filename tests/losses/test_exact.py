@@ -55,7 +55,7 @@ def test_a_wrong_divergence_is_noticed(divergence):
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("divergence", ("ufkl", "urkl"))
+@pytest.mark.parametrize("divergence", ["ufkl", "urkl"])
 def test_mass_Z_of_unnormalised_measures(divergence, style):
     """pi and old are measures: old has mass Z, samples come from old / Z, and the mass terms matter."""
     g = torch.Generator().manual_seed(1)
@@ -127,7 +127,7 @@ def test_every_sample_is_the_plain_formula_under_autograd(divergence, style, thi
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("divergence", ("ufkl", "urkl"))
+@pytest.mark.parametrize("divergence", ["ufkl", "urkl"])
 def test_unnormalised_terms_vanish_sample_by_sample_where_the_policy_has_not_moved(divergence, style):
     data = batch(third=False)
     data["log_prob"] = data["old_log_prob"].clone().requires_grad_()

@@ -121,7 +121,7 @@ def test_another_file_than_the_known_one_is_refused(known, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "source,name,why",
+    ("source", "name", "why"),
     [
         ("nothing", None, "is no known model, no file and no hub id"),
         ("missing.gguf", None, "no such file; expected a GGUF file"),

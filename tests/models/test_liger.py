@@ -46,7 +46,7 @@ def found(dtype):
 
 
 @here
-@pytest.mark.parametrize("dtype, close", [(torch.float32, 1e-5), (torch.bfloat16, 2**-6)])
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 2**-6)])
 def test_values_and_the_gradient_of_every_token_are_ours(forced, monkeypatch, dtype, close):
     """In bfloat16 its gradient is rounded twice where ours is once."""
     calls = []

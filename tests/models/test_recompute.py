@@ -119,10 +119,7 @@ def test_the_most_memory_of_forward_and_backward_pass_is_less(name):
     """Of many layers each adds what it keeps: all that its backward pass needs, or its input (and keys and values)."""
 
     def most(layers, recompute):
-        if name == "gpt2":
-            lm = gpt2(layers)
-        else:
-            lm = model(num_hidden_layers=layers)
+        lm = gpt2(layers) if name == "gpt2" else model(num_hidden_layers=layers)
         policy, rows = policy_of(lm, lean=name == "lean"), batch(prompts=3, rows=30, width=30)
         return peak(policy, rows, recompute)
 

@@ -217,7 +217,7 @@ def test_without_demonstrations_the_supervised_start_says_what_is_missing(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "make,message",
+    ("make", "message"),
     [
         (lambda p: p.mkdir(), "is no Hugging Face model: config.json is missing"),
         (lambda p: (p.mkdir(), (p / "config.json").write_text("{}")), "cannot be loaded"),

@@ -150,7 +150,7 @@ def test_nothing_is_executed_and_the_reason_is_said(where, tmp_path, override):
 
 
 @pytest.mark.parametrize(
-    "values,word",
+    ("values", "word"),
     [
         ({"config": "quickstrat"}, "did you mean 'quickstart'"),
         ({"config": "../../etc/passwd"}, "is not known"),
@@ -183,7 +183,7 @@ def test_an_evaluation_is_of_a_known_checkpoint_on_known_benchmarks(where, tmp_p
 
 
 @pytest.mark.parametrize(
-    "override,field",
+    ("override", "field"),
     [
         ("model.hidden_size=100000000", "model: parameters"),
         ("model.layers=100000000", "model: parameters"),

@@ -116,7 +116,7 @@ def test_a_port_that_is_taken_is_named(served, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "parameters,reason",
+    ("parameters", "reason"),
     [
         ({"config": None}, "config"),
         ({"steps": -3}, "steps"),

@@ -122,7 +122,7 @@ def test_known_models_have_their_published_sizes():
     }
 
 
-@pytest.mark.parametrize("kind,tied", [("qwen2", False), ("qwen3", True), ("llama", False)])
+@pytest.mark.parametrize(("kind", "tied"), [("qwen2", False), ("qwen3", True), ("llama", False)])
 def test_the_size_of_a_folder_is_that_of_the_model_in_it(tmp_path, kind, tied):
     transformers = pytest.importorskip("transformers")
     config = transformers.AutoConfig.for_model(

@@ -38,7 +38,7 @@ def test_files_that_are_missing_empty_or_folders_are_named_with_their_field(tmp_
 
 
 @pytest.mark.parametrize(
-    "path,found",
+    ("path", "found"),
     [("/nowhere/model", True), ("./model", True), ("Qwen/Qwen3-0.6B", False), ("smollm2-135m", False)],
 )
 def test_a_model_that_cannot_be_is_found_and_one_that_may_be_on_the_hub_is_not(tmp_path, path, found):
@@ -125,7 +125,7 @@ def test_doctor_asks_the_ports_that_the_runs_need(tmp_path, monkeypatch):
         assert unreachable([resolve({"backend": verl}, "x")]) == []
 
 
-@pytest.mark.parametrize("answer,said", [
+@pytest.mark.parametrize(("answer", "said"), [
     ("because #### 2", "train-00002: field answer: 'because #### 2' holds a whole solution: only what follows #### is "
      "the answer; write '2'"),
     ("because 1 and 1 make two of them and never any more than that as everybody knows",

@@ -48,7 +48,9 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("changes,evidence,advice", CASES, ids=[next(iter(case[0])) for case in CASES])
+@pytest.mark.parametrize(
+    ("changes", "evidence", "advice"), CASES, ids=[next(iter(case[0])) for case in CASES]
+)
 def test_each_rule_says_what_it_saw_and_what_to_do(changes, evidence, advice):
     [finding] = health.of_training(steps(**changes))
     assert evidence in finding.evidence and advice in finding.advice

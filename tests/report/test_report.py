@@ -426,7 +426,7 @@ def test_numbers_of_a_run_added_later_appear(layout):
     assert "dapo" not in before.variants and "dapo" in after.variants
 
 
-@pytest.mark.parametrize("low,high,shown_as", [
+@pytest.mark.parametrize(("low", "high", "shown_as"), [
     (0.4, 0.6, "0.500 ± 0.100"), (0.3, 0.6, "0.500 [0.300, 0.600]"), (0.4996, 0.5004, "0.500 ± 0.000"),
 ])  # fmt: skip
 def test_an_interval_is_plus_minus_only_where_it_is_symmetric(low, high, shown_as):

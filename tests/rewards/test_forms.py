@@ -139,20 +139,20 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("gold,answer", RIGHT)
+@pytest.mark.parametrize(("gold", "answer"), RIGHT)
 def test_right(grader, gold, answer):
     grade = grader.grade([(f"Answer: {answer}", gold)])[0]
     assert grade.correct, grade
 
 
-@pytest.mark.parametrize("gold,answer", WRONG)
+@pytest.mark.parametrize(("gold", "answer"), WRONG)
 def test_wrong(grader, gold, answer):
     grade = grader.grade([(f"Answer: {answer}", gold)])[0]
     assert not grade.correct, grade
 
 
 @pytest.mark.parametrize(
-    "response,extracted",
+    ("response", "extracted"),
     [
         ("Answer: 5", "5"),
         ("answer:5", "5"),

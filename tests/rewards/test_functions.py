@@ -55,7 +55,7 @@ def test_named_values_come_as_lists_or_row_by_row_and_none_means_not_applicable(
 
 
 @pytest.mark.parametrize(
-    "value, row, words",
+    ("value", "row", "words"),
     [
         ([1.0], 1, "m:f: returned 1 values for 2 responses"),
         ([1.0, 2.0, 3.0], 1, "returned 3 values for 2"),
@@ -246,7 +246,7 @@ def test_nothing_of_it_is_run_by_reading_a_file(folder):
 
 
 @pytest.mark.parametrize(
-    "reward, words",
+    ("reward", "words"),
     [
         ("{type: python, function: 'mine:scor'}", "mine.py: has no function 'scor'; did you mean 'score'? Accepted: ends,"),
         ("{type: python, function: 'mina:score'}", "no module 'mina'; did you mean 'mine'?"),

@@ -20,13 +20,13 @@ def grader():
         yield grader
 
 
-@pytest.mark.parametrize("gold,line", pairs(EXAMPLES_RIGHT) + pairs(RIGHT))
+@pytest.mark.parametrize(("gold", "line"), pairs(EXAMPLES_RIGHT) + pairs(RIGHT))
 def test_right(grader, gold, line):
     [grade] = grader.grade([(last_line(line), gold)])
     assert grade.correct, grade
 
 
-@pytest.mark.parametrize("gold,line", pairs(EXAMPLES_WRONG) + pairs(WRONG))
+@pytest.mark.parametrize(("gold", "line"), pairs(EXAMPLES_WRONG) + pairs(WRONG))
 def test_wrong(grader, gold, line):
     [grade] = grader.grade([(last_line(line), gold)])
     assert not grade.correct, grade

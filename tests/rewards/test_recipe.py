@@ -59,7 +59,7 @@ def test_the_same_verdicts_on_any_text(response, truth):
 
 
 @pytest.mark.parametrize(
-    "response,truth,right",
+    ("response", "truth", "right"),
     [
         ("Answer: 5", "5", True),
         ("Answer: $x = 5$", "5", True),

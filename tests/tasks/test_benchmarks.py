@@ -143,7 +143,7 @@ def test_answers_in_a_box_and_corrections(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "rows,text,message",
+    ("rows", "text", "message"),
     [
         (
             [{"problem": "a"}],
@@ -173,7 +173,7 @@ def test_rows_that_cannot_be_used(tmp_path, rows, text, message):
 
 
 @pytest.mark.parametrize(
-    "text,message",
+    ("text", "message"),
     [
         ("source: {hubb: x}\n", "source.hubb: unknown field; did you mean 'hub'?"),
         ("source: {}\n", "source: name a hub id (hub), a file (path) or file names (files)"),
@@ -285,7 +285,7 @@ def problem(name, text):
 
 
 @pytest.mark.parametrize(
-    "text,leaks_out",
+    ("text", "leaks_out"),
     [
         (TEXT, True),
         (TEXT.upper().replace("$", ""), True),

@@ -62,7 +62,9 @@ def test_tiers_of_equal_length_share_no_problem():
     assert groups.count("a") == groups.count("b") == 115
 
 
-@pytest.mark.parametrize("tiers,held_out", [({"one": 1}, 270), ({"a": 1, "b": 1}, 135), ({"one": 1}, 9999)])
+@pytest.mark.parametrize(
+    ("tiers", "held_out"), [({"one": 1}, 270), ({"a": 1, "b": 1}, 135), ({"one": 1}, 9999)]
+)
 def test_too_few_problems_is_an_error_that_names_the_tier(tiers, held_out):
     with pytest.raises(
         DataError, match=r"benchmark_problems: \d+ are too many for tier '(one|a)'.* 270 distinct"

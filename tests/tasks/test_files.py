@@ -54,7 +54,7 @@ def test_a_byte_order_mark_and_empty_lines_are_no_problem(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "rows,message",
+    ("rows", "message"),
     [
         (
             [GOOD[0], {"Prompt": "2+2", "answer": "4"}],

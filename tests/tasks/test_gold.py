@@ -41,7 +41,7 @@ def test_so_is_one_in_a_benchmark(tmp_path):
         load_problems(spec.task)
 
 
-@pytest.mark.parametrize("answer,why", [("Answer: 3", "own marker"), ("3\nor 4", "several lines")])
+@pytest.mark.parametrize(("answer", "why"), [("Answer: 3", "own marker"), ("3\nor 4", "several lines")])
 def test_what_the_marker_can_never_find_is_refused(tmp_path, answer, why):
     with pytest.raises(DataError, match=why):
         load_problems(task(tmp_path, [("a", answer)]).task)

@@ -13,7 +13,7 @@ NUMBER = MarkerVerifier(match="number")
 
 
 @pytest.mark.parametrize(
-    "response,truth,correct,extracted",
+    ("response", "truth", "correct", "extracted"),
     [
         ("b+70#5", "5", True, "5"),
         ("#4#5", "5", True, "5"),
@@ -39,7 +39,7 @@ def test_an_answer_at_the_cut_does_not_count_unless_its_line_is_over():
 
 
 @pytest.mark.parametrize(
-    "text,value",
+    ("text", "value"),
     [
         ("12", 12),
         ("-0.50", Fraction(-1, 2)),

@@ -60,7 +60,7 @@ def test_csv_and_parquet_and_json_lines_hold_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, words",
+    ("text", "words"),
     [
         ("prompt,answer\na\n", "line 2: 2 columns are named, and the row has another number"),
         ("prompt,answer\na,b,c\n", "line 2: 2 columns are named"),
@@ -227,7 +227,7 @@ def test_the_digest_is_of_what_is_there_not_of_where(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "fields, words",
+    ("fields", "words"),
     [
         ({"columns": {"answer": "after(answer)"}}, "task.columns.answer: expected a column, a.b for field b"),
         ({"columns": {"answer": 'regex("(", a)'}}, "task.columns.answer: not a regular expression"),
@@ -250,7 +250,7 @@ def test_a_mistake_names_field_and_what_would_be_accepted(tmp_path, fields, word
 
 
 @pytest.mark.parametrize(
-    "row, columns, words",
+    ("row", "columns", "words"),
     [
         ({"prompt": "a", "answer": "b"}, {"answer": "after('#', answer)"}, "column answer: holds no '#': 'b'"),
         ({"prompt": "a", "answer": "b"}, {"answer": "regex('x', answer)"}, "the pattern 'x' is not in 'b'"),

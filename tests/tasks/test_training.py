@@ -100,7 +100,7 @@ def test_repeats_in_other_typesetting_and_two_answers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text,english",
+    ("text", "english"),
     [(t, True) for t, _ in ENGLISH]
     + [(t, False) for t, _ in CHINESE]
     + [
@@ -184,7 +184,7 @@ def test_a_name_is_no_path_and_a_path_is_beside_its_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "row,words",
+    ("row", "words"),
     [
         ({"reward_model": {"ground_truth": None}}, ["row 2", "no answer", "reward_model.ground_truth"]),
         ({"reward_model": {"ground_truth": "  "}}, ["row 2", "reward_model.ground_truth", "empty"]),
@@ -274,7 +274,7 @@ def test_what_leaks_is_left_out_and_reported_beside_the_data(tmp_path):
 
 @needs_data
 @pytest.mark.parametrize(
-    "name,pairs", [("aime24", 0), ("amc23", 0), ("minerva_math", 22), ("olympiadbench", 58)]
+    ("name", "pairs"), [("aime24", 0), ("amc23", 0), ("minerva_math", 22), ("olympiadbench", 58)]
 )
 def test_near_duplicates_within_a_benchmark_are_known(name, pairs):
     problems = load_benchmark(benchmark(name), folder=DATA).problems

@@ -206,7 +206,7 @@ def test_what_a_tracker_missed_is_sent_after_and_it_is_warned_once(layout, monke
 
 
 @pytest.mark.parametrize(
-    "text, words",
+    ("text", "words"),
     [
         ("track: [tensorbord]", "track.0: unknown type 'tensorbord'; did you mean 'tensorboard'?"),
         ("track: [{type: mlflow}]", "track.0.uri: this field is required"),

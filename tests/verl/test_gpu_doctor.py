@@ -41,7 +41,7 @@ def test_a_good_machine_has_nothing_to_say_no_to():
 
 
 @pytest.mark.parametrize(
-    "changes,differences,says",
+    ("changes", "differences", "says"),
     [
         (EIGHT, {"versions": {**GOOD.versions, "vllm": None}}, "vllm is not installed; install it with"),
         (EIGHT, {"versions": {**GOOD.versions, "verl": "0.8.0"}}, "verl 0.8.0: 0.9.1 is wanted"),
@@ -61,7 +61,7 @@ def test_what_a_run_would_fail_of(changes, differences, says):
 
 
 @pytest.mark.parametrize(
-    "changes,differences",
+    ("changes", "differences"),
     [
         (VLLM, {"shm": 64 * 2**20}),  # one GPU shares with nobody
         (VLLM, {"flash_attn": False}),

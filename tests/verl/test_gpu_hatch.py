@@ -104,7 +104,7 @@ def test_our_list_names_keys_that_verl_has():
 
 
 @pytest.mark.parametrize(
-    "settings,says",
+    ("settings", "says"),
     [
         ({f"{ROLLOUT}.max_num_seq": 64}, "verl has no setting 'actor_rollout_ref.rollout.max_num_seq'; did you mean "
          "'actor_rollout_ref.rollout.max_num_seqs'?"),

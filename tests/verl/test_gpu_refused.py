@@ -15,7 +15,7 @@ BATCH = {"training.prompts_per_step": 512, "training.mini_batch_prompts": 32, "r
 
 
 @pytest.mark.parametrize(
-    "gpus,would_do",
+    ("gpus", "would_do"),
     [
         ({"backend.gpus_per_node": 5}, "4 GPUs in all, or training.mini_batch_prompts 30 or 35"),
         (

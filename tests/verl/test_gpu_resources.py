@@ -54,7 +54,7 @@ def node(cpus, gpus=8):
 
 
 @pytest.mark.parametrize(
-    "nodes,wanted,gpus,says",
+    ("nodes", "wanted", "gpus", "says"),
     [
         ([node(2, 1)], 1, 1, "reserves 3 CPUs on each node (3 for every GPU), and 0 of the 1 nodes"),
         ([node(8, 1)], 1, 1, None),

@@ -10,7 +10,7 @@ from rpg.config.verl_keys import unknown
 from tests.verl.test_launch_overrides import PATHS
 
 
-@pytest.mark.parametrize("device,gpus", [("cpu", 1), ("cuda", 1), ("cuda", 8)])
+@pytest.mark.parametrize(("device", "gpus"), [("cpu", 1), ("cuda", 1), ("cuda", 8)])
 def test_its_runs_are_runs_that_verl_knows(tmp_path, device, gpus):
     pytest.importorskip("verl")
     from hydra import compose, initialize_config_module

@@ -82,7 +82,7 @@ def told(rolled):
     return [(r.key, r.tag, r.reward, r.surprise) for group in rolled.sampled for r in group]
 
 
-@pytest.mark.parametrize("staleness, beside", [(0, True), (1, False), (1, True), (3, False), (3, True)])
+@pytest.mark.parametrize(("staleness", "beside"), [(0, True), (1, False), (1, True), (3, False), (3, True)])
 def test_a_rollout_is_drawn_from_the_weights_of_so_many_rollouts_before(
     make_ahead, tmp_path, staleness, beside
 ):
@@ -122,7 +122,7 @@ EVERY = {"name": "rpg-reinforce-urkl", "beta": 0.5, "reference": {"type": "every
 
 
 @pytest.mark.parametrize(
-    "algorithm, staleness",
+    ("algorithm", "staleness"),
     [
         ("rpg-urkl", 0),
         ("rpg-urkl", 1),

@@ -114,7 +114,7 @@ def test_settings_read_verls_own_keys(config):
 
 
 @pytest.mark.parametrize(
-    "override, words",
+    ("override", "words"),
     [
         ("~rpg.algorithm", "+rpg.algorithm: Field required"),
         ('rpg.algorithm=\'{"name": "rpg-urk"}\'', "did you mean 'rpg-urkl'?"),
@@ -196,7 +196,7 @@ def test_the_root_of_a_chain_of_errors_is_told():
 # --- order of rows
 
 
-@pytest.mark.parametrize("workers, groups", [(1, 8), (2, 8), (4, 7), (8, 3), (1, 1)])
+@pytest.mark.parametrize(("workers", "groups"), [(1, 8), (2, 8), (4, 7), (8, 3), (1, 1)])
 def test_every_row_is_in_one_mini_batch_of_one_worker(config, workers, groups):
     found = settings(config())
     size, step = found.group_size, 3
@@ -361,7 +361,7 @@ def test_a_reward_that_cannot_be_had_is_what_the_driver_says(queue, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "written,said", [("reward: mine:score: raised ValueError: no\n", UserError), (None, ValueError)]
+    ("written", "said"), [("reward: mine:score: raised ValueError: no\n", UserError), (None, ValueError)]
 )
 def test_also_where_it_is_first_asked_for_in_validation(queue, tmp_path, monkeypatch, written, said):
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync

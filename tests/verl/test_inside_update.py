@@ -27,7 +27,7 @@ def local_trainer(spec, home):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "algorithm, optimizer, bonus",
+    ("algorithm", "optimizer", "bonus"),
     [
         ("rpg-reinforce-urkl", {"type": "adamw", "warmup_steps": 3}, 0.0),
         ({"name": "rpg-urkl", "reference": {"type": "kl_above"}}, {"type": "schedule_free"}, 0.0),

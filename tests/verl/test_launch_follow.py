@@ -119,7 +119,7 @@ def test_trackers_are_told_while_verl_trains(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "how,why", [("die", "ValueError: the sky has fallen"), ("kill", "killed by signal 9")]
+    ("how", "why"), [("die", "ValueError: the sky has fallen"), ("kill", "killed by signal 9")]
 )
 def test_a_driver_that_dies_says_why_and_is_gone_on_with(home, monkeypatch, how, why):
     folder = make_run(home, f"dies-{how}", spec(4))
@@ -155,7 +155,7 @@ def start(folder, home, what):
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
 
 
-@pytest.mark.parametrize("number,code", [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_an_end_from_outside_ends_everything_and_loses_nothing(home, number, code):
     folder = make_run(home, f"ends-{number}", spec(4))
     process = start(folder, home, "child:2")

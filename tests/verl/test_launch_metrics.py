@@ -49,7 +49,7 @@ def test_a_torn_line_waits_and_a_step_counts_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "ended,lines,expected",
+    ("ended", "lines", "expected"),
     [
         ("killed by signal 9", ["step 3"], "killed by signal 9"),
         ("code 1", ["x", "error: ValueError: no", "(worker) bye"], "ValueError: no"),

@@ -124,7 +124,7 @@ def test_sampling_options_and_the_entropy_bonus_reach_verl():
 
 
 @pytest.mark.parametrize(
-    "field, value", [("top_p", 0.9), ("top_k", 20), ("min_p", 0.1), ("min_response_tokens", 3)]
+    ("field", "value"), [("top_p", 0.9), ("top_k", 20), ("min_p", 0.1), ("min_response_tokens", 3)]
 )
 def test_truncated_sampling_is_refused_where_ratios_would_be_wrong(field, value):
     with pytest.raises(

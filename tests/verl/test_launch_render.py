@@ -65,7 +65,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize("words,expected", MISTAKES)
+@pytest.mark.parametrize(("words", "expected"), MISTAKES)
 def test_mistakes_say_what_would_be_accepted(capsys, monkeypatch, words, expected):
     code, _, errors = rpg(capsys, monkeypatch, "render", CONFIGS / words[0], *words[1:])
     assert code == 2 and expected in errors.replace("\n", " ") and "Traceback" not in errors

@@ -87,7 +87,7 @@ class Ahead:
         fields = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id)
         tensors: dict[str, torch.Tensor] = {}
         rest: dict[str, list[Any]] = {}
-        for name in fields.keys():
+        for name in fields:
             value = fields.get(name)
             if isinstance(value, torch.Tensor):
                 rows = list(value.unbind())

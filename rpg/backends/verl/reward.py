@@ -118,7 +118,7 @@ def _problem(row: Any) -> Problem:
     """The problem of a row of the data that we prepare; of others the gold answer is all that is known."""
     if "extra_info" not in row or "problem_id" not in (row["extra_info"] or {}):
         return Problem("", "", "", row["reward_model"]["ground_truth"], "")
-    prompt = row["raw_prompt"] if "raw_prompt" in row else [{"role": "user", "content": ""}]
+    prompt = row.get("raw_prompt", [{"role": "user", "content": ""}])
     told = {name: row[name] for name in ("extra_info", "reward_model")}
     return problem_of({**told, "prompt": list(prompt), "ability": str(row.get("ability", ""))})
 

@@ -133,7 +133,7 @@ def sized(g: Gold) -> Iterator[str]:
     if r"\frac" in t:
         yield last_line("$" + t.replace(r"\frac", r"\dfrac") + "$")
         yield last_line("$" + t.replace(r"\frac", r"\tfrac") + "$")
-    if "-" in t and not g.kind == "words":
+    if "-" in t and g.kind != "words":
         yield last_line(t.replace("-", "−"))
     if r"\pi" in t and "{" not in t:
         yield last_line(t.replace(r"\pi", "π"))
