@@ -22,8 +22,9 @@ from rpg.report import charts, frontier, intervals, look, shared, summary
 from rpg.report.tables import Grid
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import open_file, usable
-from rpg.store.health import read_problems
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
+from rpg.store.samples import read_eval
+from rpg.store.serve_health import read_problems
 
 disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
 
@@ -281,7 +282,7 @@ def samples(folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:
 def _samples(
     path: str, changed: int, size: int, folder: RunFolder, benchmark: str, step: int
 ) -> pandas.DataFrame:
-    return folder.read_eval(benchmark, step).to_pandas()
+    return read_eval(folder, benchmark, step).to_pandas()
 
 
 def show_mathematics(text: str) -> None:

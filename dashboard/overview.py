@@ -8,7 +8,7 @@ import streamlit as st
 from dashboard.common import View, address, choose_sweep, notice, show_notices
 from rpg.report.summary import MEAN
 from rpg.store import StoreError
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
 
 ORDER = ["running", "failed", "interrupted", "queued", "pending", "done"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rpg.config.data import Chat
+from rpg.config.data_source import Chat
 from rpg.tasks.problems import Problem
 
 

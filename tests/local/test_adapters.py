@@ -10,7 +10,7 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.run import train
 from rpg.catalogue import algorithm
 from rpg.config.model import Lora
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.models.adapters import adapt, adapters
 from rpg.models.initial import initial_policy
 from rpg.models.loading import load_pretrained

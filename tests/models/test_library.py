@@ -13,7 +13,7 @@ pytest.importorskip("gguf")
 
 from rpg.config import pretrained
 from rpg.config.pretrained import KnownModel, located
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.models import library
 from rpg.models.initial import initial_policy
 from rpg.models.library import keep

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from rpg.backends.local.run import train
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.models import warmstart
 from rpg.models.digest import model_digest
 from rpg.models.initial import initial_policy, prepare_model

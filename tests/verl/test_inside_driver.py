@@ -22,7 +22,7 @@ from rpg.backends.verl.settings import Settings, SettingsError
 from rpg.backends.verl.state import State, newest
 from rpg.errors import UserError
 from rpg.models import seeds
-from rpg.store.files import StoreError
+from rpg.store.atomic_files import StoreError
 from tests.models.test_rewarding import classifier
 from tests.verl.inside import make_spec, verl_config
 from tests.waiting import HANG

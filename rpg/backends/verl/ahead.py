@@ -30,7 +30,7 @@ from rpg.backends.verl.agents import prompt_name
 from rpg.backends.verl.rollout import Group, Rollout
 from rpg.backends.verl.settings import Settings
 from rpg.errors import UserError
-from rpg.store.files import atomic_write_json, read_json_object
+from rpg.store.atomic_files import atomic_write_json, read_json_object
 
 TENSORS, REST = "ahead.safetensors", "ahead.json"
 

@@ -40,7 +40,7 @@ from rpg.backends.verl.state import State, newest
 from rpg.backends.verl.update import Plan, Updated
 from rpg.backends.verl.worker import PolicyWorker
 from rpg.errors import UserError
-from rpg.store.progress import TRAINING
+from rpg.store.step_progress import TRAINING
 
 
 @register_trainer("rpg")
