@@ -87,7 +87,7 @@ class Prefetch:
         fields = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id)
         tensors: dict[str, torch.Tensor] = {}
         rest: dict[str, list[Any]] = {}
-        for name in fields:
+        for name in fields.keys():  # noqa: SIM118 (iterating over a TensorDict gives its rows)
             value = fields.get(name)
             if isinstance(value, torch.Tensor):
                 rows = list(value.unbind())
