@@ -39,7 +39,7 @@ _MARK = ".grades-"
 def write_samples(path: Path, rows: Iterable[Mapping[str, Any]], rules: str | None = None) -> None:
     """Write graded samples, whole or not at all; every row has the keys of EVAL_COLUMNS, or also of REWARD_COLUMNS.
 
-    `rules` is the name of those by which they were graded (rpg.rewards.rules); the file keeps it as metadata.
+    `rules` is the name of those by which they were graded (rpg.rewards.graders); the file keeps it as metadata.
     """
     rows = list(rows)
     columns = EVAL_COLUMNS | (REWARD_COLUMNS if rows and "reward" in rows[0] else {})
