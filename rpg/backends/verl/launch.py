@@ -39,7 +39,7 @@ from rpg.tasks.preparation import PreparedData, prepare_data
 
 POLL_SECONDS = 0.5
 COMPUTES = (
-    "rpg.backends", "rpg.catalogue", "rpg.config", "rpg.losses", "rpg.models", "rpg.rewards", "rpg.tasks",
+    "rpg.answers", "rpg.backends", "rpg.catalogue", "rpg.config", "rpg.losses", "rpg.models", "rpg.rewards", "rpg.tasks",
 )  # fmt: skip
 """Our code in verl's processes. This process does not import it; so all of it counts as what a training imports."""
 
