@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rpg.report.digests import compare_digests, environment, run_digest, verdict
-from rpg.report.nightly import band, compare, judge
+from rpg.report.nightly_bands import band, compare, judge
+from rpg.report.run_digests import compare_digests, environment, run_digest, verdict
 from rpg.store import Layout
 from rpg.store.run_writer import append_metrics, write_manifest
 from rpg.store.samples import write_eval
