@@ -28,7 +28,7 @@ from rpg.backends.local.run import configure_memory, configure_torch
 from rpg.backends.local.trainer import Trainer
 from rpg.config.run import RunSpec
 from rpg.config.task import MarkerVerifier
-from rpg.models.initial import initial_policy
+from rpg.models.initial_policy import initial_policy
 from rpg.rewards.scoring import Answered, Scored, Scorer
 from rpg.rewards.verifiers import Grade
 from rpg.tasks.preparation import prepare_data, read_problems

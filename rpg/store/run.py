@@ -108,7 +108,7 @@ def step_name(step: int) -> str:
 
 
 def drift_path(samples: Path) -> Path:
-    """How far the policy had moved from the initial model, beside the samples that say so (rpg.evaluation.drift)."""
+    """How far the policy had moved from the initial model, beside the samples that say so (rpg.evaluation.kl_to_initial)."""
     return samples.with_suffix(".drift.json")
 
 

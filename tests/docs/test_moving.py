@@ -5,7 +5,7 @@ import pytest
 from flows.register import register
 from rpg.backends.local.run import train
 from rpg.config.sweep import single_run
-from rpg.evaluation.worker import Evaluator
+from rpg.evaluation.evaluator import Evaluator
 from rpg.store import Layout
 from rpg.store.pending import pending_evaluations
 from rpg.tasks.preparation import data_digest

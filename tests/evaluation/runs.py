@@ -3,7 +3,7 @@
 import time
 
 from rpg.config.run import RunSpec
-from tests.evaluation.tiny import SPEC
+from tests.evaluation.small_model import SPEC
 
 
 def register(layout, run, checkpoints, engine="local", seed=0, **evaluation):
