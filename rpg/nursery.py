@@ -41,7 +41,7 @@ FORKED = {
 }
 """The modules whose processes are forked, and the names of these in `ps` and `top`."""
 PRELOADED = {
-    "rpg.backends.local": ("rpg.backends.local.run", "pyarrow.parquet"),
+    "rpg.backends.local": ("rpg.backends.local.training_loop", "pyarrow.parquet"),
     "rpg.evaluation": (
         "rpg.evaluation.evaluator",
         "rpg.evaluation.engines.local",

@@ -49,12 +49,16 @@ ROOMS = (
         "pydantic pydantic_core yaml",
     ),
     _room(
-        "rpg.rewards", "verifiers, grading of answers, rewards", "rpg.errors rpg.processes rpg.config",
-        "math_verify sympy latex2sympy2_extended mpmath pydantic regex",
+        "rpg.answers", "mathematical answers: found in a response, read by a grammar, compared",
+        outside="mpmath math_verify sympy",
+    ),
+    _room(
+        "rpg.rewards", "verifiers, graders and their processes, rewards",
+        "rpg.errors rpg.processes rpg.config rpg.answers", "regex",
     ),
     _room(
         "rpg.tasks", "problems: task types, training sets, benchmarks, leaks, preparation",
-        "rpg.errors rpg.config rpg.store rpg.rewards", "datasets pyarrow pydantic",
+        "rpg.errors rpg.config rpg.store rpg.answers", "datasets pyarrow pydantic",
     ),
     _room(
         "rpg.planning", "what a run needs: counts, measured time, memory and GPUs by arithmetic",
@@ -89,7 +93,7 @@ ROOMS = (
     ),
     _room(
         "rpg.evaluation", "checkpoints to graded samples",
-        "rpg.errors rpg.processes rpg.stats rpg.store rpg.config rpg.rewards rpg.tasks rpg.models rpg.backends",
+        "rpg.errors rpg.processes rpg.stats rpg.store rpg.config rpg.answers rpg.rewards rpg.tasks rpg.models rpg.backends",
         "torch transformers numpy pydantic ray vllm",
     ),
     _room(

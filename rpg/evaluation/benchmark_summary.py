@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rpg.rewards.extract import normalise, squeeze
-from rpg.rewards.numbers import number
+from rpg.answers.extraction import normalise, squeeze
+from rpg.answers.numbers import number
 from rpg.stats import Estimate, accuracy, crossed, majority_at_k, pass_at_k
 
 

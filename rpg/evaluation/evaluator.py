@@ -29,7 +29,7 @@ from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
 from rpg.models.truncated_sampling import evaluation_restriction
 from rpg.rewards import grader_for
-from rpg.rewards.rules import rules_name
+from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.current import current_runs

@@ -20,7 +20,7 @@ from rpg.evaluation.graded_samples import Progress, evaluate_problems
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import dresses
-from rpg.rewards.rules import rules_name
+from rpg.rewards.graders import rules_name
 from rpg.store.current import current_runs, is_imported
 from rpg.store.layout import Layout
 from rpg.store.run import RunFolder

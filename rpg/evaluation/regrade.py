@@ -17,7 +17,7 @@ from rpg.config.task import MathVerifier, Task, Verifier
 from rpg.evaluation.benchmark_summary import summarise
 from rpg.evaluation.standalone import RECORD
 from rpg.rewards import Item, grader_for
-from rpg.rewards.rules import rules_name, with_rules
+from rpg.rewards.graders import rules_name, with_rules
 from rpg.store.files import atomic_write_json, only_one, read_json_object
 from rpg.store.regrades import graded_by, grades_path, read_grades, write_grades
 from rpg.store.run import RunFolder, read_samples

@@ -22,16 +22,16 @@ from rpg.evaluation.graded_samples import Progress, evaluate_problems
 from rpg.evaluation.partial_samples import Partial
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
-from rpg.rewards.rules import rules_name
+from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer
 from rpg.store.checkpoints import model_digest
 from rpg.store.files import atomic_write_json, only_one, read_json_object
 from rpg.store.layout import home
 from rpg.store.regrades import graded_by
 from rpg.store.run import read_samples, write_samples
+from rpg.tasks.benchmark_loading import LoadedBenchmark, check, load_benchmark
 from rpg.tasks.benchmarks import Benchmark, benchmark
 from rpg.tasks.leaks import Checks
-from rpg.tasks.loading import LoadedBenchmark, check, load_benchmark
 from rpg.tasks.training_sets import load_training, training_set
 
 RECORD = "evaluation.json"
@@ -48,7 +48,7 @@ class Result:
     notes: list[str]
     checks: Checks
     rules: str | None
-    """Those by which its samples were graded (rpg.rewards.rules); None where they come from before rules had names."""
+    """Those by which its samples were graded (rpg.rewards.graders); None where they come from before rules had names."""
     without_leaks: Summary | None
     """The same numbers over the problems that are not in the training data; None where none or all are."""
 

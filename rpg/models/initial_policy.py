@@ -23,8 +23,7 @@ from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer, check_prompts, dress, dresses
 from rpg.models.warm_start import supervised_start, warm_start
 from rpg.models.warm_start_cache import local_files, warm_folder
-from rpg.tasks import Splits, load_problems
-from rpg.tasks.demonstrations import around, characters, demonstrations
+from rpg.tasks import Splits, characters_of, chat_characters, demonstrations_of, load_problems
 from rpg.tasks.preparation import once
 
 
@@ -79,7 +78,7 @@ def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
         if tokenizer is None:
             return None
     else:
-        tokenizer = build_tokenizer(characters(spec.task, splits))
+        tokenizer = build_tokenizer(characters_of(spec.task, splits))
     dress(tokenizer, chat_of(spec.task))
     problems = [*splits.train, *(one for held_out in splits.benchmarks.values() for one in held_out)]
     return check_prompts(tokenizer, [one.given() for one in problems], spec.rollout.max_prompt_tokens)
@@ -131,18 +130,18 @@ def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
     splits = load_problems(spec.task)
     warm = spec.model.warm_start
     if isinstance(spec.model, PretrainedModel):
-        demos = demonstrations(spec.task, splits)
+        demos = demonstrations_of(spec.task, splits)
         model, tokenizer = _pretrained(spec, home, say)
         policy = Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
         say(f"warm start: {warm.steps} steps of {warm.batch_size} demonstrations (cached for later runs)")
         supervised_start(policy, demos, warm, say)
         return policy
     if warm is None:
-        tokenizer = build_tokenizer(characters(spec.task, splits))
+        tokenizer = build_tokenizer(characters_of(spec.task, splits))
         dress(tokenizer, chat_of(spec.task))
         return Policy(build_tiny(spec.model, tokenizer, seed=0), tokenizer)
-    demos = demonstrations(spec.task, splits)
-    tokenizer = build_tokenizer(demos.characters() | around(spec.task))
+    demos = demonstrations_of(spec.task, splits)
+    tokenizer = build_tokenizer(demos.characters() | chat_characters(spec.task))
     dress(tokenizer, chat_of(spec.task))
     policy = Policy(build_tiny(spec.model, tokenizer, warm.seed), tokenizer)
     threads = torch.get_num_threads()

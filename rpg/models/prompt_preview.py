@@ -16,8 +16,7 @@ from rpg.models.model_loading import load_tokenizer
 from rpg.models.tokenizer import build_tokenizer, dress, rendered
 from rpg.models.warm_start_cache import warm_folder
 from rpg.rewards import Item, grader_for
-from rpg.tasks import Problem, load_problems, verifier_of
-from rpg.tasks.demonstrations import characters
+from rpg.tasks import Problem, characters_of, load_problems, verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems
 
 
@@ -81,6 +80,6 @@ def tokenizer_of(spec: RunSpec, home: Path) -> PreTrainedTokenizerBase:
     elif warm_folder(spec, home).is_dir():
         return load_tokenizer(warm_folder(spec, home))
     else:
-        tokenizer = build_tokenizer(characters(spec.task, load_problems(spec.task)))
+        tokenizer = build_tokenizer(characters_of(spec.task, load_problems(spec.task)))
     dress(tokenizer, chat_of(spec.task))
     return tokenizer

@@ -376,7 +376,7 @@ def health_metrics(
 def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
     """Of each current run's last evaluation of a benchmark: run, benchmark, step, share without an answer found.
 
-    Where the reward decides what is right (rpg.rewards.rules), no answer is looked for.
+    Where the reward decides what is right (rpg.rewards.graders), no answer is looked for.
     """
     return frame(
         db,

@@ -66,7 +66,7 @@ def folder_name(value: str, what: str) -> str:
 def write_samples(path: Path, rows: Iterable[Mapping[str, Any]], rules: str | None = None) -> None:
     """Write graded samples, whole or not at all; every row has the keys of EVAL_COLUMNS, or also of REWARD_COLUMNS.
 
-    `rules` is the name of those by which they were graded (rpg.rewards.rules); the file keeps it as metadata.
+    `rules` is the name of those by which they were graded (rpg.rewards.graders); the file keeps it as metadata.
     """
     import pyarrow
     import pyarrow.parquet

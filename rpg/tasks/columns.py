@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from rpg.answers.extraction import last_box
 from rpg.config.data import parsed_column
 from rpg.config.task import RECIPE_TEMPLATE
-from rpg.rewards.extract import last_box
 from rpg.tasks.problems import DataError
 
 _parsed = lru_cache(maxsize=256)(parsed_column)

@@ -10,7 +10,7 @@ from rpg.config.errors import ConfigError
 from rpg.config.task import MathVerifier
 from rpg.evaluation.regrade import Change, regrade
 from rpg.rewards import grader_for
-from rpg.rewards.rules import LINES, RECIPE
+from rpg.rewards.graders import LINES, RECIPE
 from rpg.store import Layout
 from rpg.store.regrades import graded_by, gradings, read_grades
 from rpg.store.run import EVAL_COLUMNS, write_samples

@@ -8,8 +8,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from rpg.backends.local.micro_batches import Limits, score
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.passes import Limits, score
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer, TrainingError
@@ -524,7 +524,7 @@ def test_a_reward_model_trains(home, tmp_path):
 
 
 def test_a_reward_that_fails_ends_the_step_before_anything_changed(home, tmp_path):
-    from rpg.rewards.functions import RewardError
+    from rpg.rewards.function_process import RewardError
 
     (tmp_path / "mine.py").write_text("def score(responses): return [1.0]\n")
     part = {"type": "python", "function": "mine:score", "beside": str(tmp_path)}

@@ -11,7 +11,7 @@ from transformers import (
     MistralConfig,
 )
 
-from rpg.backends.local.passes import Limits, score
+from rpg.backends.local.micro_batches import Limits, score
 from rpg.models import generic_model, lean, lean_caches, lean_decoding
 from rpg.models.decoding import draw, generate
 from rpg.models.lean_decoding import LeanEngine

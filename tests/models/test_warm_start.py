@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from rpg.backends.local.run import train
+from rpg.backends.local.training_loop import train
 from rpg.config.run import RunSpec
 from rpg.models import warm_start
 from rpg.models.initial_policy import initial_policy, prepare_model

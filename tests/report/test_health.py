@@ -11,7 +11,7 @@ from rpg.config.task import RewardVerifier
 from rpg.report import health
 from rpg.report.summary import summarise
 from rpg.report.tables import markdown
-from rpg.rewards.rules import rules_name
+from rpg.rewards.graders import rules_name
 from rpg.store.current import current_runs
 from rpg.store.database import build, connect
 

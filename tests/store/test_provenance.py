@@ -32,7 +32,7 @@ def test_runs_that_are_alike_need_no_word():
 
 
 def test_what_only_one_of_two_trainings_imports_is_no_difference():
-    assert differences({"chain": [record()], "math": [record(**{"rpg/tasks/math.py": "1"})]}) == []
+    assert differences({"chain": [record()], "math": [record(**{"rpg/tasks/math_problems.py": "1"})]}) == []
 
 
 def test_another_line_in_a_loss_is_said_with_runs_and_file_whatever_the_commit():

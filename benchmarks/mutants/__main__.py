@@ -1,0 +1,285 @@
+"""Plant small faults in the core, one at a time, and count how many the tests of its room see.
+
+    python -m benchmarks.mutants [--sample 300] [--seed 0] [--workers 2] [--only losses] [--list]
+
+A fault is a changed operator, constant, condition or call (benchmarks/mutants/operators.py), chosen by a hash of its text,
+so that the choice stays the same while other lines change. The tests of a room run once while it is noted which of them
+execute which line; then each fault is tried against the tests that execute its lines, in a copy of the source, until one
+fails. A fault that hangs or crashes the tests is seen, too. survivors.yaml lists those that no test can see (the mutant
+computes the same) or need not see, each with its reason. Exit code 1 when fewer than 90 % are seen, or when a survivor is
+not listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.mutants.observed import Observer, Order
+from benchmarks.mutants.operators import Mutant, mutants
+
+ROOT = Path(__file__).resolve().parents[2]
+SURVIVORS = Path(__file__).with_name("survivors.yaml")
+SEEN = 0.9
+"""The share of faults that the tests have to see."""
+
+ROOMS: dict[str, tuple[list[str], list[str]]] = {
+    "losses": (["rpg/losses/*.py"], ["tests/losses"]),
+    "stats": (["rpg/stats.py"], ["tests/test_stats.py"]),
+    "current runs": (["rpg/store/current.py"], ["tests/store"]),
+    "identity": (["rpg/config/identity.py"], ["tests/config"]),
+    "summary": (["rpg/report/summary.py"], ["tests/report"]),
+    "sampler": (
+        ["rpg/backends/local/sampler.py", "rpg/models/decoding.py"],
+        ["tests/models/test_decoding.py", "tests/local/test_sampler.py"],
+    ),
+    "evaluation": (
+        [
+            "rpg/evaluation/graded_samples.py",
+            "rpg/evaluation/benchmark_summary.py",
+            "rpg/evaluation/regrade.py",
+        ],
+        ["tests/evaluation"],
+    ),
+}
+"""Room -> (the files in which faults are planted, the tests that have to see them)."""
+
+SLOW_IMPORTS = (
+    "torch",
+    "numpy",
+    "scipy.special",
+    "scipy.stats",
+    "pandas",
+    "duckdb",
+    "pyarrow.parquet",
+    "transformers",
+)
+TIMEOUT_FACTOR, TIMEOUT_SECONDS = 10, 60.0
+
+
+def choose(room: str, count: int, seed: int) -> list[Mutant]:
+    """The mutants of a room whose hashes come first, `count` at most, in the order of their files and lines."""
+    globs, _ = ROOMS[room]
+    files = sorted({path for glob in globs for path in ROOT.glob(glob)})
+    found = [mutant for path in files for mutant in mutants(str(path.relative_to(ROOT)), path.read_text())]
+    found.sort(key=lambda mutant: hashlib.sha256(repr((seed, mutant.key)).encode()).hexdigest())
+    return sorted(found[:count], key=lambda mutant: (mutant.file, mutant.line, mutant.column))
+
+
+def quotas(total: int) -> dict[str, int]:
+    """How many mutants of each room: in proportion to the square root of how many there are."""
+    weights = {room: len(choose(room, sys.maxsize, 0)) ** 0.5 for room in ROOMS}
+    return {room: max(1, round(total * weight / sum(weights.values()))) for room, weight in weights.items()}
+
+
+def copy_of_the_source(folder: Path) -> Path:
+    """The tracked and new files of the checkout, so that nothing of it is ever changed."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+    ).stdout.decode()  # fmt: skip
+    for name in filter(None, listed.split("\0")):
+        source = ROOT / name
+        if source.exists() or source.is_symlink():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, folder / name, follow_symlinks=False)
+    return folder
+
+
+def forked(body: Callable[[], int], folder: Path, timeout: float) -> int:
+    """The exit code of `body` in a forked process group that works in `folder`; 124 when it takes too long."""
+    child = os.fork()
+    if child == 0:
+        code = 125
+        try:
+            os.setpgid(0, 0)
+            os.chdir(folder)
+            with (folder / "mutants.log").open("w") as log:
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+            os.environ["PYTHONPATH"] = str(folder)
+            os.environ["PYTHONDONTWRITEBYTECODE"] = (
+                "1"  # two versions of a file within one second look the same
+            )
+            sys.dont_write_bytecode = True
+            sys.path[:] = [
+                str(folder),
+                *(entry for entry in sys.path if Path(entry or ".").resolve() != ROOT),
+            ]
+            for name in [
+                name for name in sys.modules if name.split(".")[0] in ("benchmarks", "rpg", "tests")
+            ]:
+                del sys.modules[name]
+            code = body()
+        finally:
+            os._exit(code)
+    until = time.monotonic() + timeout
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            break
+        if time.monotonic() > until:
+            code = 124
+            break
+        time.sleep(0.02)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
+    if code == 124:
+        os.waitpid(child, 0)
+    return code
+
+
+def run_tests(tests: list[str], *plugins: object) -> int:
+    """pytest in this very process, until the first failure unless nothing is planted."""
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not long", "--timeout=120"]
+    return int(pytest.main([*options, *tests], plugins=list(plugins)))
+
+
+def observe(
+    room: str, folder: Path, chosen: list[Mutant]
+) -> tuple[dict[tuple[str, int], list[str]], dict[str, float]]:
+    """Run the tests of a room without a fault. Returns the tests of each line, and the seconds of each test."""
+    files = sorted({mutant.file for mutant in chosen})
+    target = folder / "observed.json"
+
+    def body() -> int:
+        observer = Observer(folder, files)
+        code = run_tests(ROOMS[room][1], observer)
+        lines = [[file, line, tests] for (file, line), tests in observer.tests_of().items()]
+        target.write_text(
+            json.dumps({"lines": lines, "seconds": observer.seconds, "failed": observer.failed})
+        )
+        return code
+
+    code = forked(body, folder, 1800)
+    if not target.exists():
+        sys.exit(
+            f"the tests of {room} did not run (exit code {code}):\n{(folder / 'mutants.log').read_text()[-3000:]}"
+        )
+    seen = json.loads(target.read_text())
+    if seen["failed"]:
+        sys.exit(f"tests of {room} fail without a fault: {', '.join(seen['failed'])}")
+    return {(file, line): tests for file, line, tests in seen["lines"]}, seen["seconds"]
+
+
+def survives(mutant: Mutant, folder: Path, tests: list[str], seconds: dict[str, float]) -> bool:
+    """Whether every test that executes the mutant's lines passes with it."""
+    if not tests:
+        return True
+    target = folder / mutant.file
+    source = target.read_text()
+
+    def body() -> int:
+        return run_tests(["-x", *dict.fromkeys(test.partition("::")[0] for test in tests)], Order(tests))
+
+    target.write_text(mutant.apply(source))
+    try:
+        limit = TIMEOUT_SECONDS + TIMEOUT_FACTOR * sum(seconds[test] for test in tests)
+        return forked(body, folder, limit) == 0
+    finally:
+        target.write_text(source)
+
+
+def try_room(room: str, chosen: list[Mutant], workers: int) -> list[Mutant]:
+    """The mutants of a room that its tests do not see."""
+    with tempfile.TemporaryDirectory(prefix="rpg-mutants-") as scratch:
+        folders = [copy_of_the_source(Path(scratch) / str(worker)) for worker in range(workers)]
+        by_line, seconds = observe(room, folders[0], chosen)
+        free, survivors, done = list(folders), list[Mutant](), Counter[bool]()
+
+        def one(mutant: Mutant) -> None:
+            folder = free.pop()
+            try:
+                lines = range(mutant.line, mutant.end_line + 1)
+                covering = {test for line in lines for test in by_line.get((mutant.file, line), ())}
+                survived = survives(mutant, folder, sorted(covering, key=lambda test: seconds[test]), seconds)
+            finally:
+                free.append(folder)
+            done[survived] += 1
+            if survived:
+                survivors.append(mutant)
+            if sys.stderr.isatty():
+                print(
+                    f"\r{room}: {done.total()} of {len(chosen)}, {done[True]} survive",
+                    end="",
+                    file=sys.stderr,
+                )
+
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(one, chosen))
+    return survivors
+
+
+def listed_survivors() -> dict[tuple[str, str, str, str], str]:
+    """(file, function, original, replacement) -> why no test has to see it."""
+    entries = yaml.safe_load(SURVIVORS.read_text()) or [] if SURVIVORS.exists() else []
+    return {
+        tuple(entry[k] for k in ("file", "function", "original", "replacement")): entry["reason"]
+        for entry in entries
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sample", type=int, default=300, help="how many faults (default 300)")
+    parser.add_argument("--seed", type=int, default=0, help="another choice of faults")
+    parser.add_argument("--workers", type=int, default=2, help="faults tried at the same time")
+    parser.add_argument("--only", choices=sorted(ROOMS), help="one room, with its share of the sample")
+    parser.add_argument("--list", action="store_true", help="print the faults and try none")
+    arguments = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    shares = {
+        room: share for room, share in quotas(arguments.sample).items() if arguments.only in (None, room)
+    }
+    chosen = {room: choose(room, share, arguments.seed) for room, share in shares.items()}
+    if arguments.list:
+        for mutant in [mutant for room in chosen.values() for mutant in room]:
+            print(f"{mutant.file}:{mutant.line} {mutant.operator}: {mutant.original} -> {mutant.replacement}")
+        return 0
+    for name in SLOW_IMPORTS:
+        importlib.import_module(name)
+    excused, total, missed, unlisted = listed_survivors(), 0, 0, 0
+    for room, faults in chosen.items():
+        began = time.monotonic()
+        survivors = try_room(room, faults, arguments.workers)
+        total, missed = total + len(faults), missed + len(survivors)
+        seen = len(faults) - len(survivors)
+        print(
+            f"{room:14s} {seen:4d} of {len(faults):4d} seen  ({time.monotonic() - began:.0f} s)", flush=True
+        )
+        for mutant in sorted(survivors, key=lambda survivor: (survivor.file, survivor.line)):
+            reason = excused.get(mutant.key)
+            unlisted += reason is None
+            place = f"{mutant.file}:{mutant.line} in {mutant.function}"
+            print(
+                f"  {place}: {mutant.original} -> {mutant.replacement}  [{reason or 'NOT LISTED'}]",
+                flush=True,
+            )
+    share = 1 - missed / total
+    print(
+        f"{total - missed} of {total} faults seen ({share:.1%}; {SEEN:.0%} asked); survivors that are not listed: {unlisted}"
+    )
+    return int(share < SEEN or unlisted > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

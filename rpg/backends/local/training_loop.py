@@ -1,0 +1,204 @@
+"""One run from its folder to its end: find out what is missing, do it, leave the folder consistent at every moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from rpg.backends.local.checkpoints import (
+    Checkpoints,
+    load_past,
+    load_training,
+    restore_adapters,
+    restore_weights,
+)
+from rpg.backends.local.master_weights import halve_weights
+from rpg.backends.local.optimizers import Optimizer
+from rpg.backends.local.reference import Reference
+from rpg.backends.local.rollout import Roller
+from rpg.backends.local.sampler import Sampler
+from rpg.backends.local.trainer import Trainer
+from rpg.backends.manifest import spec_of
+from rpg.backends.progress import Reporter
+from rpg.config.model import bfloat16, lora_of
+from rpg.config.run import RunSpec
+from rpg.models.device import configure_device
+from rpg.models.initial_policy import starting_policy
+from rpg.models.model_loading import ModelError, load_pretrained
+from rpg.models.policy import Policy
+from rpg.processes import give_memory_back, keep_memory
+from rpg.store import provenance
+from rpg.store.pending import pending_evaluations
+from rpg.store.progress import TRAINING
+from rpg.store.run import RunFolder
+from rpg.tasks.preparation import prepare_data, read_problems
+
+
+def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
+    """Train a run to its last step, from its newest checkpoint where there is one.
+
+    Raises:
+        UserError: data, model, files, configuration or a loss that cannot be used; one line.
+    """
+    spec = spec_of(folder)
+    configure_torch(spec)
+    configure_memory(spec)
+    trainer, checkpoints, done = _begin(folder, spec, home, say)
+    trainer.place = folder.path
+    attempt, steps = folder.next_attempt(), spec.training.steps
+    with Reporter(trainer.progress, folder.path / TRAINING, say):
+        for step in range(done + 1, steps + 1):
+            metrics = trainer.step(step)
+            if step == done + 1:  # by now everything is imported that the training computes with
+                provenance.write(folder, attempt)
+            # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
+            folder.append_metrics(attempt, metrics)
+            if step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps:
+                trainer.progress.begin("checkpoint", 0, "")
+                checkpoints.wait_for_space(_room(trainer), say)
+                _save(checkpoints, step, trainer)
+            trainer.progress.begin("", 0, "")
+            say(_line(step, steps, metrics))
+    say(f"trained: {steps} of {steps} steps")
+
+
+def configure_torch(spec: RunSpec) -> None:
+    """Threads, and what `configure_device` does."""
+    torch.set_num_threads(spec.backend.threads)
+    configure_device(spec.backend.device)
+
+
+def configure_memory(spec: RunSpec) -> None:
+    """What is freed goes back at once where a training has to save memory, else it is there for the next step."""
+    if spec.backend.gradient_checkpointing or spec.backend.offload:
+        give_memory_back()
+    else:
+        keep_memory()
+
+
+def _begin(
+    folder: RunFolder, spec: RunSpec, home: Path, say: Callable[[str], None]
+) -> tuple[Trainer, Checkpoints, int]:
+    """(trainer, checkpoints, steps that are done)."""
+    prepared = prepare_data(spec, home)
+    sources = folder.read_manifest().get("rewards") or {}
+    roller = Roller(spec, read_problems(prepared.train), sources)
+    checkpoints = Checkpoints(folder, spec.eval_steps(), spec.training.keep_checkpoints)
+    newest = checkpoints.resumable({step for _, step in pending_evaluations(folder)}, say)
+    if newest is None:
+        policy = starting_policy(spec, home, say)
+        trainer = Trainer(
+            spec,
+            policy,
+            _optimizer(spec, policy),
+            Reference(spec.algorithm),
+            roller,
+        )
+        _save(checkpoints, 0, trainer)
+        return trainer, checkpoints, 0
+    trainer, done = _resumed(spec, newest, home, roller, say)
+    say(f"going on after step {done} of {spec.training.steps}")
+    return trainer, checkpoints, done
+
+
+def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], None]) -> Trainer:
+    """The training as it was at a checkpoint; with new optimizer state where the checkpoint has none of its own.
+
+    Raises:
+        UserError: data, model or files that cannot be used.
+    """
+    roller = Roller(spec, read_problems(prepare_data(spec, home).train))
+    if (checkpoint / "training" / "state.json").exists():
+        return _resumed(spec, checkpoint, home, roller, say)[0]
+    policy = _policy(spec, checkpoint, home, say)
+    reference = Reference(spec.algorithm)
+    if reference.needed:  # without the state only `fixed` can be had; it stands for the other schedules
+        reference.policy = _initial(spec, home, say).frozen_copy()
+    return Trainer(spec, policy, _optimizer(spec, policy), reference, roller)
+
+
+def _resumed(
+    spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: Callable[[str], None]
+) -> tuple[Trainer, int]:
+    """(trainer, steps that are done)."""
+    state, tensors, weights = load_training(checkpoint)
+    policy = _policy(spec, checkpoint, home, say)
+    optimizer = _optimizer(spec, policy)
+    optimizer.load(tensors, state["optimizer"])
+    reference = Reference(spec.algorithm)
+    reference.restore(state["reference"], weights, policy, lambda: _initial(spec, home, say))
+    sampler, device = Sampler(spec.rollout), spec.backend.device
+    past = load_past(checkpoint)
+    sampler.restore([(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past])
+    trainer = Trainer(spec, policy, optimizer, reference, roller, sampler)
+    trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
+    return trainer, state["step"]
+
+
+def _optimizer(spec: RunSpec, policy: Policy) -> Optimizer:
+    """From here on the policy computes with the weights it is trained with."""
+    training = spec.training
+    return Optimizer(
+        policy.model, training.optimizer, training.optimizer_steps, half_weights=spec.half_weights()
+    )
+
+
+def _initial(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
+    """The policy that the training began with, as it computed then."""
+    policy = starting_policy(spec, home, say)
+    if spec.half_weights():
+        halve_weights(policy.model)
+    return policy
+
+
+def _policy(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], None]) -> Policy:
+    if lora_of(spec.model):  # the checkpoint has them merged, and there is no way back from that to the bit
+        if not (checkpoint / "training").exists():
+            raise ModelError(
+                f"{checkpoint}: its adapters are merged; only the newest checkpoints can be trained on"
+            )
+        policy = starting_policy(spec, home, say)
+        restore_adapters(policy.model, checkpoint)
+        return policy
+    model, tokenizer = load_pretrained(checkpoint)
+    restore_weights(model, checkpoint)
+    return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
+
+
+def _room(trainer: Trainer) -> float:
+    """Bytes that have to be free for a checkpoint: twice its size, since others write too."""
+    weights = sum(value.nbytes for value in trainer.policy.model.state_dict().values())
+    if trainer.policy.bfloat16:
+        weights += sum(value.nbytes for value in trainer.optimizer.weights().values())
+    newest = trainer.sampler.past[-1:]  # the others are links to what is there
+    past = sum(value.nbytes for _, kept in newest for value in kept.values())
+    return 2.0 * (weights + past + sum(value.nbytes for value in trainer.optimizer.tensors().values())) + 1e6
+
+
+def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
+    numbers, weights = trainer.reference.state()
+    state = {
+        "optimizer_step": trainer.optimizer_step,
+        "tokens": trainer.tokens,
+        "optimizer": trainer.optimizer.numbers(),
+        "reference": numbers,
+    }
+    optimizer, past = trainer.optimizer, trainer.sampler.past
+    checkpoints.save(
+        step, trainer.policy, state, optimizer.tensors(), weights, past, trained=optimizer.weights()
+    )
+
+
+def _line(step: int, steps: int, metrics: dict[str, float]) -> str:
+    clock = time.strftime("%H:%M:%S")
+    parts = [
+        f"{clock} step {step}/{steps}",
+        f"reward {metrics['reward']:+.3f}",
+        f"accuracy {metrics['accuracy']:.3f}",
+    ]
+    parts += [f"entropy {metrics['entropy']:.3f}", f"tokens {metrics['response_length']:.1f}"]
+    parts.append(f"grad {metrics['grad_norm']:.2f}" if "grad_norm" in metrics else "no group to learn from")
+    return "  ".join([*parts, f"{metrics['seconds_step']:.2f} s"])

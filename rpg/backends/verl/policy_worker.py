@@ -1,0 +1,156 @@
+"""A verl worker with our update, our loss and a reference policy that can be renewed and saved."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import torch
+from omegaconf import OmegaConf
+from safetensors.torch import load_file, save_file
+from tensordict import TensorDict
+from torch.distributed import distributed_c10d as c10d
+from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
+from verl.utils import tensordict_utils as tu
+from verl.workers.engine_workers import ActorRolloutRefWorker
+
+from rpg.backends.verl import adapters
+from rpg.backends.verl.job_settings import JobSettings
+from rpg.backends.verl.loss import ActorLoss
+from rpg.backends.verl.sharding import (
+    copy_weights,
+    let_go,
+    load_resharded,
+    load_shards,
+    load_shards_of,
+    shards,
+    written_by,
+)
+from rpg.backends.verl.update import Plan, update
+from rpg.errors import UserError
+
+if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
+    import rpg.backends.verl.cpu.engine  # noqa: F401 (registers verl's FSDP engine for CPUs)
+
+
+SHARDS = "world_size_{world}_rank_{rank}.safetensors"
+MODEL = "model_world_size_{world}_rank_{rank}.pt"
+
+
+def bound_waits(seconds: float) -> None:
+    """How long any collective waits: verl reads `nccl_timeout` nowhere and asks torch for its defaults, 10 and 30 minutes.
+
+    (verl/workers/engine_workers.py:89; torch/distributed/distributed_c10d.py:836.) The defaults are also those of the
+    groups that FSDP's meshes make later.
+    """
+    c10d.default_pg_timeout = timedelta(seconds=seconds)
+    if isinstance(c10d.default_pg_nccl_timeout, timedelta):  # torch was built with NCCL
+        c10d.default_pg_nccl_timeout = timedelta(seconds=seconds)
+
+
+class PolicyWorker(ActorRolloutRefWorker):
+    """Named by the trainer mode (trainer.py); verl makes one per GPU. (It looks for its base by the name `Worker`.)"""
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self):
+        self.settings = JobSettings.inside(OmegaConf.to_container(self.config))
+        if self.settings.device == "cpu":
+            torch.set_num_threads(self.settings.threads)
+        bound_waits(self.config.nccl_timeout)
+        super().init_model()
+        self.actor.set_loss_fn(_loss(self.settings))
+        self.kept: adapters.Weights | None = None
+        """With `model.lora`: the adapters of the reference; None where that is the model without any."""
+        if self.settings.lora_rank:
+            adapters.use(self.actor.engine)
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def compute_log_prob(self, data: TensorDict) -> TensorDict | None:
+        """verl's; with `model.lora` it is asked for the reference's, too (`no_lora_adapter`)."""
+        if self.kept is None or not tu.pop(data, key="no_lora_adapter", default=False):
+            return super().compute_log_prob(data)
+        with adapters.with_adapters(self.actor.engine.module, self.kept):
+            return super().compute_log_prob(data)
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def update_actor(self, data: TensorDict) -> TensorDict | None:
+        plan = Plan.out_of(data)
+        if plan.renew_reference:
+            self.renew_reference()
+        result = update(self.actor, data, plan, self.settings)
+        if not self.actor.engine.is_mp_src_rank_with_outputs():
+            return None
+        return tu.get_tensordict(tensor_dict={}, non_tensor_dict={"metrics": asdict(result)})
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def whole_weights(self) -> dict[str, torch.Tensor]:
+        """What verl's update_weights hands to a rollout server, for one that the driver runs (cpu/helpers.py)."""
+        parameters, _ = self.actor.engine.get_per_tensor_param(base_sync_done=True)
+        return {name: value.detach().to("cpu", torch.float32) for name, value in parameters}
+
+    def renew_reference(self) -> None:
+        """The policy as it is becomes the reference."""
+        if self.settings.lora_rank:
+            self.kept = adapters.adapters(self.actor.engine.module)
+        else:
+            copy_weights(self.actor.engine.module, self.ref.engine.module)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_reference(self, folder: str) -> None:
+        """Each worker writes its shards of the reference policy."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        if self.kept is not None:
+            own = self.kept.items()
+        else:
+            let_go(self.ref.engine.module)
+            own = shards(self.ref.engine.module)
+        save_file({name: value.detach().cpu().contiguous() for name, value in own}, self._shard_file(folder))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_reference(self, folder: str) -> None:
+        """Back to what :meth:`save_reference` wrote, also where that were other workers (FSDP2).
+
+        Raises:
+            UserError: it is not there.
+        """
+        workers = written_by(folder, SHARDS)
+        if not workers:
+            raise UserError(f"{folder}: no reference policy in it")
+        if self.settings.lora_rank:
+            module = self.actor.engine.module
+            own = adapters.adapters(module)
+            load_shards_of(module, folder, SHARDS, workers, adapters.is_adapter)
+            self.kept = adapters.adapters(module)
+            adapters.put(module, own)
+        elif workers == self.world_size:
+            load_shards(self.ref.engine.module, load_file(self._shard_file(folder)))
+        else:
+            load_shards_of(self.ref.engine.module, folder, SHARDS, workers)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_checkpoint(self, local_path, hdfs_path=None, global_step=0, max_ckpt_to_keep=None):
+        """verl's; with `model.lora` the model is ours, merged."""
+        super().save_checkpoint(local_path, hdfs_path, global_step, max_ckpt_to_keep)
+        if self.settings.lora_rank:
+            adapters.export(self.actor.engine.module, Path(local_path) / "huggingface", self.rank == 0)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_checkpoint(self, local_path, hdfs_path=None, del_local_after_load=False):
+        """verl's, or ours where other workers wrote it."""
+        manager, workers = self.actor.engine.checkpoint_manager, written_by(local_path, MODEL)
+        if workers and workers != self.world_size:
+            manager.load_checkpoint = partial(load_resharded, manager, workers)
+        try:
+            super().load_checkpoint(local_path, hdfs_path, del_local_after_load)
+        finally:
+            vars(manager).pop("load_checkpoint", None)
+
+    def _shard_file(self, folder: str) -> Path:
+        return Path(folder) / SHARDS.format(world=self.world_size, rank=self.rank)
+
+
+def _loss(settings: JobSettings) -> ActorLoss:
+    return ActorLoss(settings.algorithm, settings.max_response_tokens, settings.entropy_coeff)

@@ -1,0 +1,88 @@
+"""Passes through the model: no larger than is allowed, nothing twice, and nothing that is known to be zero."""
+
+import pytest
+import torch
+
+from rpg.backends.local.micro_batches import Limits, micro_batches
+from rpg.losses.aggregation import Counts
+from rpg.losses.policy_loss import policy_loss
+from rpg.models.response_batch import Batch
+from tests.local.test_trainer import make, plain, weights
+
+
+def batch(lengths, prompts=(3, 5), size=4):
+    lengths = torch.tensor(lengths)
+    prompt_of = torch.arange(len(lengths)) // size
+    tokens = torch.ones(len(lengths), int(lengths.max()), dtype=torch.long)
+    return Batch([[1] * n for n in prompts], prompt_of, tokens, lengths)
+
+
+def test_a_pass_stays_within_its_limits_and_counts_a_prompt_once():
+    rows = batch([4, 4, 4, 4, 2, 9, 2, 2])
+    assert Limits(100, 100, 100).split(rows, range(8)) == [list(range(8))]
+    assert Limits(3, 100, 100).split(rows, range(8)) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    # 3 + 4 + 4, then 3 + 4 + 4, then 5 + 2; the response of nine is too long for any pass.
+    assert Limits(100, 11, 11).split(rows, range(8)) == [[0, 1], [2, 3], [4], [5], [6, 7]]
+    assert Limits(100, 1, 1).split(rows, [7, 0]) == [[7], [0]]
+
+
+def test_passes_with_a_long_response_are_smaller():
+    rows = batch([513, 2, 400, 400, 400, 400, 2, 2])
+    assert Limits(100, 2000, 950).split(rows, range(8)) == [[0, 1, 2], [3, 4, 5, 6, 7]]
+    assert Limits(100, 2000, 950).split(rows, [2, 3, 4, 0]) == [[2, 3, 4], [0]]
+
+
+def test_groups_without_a_signal_are_passes_of_their_own():
+    rows = batch([4, 4, 4, 4, 2, 2, 2, 2, 6, 6, 6, 6], prompts=(3, 5, 4))
+    advantages = torch.ones(12, 6)
+    advantages[4:8] = 0
+    advantages[0] = 0  # one silent response of a group that is not
+    found = [part.tolist() for part in micro_batches(rows, advantages, Limits(8, 1000, 1000))]
+    assert found == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7]]
+    (whole,) = micro_batches(rows, advantages, Limits(12, 1000, 1000))
+    assert whole.tolist() == list(range(12))
+
+
+@pytest.mark.parametrize("all_silent", [False, True])
+def test_what_is_left_out_is_zero(home, monkeypatch, all_silent):
+    """Weights and metrics of a step are, to the bit, those of sending every micro-batch back."""
+    changes = {"algorithm": "dr-grpo", "training": {"micro_batch_tokens": 60}}
+    if all_silent:
+        changes["rollout"] = {"max_response_tokens": 1}  # nothing is right
+    lazy = make(home, **changes)
+    sent, backward = [], torch.Tensor.backward
+    monkeypatch.setattr(
+        torch.Tensor, "backward", lambda x, *a, **k: (sent.append(x.ndim), backward(x, *a, **k))
+    )
+    metrics = [plain(lazy.step(step)) for step in (1, 2)]
+    losses, gradients = sent.count(0), sent.count(2)
+    assert 0 < gradients < losses if not all_silent else gradients == 0 < losses
+    monkeypatch.undo()
+
+    full = make(home, **changes)
+    monkeypatch.setattr(full, "_accumulate", lambda mini, meter, probe: _everything(full, mini, meter, probe))
+    assert [plain(full.step(step)) for step in (1, 2)] == metrics
+    assert weights(full).equal(weights(lazy))
+
+
+def _everything(trainer, mini, meter, probe):
+    trainer.optimizer.zero_grad()
+    spec, lengths = trainer.spec, mini.batch.lengths
+    counts = Counts(int(lengths.sum()), len(lengths), spec.rollout.max_response_tokens)
+    for rows in micro_batches(mini.batch, mini.advantages, Limits.of(spec.training, trainer.policy)):
+        micro = mini.rows(rows)
+        inputs = {
+            "old_log_prob": micro.old,
+            "advantages": micro.advantages,
+            "response_mask": micro.batch.mask,
+            "counts": counts,
+            "optimizer_step": trainer.optimizer_step,
+        }
+        log_prob = trainer.policy.log_probs(micro.batch, spec.rollout.temperature)
+        log_prob.retain_grad()
+        out = policy_loss(spec.algorithm, log_prob=log_prob, **inputs)
+        out.loss.backward()
+        meter.add(out.metrics, out.weight)
+        if probe is not None:
+            probe.add(log_prob, inputs)
+    return 0.0

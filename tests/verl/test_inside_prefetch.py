@@ -1,0 +1,193 @@
+"""Rollouts drawn ahead: from which weights, whatever is fast or slow, and through a checkpoint; what the loss then reads."""
+
+import types
+
+import pytest
+import torch
+
+from rpg.backends.local.micro_batches import Limits, score
+from rpg.backends.local.optimizers import Optimizer
+from rpg.backends.local.reference import Reference
+from rpg.backends.local.rollout import Roller
+from rpg.backends.local.trainer import Trainer
+from rpg.errors import UserError
+from rpg.models.initial_policy import initial_policy
+from rpg.tasks.preparation import prepare_data, read_problems
+from tests.verl.inside import make_spec, verl_config
+
+pytestmark = pytest.mark.usefixtures("cpu_verl")
+
+
+class Servers:
+    """Rollout servers and verl's queue as far as rollouts see them: what is asked for is answered from today's weights."""
+
+    def __init__(self, version=0):
+        self.version, self.rows, self.asked = version, {}, []
+
+    def ask(self, step, numbers, names):
+        self.asked += names
+        for place, (number, name) in enumerate(zip(numbers, names, strict=True)):
+            for i in range(4):
+                reward = float((number + i * place + step) % 3 == 0)
+                known = {"acc": reward, "truncated": 0.0, "earned": reward, "reward_style": 0.5}
+                self.rows[f"{name}_{i}_0"] = {
+                    "tag": {"response_len": i + 1, "max_global_steps": self.version},
+                    "rm_scores": torch.tensor([0.0] * i + [reward]),
+                    "rollout_log_probs": torch.full((i + 1,), -0.5 - self.version),
+                    "extra_fields": {"reward_extra_info": known},
+                }
+
+    def collect(self, names, round_):
+        from rpg.backends.verl import rollout
+
+        return rollout.read_groups(names, {key: row["tag"] for key, row in self.rows.items()})
+
+    def get(self, keys, partition_id, select_fields=None):
+        from verl.utils.tensordict_utils import get_tensordict
+
+        rows = [self.rows[key] for key in keys]
+        jagged = lambda name: torch.nested.as_nested_tensor([row[name] for row in rows], layout=torch.jagged)  # noqa: E731
+        tensors = {name: jagged(name) for name in ("rm_scores", "rollout_log_probs")}
+        return get_tensordict({**tensors, "extra_fields": [row["extra_fields"] for row in rows]})
+
+    def put(self, keys, partition_id, fields, tags):
+        extra = fields.get("extra_fields").tolist()
+        for i, (key, tag) in enumerate(zip(keys, tags, strict=True)):
+            row = {name: fields[name].unbind()[i] for name in ("rm_scores", "rollout_log_probs")}
+            self.rows[key] = {"tag": tag, "extra_fields": extra[i], **row}
+
+
+@pytest.fixture
+def make_ahead(model, tmp_path, monkeypatch):
+    from omegaconf import OmegaConf
+
+    from rpg.backends.verl import prefetch, rollout
+    from rpg.backends.verl.job_settings import JobSettings
+
+    def made(servers, staleness, beside, algorithm="dapo"):
+        fake = types.SimpleNamespace(kv_batch_get=servers.get, kv_batch_put=servers.put)
+        monkeypatch.setattr(rollout, "tq", fake)
+        monkeypatch.setattr(prefetch, "tq", fake)
+        spec = make_spec(algorithm=algorithm, rollout={"group_size": 4, "staleness": staleness})
+        settings = JobSettings.inside(
+            OmegaConf.to_container(verl_config(spec, model, tmp_path).actor_rollout_ref, resolve=False)
+        )
+        assert settings.staleness == staleness
+        return prefetch.Prefetch(settings, 400, servers.ask, servers.collect, beside)
+
+    return made
+
+
+def told(rolled):
+    return [(r.key, r.tag, r.reward, r.surprise) for group in rolled.sampled for r in group]
+
+
+@pytest.mark.parametrize(("staleness", "beside"), [(0, True), (1, False), (1, True), (3, False), (3, True)])
+def test_a_rollout_is_drawn_from_the_weights_of_so_many_rollouts_before(
+    make_ahead, tmp_path, staleness, beside
+):
+    servers = Servers()
+    ahead = make_ahead(servers, staleness, beside)
+    seen = []
+    for step in range(1, 7):
+        rolled = ahead.begin(step)
+        seen.append(told(rolled))
+        assert rolled.age(step) == min(step - 1, staleness)
+        assert {name.split("r")[0] for name in (r.key for g in rolled.sampled for r in g)} == {f"s{step}"}
+        later = [name for name in servers.asked if name.startswith(f"s{step + staleness}r")]
+        assert later, "it is begun while the policy is updated, at the latest"
+        ahead.finish()
+        assert len(ahead.waiting) == staleness
+        if step == 3:
+            ahead.save(tmp_path)
+        servers.version = step
+    assert len(servers.asked) == len(set(servers.asked))
+
+    again = Servers(version=3)
+    resumed = make_ahead(again, staleness, beside)
+    resumed.restore(tmp_path, 3)
+    for step in range(4, 7):
+        assert told(resumed.begin(step)) == seen[step - 1]
+        resumed.finish()
+        again.version = step
+    assert all(int(name[1 : name.index("r")]) > 3 + staleness for name in again.asked), "none is drawn twice"
+
+
+def test_a_checkpoint_without_them_is_named(make_ahead, tmp_path):
+    with pytest.raises(UserError, match=r"ahead\.json is missing"):
+        make_ahead(Servers(), 1, True).restore(tmp_path, 3)
+
+
+EVERY = {"name": "rpg-reinforce-urkl", "beta": 0.5, "reference": {"type": "every_k", "k": 1}}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "staleness"),
+    [
+        ("rpg-urkl", 0),
+        ("rpg-urkl", 1),
+        (EVERY, 1),
+        ({"name": "grpo", "rollout_correction": "ignore"}, 1),
+        ({"name": "grpo", "rollout_correction": {"type": "truncate", "cap": 1.1}}, 1),
+        ({"name": "rpg-urkl", "rollout_correction": {"type": "mask", "level": "sequence"}}, 1),
+    ],
+)
+def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, algorithm, staleness):
+    from omegaconf import OmegaConf
+
+    from rpg.backends.verl.experience import experience
+    from rpg.backends.verl.job_settings import JobSettings
+
+    training = {"optimizer": {"learning_rate": 1e-3}}
+    spec = make_spec(algorithm=algorithm, training=training, rollout={"staleness": staleness})
+    settings = JobSettings.inside(
+        OmegaConf.to_container(verl_config(spec, model, tmp_path).actor_rollout_ref, resolve=False)
+    )
+    policy = initial_policy(spec, home)
+    problems = read_problems(prepare_data(spec, home).train)
+    optimizer = Optimizer(policy.model, spec.training.optimizer)
+    trainer = Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
+    scored, references = [], []
+    inner, look = trainer._score, trainer.reference.log_probs
+
+    def watched(kept, sampler):
+        begin = score(trainer.policy, kept.samples.batch, 1.0, Limits.of(spec.training, trainer.policy))
+        scored.append((kept, begin, *inner(kept, sampler)))
+        return scored[-1][2:]
+
+    def looked(*asked):
+        references.append(look(*asked))
+        return references[-1]
+
+    trainer._score, trainer.reference.log_probs = watched, looked
+    rows = [trainer.step(step) for step in (1, 2)]
+    kept, begins, theirs, kl = scored[1]
+    batch = kept.samples.batch
+    last = torch.zeros(batch.mask.shape).scatter(1, batch.lengths[:, None] - 1, kept.rewards[:, None].float())
+    fields = {
+        "response_mask": batch.mask.long(),
+        "rm_scores": last,
+        "rollout_log_probs": kept.samples.log_prob,
+        "old_log_probs": begins,
+    }
+    if references[1] is not None:
+        fields["ref_log_prob"] = references[1]
+    prompts = [f"p{i}" for i in batch.prompt_of.tolist()]
+    ours, metrics = experience(settings, fields, prompts)
+
+    def same(a, b):
+        torch.testing.assert_close(a[batch.mask], b[batch.mask].to(a.dtype), rtol=1e-5, atol=2e-6)
+
+    same(ours["advantages"], theirs.advantages)
+    same(ours.get("old_log_probs", begins), theirs.old)
+    if theirs.reference is not None:
+        same(
+            ours.get("ref_log_prob", fields.get("ref_log_prob", ours.get("old_log_probs", begins))),
+            theirs.reference,
+        )
+    assert (theirs.weights is None) == ("rollout_is_weights" not in ours)
+    if theirs.weights is not None:
+        same(ours["rollout_is_weights"], theirs.weights.expand_as(begins))
+        for name in ("rollout_weight_mean", "rollout_weight_ess", "rollout_weight_bounded"):
+            assert metrics[name] == pytest.approx(rows[1][name], rel=1e-5)
+    assert metrics["kl_sampler_to_policy"] == pytest.approx(kl, rel=1e-3, abs=1e-7)
