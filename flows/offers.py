@@ -12,7 +12,7 @@ from rpg.config.run import RunSpec
 from rpg.config.sweep import load_sweep
 from rpg.errors import UserError
 from rpg.planning.cost import Measured, cost, measured
-from rpg.planning.estimate import estimate
+from rpg.planning.gpu_estimate import estimate
 from rpg.store import Layout
 
 AGAIN_SECONDS = 3600.0

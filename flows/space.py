@@ -14,7 +14,7 @@ from flows.context import Context
 from flows.processes import Stopped
 from rpg.config.run import RunSpec
 from rpg.planning.disk import disk
-from rpg.planning.estimate import Assumptions, problems_of
+from rpg.planning.gpu_estimate import Assumptions, problems_of
 from rpg.store import RunFolder
 from rpg.store.gc import size
 

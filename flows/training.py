@@ -18,7 +18,7 @@ from flows.slots import Held, need_of
 from flows.space import room
 from rpg.config.backend import BACKENDS, Backend, BackendSection, LocalBackend, OnNodes
 from rpg.errors import UserError
-from rpg.nursery import Forked
+from rpg.fork_server import ForkedProcess
 from rpg.processes import BUSY
 from rpg.store import RunFolder
 from rpg.store.pending import pending_evaluations
@@ -92,7 +92,7 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
 
 def _start(
     folder: RunFolder, backend: BackendSection, context: Context, held: Held
-) -> subprocess.Popen | Forked | Remote:
+) -> subprocess.Popen | ForkedProcess | Remote:
     """The training process: a child of this one, or a process on a node of a Ray cluster."""
     module = processes.TRAINER.format(backend.type)
     if not (isinstance(backend, LocalBackend) and isinstance(backend.place, OnNodes)):

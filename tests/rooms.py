@@ -32,7 +32,7 @@ ROOMS = (
     _room("rpg.metrics", "what a training step is measured by: every metric once"),
     _room("rpg.provenance", "what a training is computed with: source files, packages, machine"),
     _room(
-        "rpg.nursery", "processes forked from one that has imported torch already", "rpg.processes rpg.provenance"
+        "rpg.fork_server", "processes forked from one that has imported torch already", "rpg.processes rpg.provenance"
     ),
     _room("rpg.catalogue", "what an algorithm is, as data", "rpg.errors", "pydantic rich"),
     _room("rpg.losses", "pure torch functions: losses, divergences, advantages, aggregation", "rpg.catalogue", "torch"),
@@ -71,7 +71,7 @@ ROOMS = (
     ),
     _room(
         "rpg.backends", "what both back ends share: manifest, prompts, reference schedule, meters",
-        "rpg.errors rpg.processes rpg.provenance rpg.nursery rpg.catalogue rpg.store rpg.config rpg.models",
+        "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.catalogue rpg.store rpg.config rpg.models",
         "pydantic torch transformers ray",
     ),
     _room(
@@ -108,7 +108,7 @@ ROOMS = (
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
     _room(
         "flows", "Prefect flows and deployments, child processes, slots, sharing, reconciler, live table",
-        "rpg.errors rpg.processes rpg.web rpg.provenance rpg.nursery rpg.catalogue rpg.store rpg.config rpg.tasks "
+        "rpg.errors rpg.processes rpg.web rpg.provenance rpg.fork_server rpg.catalogue rpg.store rpg.config rpg.tasks "
         "rpg.planning rpg.report",
         "prefect anyio pydantic psutil rich starlette uvicorn",
     ),

@@ -216,7 +216,7 @@ def test_the_page_is_there(swept):
     shown = result(
         swept,
         "from streamlit.testing.v1 import AppTest\n"
-        "code = 'from dashboard import common, seeds\\ncommon.guarded(seeds.page)()'\n"
+        "code = 'from dashboard import seeds_page, view\\nview.with_results(seeds_page.page)()'\n"
         "app = AppTest.from_string(code, default_timeout=60)\n"
         "app.run()\n"
         "assert not app.exception, app.exception[0].message\n"

@@ -11,7 +11,7 @@ from rpg.config.sweep import PlannedRun, Sweep
 from rpg.store import Layout
 
 if TYPE_CHECKING:
-    from rpg.planning.estimate import Estimate
+    from rpg.planning.gpu_estimate import Estimate
 
 
 def print_cost(sweep: Sweep, layout: Layout) -> None:
@@ -44,7 +44,7 @@ def print_cost(sweep: Sweep, layout: Layout) -> None:
 
 def _print_disk(sweep: Sweep) -> None:
     from rpg.planning.disk import disk
-    from rpg.planning.estimate import Assumptions, problems_of
+    from rpg.planning.gpu_estimate import Assumptions, problems_of
 
     found = [disk(run.spec, problems_of(run.spec, Assumptions())) for run in sweep.runs]
     if not all(found):
@@ -85,7 +85,7 @@ def size_text(size: float) -> str:
 
 
 def _print_estimates(sweep: Sweep) -> None:
-    from rpg.planning.estimate import GB, Assumptions, estimate
+    from rpg.planning.gpu_estimate import GB, Assumptions, estimate
 
     usual = Assumptions()
     groups: dict[tuple[Estimate | None, Estimate | None], list[PlannedRun]] = {}

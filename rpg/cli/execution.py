@@ -104,7 +104,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
 
 
 def _conclude(outcome: Outcome, layout: Layout, planned: Sweep, again: str) -> int:
-    from rpg.report.write import print_report
+    from rpg.report.sweep_report import print_report
     from rpg.store import StoreError
     from rpg.store.provenance import said_of_other_code
 

@@ -21,7 +21,7 @@ from rpg.config.run import RunSpec
 from rpg.config.task import ChainTask, FileTask, MathTask, is_name
 from rpg.config.verl_keys import unknown
 from rpg.planning.disk import disk
-from rpg.planning.estimate import Assumptions, problems_of
+from rpg.planning.gpu_estimate import Assumptions, problems_of
 from rpg.planning.memory import memory, with_layers_again
 from rpg.store.layout import Layout
 

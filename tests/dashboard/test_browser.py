@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.browser import CHROMIUM, FLAGS, IDLE, dashboard
 from benchmarks.synthetic import Shape, write_sweep
-from dashboard.common import REFRESH
+from dashboard.view import REFRESH
 from rpg.report.summary import summarise
 from rpg.report.tables import plus_minus
 from rpg.store import Layout

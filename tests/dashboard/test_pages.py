@@ -10,7 +10,7 @@ pytest.importorskip("streamlit")
 from streamlit.testing.v1 import AppTest
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
-from dashboard import common
+from dashboard.text import mathematics
 from rpg import stats
 from rpg.metrics import groups
 from rpg.report import frontier
@@ -53,7 +53,8 @@ def demo(layout, finished):
 def show(page, **selection):
     """The page as a fresh session shows it, with a selection in the URL."""
     app = AppTest.from_string(
-        f"from dashboard import common, {page}\ncommon.guarded({page}.page)()", default_timeout=HANG
+        f"from dashboard import {page}_page, view\nview.with_results({page}_page.page)()",
+        default_timeout=HANG,
     )
     for key, value in selection.items():
         app.query_params[key] = value
@@ -318,7 +319,7 @@ def test_the_frontier_draws_a_path_per_variant_and_pass_at_k(layout):
     ],
 )
 def test_only_formulas_are_markup(text, markdown):
-    assert common.mathematics(text) == markdown
+    assert mathematics(text) == markdown
 
 
 def test_what_is_clicked_in_the_legend_is_in_the_address(demo):

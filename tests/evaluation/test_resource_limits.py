@@ -16,7 +16,7 @@ from rpg.config.evaluation import OnRay, ThisMachine
 from rpg.evaluation import resource_limits
 from rpg.evaluation.evaluator import Evaluator
 from rpg.evaluation.resource_limits import LimitError, explained, strictest
-from rpg.nursery import Nursery
+from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark
 from rpg.store.layout import Layout
 from tests.children import Child
@@ -167,8 +167,8 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
     layout = Layout.at(tmp_path)
     folder = register(layout, "one", checkpoints, **LONG)
     partial = folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
-    nursery = Nursery(tmp_path / "nursery.log", ["rpg.evaluation"], owner_mark())
-    over, children = threading.Event(), Children(nursery)
+    fork_server = ForkServer(tmp_path / "fork-server.log", ["rpg.evaluation"], owner_mark())
+    over, children = threading.Event(), Children(fork_server)
     task = threading.Thread(target=run_evaluator, args=(layout, "sweep", children, over))
     task.start()
     try:
@@ -180,5 +180,5 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
     finally:
         over.set()
         task.join(HANG)
-        nursery.close()
+        fork_server.close()
     assert not task.is_alive() and len(rows(folder, 0)) == 64 * 12

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.cli import load
 from rpg.importing import read, take_over
-from rpg.importing.logs import VERL, LogError
+from rpg.importing.trainer_logs import VERL, LogError
 from rpg.report import tables
 from rpg.report.intervals import score_curves
 from rpg.report.summary import summarise

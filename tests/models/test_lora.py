@@ -13,7 +13,7 @@ from rpg.models.lean_decoding import LeanEngine
 from rpg.models.lora import adapt, adapters, merged, put_adapters
 from rpg.models.model_loading import ModelError
 from rpg.models.seeds import uniforms
-from rpg.planning.shapes import Shape
+from rpg.planning.model_shapes import Shape
 from tests.models.test_lean import CASES, FAMILIES, batch, model
 
 ALL, SOME = Lora(rank=3, alpha=6), Lora(rank=2, alpha=3, targets=("q_proj", "down_proj"))

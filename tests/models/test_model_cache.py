@@ -151,7 +151,7 @@ def test_without_the_package_the_sentence_names_the_extra(known, gguf, tmp_path,
 
 
 def test_every_known_model_says_all_that_planning_and_fetching_need():
-    from rpg.planning.shapes import KNOWN
+    from rpg.planning.model_shapes import KNOWN
 
     for name, model in pretrained.KNOWN_MODELS.items():
         assert (

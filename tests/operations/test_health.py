@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from dashboard.common import problems_shown
+from dashboard.view import problems_shown
 from flows.follow import folder_tag
 from flows.health import ServerLog, look, schedule_problems
 from flows.server import quiet_environment

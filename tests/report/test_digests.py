@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rpg.report.digests import compare_digests, environment, run_digest, verdict
-from rpg.report.nightly import band, compare, judge
+from rpg.report.nightly_bands import band, compare, judge
+from rpg.report.run_digests import compare_digests, environment, run_digest, verdict
 from rpg.store import Layout
 
 PINS = {"torch": "2.9.0", "processor": "A"}

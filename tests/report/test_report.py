@@ -16,11 +16,11 @@ from scipy.stats import t as student
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg import stats
-from rpg.report import charts, look, tables
+from rpg.report import charts, tables, theme
 from rpg.report.intervals import score_curves
-from rpg.report.shared import Choice, write_shared
+from rpg.report.shared_page import Choice, write_shared
 from rpg.report.summary import Summary, label, summarise
-from rpg.report.write import library, print_report, write_report
+from rpg.report.sweep_report import library, print_report, write_report
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
 from rpg.store.marks import add_note
@@ -316,14 +316,14 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
 
 def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
     labels = [f"{name} clip={i}" for name in ("GRPO", "RPG-URKL", "DAPO") for i in range(18)]
-    looks = look.looks(labels)
+    looks = theme.looks(labels)
     assert len({(colour, tuple(dash)) for colour, dash in looks.values()}) == len(labels)
-    full = {label: colour for label, (colour, _) in looks.items() if colour in look.COLOURS}
-    assert {look.family(label): colour for label, colour in full.items()} == dict(
-        zip(("GRPO", "RPG-URKL", "DAPO"), look.COLOURS, strict=False)
+    full = {label: colour for label, (colour, _) in looks.items() if colour in theme.COLOURS}
+    assert {theme.family(label): colour for label, colour in full.items()} == dict(
+        zip(("GRPO", "RPG-URKL", "DAPO"), theme.COLOURS, strict=False)
     )
     many = [f"algorithm {i}" for i in range(40)]
-    assert len({(colour, tuple(dash)) for colour, dash in look.looks(many).values()}) == 40
+    assert len({(colour, tuple(dash)) for colour, dash in theme.looks(many).values()}) == 40
 
 
 @pytest.mark.parametrize(
@@ -335,13 +335,13 @@ def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
     ],
 )
 def test_families(label, expected):
-    assert look.family(label) == expected
+    assert theme.family(label) == expected
 
 
 def test_at_first_six_variants_of_different_families_are_shown():
     labels = [f"{name} beta={i}" for name in ("GRPO", "DAPO") for i in range(9)]
-    assert look.first_shown(labels) == [f"{name} beta={i}" for name in ("GRPO", "DAPO") for i in range(3)]
-    assert look.first_shown(["a", "b"]) == ["a", "b"]
+    assert theme.first_shown(labels) == [f"{name} beta={i}" for name in ("GRPO", "DAPO") for i in range(3)]
+    assert theme.first_shown(["a", "b"]) == ["a", "b"]
 
 
 def test_two_seeds_get_a_range_and_three_an_interval():
@@ -453,10 +453,10 @@ def test_shares_near_one_show_both_ends_in_every_form(layout):
     assert {"low", "high"} <= set(found.table.columns)
 
 
-@pytest.mark.parametrize("shades", [{}, look.ON_DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("shades", [{}, theme.ON_DARK], ids=["light", "dark"])
 def test_no_two_colours_of_lines_look_alike(shades):
     """In steps of 255 per channel; the blue that dark pages had was 19 from the light blue."""
-    shown = [shades.get(colour, colour) for colour in look.COLOURS]
+    shown = [shades.get(colour, colour) for colour in theme.COLOURS]
     points = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in shown]
     apart = {
         (a, b): math.dist(p, q)

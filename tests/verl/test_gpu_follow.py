@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rpg.backends.process import TrainingFailed
+from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl import launch
 from rpg.backends.verl.failure_reason import clean, reason, tail
 from rpg.backends.verl.launch import Attempt, _Run

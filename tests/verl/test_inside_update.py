@@ -8,7 +8,7 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
-from rpg.backends.schedule import ReferenceSchedule
+from rpg.backends.reference_schedule import ReferenceSchedule
 from rpg.errors import UserError
 from rpg.models.initial_policy import initial_policy
 from rpg.tasks.preparation import prepare_data, read_problems

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rpg.backends.process import TrainingFailed
+from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl import jobs
 from rpg.backends.verl.launch import Launcher
 from tests.evaluation.ray_head import free_port, ray_head

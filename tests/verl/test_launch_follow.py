@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rpg.backends.process import TrainingFailed
+from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl import jobs
 from rpg.backends.verl.driver_state import State
 from rpg.backends.verl.launch import Launcher, require_readable

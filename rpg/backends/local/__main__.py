@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rpg.backends.process import Say, TrainingFailed, run_training
+from rpg.backends.training_process import Say, TrainingFailed, run_training
 from rpg.errors import is_no_memory
 from rpg.processes import quick_imports
 

@@ -20,7 +20,7 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
 from rpg.backends.meter import Meter
-from rpg.backends.progress import Progress
+from rpg.backends.progress_reporter import Progress
 from rpg.config.run import RunSpec
 from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of

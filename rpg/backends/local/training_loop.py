@@ -22,7 +22,7 @@ from rpg.backends.local.rollout import Roller
 from rpg.backends.local.sampler import Sampler
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.manifest import spec_of
-from rpg.backends.progress import Reporter
+from rpg.backends.progress_reporter import Reporter
 from rpg.config.model import bfloat16, lora_of
 from rpg.config.run import RunSpec
 from rpg.models.device import configure_device

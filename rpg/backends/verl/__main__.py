@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rpg.backends.process import Say, run_training
+from rpg.backends.training_process import Say, run_training
 
 if TYPE_CHECKING:
     from rpg.backends.verl.launch import Launcher

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rpg.backends.process import Say
+from rpg.backends.training_process import Say
 from rpg.config.backend import LocalRay, VerlBackend
 from rpg.config.errors import ConfigError
 from rpg.config.model import PretrainedModel

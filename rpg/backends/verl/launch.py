@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rpg.backends.manifest import spec_of
-from rpg.backends.process import Say, TrainingFailed
+from rpg.backends.training_process import Say, TrainingFailed
 from rpg.backends.verl import jobs
 from rpg.backends.verl.checkpoints import VerlCheckpoints
 from rpg.backends.verl.driver_state import State

@@ -13,7 +13,7 @@ import pandas
 from rich.console import Console
 
 from rpg.metrics import shown as shown_metrics
-from rpg.report import charts, look, tables
+from rpg.report import charts, tables, theme
 from rpg.report.intervals import score_curves
 from rpg.report.summary import MEAN, Summary, summarise
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
@@ -142,7 +142,7 @@ def section(summary: Summary, specs: Sequence[tuple[str, dict[str, Any]]] = (), 
     real = []
     if len(judged):
         baseline = summary.labels.get(summary.baseline, summary.baseline)
-        chart = look.themed(charts.differences(judged, baseline))
+        chart = theme.themed(charts.differences(judged, baseline))
         real = [("What is real", charts.specification(chart))]
     empty = summary.table.empty
     grids = [] if empty else [tables.main_table(summary), tables.benchmark_table(summary)]

@@ -3,7 +3,7 @@
 A night is a file `nightly/<date>-<code>.json` in the data folder, `nightly/<set>/<date>-<code>.json` of a set of one's
 own: {"night", "started", "revision", "code", "environment", "values", "spread", "digests", "failed", "bits", "said"}.
 `values` maps `sweep / variant / metric` to the mean over seeds, `spread` to its standard error from those seeds,
-`digests` every run to rpg.report.digests.run_digest; `bits` is whether they changed, `said` the sentence about that.
+`digests` every run to rpg.report.run_digests.run_digest; `bits` is whether they changed, `said` the sentence about that.
 A change that was meant has "accepted": {"why", "user", "time"}, and what comes after is compared with it.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.metrics import METRICS, Band
-from rpg.report.digests import is_settled, verdict
+from rpg.report.run_digests import is_settled, verdict
 from rpg.store import RunFolder, StoreError
 from rpg.store.files import read_json_object
 

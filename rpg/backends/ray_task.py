@@ -4,7 +4,7 @@ Nothing of a run is kept by Ray: its files lie in the data folder that all nodes
 node goes on from its last checkpoint wherever it is started next.
 
 Whoever ends the worker (Ray does, when the conductor is gone), the training gives its lease back and ends: between them
-stands the process that the training is forked from (rpg.nursery), or rpg.backends.guard where it is not forked. Killed
+stands the process that the training is forked from (rpg.fork_server), or rpg.backends.ray_supervisor where it is not forked. Killed
 outright it would leave a lease that other hosts believe for two minutes.
 """
 
@@ -21,16 +21,16 @@ from typing import IO, Any
 
 from rpg import provenance
 from rpg.errors import UserError
-from rpg.nursery import FORKED, Awaited, Nursery
+from rpg.fork_server import FORKED, Awaited, ForkServer
 from rpg.processes import parent_mark, python_module
 from rpg.store.lease import read_lease
 from rpg.store.run import RunFolder
 
 SEEN_SECONDS = 60.0
 """How long a network file system may take until it shows here what another host wrote."""
-NURSERY_LOG = "nursery.log"
+FORK_SERVER_LOG = "fork-server.log"
 """In the sweep's folder: what the processes that trainings are forked from have to say."""
-_nurseries: dict[str, Nursery] = {}
+_fork_servers: dict[str, ForkServer] = {}
 """Of this process, by the module whose processes it forks: a worker of Ray gets one training after the other."""
 
 
@@ -79,9 +79,9 @@ def train_here(order: Order) -> dict[str, Any]:
 
 
 def _forked(order: Order, folder: RunFolder, log: int) -> Awaited | None:
-    """The training, forked from this worker's nursery; None where it has to be started.
+    """The training, forked from this worker's fork server; None where it has to be started.
 
-    A worker that has used a GPU gets no second training from Ray: a nursery there would only cost time.
+    A worker that has used a GPU gets no second training from Ray: a fork server there would only cost time.
     """
     if (
         sys.platform != "linux"
@@ -90,14 +90,16 @@ def _forked(order: Order, folder: RunFolder, log: int) -> Awaited | None:
         or order.needs.get("num_gpus")
     ):
         return None
-    if order.module not in _nurseries:
-        _nurseries[order.module] = Nursery(
-            folder.path.parent / NURSERY_LOG,
+    if order.module not in _fork_servers:
+        _fork_servers[order.module] = ForkServer(
+            folder.path.parent / FORK_SERVER_LOG,
             [order.module],
             order.environment | parent_mark(),
             Path(order.home),
         )
-    return _nurseries[order.module].start(order.module, _arguments(order), log, False, [], order.environment)
+    return _fork_servers[order.module].start(
+        order.module, _arguments(order), log, False, [], order.environment
+    )
 
 
 def _started(order: Order, output: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -106,7 +108,7 @@ def _started(order: Order, output: IO[bytes]) -> subprocess.Popen[bytes]:
     )
     usual = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
     return subprocess.Popen(
-        python_module("rpg.backends.guard", *python_module(order.module, *_arguments(order))),
+        python_module("rpg.backends.ray_supervisor", *python_module(order.module, *_arguments(order))),
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,

@@ -6,8 +6,11 @@ from typing import Any
 import pandas
 import streamlit as st
 
-from dashboard.common import View, choose, choose_part, choose_sweep, linked, notice, rows_of, show_chart
-from dashboard.common import samples as stored
+from dashboard.drawing import rows_of, show_chart
+from dashboard.selection import choose, choose_part, choose_sweep, linked
+from dashboard.text import notice
+from dashboard.view import View
+from dashboard.view import samples as stored
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts
 from rpg.store import StoreError

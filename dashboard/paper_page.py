@@ -7,7 +7,9 @@ import pandas
 import streamlit as st
 
 import rpg.paper
-from dashboard.common import View, choose, choose_sweep, show_grid
+from dashboard.selection import choose, choose_sweep
+from dashboard.text import show_grid
+from dashboard.view import View
 from rpg.report.tables import Cell, Grid, number, plus_minus, signed
 
 

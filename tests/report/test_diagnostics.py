@@ -8,7 +8,7 @@ import pytest
 from benchmarks.synthetic import Shape, write_sweep
 from flows.live import Watch
 from rpg.config.task import RewardVerifier
-from rpg.report import health
+from rpg.report import diagnostics
 from rpg.report.summary import summarise
 from rpg.report.tables import markdown
 from rpg.rewards.graders import rules_name
@@ -31,8 +31,8 @@ def steps(count=20, **changes):
 
 
 def test_a_healthy_run_says_nothing():
-    assert health.of_training(steps()) == [] and health.of_training([]) == []
-    assert health.of_training(steps(5, reward=-1.0)) == [], "too few steps to say anything"
+    assert diagnostics.of_training(steps()) == [] and diagnostics.of_training([]) == []
+    assert diagnostics.of_training(steps(5, reward=-1.0)) == [], "too few steps to say anything"
 
 
 CASES = [
@@ -52,55 +52,55 @@ CASES = [
     ("changes", "evidence", "advice"), CASES, ids=[next(iter(case[0])) for case in CASES]
 )
 def test_each_rule_says_what_it_saw_and_what_to_do(changes, evidence, advice):
-    [finding] = health.of_training(steps(**changes))
+    [finding] = diagnostics.of_training(steps(**changes))
     assert evidence in finding.evidence and advice in finding.advice
     assert str(finding) == f"{finding.evidence}: {finding.advice}"
 
 
 def test_a_policy_that_is_sure_because_it_is_right_has_not_collapsed():
-    assert health.of_training(steps(entropy=0.01, accuracy=0.97)) == []
-    assert [one.rule for one in health.of_training(steps(entropy=0.01, accuracy=0.5))] == [
+    assert diagnostics.of_training(steps(entropy=0.01, accuracy=0.97)) == []
+    assert [one.rule for one in diagnostics.of_training(steps(entropy=0.01, accuracy=0.5))] == [
         "entropy collapsed"
     ]
 
 
 def test_what_happens_once_is_no_habit():
-    assert health.of_training(steps(kl_policy_to_old=lambda step: 0.9 if step == 15 else 0.0)) == []
-    assert health.of_training(steps(ratio_max=lambda step: 1e9 if step in (14, 15) else 2.0)) == []
+    assert diagnostics.of_training(steps(kl_policy_to_old=lambda step: 0.9 if step == 15 else 0.0)) == []
+    assert diagnostics.of_training(steps(ratio_max=lambda step: 1e9 if step in (14, 15) else 2.0)) == []
 
 
 def test_answers_that_are_not_found():
-    [finding] = health.of_answers("aime24", 40, 0.97)
+    [finding] = diagnostics.of_answers("aime24", 40, 0.97)
     assert "no answer is found in 97% of the responses to aime24 at step 40" in finding.evidence
-    assert "template" in finding.advice and health.of_answers("aime24", 40, 0.5) == []
+    assert "template" in finding.advice and diagnostics.of_answers("aime24", 40, 0.5) == []
 
 
 def test_identical_variants_and_why():
-    small = health.identical(
-        ["RPG-URKL", "RPG-UFKL"], [health.kl_share(1e-4, 2e-3), health.kl_share(1e-4, 1e-3)]
+    small = diagnostics.identical(
+        ["RPG-URKL", "RPG-UFKL"], [diagnostics.kl_share(1e-4, 2e-3), diagnostics.kl_share(1e-4, 1e-3)]
     )
     assert "beta times the slope of the KL was at most 0.00% of the reward's" in small.evidence
-    assert "slope" not in health.identical(["a", "b"], [0.5, 0.001]).evidence
-    assert "slope" not in health.identical(["a", "b"], []).evidence
+    assert "slope" not in diagnostics.identical(["a", "b"], [0.5, 0.001]).evidence
+    assert "slope" not in diagnostics.identical(["a", "b"], []).evidence
 
 
 def test_seeds_that_a_difference_would_take():
-    [found] = health.too_few_seeds([health.Unsettled("DAPO", 0.02, 0.06, 2)])
+    [found] = diagnostics.too_few_seeds([diagnostics.Unsettled("DAPO", 0.02, 0.06, 2)])
     assert "2 seeds do not tell a difference of +0.020 from noise" in found.evidence
     assert "about 18 seeds, 16 more" in found.advice
-    [found] = health.too_few_seeds([health.Unsettled("DAPO", 0.001, 0.06, 2)])
+    [found] = diagnostics.too_few_seeds([diagnostics.Unsettled("DAPO", 0.001, 0.06, 2)])
     assert "more than 200 seeds (" in found.advice
-    assert not health.too_few_seeds(
-        [health.Unsettled("DAPO", 0.07, 0.06, 2), health.Unsettled("DAPO", 0.02, 0.06, 1)]
+    assert not diagnostics.too_few_seeds(
+        [diagnostics.Unsettled("DAPO", 0.07, 0.06, 2), diagnostics.Unsettled("DAPO", 0.02, 0.06, 1)]
     )
 
 
 def test_many_differences_within_noise_are_one_line():
     """18 variants had 17 lines, which made their table in a paper longer than its page."""
-    many = [health.Unsettled(f"variant {n}", 0.02, 0.06 - 0.01 * n, 2) for n in range(4)]
-    assert len(health.too_few_seeds(many)) == 4
-    [found] = health.too_few_seeds(
-        [*many, health.Unsettled("x", 0.001, 1, 2), health.Unsettled("y", 0.02, 0.06, 2)]
+    many = [diagnostics.Unsettled(f"variant {n}", 0.02, 0.06 - 0.01 * n, 2) for n in range(4)]
+    assert len(diagnostics.too_few_seeds(many)) == 4
+    [found] = diagnostics.too_few_seeds(
+        [*many, diagnostics.Unsettled("x", 0.001, 1, 2), diagnostics.Unsettled("y", 0.02, 0.06, 2)]
     )
     assert "2 seeds do not tell 6 of the differences from noise" in found.evidence
     assert "it would take about 5 seeds (variant 3) to more than 200 seeds" in found.advice

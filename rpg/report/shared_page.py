@@ -17,7 +17,7 @@ from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, tables
 from rpg.report.intervals import score_curves
 from rpg.report.summary import MEAN, Summary, series_labels, summarise
-from rpg.report.write import POINTS, Section, document, library, section
+from rpg.report.sweep_report import POINTS, Section, document, library, section
 from rpg.store import Layout, StoreError, atomic_write_text, queries
 from rpg.store.database import connect
 

@@ -7,8 +7,9 @@ from typing import Any
 import pandas
 import streamlit as st
 
-from dashboard.common import View, address, choose, choose_many
-from dashboard.run import flat
+from dashboard.run_page import flat
+from dashboard.selection import address, choose, choose_many
+from dashboard.view import View
 from rpg.report.summary import MEAN
 
 MEASURED = ("accuracy", "pass_at_k", "maj_at_k")

@@ -1,4 +1,4 @@
-"""Forked children are children like others: their output, exit codes, locks and ends; and without a nursery all goes on."""
+"""Forked children are children like others: their output, exit codes, locks and ends; and without a fork server all goes on."""
 
 import fcntl
 import os
@@ -10,15 +10,15 @@ import pytest
 
 from flows import processes
 from flows.processes import Children, Stopped
-from rpg.nursery import FORKED, Nursery
+from rpg.fork_server import FORKED, ForkServer
 from rpg.processes import birth, owner_mark
 from tests.tiny import make_run, make_spec
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory):
+def fork_server(tmp_path_factory):
     """Takes as long to begin as torch to import: one for all tests that do not end it."""
-    one = Nursery(tmp_path_factory.mktemp("nursery") / "log.txt", FORKED, owner_mark())
+    one = ForkServer(tmp_path_factory.mktemp("fork_server") / "log.txt", FORKED, owner_mark())
     yield one
     one.close()
 
@@ -37,8 +37,8 @@ def until(condition):
     pytest.fail("it did not happen within half a minute")
 
 
-def test_a_child_has_its_log_its_exit_code_and_its_environment(nursery, tmp_path):
-    children, log = Children(nursery), tmp_path / "log.txt"
+def test_a_child_has_its_log_its_exit_code_and_its_environment(fork_server, tmp_path):
+    children, log = Children(fork_server), tmp_path / "log.txt"
     child = children.start(
         processes.TRAINER.format("local"), tmp_path / "none", log=log, extra={"RPG_X": "1"}
     )
@@ -46,8 +46,10 @@ def test_a_child_has_its_log_its_exit_code_and_its_environment(nursery, tmp_path
     assert birth(child.pid) is None and child.pid != os.getpid()
 
 
-def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_shall_keep(nursery, busy, tmp_path):
-    children = Children(nursery)
+def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_shall_keep(
+    fork_server, busy, tmp_path
+):
+    children = Children(fork_server)
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     child = children.start(
@@ -64,15 +66,15 @@ def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_shall_kee
     os.close(other)
 
 
-def test_a_killed_child_is_known_by_its_signal(nursery, busy, tmp_path):
-    children = Children(nursery)
+def test_a_killed_child_is_known_by_its_signal(fork_server, busy, tmp_path):
+    children = Children(fork_server)
     child = children.start(processes.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE)
     os.kill(child.pid, signal.SIGKILL)
     assert children.wait(child) == -signal.SIGKILL
 
 
 def test_a_nursery_that_dies_takes_its_children_along_and_others_begin_without_it(busy, tmp_path):
-    own = Nursery(tmp_path / "nursery.txt", FORKED, owner_mark())
+    own = ForkServer(tmp_path / "fork-server.txt", FORKED, owner_mark())
     children = Children(own)
     child = children.start(processes.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE)
     until(lambda: (busy / ".evaluator").exists())  # it has begun: it dies with its parent from here on

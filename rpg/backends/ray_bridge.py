@@ -1,7 +1,7 @@
-"""`python -m rpg.backends.remote ADDRESS`: trainings on a Ray cluster, for a conductor at the other end of two pipes.
+"""`python -m rpg.backends.ray_bridge ADDRESS`: trainings on a Ray cluster, for a conductor at the other end of two pipes.
 
 It is a process of its own because Ray ends a process whose cluster is lost. Orders come as lines of JSON on standard
-input ({"key": ..., ...} with the fields of rpg.backends.node.Order), answers go to standard output: {"ready": true} or
+input ({"key": ..., ...} with the fields of rpg.backends.ray_task.Order), answers go to standard output: {"ready": true} or
 {"error": ...} first, then for each order one of
 
     {"key", "node", "code", "newest"}   the training process has ended
@@ -35,7 +35,7 @@ def main(address: str) -> int:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what Ray prints goes to the log
 
-    from rpg.backends.cluster import ClusterError, connect
+    from rpg.backends.ray_cluster import ClusterError, connect
 
     try:
         ray = connect(address, "backend.place")
@@ -55,7 +55,7 @@ def _listen(orders: queue.Queue[dict[str, Any]]) -> None:
 
 
 def _serve(ray: Any, orders: queue.Queue[dict[str, Any]], answers: IO[str]) -> int:
-    from rpg.backends.node import Order, train_here
+    from rpg.backends.ray_task import Order, train_here
 
     task = ray.remote(train_here)
     running: dict[Any, tuple[str, dict[str, float]]] = {}  # answer to come -> (key, what it needs)
@@ -87,7 +87,7 @@ def _serve(ray: Any, orders: queue.Queue[dict[str, Any]], answers: IO[str]) -> i
 
 
 def _outcome(ray: Any, reference: Any) -> dict[str, Any]:
-    from rpg.backends.cluster import last_line
+    from rpg.backends.ray_cluster import last_line
     from rpg.errors import UserError
 
     try:

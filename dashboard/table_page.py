@@ -2,18 +2,11 @@
 
 import streamlit as st
 
-from dashboard import settings
-from dashboard.common import (
-    View,
-    address,
-    choose,
-    choose_many,
-    choose_part,
-    choose_sweep,
-    show_chart,
-    show_grid,
-    show_notices,
-)
+from dashboard import settings_table
+from dashboard.drawing import show_chart
+from dashboard.selection import address, choose, choose_many, choose_part, choose_sweep
+from dashboard.text import show_grid, show_notices
+from dashboard.view import View
 from rpg.report import charts, tables
 
 JUDGED, BY_SETTING = "Judged", "By setting"
@@ -27,7 +20,7 @@ def page(view: View) -> None:
         st.text("No sweeps yet.")
         return
     if choose_part([JUDGED, BY_SETTING], "part") == BY_SETTING:
-        settings.part(view, sweep)
+        settings_table.part(view, sweep)
         return
     usual = view.summary(sweep, None, None)
     with middle:

@@ -7,7 +7,9 @@ from typing import Any
 import pandas
 import streamlit as st
 
-from dashboard.common import View, choose, choose_sweep, show_chart
+from dashboard.drawing import show_chart
+from dashboard.selection import choose, choose_sweep
+from dashboard.view import View
 from rpg.report import charts
 from rpg.report.summary import MEAN
 

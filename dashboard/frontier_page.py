@@ -2,18 +2,10 @@
 
 import streamlit as st
 
-from dashboard.common import (
-    View,
-    choose,
-    choose_many,
-    choose_part,
-    choose_sweep,
-    rows_of,
-    series_labels,
-    show_chart,
-    show_legend,
-)
-from rpg.report import charts, frontier, look
+from dashboard.drawing import rows_of, show_chart, show_legend
+from dashboard.selection import choose, choose_many, choose_part, choose_sweep
+from dashboard.view import View, series_labels
+from rpg.report import charts, frontier, theme
 
 KL, OVER_K = "Accuracy against KL", "pass@k and maj@k"
 PER = {"a response": "per_response", "a token": "per_token"}
@@ -47,7 +39,7 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
     name = along.name if along else frontier.TRAINING
     of = frontier.path_labels(view.ask("manifests", sweep), names, name)
     labels = list(dict.fromkeys(of[variant] for variant in names if variant in of))
-    chosen = choose_many("Paths", labels, "paths", look.first_shown(labels))
+    chosen = choose_many("Paths", labels, "paths", theme.first_shown(labels))
     data = frontier.paths(view.ask("frontier", sweep), of, along, per)
     data = data[data["label"].isin(chosen)]
     if data.empty:
@@ -79,7 +71,7 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
 
 def _over_k(view: View, sweep: str, names: dict[str, str]) -> None:
     labels = list(names.values())
-    chosen = choose_many("Variants", labels, "variants", look.first_shown(labels))
+    chosen = choose_many("Variants", labels, "variants", theme.first_shown(labels))
     data = view.over_k(sweep, [variant for variant, label in names.items() if label in chosen])
     if data.empty:
         st.text("No checkpoint has been evaluated on all benchmarks yet.")

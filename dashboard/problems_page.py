@@ -3,8 +3,10 @@
 import pandas
 import streamlit as st
 
-from dashboard.common import View, choose, choose_sweep, linked, notice, show_mathematics
-from dashboard.common import samples as stored
+from dashboard.selection import choose, choose_sweep, linked
+from dashboard.text import notice, show_mathematics
+from dashboard.view import View
+from dashboard.view import samples as stored
 from rpg.store import StoreError
 
 SHOWN = 8_000  # characters of a response on the page; the page Run has the rest

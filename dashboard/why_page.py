@@ -5,20 +5,12 @@ import json
 import pandas
 import streamlit as st
 
-from dashboard.common import (
-    View,
-    choose,
-    choose_many,
-    choose_part,
-    choose_sweep,
-    series_labels,
-    show_chart,
-    show_legend,
-    show_panels,
-)
-from dashboard.compare import HOW, curve_data
+from dashboard.compare_page import HOW, curve_data
+from dashboard.drawing import show_chart, show_legend, show_panels
+from dashboard.selection import choose, choose_many, choose_part, choose_sweep
+from dashboard.view import View, series_labels
 from rpg.metrics import groups
-from rpg.report import charts, look
+from rpg.report import charts, theme
 
 AUDIT = "What the loss optimises"
 GROUPS = {**{name: groups()[name] for name in ("Ratios and clipping", "Divergence", "Updates")}, AUDIT: ()}
@@ -32,7 +24,7 @@ def page(view: View) -> None:
             return
         names = series_labels(view, [sweep])
         chosen = choose_many(
-            "Variants", list(names.values()), "variants", look.first_shown(list(names.values()))
+            "Variants", list(names.values()), "variants", theme.first_shown(list(names.values()))
         )
     series = tuple(key for key, label in names.items() if label in chosen)
     group = choose_part(list(GROUPS), "group")

@@ -1,4 +1,4 @@
-"""`python -m dashboard.server ADDRESS PORT`: the dashboard behind its guard, until the parent process dies.
+"""`python -m dashboard ADDRESS PORT`: the dashboard behind its guard, until the parent process dies.
 
 With a password in RPG_AUTH it is asked for.
 """

@@ -1,12 +1,12 @@
 """Preparation, trainings and evaluators forked from one process that has imported torch already.
 
 Importing torch and transformers takes a process seconds, more than many a short run itself. The
-nursery does it once, and every child begins where it is. Run as a module, this file is that process. It talks with who
+fork server does it once, and every child begins where it is. Run as a module, this file is that process. It talks with who
 began it (a sweep, or a worker on a node of a Ray cluster) over a socket: requests with the files a child inherits, and
 who began and ended.
 
-Each child is a session of its own and ends with the nursery, as the nursery ends with who began it. Where there is no
-nursery (another system than Linux, or it was killed) children are started the ordinary way.
+Each child is a session of its own and ends with the fork server, as the fork server ends with who began it. Where there is no
+fork server (another system than Linux, or it was killed) children are started the ordinary way.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PRELOADED = {
         "pandas",
     ),
 }
-"""What the nursery imports besides a module itself, which does it late (pyarrow imports pandas when it writes a table)."""
+"""What the fork server imports besides a module itself, which does it late (pyarrow imports pandas when it writes a table)."""
 _PR_SET_NAME = 15
 _MOST = 65_536
 """Bytes of a message."""
@@ -77,20 +77,20 @@ class Awaited:
         return self.returncode
 
 
-class Forked(Awaited):
-    """A child of the nursery."""
+class ForkedProcess(Awaited):
+    """A child of the fork server."""
 
     def __init__(self, pid: int, stdin: IO[bytes] | None) -> None:
         super().__init__()
         self.pid, self.stdin = pid, stdin
 
 
-class Nursery:
+class ForkServer:
     """The other end: begins the process, asks it for children of these modules, learns of their ends.
 
     Args:
-        log: the file to which the nursery itself writes, if it has anything to say.
-        environment: for the nursery and all children; it holds a mark of the parent (rpg.processes).
+        log: the file to which the fork server itself writes, if it has anything to say.
+        environment: for the fork server and all children; it holds a mark of the parent (rpg.processes).
         folder: where the processes begin; by default where this one is.
     """
 
@@ -102,7 +102,7 @@ class Nursery:
         imported = [one for module in modules for one in (*PRELOADED.get(module, ()), module)]
         with theirs, log.open("ab") as output:
             self._process = subprocess.Popen(
-                python_module("rpg.nursery", theirs.fileno(), *imported),
+                python_module("rpg.fork_server", theirs.fileno(), *imported),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -114,10 +114,10 @@ class Nursery:
         self._lock = threading.Lock()
         self._begun = threading.Condition()
         self._started: list[int] = []
-        self._children: dict[int, Forked] = {}
+        self._children: dict[int, ForkedProcess] = {}
         self._early: dict[int, int] = {}
         self._gone = False
-        threading.Thread(target=self._listen, name="nursery", daemon=True).start()
+        threading.Thread(target=self._listen, name="fork server", daemon=True).start()
 
     def start(
         self,
@@ -127,8 +127,8 @@ class Nursery:
         pipe: bool,
         keep: Sequence[int],
         environment: Mapping[str, str],
-    ) -> Forked | None:
-        """A new child, its output appended to the file `log`; None where the nursery is gone.
+    ) -> ForkedProcess | None:
+        """A new child, its output appended to the file `log`; None where the fork server is gone.
 
         With `pipe` its standard input is a pipe, else empty. `keep` are open files that it holds as long as it lives.
         """
@@ -155,7 +155,7 @@ class Nursery:
                 if not self._started:
                     raise OSError
                 pid = self._started.pop()
-                child = Forked(pid, os.fdopen(mine, "wb") if pipe else None)
+                child = ForkedProcess(pid, os.fdopen(mine, "wb") if pipe else None)
                 self._children[pid] = child
                 if pid in self._early:
                     child.ended(self._early.pop(pid))
@@ -198,7 +198,7 @@ class Nursery:
 
 
 def main() -> None:
-    """`python -m rpg.nursery FD MODULES`: fork children as they are asked for, until the other end hangs up."""
+    """`python -m rpg.fork_server FD MODULES`: fork children as they are asked for, until the other end hangs up."""
     die_with_parent()
     with socket.socket(fileno=int(sys.argv[1])) as asker:
         with quick_imports():
@@ -258,13 +258,13 @@ def _be_born(asker: socket.socket, request: dict[str, Any], files: Sequence[int]
     """What is left of the forked process's life."""
     code: Any = 1
     try:
-        nursery = os.getppid()
+        server = os.getppid()
         os.setsid()
         os.dup2(files[1], 0)
         os.dup2(files[0], 1)
         os.dup2(files[0], 2)
         ctypes.CDLL(None).prctl(_PR_SET_NAME, request["name"].encode(), 0, 0, 0)
-        os.environ.update(request["environment"], **{PARENT: str(nursery)})
+        os.environ.update(request["environment"], **{PARENT: str(server)})
         _tell(asker, {"began": os.getpid()})
         asker.close()
         code = import_module(_entry(request["module"])).main(request["arguments"])

@@ -5,7 +5,9 @@ import time
 import pandas
 import streamlit as st
 
-from dashboard.common import View, address, choose_sweep, notice, show_notices
+from dashboard.selection import address, choose_sweep
+from dashboard.text import notice, show_notices
+from dashboard.view import View
 from rpg.report.summary import MEAN
 from rpg.store import StoreError
 from rpg.store.run import RunFolder

@@ -7,17 +7,13 @@ import pandas
 import streamlit as st
 import vl_convert
 
-from dashboard.common import (
-    View,
-    choose,
-    choose_many,
-    notice,
-    series_labels,
-    show_panels,
-)
+from dashboard.drawing import show_panels
+from dashboard.selection import choose, choose_many
+from dashboard.text import notice
+from dashboard.view import View, series_labels
 from rpg.metrics import shown as shown_metrics
-from rpg.report import charts, look
-from rpg.report.shared import Choice
+from rpg.report import charts, theme
+from rpg.report.shared_page import Choice
 from rpg.report.summary import MEAN
 from rpg.store import queries
 
@@ -38,7 +34,7 @@ def page(view: View) -> None:
         )  # fmt: skip
         names = series_labels(view, sweeps, superseded)
         chosen = choose_many(
-            "Variants", list(names.values()), "variants", look.first_shown(list(names.values()))
+            "Variants", list(names.values()), "variants", theme.first_shown(list(names.values()))
         )
         benchmarks = view.ask("benchmarks", tuple(sweeps))
         benchmarks = [MEAN, *benchmarks] if len(benchmarks) > 1 else benchmarks

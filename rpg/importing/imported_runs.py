@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rpg.importing.logs import Log, LogError
+from rpg.importing.trainer_logs import Log, LogError
 from rpg.store.current import current_runs, is_imported
 from rpg.store.files import StoreError, atomic_write_json, atomic_write_text
 from rpg.store.layout import Layout

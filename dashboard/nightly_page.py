@@ -9,9 +9,12 @@ import altair as alt
 import pandas
 import streamlit as st
 
-from dashboard.common import View, choose, notice, show_chart
-from rpg.report.digests import is_settled
-from rpg.report.nightly import Finding, comparable, judge, read_nights
+from dashboard.drawing import show_chart
+from dashboard.selection import choose
+from dashboard.text import notice
+from dashboard.view import View
+from rpg.report.nightly_bands import Finding, comparable, judge, read_nights
+from rpg.report.run_digests import is_settled
 
 SHIPPED = "what ships (configs/nightly)"
 

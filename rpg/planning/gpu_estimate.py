@@ -15,7 +15,7 @@ from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.run import RunSpec
 from rpg.config.task import ChainTask, OperatorsTask, WordsTask
 from rpg.planning.disk import disk
-from rpg.planning.shapes import Shape, shape_of
+from rpg.planning.model_shapes import Shape, shape_of
 
 GB = 1e9
 
