@@ -9,8 +9,8 @@ import pytest
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from flows.live import Watch
 from rpg.report.summary import summarise
-from rpg.report.tables import terminal
 from rpg.report.sweep_report import write_report
+from rpg.report.tables import terminal
 from rpg.store import queries
 from rpg.store.current import NotComparable, current_runs, require_comparable, superseded, why_superseded
 from rpg.store.database import build, connect
