@@ -14,8 +14,8 @@ from dashboard.view import samples as stored
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts
 from rpg.store import StoreError
-from rpg.store.regrades import GRADE_COLUMNS, graded_by, gradings, read_grades
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
+from rpg.store.samples import GRADE_COLUMNS, graded_by, gradings, read_grades
 
 SHOWN = 20_000  # characters of a text on the page; the file holds the rest
 DRAWN = "rules that were not recorded"

@@ -13,8 +13,9 @@ from dashboard.text import notice, show_warnings
 from rpg.report import frontier, intervals, shared_page, summary
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import open_file, usable
-from rpg.store.health import read_problems
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
+from rpg.store.samples import read_eval
+from rpg.store.serve_health import read_problems
 
 REFRESH = 3  # seconds between two checks for a newer database
 
@@ -162,4 +163,4 @@ def samples(folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:
 def _samples(
     path: str, changed: int, size: int, folder: RunFolder, benchmark: str, step: int
 ) -> pandas.DataFrame:
-    return folder.read_eval(benchmark, step).to_pandas()
+    return read_eval(folder, benchmark, step).to_pandas()

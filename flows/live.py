@@ -48,7 +48,7 @@ class RunView:
     health: tuple[str, ...] = ()
     """What is noticed about its training, each with its evidence and what to do (rpg.report.diagnostics)."""
     now: str | None = None
-    """Where it is within a step that takes long, or which checkpoint is being evaluated (rpg.store.progress)."""
+    """Where it is within a step that takes long, or which checkpoint is being evaluated (rpg.store.step_progress)."""
 
     @property
     def seconds_left(self) -> float | None:

@@ -21,13 +21,13 @@ from flows.register import register
 from flows.sharing import Claims
 from flows.slots import machine
 from flows.tracking import tracked
-from rpg.config.sweep import Sweep
+from rpg.config.sweep_spec import Sweep
 from rpg.errors import UserError
 from rpg.fork_server import FORKED, ForkServer
 from rpg.processes import end_orphans, owner_mark, quick_imports
 from rpg.store import Layout, RunFolder, StoreError, locks
-from rpg.store.pending import pending_evaluations
-from rpg.store.provenance import of_other_code
+from rpg.store.run_folder import pending_evaluations
+from rpg.store.run_provenance import of_other_code
 
 if TYPE_CHECKING:
     from flows.live import Progress

@@ -15,7 +15,7 @@ from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import ThisMachine
 from rpg.config.identity import evaluation_identity
 from rpg.config.model import bfloat16
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import RewardVerifier, chat_of
 from rpg.errors import UserError
 from rpg.evaluation.engines.local import LocalEngine
@@ -31,14 +31,13 @@ from rpg.models.truncated_sampling import evaluation_restriction
 from rpg.rewards import grader_for
 from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer
+from rpg.store.atomic_files import StoreError, atomic_path, atomic_write_json
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.current import current_runs
-from rpg.store.files import StoreError, atomic_path, atomic_write_json
 from rpg.store.layout import Layout
-from rpg.store.pending import pending_evaluations
-from rpg.store.progress import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
-from rpg.store.regrades import graded_by
-from rpg.store.run import RunFolder, drift_path, read_samples, step_name
+from rpg.store.run_folder import RunFolder, pending_evaluations, step_name
+from rpg.store.samples import drift_path, graded_by, read_samples, write_eval
+from rpg.store.step_progress import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import data_digest, prepare_data, read_problems
 
@@ -166,7 +165,7 @@ class Evaluator:
         if moved is not None:  # before the samples, whose file says that the evaluation is whole
             atomic_write_json(drift_path(target), moved)
         clear_progress(folder.path / EVALUATION)
-        self._done[same] = folder.write_eval(benchmark, step, rows, rules)
+        self._done[same] = write_eval(folder, benchmark, step, rows, rules)
         partial.remove()
         fewer.unlink(missing_ok=True)
         return False

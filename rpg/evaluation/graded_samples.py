@@ -57,7 +57,7 @@ def evaluate_problems(
     partial: Partial | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row per sample, with the columns of rpg.store.run.EVAL_COLUMNS, in the order of problems and samples.
+    """One row per sample, with the columns of rpg.store.run_folder.EVAL_COLUMNS, in the order of problems and samples.
 
     The engine has its model loaded. Greedy sampling (temperature 0) takes one sample per problem, since all are
     equal. Sample k of a problem depends on the seed, the problem's id and k alone: a rerun, another order of

@@ -23,7 +23,9 @@ from rpg.models.tokenizer import dresses
 from rpg.rewards.graders import rules_name
 from rpg.store.current import current_runs, is_imported
 from rpg.store.layout import Layout
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
+from rpg.store.run_writer import write_manifest
+from rpg.store.samples import write_eval
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems
 
@@ -87,13 +89,13 @@ def join(
                     scorer=scorer,
                     progress=_teller(benchmark, say),
                 )
-                written[benchmark] = folder.write_eval(
-                    benchmark, step, rows, rules_name(verifier_of(spec.task))
+                written[benchmark] = write_eval(
+                    folder, benchmark, step, rows, rules_name(verifier_of(spec.task))
                 )
     finally:
         engine.close()
     known = [*manifest["benchmarks"], *(b for b in written if b not in manifest["benchmarks"])]
-    folder.write_manifest({k: v for k, v in manifest.items() if k != "format"} | {"benchmarks": known})
+    write_manifest(folder, {k: v for k, v in manifest.items() if k != "format"} | {"benchmarks": known})
     return written
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from rpg.config.model import TinyModel
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import Engine

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rpg.store.files import readable
-from rpg.store.run import EVAL_COLUMNS, REWARD_COLUMNS
+from rpg.store.atomic_files import readable
+from rpg.store.samples import EVAL_COLUMNS, REWARD_COLUMNS
 
 Key = tuple[str, int]
 """(problem id, sample)."""

@@ -24,11 +24,10 @@ from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer
+from rpg.store.atomic_files import atomic_write_json, only_one, read_json_object
 from rpg.store.checkpoints import model_digest
-from rpg.store.files import atomic_write_json, only_one, read_json_object
 from rpg.store.layout import home
-from rpg.store.regrades import graded_by
-from rpg.store.run import read_samples, write_samples
+from rpg.store.samples import graded_by, read_samples, write_samples
 from rpg.tasks.benchmark_loading import LoadedBenchmark, check, load_benchmark
 from rpg.tasks.benchmarks import Benchmark, benchmark
 from rpg.tasks.leaks import Checks

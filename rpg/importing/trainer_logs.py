@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.errors import UserError
-from rpg.store.run import folder_name
+from rpg.store.run_folder import folder_name
 
 Row = dict[str, Any]
 """One step as the log has it: its number as `step`, and its values under their own names."""

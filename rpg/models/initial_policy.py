@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rpg.config.model import PretrainedModel, bfloat16, lora_of
 from rpg.config.pretrained import located
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
 from rpg.models.lora import adapt
 from rpg.models.model_cache import pretrained_folder

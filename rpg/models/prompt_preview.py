@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from rpg.config.model import PretrainedModel
 from rpg.config.pretrained import located
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import RewardVerifier, chat_of
 from rpg.models.model_loading import load_tokenizer
 from rpg.models.tokenizer import build_tokenizer, dress, rendered

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from rpg.config.reward import ModelReward, RewardSection
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import VerifierSection, chat_of
 from rpg.models.model_loading import ModelError
 from rpg.rewards.scoring import Answered, Judge, Scorer, Sources

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.training import Rollout
 
 LEAST = -1e4

@@ -9,7 +9,7 @@ from pathlib import Path
 from rpg.config.identity import frozen_dump
 from rpg.config.model import PretrainedModel
 from rpg.config.pretrained import KNOWN_MODELS, located
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.tasks.preparation import data_digest
 
 WARM_START_VERSION = 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 
 KNOWS_SOME = {"target_accuracy": 0.3, "consolidation_steps": 0, "behaviour_steps": 20}
 SPEC = RunSpec.model_validate(

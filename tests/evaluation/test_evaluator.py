@@ -7,10 +7,10 @@ from rpg.evaluation import evaluate
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import EngineError
 from rpg.evaluation.evaluator import Evaluator
-from rpg.store.files import read_json_object
+from rpg.store.atomic_files import read_json_object
 from rpg.store.layout import Layout
-from rpg.store.pending import pending_evaluations
-from rpg.store.run import read_samples
+from rpg.store.run_folder import pending_evaluations
+from rpg.store.samples import read_samples
 from tests.evaluation.runs import register, rows
 
 

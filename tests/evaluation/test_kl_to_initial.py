@@ -11,10 +11,10 @@ from rpg.evaluation.kl_to_initial import drift
 from rpg.models import seeds
 from rpg.models.initial_policy import warm_folder
 from rpg.models.policy import Policy
+from rpg.store.atomic_files import read_json_object
 from rpg.store.database import build, connect
-from rpg.store.files import read_json_object
 from rpg.store.layout import Layout
-from rpg.store.run import drift_path
+from rpg.store.samples import drift_path
 from tests.evaluation.runs import register
 from tests.evaluation.small_model import SPEC
 

@@ -10,7 +10,7 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.training_loop import train
 from rpg.catalogue import algorithm
 from rpg.config.model import Lora
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.models.initial_policy import initial_policy
 from rpg.models.lora import adapt, adapters
 from rpg.models.model_loading import load_pretrained

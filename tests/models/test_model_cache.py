@@ -13,7 +13,7 @@ pytest.importorskip("gguf")
 
 from rpg.config import pretrained
 from rpg.config.pretrained import KnownModel, located
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.models import model_cache
 from rpg.models.initial_policy import initial_policy
 from rpg.models.model_cache import keep

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from rpg.backends.local.training_loop import train
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.models import warm_start
 from rpg.models.initial_policy import initial_policy, prepare_model
 from rpg.models.model_loading import ModelError, load_pretrained

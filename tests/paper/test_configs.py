@@ -11,7 +11,7 @@ import yaml
 
 import rpg
 from rpg.config.load import load_raw_run, load_run
-from rpg.config.sweep import load_sweep
+from rpg.config.sweep_spec import load_sweep
 from rpg.paper import published
 from rpg.planning.gpu_estimate import GB, H100, Assumptions, estimate
 from rpg.planning.model_shapes import KNOWN, shape_of

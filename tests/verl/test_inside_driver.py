@@ -22,7 +22,7 @@ from rpg.backends.verl.main import one_line
 from rpg.backends.verl.mini_batches import arrange, mini_batch_order
 from rpg.errors import UserError
 from rpg.models import seeds
-from rpg.store.files import StoreError
+from rpg.store.atomic_files import StoreError
 from tests.models.test_reward_models import classifier
 from tests.verl.inside import make_spec, verl_config
 from tests.waiting import HANG

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from rpg.backends.progress_reporter import Progress
 from rpg.backends.prompts import PromptOrder, Refills
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.models import seeds
 from rpg.models.decoding import Samples
 from rpg.models.policy import Policy

@@ -21,7 +21,7 @@ from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
 from rpg.backends.meter import Meter
 from rpg.backends.progress_reporter import Progress
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.aggregation import Counts, aggregate

@@ -13,9 +13,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from rpg.backends.verl.driver_state import State
+from rpg.store.atomic_files import StoreError, fsync_tree, readable
 from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digests, link
-from rpg.store.files import StoreError, fsync_tree, readable
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
 
 _UNUSED = (".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx")
 """Other forms of the same weights, which a model from the hub may bring."""

@@ -8,7 +8,7 @@ from rpg.backends.training_process import Say
 from rpg.config.backend import LocalRay, VerlBackend
 from rpg.config.errors import ConfigError
 from rpg.config.model import PretrainedModel
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.store.checkpoints import link
 from rpg.tasks.preparation import once
 

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from rpg.store.files import StoreError, atomic_write_json, read_json_object
+from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
 from rpg.store.layout import Layout
 
 FILE = "notes.json"
@@ -39,13 +39,13 @@ def place(layout: Layout, name: str) -> Path:
     return folder
 
 
-def marks(folder: Path) -> dict[str, Any]:
+def notes_and_tags(folder: Path) -> dict[str, Any]:
     """{"tags": [...], "notes": [{"time", "text"}]}, also where there are none. Raises StoreError: not readable."""
     path = folder / FILE
-    found = read_json_object(path) if path.exists() else {}
+    record = read_json_object(path) if path.exists() else {}
     return {
-        "tags": [str(tag) for tag in found.get("tags") or []],
-        "notes": [note for note in found.get("notes") or [] if isinstance(note, dict)],
+        "tags": [str(tag) for tag in record.get("tags") or []],
+        "notes": [note for note in record.get("notes") or [] if isinstance(note, dict)],
     }
 
 
@@ -53,9 +53,9 @@ def add_note(folder: Path, text: str) -> None:
     """Write a note down, with its time. Raises StoreError: it is empty, or cannot be written."""
     if not text.strip():
         raise StoreError("the note is empty")
-    found = marks(folder)
-    found["notes"].append({"time": time.time(), "text": text.strip()})
-    atomic_write_json(folder / FILE, found)
+    record = notes_and_tags(folder)
+    record["notes"].append({"time": time.time(), "text": text.strip()})
+    atomic_write_json(folder / FILE, record)
 
 
 def change_tags(folder: Path, add: Collection[str], remove: Collection[str]) -> list[str]:
@@ -63,7 +63,7 @@ def change_tags(folder: Path, add: Collection[str], remove: Collection[str]) -> 
     for tag in add:
         if not _TAG.fullmatch(tag):
             raise StoreError(f"tag {tag!r}: expected up to 50 letters, digits and . : / - _, without blanks")
-    found = marks(folder)
-    found["tags"] = sorted(({*found["tags"], *add}) - set(remove))
-    atomic_write_json(folder / FILE, found)
-    return list(found["tags"])
+    record = notes_and_tags(folder)
+    record["tags"] = sorted(({*record["tags"], *add}) - set(remove))
+    atomic_write_json(folder / FILE, record)
+    return list(record["tags"])

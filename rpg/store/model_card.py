@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
+from rpg.store.samples import read_eval
 
 _CURVE = ("reward", "accuracy", "entropy", "response_length", "kl_old_to_policy")
 _ROWS = 12
@@ -75,7 +76,7 @@ def _scores(folder: RunFolder, step: int) -> list[tuple[str, float, int, int]]:
         if step not in folder.eval_steps(name):
             continue
         table = (
-            folder.read_eval(name, step)
+            read_eval(folder, name, step)
             .group_by("problem_id")
             .aggregate([("correct", "mean"), ("correct", "count")])
         )

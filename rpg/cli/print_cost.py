@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from rpg.cli.app import console, say
-from rpg.config.sweep import PlannedRun, Sweep
+from rpg.config.sweep_spec import PlannedRun, Sweep
 from rpg.store import Layout
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from rpg.config import shipped
 from rpg.config.code import locate
 from rpg.config.errors import ConfigError, explain, models_in, nearest
 from rpg.config.identity import canonical_json, identity
-from rpg.config.lines import place
 from rpg.config.load import assign, load_raw_run, merge, parse_yaml, read_mapping, resolve
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
+from rpg.config.yaml_lines import place
 
 MAX_RUNS = 10_000
 

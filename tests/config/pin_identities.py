@@ -1,10 +1,10 @@
-"""Pin the identities of configurations that ship and are not pinned yet: python -m tests.config.identities."""
+"""Pin the identities of configurations that ship and are not pinned yet: python -m tests.config.pin_identities."""
 
 import json
 from pathlib import Path
 
 from rpg.config.identity import former_identity
-from rpg.config.sweep import load_file
+from rpg.config.sweep_spec import load_file
 
 CONFIGS = (Path(__file__).parents[2] / "configs").resolve()
 PINNED = Path(__file__).with_name("identities.json")

@@ -1,23 +1,26 @@
-"""The folder of one run: writing and reading its files. Schema of each file: docs/database.md."""
+"""The folder of one run: where its files lie and what they say. Schema of each file: docs/database.md."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rpg.processes import is_here
 from rpg.store import lease as leases
-from rpg.store.files import StoreError, atomic_path, atomic_write_json, read_json_object, readable, write_all
-from rpg.store.progress import EVALUATION, TRAINING, progress_line, read_progress
+from rpg.store.atomic_files import (
+    StoreError,
+    read_json_object,
+    readable,
+)
+from rpg.store.step_progress import EVALUATION, TRAINING, progress_line, read_progress
 
 if TYPE_CHECKING:
-    import pyarrow
+    pass
 
 FORMAT = 1
 State = Literal["pending", "running", "done", "failed", "interrupted"]
@@ -34,22 +37,8 @@ MANIFEST_FIELDS = (
     "created",
     "steps",
 )
-EVAL_COLUMNS = {
-    "problem_id": "string",
-    "sample": "int32",
-    "problem": "string",
-    "answer": "string",
-    "response": "string",
-    "extracted": "string",
-    "correct": "bool",
-    "reason": "string",
-    "tokens": "int32",
-    "truncated": "bool",
-}
 IMPORTED = "imported.json"
 """In the folder of a run that was trained elsewhere: {"scores": {benchmark: {step: accuracy}}}."""
-REWARD_COLUMNS = {"reward": "double", "rewards": "string"}
-"""Of runs whose reward is more than the verifier's verdict: the weighted sum, and its parts as JSON."""
 _STEP = re.compile(r"step-(\d+)")
 _METRICS = re.compile(r"metrics-(\d+)\.jsonl")
 
@@ -63,53 +52,8 @@ def folder_name(value: str, what: str) -> str:
     return value
 
 
-def write_samples(path: Path, rows: Iterable[Mapping[str, Any]], rules: str | None = None) -> None:
-    """Write graded samples, whole or not at all; every row has the keys of EVAL_COLUMNS, or also of REWARD_COLUMNS.
-
-    `rules` is the name of those by which they were graded (rpg.rewards.graders); the file keeps it as metadata.
-    """
-    import pyarrow
-    import pyarrow.parquet
-
-    rows = list(rows)
-    columns = EVAL_COLUMNS | (REWARD_COLUMNS if rows and "reward" in rows[0] else {})
-    for index, row in enumerate(rows):
-        if set(row) != set(columns):
-            missing, extra = set(columns) - set(row), set(row) - set(columns)
-            raise StoreError(
-                f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown {sorted(extra)}"
-            )
-    schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in columns.items()])
-    try:
-        table = pyarrow.Table.from_pylist([dict(row) for row in rows], schema)
-    except (pyarrow.ArrowException, UnicodeError) as error:
-        raise StoreError(f"cannot write {path}: {error}") from error
-    if rules is not None:
-        table = table.replace_schema_metadata({"rules": rules})
-    with atomic_path(path) as temporary:
-        pyarrow.parquet.write_table(table, temporary, compression="zstd")
-
-
-def read_samples(path: Path) -> pyarrow.Table:
-    """Graded samples as a pyarrow.Table (columns of EVAL_COLUMNS, and of REWARD_COLUMNS where they are there)."""
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        with readable("read", path), open(path, "rb") as handle:
-            table = pyarrow.parquet.ParquetFile(handle).read()  # read_table imports pandas
-        return table.select([*EVAL_COLUMNS, *(name for name in REWARD_COLUMNS if name in table.column_names)])
-    except (pyarrow.ArrowException, KeyError) as error:
-        raise StoreError(f"cannot read {path}: {error}") from error
-
-
 def step_name(step: int) -> str:
     return f"step-{step:06d}"
-
-
-def drift_path(samples: Path) -> Path:
-    """How far the policy had moved from the initial model, beside the samples that say so (rpg.evaluation.kl_to_initial)."""
-    return samples.with_suffix(".drift.json")
 
 
 class Metrics(NamedTuple):
@@ -174,20 +118,7 @@ class RunFolder:
         """Steps whose checkpoints were removed to keep the disk bounded; no evaluation of them can be owed."""
         path = self.checkpoints / "removed.json"
         steps = read_json_object(path).get("steps") if path.exists() else None
-        return {step for step in steps if _is_step(step)} if isinstance(steps, list) else set()
-
-    def note_removed(self, steps: Iterable[int]) -> None:
-        """Write down that checkpoints are about to be removed for good."""
-        known = self.removed_steps()
-        if not known.issuperset(steps := set(steps)):
-            atomic_write_json(self.checkpoints / "removed.json", {"steps": sorted(known | steps)})
-
-    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        value = {"format": FORMAT, "sweep": self.sweep, "run": self.name, **manifest}
-        missing = [field for field in MANIFEST_FIELDS if field not in value]
-        if missing:
-            raise StoreError(f"cannot write {self.manifest_path}: missing {', '.join(missing)}")
-        atomic_write_json(self.manifest_path, value)
+        return {step for step in steps if is_step(step)} if isinstance(steps, list) else set()
 
     def read_manifest(self) -> dict[str, Any]:
         return read_checked(self.manifest_path, MANIFEST_FIELDS)
@@ -199,27 +130,6 @@ class RunFolder:
 
     def next_attempt(self) -> int:
         return (self.attempts() or [0])[-1] + 1
-
-    def append_metrics(self, attempt: int, record: Mapping[str, Any]) -> None:
-        """Append one step as one line in one write; `attempt` and `time` are added to the record.
-
-        What a kill or a full disk left unfinished stays as it is: the next append starts on a fresh line.
-        NaN and infinities are kept (as the tokens NaN and Infinity), so that a diverged run shows as one.
-        """
-        if not _is_step(record.get("step")):
-            raise StoreError(f"metrics need an integer step >= 0, got {record.get('step')!r}")
-        line = json.dumps({**record, "attempt": attempt, "time": record.get("time", time.time())})
-        path = self.metrics_path(attempt)
-        with readable("append to", path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-            try:
-                size = os.fstat(fd).st_size
-                torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-                write_all(fd, (b"\n" if torn else b"") + line.encode() + b"\n")
-                os.fdatasync(fd)
-            finally:
-                os.close(fd)
 
     def read_metrics(self) -> Metrics:
         """Every step once: of the highest attempt that wrote it, within a file its last line.
@@ -277,37 +187,8 @@ class RunFolder:
         """Steps whose evaluation is on disk (a file that exists is complete), ascending."""
         return _steps(self.path / "evals" / folder_name(benchmark, "benchmark"), ".parquet")
 
-    def write_eval(
-        self, benchmark: str, step: int, rows: Iterable[Mapping[str, Any]], rules: str | None = None
-    ) -> Path:
-        """Write the graded samples of one checkpoint; see write_samples."""
-        path = self.eval_path(benchmark, step)
-        write_samples(path, rows, rules)
-        return path
-
-    def read_eval(self, benchmark: str, step: int) -> pyarrow.Table:
-        """The graded samples as a pyarrow.Table (columns of EVAL_COLUMNS)."""
-        return read_samples(self.eval_path(benchmark, step))
-
-    def claim(self, pid: int | None = None, pgid: int | None = None) -> None:
-        """Take the run for this process (or the child `pid`), forget an earlier failure; see lease.claim."""
-        leases.claim(self.lease_path, pid, pgid)
-        with readable("remove", self.failed_path):
-            self.failed_path.unlink(missing_ok=True)
-
     def lease(self) -> dict[str, Any] | None:
         return leases.read_lease(self.lease_path)
-
-    def beat(self) -> bool:
-        """Refresh the heartbeat of the lease, every few seconds while working; False: it is somebody else's now."""
-        return leases.beat(self.lease_path)
-
-    def release(self) -> None:
-        """Give the lease back (a clean stop before the end: the state becomes `interrupted`).
-
-        That of a living process, or of another host, stays.
-        """
-        leases.release(self.lease_path)
 
     def holder(self) -> dict[str, Any] | None:
         """The lease of whoever works on this run now, by the clock of the storage; for who is about to begin it."""
@@ -320,10 +201,6 @@ class RunFolder:
             return None
         return f"running {leases.whereabouts(lease)}"
 
-    def wait_for(self, why: str) -> None:
-        """Say in one line what this run waits for; it counts as long as the process that says it lives."""
-        atomic_write_json(self.path / "waiting.json", {**leases.lease_of(os.getpid()), "why": why})
-
     def waiting(self) -> str | None:
         """What a live process says that this run waits for."""
         note = leases.read_lease(self.path / "waiting.json")
@@ -333,36 +210,6 @@ class RunFolder:
         """Where the run is within a step that takes long, or in the evaluation of a checkpoint; None where nobody says."""
         said = (read_progress(self.path / name) for name in (TRAINING, EVALUATION))
         return "; ".join(progress_line(record) for record in said if record) or None
-
-    def stop_waiting(self) -> None:
-        with readable("remove", self.path / "waiting.json"):
-            (self.path / "waiting.json").unlink(missing_ok=True)
-
-    def write_done(self, *, seconds: float, attempts: int) -> None:
-        """All steps and evaluations are there: write DONE.json, then remove an old failure and the lease."""
-        record = {"finished": time.time(), "seconds": seconds, "attempts": attempts}
-        atomic_write_json(self.done_path, record)
-        with readable("remove", self.failed_path):
-            self.failed_path.unlink(missing_ok=True)
-        self.release()
-
-    def write_failed(
-        self, error: str, *, step: int | None = None, log: str | None = None, tail: list[str] | None = None
-    ) -> None:
-        """Write FAILED.json; `error` is cut to its first line, `tail` are the log's last lines where they tell."""
-        line = next((line.strip() for line in error.splitlines() if line.strip()), "unknown error")
-        with readable("remove", self.done_path):
-            self.done_path.unlink(missing_ok=True)
-        record: dict[str, Any] = {
-            "error": line,
-            "log": log or str(self.log_path),
-            "step": step,
-            "time": time.time(),
-        }
-        if tail:
-            record["tail"] = tail
-        atomic_write_json(self.failed_path, record)
-        self.release()
 
     def read_done(self) -> dict[str, Any] | None:
         return _optional(self.done_path)
@@ -382,7 +229,7 @@ class RunFolder:
         return "interrupted" if lease or self.attempts() else "pending"
 
 
-def _is_step(value: Any) -> bool:
+def is_step(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
@@ -391,7 +238,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
         record = json.loads(line)
     except ValueError:
         return None
-    return record if isinstance(record, dict) and _is_step(record.get("step")) else None
+    return record if isinstance(record, dict) and is_step(record.get("step")) else None
 
 
 def read_checked(path: Path, fields: Iterable[str]) -> dict[str, Any]:
@@ -424,3 +271,18 @@ def _steps(folder: Path, suffix: str) -> list[int]:
         names = os.listdir(folder)
     matches = (_STEP.fullmatch(name.removesuffix(suffix)) for name in names if name.endswith(suffix))
     return sorted(int(match[1]) for match in matches if match)
+
+
+def pending_evaluations(folder: RunFolder) -> list[tuple[str, int]]:
+    """(benchmark, step) pairs that the manifest promises and whose samples are not there, steps ascending.
+
+    Of checkpoints that were removed on purpose, after they were evaluated, nothing more is owed.
+
+    Raises:
+        StoreError: no readable manifest.
+    """
+    manifest = folder.read_manifest()
+    present = {benchmark: set(folder.eval_steps(benchmark)) for benchmark in manifest["benchmarks"]}
+    removed = folder.removed_steps() - set(folder.checkpoint_steps())
+    steps = [step for step in manifest["eval_steps"] if step not in removed]
+    return [(b, step) for step in steps for b in manifest["benchmarks"] if step not in present[b]]

@@ -1,4 +1,4 @@
-"""The page docs/configuration.md, written from the models themselves: `python -m rpg.config.reference`."""
+"""The page docs/configuration.md, written from the models themselves: `python -m rpg.config.reference_page`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pydantic_core import PydanticUndefined
 from rpg.catalogue import Algorithm, Clip, Overlong, algorithm
 from rpg.config.errors import models_in
 from rpg.config.fields import kind_of
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.section import ADDS, EVALUATES, OPERATES, TRAINS
-from rpg.config.sweep import SweepSpec
+from rpg.config.sweep_spec import SweepSpec
 
 HEAD = """# Configuration
 
 All fields of run and sweep files, with their defaults. This page is generated from the models
-(`python -m rpg.config.reference > docs/configuration.md`), and a test keeps it up to date. `rpg show FILE` prints a file
-with all defaults filled in.
+(`python -m rpg.config.reference_page > docs/configuration.md`), and a test keeps it up to date. `rpg show FILE` prints
+a file with all defaults filled in.
 
 A run file has the sections below at its top level and may name another run file as its `base`. If a section has several
 types, the field `type` selects one; the first is the default. An unknown field is an error.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rpg.store.files import StoreError, atomic_write_json, read_json_object
+from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
 
 FRESH_SECONDS = 300.0
 """A note is believed for so long: who served is gone or hangs when it has not been renewed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 
 if TYPE_CHECKING:
     from rpg.store import Layout

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rpg import provenance
-from rpg.store.files import StoreError, atomic_write_json, read_json_object
-from rpg.store.run import RunFolder
+from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
+from rpg.store.run_folder import RunFolder
 
 Record = Mapping[str, Any]
 """What rpg.provenance.record made; empty for an attempt of which nobody knows."""
