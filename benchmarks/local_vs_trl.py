@@ -48,7 +48,7 @@ from rpg.backends.local.trainer import Trainer
 from rpg.backends.local.training_loop import configure_memory, configure_torch
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import MarkerVerifier
-from rpg.models.initial import initial_policy, prepare_model
+from rpg.models.initial_policy import initial_policy, prepare_model
 from rpg.rewards.marker import Grade, grade
 from rpg.rewards.scoring import Answered, Scored, Scorer
 from rpg.tasks import verifier_of

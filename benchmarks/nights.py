@@ -175,7 +175,7 @@ def one_night(home: Path, sets: Path) -> dict[str, object]:
     from rpg.backends.local.training_loop import train
     from rpg.config.sweep_spec import Sweep
     from rpg.errors import UserError
-    from rpg.evaluation.worker import Evaluator
+    from rpg.evaluation.evaluator import Evaluator
     from rpg.store import Layout
 
     layout = Layout.at(home)

@@ -107,7 +107,7 @@ def test_each_recipe_touches_as_many_files_as_its_heading_says():
 REFUSALS = """
 import rpg
 from rpg.catalogue import AlgorithmError
-from rpg.losses import divergences
+from rpg.losses import kl_terms
 said = []
 try:
     rpg.algorithm("rpg-jeffreys", ratio="prefix")
@@ -120,7 +120,7 @@ except RuntimeError as error:
 """
 AUDIT = """
 from dataclasses import replace
-from rpg.losses.divergences import MATHEMATICS as known
+from rpg.losses.kl_terms import MATHEMATICS as known
 names = ["rpg-jeffreys", "rpg-reinforce-jeffreys", "is-reinforce"]
 def measured(names):
     found = {}

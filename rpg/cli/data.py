@@ -64,7 +64,7 @@ def data(
 def _look(spec: RunSpec, home: Path, as_json: bool) -> int:
     from dataclasses import asdict
 
-    from rpg.models.look import look
+    from rpg.models.prompt_preview import look
 
     with error_console.status("reading problems ..."):
         looked = look(spec, home)

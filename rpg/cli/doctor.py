@@ -129,7 +129,7 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
     from flows.slots import machine, need_of
     from rpg.cli.data_digest import LenientDigest
     from rpg.config.sweep_spec import load_file
-    from rpg.models.initial import check_lengths
+    from rpg.models.initial_policy import check_lengths
     from rpg.planning.preflight import preflight, unreachable
     from rpg.tasks import DataError, load_problems
 

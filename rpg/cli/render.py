@@ -102,6 +102,6 @@ def _model(spec: RunSpec, home: Path, known: bool) -> str | Path:
         return local.resolve() if local else spec.model.path
     if not known:
         return home / "cache" / "warm" / UNKNOWN
-    from rpg.models.digest import warm_folder
+    from rpg.models.warm_start_cache import warm_folder
 
     return warm_folder(spec, home)

@@ -58,8 +58,8 @@ def _share(text: str) -> tuple[int, int]:
 
 def _evaluate(sweep: str, home: Path, drain: bool, share: tuple[int, int]) -> None:
     with quick_imports():
-        from rpg.evaluation.limits import confine
-        from rpg.evaluation.worker import Evaluator, limits_of
+        from rpg.evaluation.evaluator import Evaluator, limits_of
+        from rpg.evaluation.resource_limits import confine
         from rpg.store.layout import Layout
 
     layout = Layout(home)

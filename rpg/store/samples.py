@@ -85,7 +85,7 @@ def read_eval(folder: RunFolder, benchmark: str, step: int) -> pyarrow.Table:
 
 
 def drift_path(samples: Path) -> Path:
-    """How far the policy had moved from the initial model, beside the samples that say so (rpg.evaluation.drift)."""
+    """How far the policy had moved from the initial model, beside the samples that say so (rpg.evaluation.kl_to_initial)."""
     return samples.with_suffix(".drift.json")
 
 

@@ -5,7 +5,7 @@ import pytest
 from flows.register import register
 from rpg.backends.local.training_loop import train
 from rpg.config.sweep_spec import single_run
-from rpg.evaluation.worker import Evaluator
+from rpg.evaluation.evaluator import Evaluator
 from rpg.store import Layout
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.samples import read_eval

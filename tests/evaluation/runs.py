@@ -5,7 +5,7 @@ import time
 from rpg.config.run_spec import RunSpec
 from rpg.store.run_writer import write_manifest
 from rpg.store.samples import read_eval
-from tests.evaluation.tiny import SPEC
+from tests.evaluation.small_model import SPEC
 
 
 def register(layout, run, checkpoints, engine="local", seed=0, **evaluation):

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from rpg.backends.local.training_loop import train
-from rpg.evaluation.worker import Evaluator
+from rpg.evaluation.evaluator import Evaluator
 from rpg.planning.disk import PROVENANCE_BYTES, disk
 from rpg.store import Layout
 from rpg.store.checkpoints import CheckpointFolder, checkpoints_of
@@ -157,7 +157,7 @@ def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch, r
         write_samples(folder.fewer_path("chain-one", 4), wrong, "other-1")
     said = []
     asked = []
-    import rpg.evaluation.worker as worker
+    import rpg.evaluation.evaluator as worker
 
     real = worker.evaluate_problems
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.synthetic import Shape, write_sweep
 from rpg import stats
-from rpg.evaluation.summary import summarise
+from rpg.evaluation.benchmark_summary import summarise
 from rpg.report import frontier
 from rpg.store.database import build, connect
 from rpg.store.samples import read_eval

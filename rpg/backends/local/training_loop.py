@@ -26,8 +26,8 @@ from rpg.backends.progress_reporter import Reporter
 from rpg.config.model import bfloat16, lora_of
 from rpg.config.run_spec import RunSpec
 from rpg.models.device import configure_device
-from rpg.models.initial import starting_policy
-from rpg.models.loading import ModelError, load_pretrained
+from rpg.models.initial_policy import starting_policy
+from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
 from rpg.processes import give_memory_back, keep_memory
 from rpg.store import run_provenance

@@ -111,7 +111,7 @@ class VerlCheckpoints(CheckpointFolder):
             for path in files:
                 link(Path(os.path.realpath(path)), build / path.name)
             if half:
-                from rpg.models.loading import halve  # torch: only where it is needed
+                from rpg.models.model_loading import halve  # torch: only where it is needed
 
                 halve(build)
             record = {"format": FORMAT, "step": step, "optimizer_step": optimizer_step}

@@ -185,7 +185,7 @@ def check(records: Mapping[str, Divergence], formulas: Mapping[str, Mathematics]
     for name in {**records, **formulas}:
         record, found = records.get(name), formulas.get(name)
         if record is None or found is None:
-            place = "rpg/catalogue/divergences.py" if record is None else "rpg/losses/divergences.py"
+            place = "rpg/catalogue/divergences.py" if record is None else "rpg/losses/kl_terms.py"
             raise RuntimeError(f"divergence {name!r} is missing in {place}: it needs a record there too")
         if record.name != name or record.normalised not in records:
             raise RuntimeError(f"divergence {name!r}: its name or its `normalised` names no record")
@@ -193,7 +193,7 @@ def check(records: Mapping[str, Divergence], formulas: Mapping[str, Mathematics]
             if getattr(record, part) != (getattr(found, part) is not None):
                 raise RuntimeError(
                     f"divergence {name!r}: rpg/catalogue/divergences.py says {part}={getattr(record, part)}, "
-                    f"rpg/losses/divergences.py declares {'none' if getattr(record, part) else 'one'}"
+                    f"rpg/losses/kl_terms.py declares {'none' if getattr(record, part) else 'one'}"
                 )
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rpg.models.support import Support
+from rpg.models.truncated_sampling import Support
 
 
 @dataclass(frozen=True)

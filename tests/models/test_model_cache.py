@@ -14,10 +14,10 @@ pytest.importorskip("gguf")
 from rpg.config import pretrained
 from rpg.config.pretrained import KnownModel, located
 from rpg.config.run_spec import RunSpec
-from rpg.models import library
-from rpg.models.initial import initial_policy
-from rpg.models.library import keep
-from rpg.models.loading import ModelError, load_pretrained
+from rpg.models import model_cache
+from rpg.models.initial_policy import initial_policy
+from rpg.models.model_cache import keep
+from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.tokenizer import encode_prompts, stop_tokens
 from tests.models.tiny_gguf import write_gguf
 
@@ -69,7 +69,7 @@ def known(gguf, monkeypatch):
     model = KnownModel(
         "tiny-gguf-model", "tiny", "none", "tiny-gguf", "1.0", CONTENT, digest, 12_000, "<|endoftext|>"
     )
-    for module in (pretrained, library):
+    for module in (pretrained, model_cache):
         monkeypatch.setattr(module, "KNOWN_MODELS", {model.name: model})
     return model
 
@@ -143,7 +143,7 @@ def test_a_file_that_is_no_gguf_is_one_sentence(tmp_path):
 
 
 def test_without_the_package_the_sentence_names_the_extra(known, gguf, tmp_path, monkeypatch):
-    monkeypatch.setattr("rpg.models.loading.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("rpg.models.model_loading.importlib.util.find_spec", lambda name: None)
     with pytest.raises(
         ModelError, match=r"needs the package gguf; install it with: pip install 'rpg-lab\[models\]'"
     ):

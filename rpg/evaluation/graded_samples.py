@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rpg.evaluation.engines.protocol import Completion, Engine, Request
-from rpg.evaluation.partial import Partial
+from rpg.evaluation.partial_samples import Partial
 from rpg.rewards import Grading, Item
 from rpg.rewards.scoring import Answered, Scorer
 from rpg.tasks import Problem

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from rpg.models import vocabulary
-from rpg.models.vocabulary import chosen_log_prob
+from rpg.models import chunked_log_prob
+from rpg.models.chunked_log_prob import chosen_log_prob
 
 Q, E, V, C = 23, 8, 50, 40
 
@@ -31,16 +31,16 @@ def found(inputs, temperature):
 @pytest.mark.parametrize("kept", [0, 2 * 5 * V, Q * V])
 def test_parts_are_the_whole(monkeypatch, rows, kept, temperature):
     whole = found(inputs(), temperature)
-    monkeypatch.setattr(vocabulary, "_PLAIN", 0)
-    monkeypatch.setattr(vocabulary, "_PART", rows * V)
-    monkeypatch.setattr(vocabulary, "_KEPT", kept)
+    monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
+    monkeypatch.setattr(chunked_log_prob, "_PART", rows * V)
+    monkeypatch.setattr(chunked_log_prob, "_KEPT", kept)
     for part, expected in zip(found(inputs(), temperature), whole, strict=True):
         assert torch.allclose(part, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_bfloat16_is_summed_in_float32(monkeypatch):
     whole = found(inputs(torch.bfloat16), 1.0)
-    monkeypatch.setattr(vocabulary, "_PLAIN", 0)
+    monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
     parts = found(inputs(torch.bfloat16), 1.0)
     assert parts[0].dtype == torch.float32
     for part, expected in zip(parts, whole, strict=True):
@@ -52,7 +52,7 @@ def test_bfloat16_is_summed_in_float32(monkeypatch):
 
 
 def test_nothing_is_kept_without_a_gradient(monkeypatch):
-    monkeypatch.setattr(vocabulary, "_PLAIN", 0)
+    monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
     *rest, _ = inputs()
     expected = chosen_log_prob(*rest, 1.0)
     with torch.no_grad():
@@ -66,9 +66,9 @@ def test_nothing_is_kept_without_a_gradient(monkeypatch):
 @pytest.mark.parametrize("kept", [0, Q * V])
 def test_a_second_backward_pass_gives_the_same(monkeypatch, kept):
     """As `training.fidelity_every` makes one, and the audit of a checkpoint's gradients."""
-    monkeypatch.setattr(vocabulary, "_PLAIN", 0)
-    monkeypatch.setattr(vocabulary, "_PART", 5 * V)
-    monkeypatch.setattr(vocabulary, "_KEPT", kept)
+    monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
+    monkeypatch.setattr(chunked_log_prob, "_PART", 5 * V)
+    monkeypatch.setattr(chunked_log_prob, "_KEPT", kept)
     hidden, weight, position, token, slope = inputs()
     values = chosen_log_prob(hidden, weight, position, token, 1.0)
     passes = [torch.autograd.grad(values, (hidden, weight), slope, retain_graph=True) for _ in range(2)]

@@ -16,13 +16,13 @@ from rpg.config.model import PretrainedModel, bfloat16, lora_of
 from rpg.config.pretrained import located
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
-from rpg.models.adapters import adapt
-from rpg.models.digest import local_files, warm_folder
-from rpg.models.library import pretrained_folder
-from rpg.models.loading import ModelError, build_tiny, load_pretrained, load_tokenizer, tokenizer_here
+from rpg.models.lora import adapt
+from rpg.models.model_cache import pretrained_folder
+from rpg.models.model_loading import ModelError, build_tiny, load_pretrained, load_tokenizer, tokenizer_here
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer, check_prompts, dress, dresses
-from rpg.models.warmstart import supervised_start, warm_start
+from rpg.models.warm_start import supervised_start, warm_start
+from rpg.models.warm_start_cache import local_files, warm_folder
 from rpg.tasks import Splits, characters_of, chat_characters, demonstrations_of, load_problems
 from rpg.tasks.preparation import once
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rpg.config.pretrained import KNOWN_MODELS, KnownModel, is_model_name, kept_under, located
-from rpg.models.loading import ModelError, load_gguf, load_pretrained
+from rpg.models.model_loading import ModelError, load_gguf, load_pretrained
 from rpg.tasks.preparation import once
 
 RECORD = "source.json"

@@ -10,7 +10,7 @@ import torch
 from rpg.config.reward import ModelReward, RewardSection
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import VerifierSection, chat_of
-from rpg.models.loading import ModelError
+from rpg.models.model_loading import ModelError
 from rpg.rewards.scoring import Answered, Judge, Scorer, Sources
 from rpg.tasks import verifier_of
 

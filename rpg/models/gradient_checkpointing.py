@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from rpg.models.loading import ModelError
+from rpg.models.model_loading import ModelError
 
 _REPLACED = (DynamicLayer, DynamicSlidingWindowLayer)
 """Parts of a cache that put new tensors in the place of old ones, so that the old ones can be had again."""

@@ -11,8 +11,8 @@ from transformers import (
 
 from rpg.config.reward import ModelReward
 from rpg.config.task import MarkerVerifier
-from rpg.models.loading import ModelError
-from rpg.models.rewarding import judge, make_scorer
+from rpg.models.model_loading import ModelError
+from rpg.models.reward_models import judge, make_scorer
 from rpg.models.tokenizer import build_tokenizer
 from rpg.rewards.scoring import Answered
 

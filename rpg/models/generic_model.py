@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from rpg.models.batch import Batch, token_log_prob
-from rpg.models.support import among
-from rpg.models.vocabulary import Closed, entropy_of
+from rpg.models.chunked_log_prob import Closed, entropy_of
+from rpg.models.response_batch import Batch, token_log_prob
+from rpg.models.truncated_sampling import among
 
 
 class CacheEngine:

@@ -12,11 +12,11 @@ from transformers import (
 )
 
 from benchmarks.activations import Tokenizer, peak
-from rpg.models import lean, offload
-from rpg.models.loading import ModelError
-from rpg.models.offload import offloaded
+from rpg.models import activation_offload, lean
+from rpg.models.activation_offload import offloaded
+from rpg.models.gradient_checkpointing import layers_recomputed
+from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
-from rpg.models.recompute import layers_recomputed
 from tests.models.test_lean import FAMILIES, batch, model
 
 
@@ -106,7 +106,7 @@ def test_gradients_of_transformers_models_are_the_same_to_the_bit(name, bfloat16
 
 @pytest.mark.parametrize("name", ["lean", "gpt2"])
 def test_with_a_graph_that_is_used_twice_and_with_offload(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(offload, "SMALLEST", 1)
+    monkeypatch.setattr(activation_offload, "SMALLEST", 1)
     policy = policy_of(model() if name == "lean" else gpt2())
     expected = gradients(policy, batch(), False, again=True)
     for outer in (None, offloaded(policy.model, tmp_path)):

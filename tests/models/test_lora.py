@@ -7,11 +7,11 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config
 
 from rpg.config.model import Lora
-from rpg.models import huggingface, lean
-from rpg.models.adapters import adapt, adapters, merged, put_adapters
+from rpg.models import generic_model, lean
 from rpg.models.decoding import generate
 from rpg.models.lean_decoding import LeanEngine
-from rpg.models.loading import ModelError
+from rpg.models.lora import adapt, adapters, merged, put_adapters
+from rpg.models.model_loading import ModelError
 from rpg.models.seeds import uniforms
 from rpg.planning.model_shapes import Shape
 from tests.models.test_lean import CASES, FAMILIES, batch, model
@@ -33,7 +33,7 @@ def test_values_gradients_and_samples_are_those_of_transformers(family, lora, si
     plain = model(**FAMILIES[family])
     lm, rows = with_adapters(copy.deepcopy(plain), lora), batch(**CASES["long"])
     assert lean.supports(lm)
-    ours, full = lean.log_probs(lm, rows, 0.7), huggingface.padded_log_probs(lm, rows, 0.7)
+    ours, full = lean.log_probs(lm, rows, 0.7), generic_model.padded_log_probs(lm, rows, 0.7)
     assert torch.allclose(ours, full, atol=2e-5)
     assert not torch.allclose(ours, lean.log_probs(plain, rows, 0.7), atol=1e-2)
     trained = [p for p in lm.parameters() if p.requires_grad]
@@ -47,7 +47,7 @@ def test_values_gradients_and_samples_are_those_of_transformers(family, lora, si
             engine(lm), [[1, 5, 6], [1, 7]], group_size=4, max_new_tokens=12, stop=(2,),
             uniforms=uniforms(8, 12, "test"), temperature=0.7,
         )
-        for engine in (LeanEngine, huggingface.CacheEngine)
+        for engine in (LeanEngine, generic_model.CacheEngine)
     ]  # fmt: skip
     assert samples[0].batch.tokens.equal(samples[1].batch.tokens)
     assert torch.allclose(samples[0].log_prob, samples[1].log_prob, atol=2e-5)
@@ -65,8 +65,8 @@ def test_merged_it_is_an_ordinary_model_that_computes_the_same(make):
     lm = with_adapters(copy.deepcopy(plain), ALL)
     assert merged(lm).keys() == plain.state_dict().keys()
     plain.load_state_dict(merged(lm))
-    expected = huggingface.padded_log_probs(lm, rows, 1.0)
-    assert torch.allclose(huggingface.padded_log_probs(plain, rows, 1.0), expected, atol=2e-5)
+    expected = generic_model.padded_log_probs(lm, rows, 1.0)
+    assert torch.allclose(generic_model.padded_log_probs(plain, rows, 1.0), expected, atol=2e-5)
 
 
 def test_they_begin_at_the_model_itself_and_are_those_of_the_seed():

@@ -11,15 +11,15 @@ import torch
 
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import TaskSection
-from rpg.models.batch import Batch
-from rpg.models.loading import ModelError
+from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
+from rpg.models.response_batch import Batch
 from rpg.models.tokenizer import encode_prompts
 from rpg.rewards import Item, grader_for
 from rpg.tasks import DataError, verifier_of
 from rpg.tasks.kinds import Demonstrations
 
-# Where the same settings would give another model, raise rpg.models.digest.WARM_START_VERSION.
+# Where the same settings would give another model, raise rpg.models.warm_start_cache.WARM_START_VERSION.
 _SAY_SECONDS = 10.0
 _MICRO_TOKENS = 2048
 """Prompt and response tokens that go through a model at once."""

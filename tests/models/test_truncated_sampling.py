@@ -7,15 +7,15 @@ import torch
 from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 import rpg
-from rpg.models import huggingface, vocabulary
+from rpg.models import chunked_log_prob, generic_model
 from rpg.models import lean as lean_pass
-from rpg.models.batch import Batch
 from rpg.models.decoding import generate
 from rpg.models.lean_decoding import LeanEngine
+from rpg.models.response_batch import Batch
 from rpg.models.seeds import uniforms
-from rpg.models.stopping import Stopper
-from rpg.models.support import Lists, Restriction, joined
+from rpg.models.stop_strings import Stopper
 from rpg.models.tokenizer import build_tokenizer
+from rpg.models.truncated_sampling import Lists, Restriction, joined
 from tests.models.test_lean import model
 
 PROMPTS = [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3]]
@@ -27,7 +27,7 @@ RESTRICTIONS = {
     "all": Restriction(top_k=6, top_p=0.9, min_p=0.05, min_tokens=3),
     "min_tokens": Restriction(min_tokens=4),
 }
-PASSES = {"lean": (LeanEngine, lean_pass), "general": (huggingface.CacheEngine, huggingface)}
+PASSES = {"lean": (LeanEngine, lean_pass), "general": (generic_model.CacheEngine, generic_model)}
 
 
 def sample(lm, restriction, engine=LeanEngine, temperature=0.8, group_size=4, limit=6, stopper=None):
@@ -106,11 +106,11 @@ def test_large_vocabularies_in_parts_and_gradients(name, monkeypatch):
     drawn = sample(model(), RESTRICTIONS[name])
     found = []
     for plain in (True, False):
-        for forward in (lean_pass, huggingface):
+        for forward in (lean_pass, generic_model):
             if not plain:
-                monkeypatch.setattr(vocabulary, "_PLAIN", 0)
-                monkeypatch.setattr(vocabulary, "_PART", 19 * 5)
-                monkeypatch.setattr(vocabulary, "_KEPT", 0)
+                monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
+                monkeypatch.setattr(chunked_log_prob, "_PART", 19 * 5)
+                monkeypatch.setattr(chunked_log_prob, "_KEPT", 0)
             lm = model(seed=1)
             values, entropy = forward.log_probs_and_entropy(lm, drawn.batch, 0.8)
             (values.square().sum() + 3 * entropy.square().sum()).backward()

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rpg.cli import load
-from rpg.evaluation.joining import JoinError, join
-from rpg.evaluation.worker import Evaluator
+from rpg.evaluation.evaluator import Evaluator
+from rpg.evaluation.join_imported import JoinError, join
 from rpg.importing import read, take_over
 from rpg.report.summary import summarise
 from rpg.store.database import build, connect

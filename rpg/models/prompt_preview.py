@@ -12,9 +12,9 @@ from rpg.config.model import PretrainedModel
 from rpg.config.pretrained import located
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import RewardVerifier, chat_of
-from rpg.models.digest import warm_folder
-from rpg.models.loading import load_tokenizer
+from rpg.models.model_loading import load_tokenizer
 from rpg.models.tokenizer import build_tokenizer, dress, rendered
+from rpg.models.warm_start_cache import warm_folder
 from rpg.rewards import Item, grader_for
 from rpg.tasks import Problem, characters_of, load_problems, verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems

@@ -18,16 +18,16 @@ from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import RewardVerifier, chat_of
 from rpg.errors import UserError
-from rpg.evaluation.drift import DriftMeter
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
 from rpg.evaluation.engines.start import start_engine
-from rpg.evaluation.limits import explained, strictest
-from rpg.evaluation.partial import Partial
-from rpg.evaluation.samples import Progress, evaluate_problems, graded_again
+from rpg.evaluation.graded_samples import Progress, evaluate_problems, graded_again
+from rpg.evaluation.kl_to_initial import DriftMeter
+from rpg.evaluation.partial_samples import Partial
+from rpg.evaluation.resource_limits import explained, strictest
 from rpg.models.device import configure_device
-from rpg.models.rewarding import scorer_of
-from rpg.models.support import evaluation_restriction
+from rpg.models.reward_models import scorer_of
+from rpg.models.truncated_sampling import evaluation_restriction
 from rpg.rewards import grader_for
 from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer
@@ -54,7 +54,7 @@ class Evaluator:
     sweep: str
     say: Callable[[str], None] = print
     limits: ThisMachine | None = None
-    """What this process was put under (rpg.evaluation.limits)."""
+    """What this process was put under (rpg.evaluation.resource_limits)."""
     share: tuple[int, int] = (1, 1)
     """(i, n): this process does the i-th of n parts of the work; others, on other GPUs, do the rest."""
     _specs: dict[str, RunSpec] = field(default_factory=dict)

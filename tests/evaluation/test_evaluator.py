@@ -2,11 +2,11 @@
 
 import pytest
 
-import rpg.evaluation.samples as samples
+import rpg.evaluation.graded_samples as samples
 from rpg.evaluation import evaluate
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import EngineError
-from rpg.evaluation.worker import Evaluator
+from rpg.evaluation.evaluator import Evaluator
 from rpg.store.atomic_files import read_json_object
 from rpg.store.layout import Layout
 from rpg.store.run_folder import pending_evaluations

@@ -8,12 +8,12 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from rpg.backends.local.training_loop import train
 from rpg.config.run_spec import RunSpec
-from rpg.models import warmstart
-from rpg.models.digest import model_digest
-from rpg.models.initial import initial_policy, prepare_model
-from rpg.models.loading import ModelError, load_pretrained
+from rpg.models import warm_start
+from rpg.models.initial_policy import initial_policy, prepare_model
+from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer, encode_prompts
+from rpg.models.warm_start_cache import model_digest
 from rpg.tasks import DataError
 from tests.tiny import make_run, make_spec, numbers
 
@@ -199,9 +199,9 @@ def test_the_loss_of_the_supervised_start_counts_the_tokens_of_responses_only(tm
     wanted = sum(sums) / sum(len(r) for _, r in ids)
     for most in (10_000, 20, 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(warmstart, "_MICRO_TOKENS", most)
+            patch.setattr(warm_start, "_MICRO_TOKENS", most)
             optimizer = torch.optim.SGD(policy.model.parameters(), 0.0)
-            got = warmstart._update(policy, optimizer, warmstart._batch(policy, pairs), 0.0)
+            got = warm_start._update(policy, optimizer, warm_start._batch(policy, pairs), 0.0)
         assert got == pytest.approx(wanted, abs=1e-5)
 
 

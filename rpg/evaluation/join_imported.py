@@ -15,10 +15,10 @@ from rpg.config.model import bfloat16
 from rpg.config.task import chat_of
 from rpg.errors import UserError
 from rpg.evaluation.engines.start import start_engine
-from rpg.evaluation.samples import Progress, evaluate_problems
-from rpg.evaluation.worker import sampling_of
+from rpg.evaluation.evaluator import sampling_of
+from rpg.evaluation.graded_samples import Progress, evaluate_problems
 from rpg.models.device import configure_device
-from rpg.models.rewarding import scorer_of
+from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import dresses
 from rpg.rewards.graders import rules_name
 from rpg.store.current import current_runs, is_imported

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from rpg.config.model import Lora
-from rpg.models.loading import ModelError
+from rpg.models.model_loading import ModelError
 
 _MARK = ".lora_"
 _WRAPPED = ".base_layer."

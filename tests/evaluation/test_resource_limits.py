@@ -13,9 +13,9 @@ import pytest
 from flows.evaluating import run_evaluator
 from flows.processes import Children
 from rpg.config.evaluation import OnRay, ThisMachine
-from rpg.evaluation import limits
-from rpg.evaluation.limits import LimitError, explained, strictest
-from rpg.evaluation.worker import Evaluator
+from rpg.evaluation import resource_limits
+from rpg.evaluation.evaluator import Evaluator
+from rpg.evaluation.resource_limits import LimitError, explained, strictest
 from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark
 from rpg.store.layout import Layout
@@ -66,11 +66,11 @@ def test_a_share_of_the_gpu_is_asked_for(monkeypatch):
     import torch
 
     asked = []
-    monkeypatch.setattr(limits.os, "nice", lambda n: asked.append(("nice", n)))
+    monkeypatch.setattr(resource_limits.os, "nice", lambda n: asked.append(("nice", n)))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda f: asked.append(("gpu", f)))
     monkeypatch.setattr(torch, "set_num_threads", lambda n: asked.append(("threads", n)))
-    limits.confine(ThisMachine(gpu_memory=0.25, threads=3))
+    resource_limits.confine(ThisMachine(gpu_memory=0.25, threads=3))
     assert asked == [("nice", 5), ("threads", 3), ("gpu", 0.25)]
 
 
@@ -110,7 +110,7 @@ def test_too_little_memory_is_said_with_its_field(checkpoints, tmp_path):
 BEYOND = """
 import torch
 from rpg.config.evaluation import ThisMachine
-from rpg.evaluation.limits import _data_bytes, confine, explained
+from rpg.evaluation.resource_limits import _data_bytes, confine, explained
 limits = ThisMachine(memory_gib=_data_bytes() / 2**30 + 0.25)
 confine(limits)
 torch.zeros(2**24)  # 64 MiB fit
@@ -128,9 +128,9 @@ def test_the_kernel_refuses_memory_beyond_the_limit():
 
 
 def test_no_room_for_a_limit_is_an_error(monkeypatch):
-    monkeypatch.setattr(limits, "_data_bytes", lambda: 3 * 2**30)
+    monkeypatch.setattr(resource_limits, "_data_bytes", lambda: 3 * 2**30)
     with pytest.raises(LimitError, match=r"memory_gib: 2, but the process takes 3\.00 GiB"):
-        limits._limit_memory(2.0)
+        resource_limits._limit_memory(2.0)
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rpg.models import liger
-from rpg.models.support import LEAST
+from rpg.models.truncated_sampling import LEAST
 
 _PLAIN = 2**20
 """Up to so many logits nothing is gained."""

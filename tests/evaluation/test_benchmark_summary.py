@@ -8,7 +8,7 @@ import pytest
 from scipy.special import beta, comb
 from scipy.stats import betabinom
 
-from rpg.evaluation.summary import summarise
+from rpg.evaluation.benchmark_summary import summarise
 from rpg.stats import pass_at_k
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from rpg.config.errors import ConfigError
 from rpg.evaluation import evaluate
-from rpg.evaluation.partial import Partial
-from rpg.models.support import Restriction
+from rpg.evaluation.partial_samples import Partial
+from rpg.models.truncated_sampling import Restriction
 from rpg.store.atomic_files import Busy, only_one
 from rpg.store.samples import EVAL_COLUMNS, read_samples
 from rpg.tasks import DataError
-from tests.evaluation.tiny import VLLM
+from tests.evaluation.small_model import VLLM
 
 LIMITS = {"max_prompt_tokens": 64, "max_response_tokens": 32}
 
@@ -91,7 +91,7 @@ def test_greedy_results_do_not_depend_on_the_engine(kind, checkpoints, own_bench
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import rpg.evaluation.samples as samples
+import rpg.evaluation.graded_samples as samples
 samples._FLUSH_ROWS = 8
 real = samples.Partial.add
 count = 0

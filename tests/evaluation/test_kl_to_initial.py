@@ -6,22 +6,22 @@ from contextlib import closing
 import pytest
 import torch
 
-from rpg.evaluation.drift import drift
-from rpg.evaluation.worker import Evaluator
+from rpg.evaluation.evaluator import Evaluator
+from rpg.evaluation.kl_to_initial import drift
 from rpg.models import seeds
-from rpg.models.initial import warm_folder
+from rpg.models.initial_policy import warm_folder
 from rpg.models.policy import Policy
 from rpg.store.atomic_files import read_json_object
 from rpg.store.database import build, connect
 from rpg.store.layout import Layout
 from rpg.store.samples import drift_path
 from tests.evaluation.runs import register
-from tests.evaluation.tiny import SPEC
+from tests.evaluation.small_model import SPEC
 
 
 @pytest.fixture
 def policies(checkpoints):
-    from rpg.models.loading import load_pretrained
+    from rpg.models.model_loading import load_pretrained
 
     return [Policy(*load_pretrained(path)) for path in checkpoints]
 

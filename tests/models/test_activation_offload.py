@@ -6,10 +6,10 @@ import os
 import pytest
 import torch
 
-from rpg.models import offload
-from rpg.models.batch import Batch
-from rpg.models.offload import offloaded
+from rpg.models import activation_offload
+from rpg.models.activation_offload import offloaded
 from rpg.models.policy import Policy
+from rpg.models.response_batch import Batch
 
 
 def gradients(policy, batch, folder=None):
@@ -34,9 +34,9 @@ def batch():
 
 @pytest.mark.parametrize("lean", [True, False])
 @pytest.mark.parametrize("bfloat16", [False, True])
-@pytest.mark.parametrize("smallest", [1, offload.SMALLEST])
+@pytest.mark.parametrize("smallest", [1, activation_offload.SMALLEST])
 def test_gradients_are_the_same_to_the_bit(policy, batch, tmp_path, monkeypatch, lean, bfloat16, smallest):
-    monkeypatch.setattr(offload, "SMALLEST", smallest)
+    monkeypatch.setattr(activation_offload, "SMALLEST", smallest)
     policy = Policy(policy.model, policy.tokenizer, bfloat16=bfloat16, lean=lean)
     expected = gradients(policy, batch)
     found = gradients(policy, batch, tmp_path)
@@ -53,7 +53,7 @@ def test_the_file_is_gone_with_what_needed_it(policy, batch, tmp_path):
 
 
 def test_a_tensor_comes_back_with_its_strides_and_alignment(tmp_path):
-    keep = offload._to_file(tmp_path)
+    keep = activation_offload._to_file(tmp_path)
     whole = torch.arange(6000, dtype=torch.float32).reshape(50, 120)
     for tensor in (whole, whole.t(), whole[:, 30:60], whole[1:, 3:].t(), whole.bfloat16()[:, 1:], whole > 7):
         back = keep(tensor)()

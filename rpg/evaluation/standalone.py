@@ -15,13 +15,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from rpg.config.errors import ConfigError
 from rpg.config.evaluation import EngineSpec, OnRay
+from rpg.evaluation.benchmark_summary import Summary, summarise
 from rpg.evaluation.engines.protocol import Engine, Sampling
 from rpg.evaluation.engines.start import start_engine
-from rpg.evaluation.partial import Partial
-from rpg.evaluation.samples import Progress, evaluate_problems
-from rpg.evaluation.summary import Summary, summarise
-from rpg.models.library import pretrained_folder
-from rpg.models.support import WHOLE, Restriction
+from rpg.evaluation.graded_samples import Progress, evaluate_problems
+from rpg.evaluation.partial_samples import Partial
+from rpg.models.model_cache import pretrained_folder
+from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer
 from rpg.store.atomic_files import atomic_write_json, only_one, read_json_object

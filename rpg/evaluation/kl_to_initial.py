@@ -22,9 +22,9 @@ from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import Engine
-from rpg.evaluation.samples import request
+from rpg.evaluation.graded_samples import request
 from rpg.models.decoding import Samples
-from rpg.models.initial import initial_policy, warm_folder
+from rpg.models.initial_policy import initial_policy, warm_folder
 from rpg.models.policy import Policy
 from rpg.tasks import Problem
 
