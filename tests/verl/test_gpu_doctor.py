@@ -12,7 +12,7 @@ from rpg.backends.verl.readiness import Facts, Gpu, facts, judge, of_cluster
 from rpg.cli import main
 from rpg.config.errors import ConfigError
 from rpg.config.load import load_run
-from rpg.config.sweep import load_sweep
+from rpg.config.sweep_spec import load_sweep
 from rpg.planning.preflight import preflight
 from rpg.store import Layout
 from tests.evaluation.ray_head import free_port, ray_head
@@ -93,7 +93,7 @@ def test_another_release_and_a_gpu_in_use_are_worth_a_word():
         if finding.good is None
     ]
     assert notes[0] == "torch 2.13.0 (verl 0.9.1 is released with 2.11.0: constraints-gpu.txt)"
-    assert "something else holds 30.0: vLLM may refuse to start" in notes[1]
+    assert "another process holds 30.0: vLLM may refuse to start" in notes[1]
 
 
 def test_a_run_is_refused_before_anything_is_prepared():

@@ -18,7 +18,7 @@ from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from verl.workers.rollout.utils import ensure_async_iterator
 
 from rpg.models.policy import Policy
-from rpg.models.support import Restriction
+from rpg.models.truncated_sampling import Restriction
 
 _GATHER_SECONDS = 0.02
 """Requests that arrive within this time are decoded together."""
