@@ -123,7 +123,11 @@ def test_the_command(capsys, monkeypatch, tmp_path):
     with pytest.raises(SystemExit):
         main()
     out = capsys.readouterr().out
-    assert "ok  verl 0.9.1" in out and "Ray is told of as many as verl reserves" in out
+    assert (
+        "ok  verl 0.9.1" in out
+        and "Ray is told the number that verl reserves" in out
+        and "rpg-lab-verl-cpu" in out
+    )
     monkeypatch.setattr(sys, "argv", ["rpg", "doctor", "--backend", "slurm"])
     with pytest.raises(SystemExit) as end:
         main()
