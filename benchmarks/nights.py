@@ -170,7 +170,7 @@ def one_night(home: Path, sets: Path) -> dict[str, object]:
     from flows.evaluating import finish
     from flows.nightly import run_night
     from flows.register import register
-    from rpg.backends.local.run import train
+    from rpg.backends.local.training_loop import train
     from rpg.config.sweep import Sweep
     from rpg.errors import UserError
     from rpg.evaluation.worker import Evaluator

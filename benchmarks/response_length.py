@@ -24,8 +24,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
-from rpg.backends.local.run import configure_memory, configure_torch
 from rpg.backends.local.trainer import Trainer
+from rpg.backends.local.training_loop import configure_memory, configure_torch
 from rpg.config.run import RunSpec
 from rpg.config.task import MarkerVerifier
 from rpg.models.initial import initial_policy

@@ -41,7 +41,7 @@ FORKED = {
 }
 """The modules whose processes are forked, and the names of these in `ps` and `top`."""
 PRELOADED = {
-    "rpg.backends.local": ("rpg.backends.local.run", "pyarrow.parquet"),
+    "rpg.backends.local": ("rpg.backends.local.training_loop", "pyarrow.parquet"),
     "rpg.evaluation": ("rpg.evaluation.worker", "rpg.evaluation.engines.local", "pyarrow.parquet", "pandas"),
 }
 """What the nursery imports besides a module itself, which does it late (pyarrow imports pandas when it writes a table)."""

@@ -126,7 +126,7 @@ def bench(tmp_path_factory):
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
     """A data folder whose caches hold the data and the initial model of `tests.tiny.make_spec()`."""
-    from rpg.backends.local.run import configure_torch
+    from rpg.backends.local.training_loop import configure_torch
     from rpg.models.initial import initial_policy
     from tests.tiny import make_spec
 

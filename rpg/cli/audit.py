@@ -11,7 +11,7 @@ from rpg.cli.app import Home, Preset, app, complain, console, error_console
 
 if TYPE_CHECKING:
     from rpg.auditing import Report
-    from rpg.backends.local.fidelity import Fidelity
+    from rpg.backends.local.checkpoint_fidelity import Fidelity
 
 
 @app.command(
@@ -107,7 +107,7 @@ def _on_checkpoint(place: Path, name: str | None, as_json: bool, home: Path, **s
     import json
     from dataclasses import asdict
 
-    from rpg.backends.local.fidelity import fidelity
+    from rpg.backends.local.checkpoint_fidelity import fidelity
     from rpg.config.errors import ConfigError
     from rpg.store.run import RunFolder
 

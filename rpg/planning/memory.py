@@ -1,7 +1,7 @@
 """What a training of the embedded trainer takes of a machine's memory, by arithmetic; docs/trainer.md has measurements.
 
 Weights, gradients and moments are float32; on a GPU a model in bfloat16 has rounded weights beside these
-(rpg.backends.local.masters). What a forward pass keeps for the backward pass is about what goes into and
+(rpg.backends.local.master_weights). What a forward pass keeps for the backward pass is about what goes into and
 comes out of its linear maps (the packed implementation, rpg.models.lean); with layers computed again it is the inputs of
 layers, and one layer with its gradients.
 """

@@ -3,7 +3,7 @@
 import pytest
 
 from flows.register import register
-from rpg.backends.local.run import train
+from rpg.backends.local.training_loop import train
 from rpg.config.sweep import single_run
 from rpg.evaluation.worker import Evaluator
 from rpg.store import Layout

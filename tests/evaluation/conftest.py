@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from rpg.backends.local.checkpoint import Checkpoints
+from rpg.backends.local.checkpoints import Checkpoints
 from rpg.models.initial import prepare_model
 from rpg.models.loading import load_pretrained
 from rpg.models.policy import Policy

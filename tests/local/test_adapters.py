@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM
 
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
-from rpg.backends.local.run import train
+from rpg.backends.local.training_loop import train
 from rpg.catalogue import algorithm
 from rpg.config.model import Lora
 from rpg.config.run import RunSpec

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from rpg.backends.local.run import train
+from rpg.backends.local.training_loop import train
 from rpg.evaluation.worker import Evaluator
 from rpg.planning.disk import PROVENANCE_BYTES, disk
 from rpg.store import Layout

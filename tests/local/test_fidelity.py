@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rpg.auditing.fidelity import agreement
-from rpg.backends.local.fidelity import fidelity
-from rpg.backends.local.run import train
+from rpg.backends.local.checkpoint_fidelity import fidelity
+from rpg.backends.local.training_loop import train
 from rpg.catalogue import algorithm, algorithms
 from rpg.catalogue.exact import divergence_of
 from rpg.models.loading import ModelError

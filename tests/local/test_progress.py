@@ -9,7 +9,7 @@ from rich.console import Console
 from flows.live import Progress as Live
 from flows.live import Watch
 from rpg.backends import progress as module
-from rpg.backends.local.run import train
+from rpg.backends.local.training_loop import train
 from rpg.backends.progress import Progress
 from rpg.models.policy import Policy
 from rpg.store.progress import EVALUATION, TRAINING, progress_line, read_progress, write_progress

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rpg.backends.local.passes import score
+from rpg.backends.local.micro_batches import score
 from rpg.backends.local.sampler import Sampler, rounded
 from rpg.config.errors import ConfigError
 from rpg.config.load import resolve

@@ -8,8 +8,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from rpg.backends.local.micro_batches import Limits, score
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.passes import Limits, score
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer, TrainingError

@@ -11,7 +11,7 @@ from transformers import (
     MistralConfig,
 )
 
-from rpg.backends.local.passes import Limits, score
+from rpg.backends.local.micro_batches import Limits, score
 from rpg.models import huggingface, lean, lean_caches, lean_decoding
 from rpg.models.batch import Batch
 from rpg.models.decoding import draw, generate

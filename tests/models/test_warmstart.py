@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from rpg.backends.local.run import train
+from rpg.backends.local.training_loop import train
 from rpg.config.run import RunSpec
 from rpg.models import warmstart
 from rpg.models.digest import model_digest

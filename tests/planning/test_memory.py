@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.activations import Tokenizer, peak
-from rpg.backends.local.masters import halve_weights
+from rpg.backends.local.master_weights import halve_weights
 from rpg.config.backend import LocalBackend
 from rpg.config.load import resolve
 from rpg.models.policy import Policy

@@ -14,7 +14,7 @@ from torch import distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from rpg.backends.verl.sharded import copy_weights, let_go, load_shards, shards
+from rpg.backends.verl.sharding import copy_weights, let_go, load_shards, shards
 
 
 class Block(nn.Module):

@@ -55,7 +55,7 @@ def one_process_group():
 
 def make_worker(config, role="actor"):
     """The worker of a job, initialised."""
-    from rpg.backends.verl.worker import PolicyWorker
+    from rpg.backends.verl.policy_worker import PolicyWorker
 
     one_process_group()
     worker = PolicyWorker(config.actor_rollout_ref, role)
@@ -100,7 +100,7 @@ def verl_update(worker, batch, old, advantages, step=1, rank=0, workers=1, renew
     """The worker's update on its part of a rollout of the embedded trainer, in the driver's order."""
     from verl.utils import tensordict_utils as tu
 
-    from rpg.backends.verl.order import arrange
+    from rpg.backends.verl.mini_batches import arrange
     from rpg.backends.verl.update import Plan, update
 
     settings = worker.settings

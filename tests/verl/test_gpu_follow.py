@@ -11,9 +11,9 @@ import pytest
 
 from rpg.backends.process import TrainingFailed
 from rpg.backends.verl import launch
+from rpg.backends.verl.failure_reason import clean, reason, tail
 from rpg.backends.verl.launch import Attempt, _Run
 from rpg.backends.verl.overrides import plan
-from rpg.backends.verl.reasons import clean, reason, tail
 from rpg.config.load import load_run
 from rpg.store.progress import TRAINING
 from tests.tiny import make_run, make_spec
@@ -128,7 +128,7 @@ def test_every_group_of_a_worker_has_that_limit():
     """verl's own, and those that FSDP's meshes make."""
     pytest.importorskip("verl")
     code = (
-        "import torch.distributed as d; from rpg.backends.verl.worker import bound_waits; bound_waits(5400)\n"
+        "import torch.distributed as d; from rpg.backends.verl.policy_worker import bound_waits; bound_waits(5400)\n"
         "from verl.utils.distributed import initialize_global_process_group_ray as begin\n"
         "begin(timeout_second=None, backend='gloo')\n"
         "import torch; from torch.distributed.device_mesh import init_device_mesh\n"
@@ -159,8 +159,8 @@ def test_attention_is_the_one_that_is_installed(monkeypatch, there):
     pytest.importorskip("verl")
     import importlib.util
 
+    from rpg.backends.verl.job_settings import SettingsError
     from rpg.backends.verl.main import attention, compose
-    from rpg.backends.verl.settings import SettingsError
 
     found = importlib.util.find_spec
     monkeypatch.setattr(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rpg.backends.verl.initial import initial_model
+from rpg.backends.verl.initial_model import initial_model
 from rpg.config.errors import ConfigError
 from rpg.config.load import load_run
 from tests.verl.test_gpu_resources import VLLM
@@ -68,7 +68,7 @@ def test_a_node_that_does_not_see_the_data_says_so(tmp_path):
     pytest.importorskip("verl")
     from omegaconf import OmegaConf
 
-    from rpg.backends.verl.runner import UserError, require_files
+    from rpg.backends.verl.task_runner import UserError, require_files
 
     def config(model):
         return OmegaConf.create(

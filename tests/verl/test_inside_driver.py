@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 
 import rpg
 from rpg.backends.prompts import PromptOrder
+from rpg.backends.verl.driver_state import State, newest
+from rpg.backends.verl.failure_reason import reason, tail
+from rpg.backends.verl.job_settings import JobSettings, SettingsError
 from rpg.backends.verl.main import one_line
-from rpg.backends.verl.order import arrange, mini_batch_order
-from rpg.backends.verl.reasons import reason, tail
-from rpg.backends.verl.settings import Settings, SettingsError
-from rpg.backends.verl.state import State, newest
+from rpg.backends.verl.mini_batches import arrange, mini_batch_order
 from rpg.errors import UserError
 from rpg.models import seeds
 from rpg.store.files import StoreError
@@ -34,7 +34,7 @@ ACTOR = "actor_rollout_ref.actor"
 def settings(config):
     from omegaconf import OmegaConf
 
-    return Settings.inside(OmegaConf.to_container(config.actor_rollout_ref))
+    return JobSettings.inside(OmegaConf.to_container(config.actor_rollout_ref))
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_the_root_of_a_chain_of_errors_is_told():
     assert one_line(RuntimeError(told)) == "ValueError: the root: of it"
     assert one_line(UserError("model.path: gone")) == "model.path: gone"
     assert (
-        one_line(RuntimeError("a\nTraceback\nrpg.backends.verl.settings.SettingsError: +rpg.x: no"))
+        one_line(RuntimeError("a\nTraceback\nrpg.backends.verl.job_settings.SettingsError: +rpg.x: no"))
         == "+rpg.x: no"
     )
     wrapped = RuntimeError("outer")
@@ -395,7 +395,7 @@ def test_a_prompt_without_a_response_ends_the_run(queue):
 
 def test_a_seed_gives_the_embedded_trainers_uniforms(config, cpu_verl):
     """Also in a round of refills, whose number of rows a single response does not know."""
-    from rpg.backends.verl.agents import SeededWorker
+    from rpg.backends.verl.agent_loops import SeededWorker
 
     worker = object.__new__(SeededWorker)
     derived = config()
@@ -431,7 +431,7 @@ def test_the_driver_is_enough_only_where_nothing_asks_for_more(config, cpu_verl)
 def test_rewards_are_the_embedded_trainers(config, model, cpu_verl, tmp_path):
     from transformers import AutoTokenizer
 
-    from rpg.backends.verl.reward import Told, VerifierManager
+    from rpg.backends.verl.reward_manager import Told, VerifierManager
     from rpg.rewards.reward import overlong_punishment
     from rpg.tasks import Problem
 
@@ -458,7 +458,7 @@ def test_a_reward_model_is_read_in_verls_reward_loop(model, cpu_verl, tmp_path):
     """A real sequence classifier: the prompt of the row and the decoded response, as in the embedded trainer."""
     from transformers import AutoTokenizer
 
-    from rpg.backends.verl.reward import Told, VerifierManager
+    from rpg.backends.verl.reward_manager import Told, VerifierManager
     from rpg.config.reward import ModelReward
     from rpg.models.rewarding import judge
     from rpg.rewards.scoring import Answered
@@ -485,7 +485,7 @@ def test_a_mathematical_answer_is_graded_through_verls_manager(model, cpu_verl, 
     from transformers import AutoTokenizer
     from verl import DataProto
 
-    from rpg.backends.verl.reward import VerifierManager
+    from rpg.backends.verl.reward_manager import VerifierManager
 
     verifier = 'rpg.verifier=\'{"type": "math"}\''
     tokenizer = AutoTokenizer.from_pretrained(model)

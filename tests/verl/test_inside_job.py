@@ -8,7 +8,7 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
-from rpg.backends.verl.state import State, newest
+from rpg.backends.verl.driver_state import State, newest
 from rpg.config.code import kept_sources
 from rpg.models.initial import initial_policy
 from rpg.planning.disk import disk

@@ -158,7 +158,7 @@ def test_the_actor_loss_is_policy_loss(name):
 @pytest.mark.slow
 def test_the_reference_is_renewed_saved_and_loaded(home, model, tmp_path):
     """It starts as the initial model, stays while the policy moves, and comes back from its files."""
-    from rpg.backends.verl.sharded import copy_weights
+    from rpg.backends.verl.sharding import copy_weights
 
     spec = make_spec(algorithm={"name": "rpg-urkl", "reference": {"type": "every_k", "k": 4}})
     trainer = local_trainer(spec, home)

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 from rpg.backends.process import TrainingFailed
 from rpg.backends.verl import jobs
+from rpg.backends.verl.driver_state import State
 from rpg.backends.verl.launch import Launcher, require_readable
-from rpg.backends.verl.state import State
 from rpg.config.errors import ConfigError
 from rpg.config.run import RunSpec
 from rpg.store import Layout

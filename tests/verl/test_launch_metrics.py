@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rpg.backends.verl.metrics import Stream, translate
-from rpg.backends.verl.reasons import reason
+from rpg.backends.verl.failure_reason import reason
+from rpg.backends.verl.metrics_stream import Stream, translate
 from rpg.store import RunFolder
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rpg.backends.verl.hydra import hydra_value
+from rpg.backends.verl.hydra_values import hydra_value
 from rpg.backends.verl.overrides import MAIN, plan
 from rpg.backends.verl.paths import Paths
 from rpg.config.errors import ConfigError
@@ -108,19 +108,19 @@ def test_what_a_run_says_reaches_verl():
 def test_sampling_options_and_the_entropy_bonus_reach_verl():
     from omegaconf import OmegaConf
 
+    from rpg.backends.verl.job_settings import JobSettings, SettingsError
     from rpg.backends.verl.main import compose
-    from rpg.backends.verl.settings import Settings, SettingsError
 
     launch = of(**VARIANTS["options"])
     config = OmegaConf.to_container(compose(launch.arguments()), resolve=True, throw_on_missing=False)
-    settings = Settings.of(config)
+    settings = JobSettings.of(config)
     assert settings.stop == ("</answer>", "\n\n") and settings.entropy_coeff == 0.01
     assert settings.validation_min_p == 0.05
     validation = config["actor_rollout_ref"]["rollout"]["val_kwargs"]
     assert (validation["top_p"], validation["top_k"]) == (0.9, 20)
     config["actor_rollout_ref"]["rollout"]["top_p"] = 0.9
     with pytest.raises(SettingsError, match=r"top_p 0.9, top_k -1, but verl's workers compute"):
-        Settings.of(config)
+        JobSettings.of(config)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _train(folder: RunFolder, home: Path, say: Say) -> None:
     with quick_imports():  # torch: after the run is claimed, and who asks can see it
-        from rpg.backends.local.run import train
+        from rpg.backends.local.training_loop import train
 
     try:
         train(folder, home, say)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rpg.backends.local.masters import keep_masters, put_masters
+from rpg.backends.local.master_weights import keep_masters, put_masters
 from rpg.backends.rates import rate_factor
 from rpg.config.training import AdamW, ScheduleFreeAdamW
 

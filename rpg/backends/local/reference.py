@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rpg.backends.local.passes import Limits, score
+from rpg.backends.local.micro_batches import Limits, score
 from rpg.backends.schedule import ReferenceSchedule
 from rpg.catalogue import Algorithm
 from rpg.models.adapters import adapted, adapters

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from rpg.backends.local.diagnostics import Probe
+from rpg.backends.local.micro_batches import Limits, micro_batches, score
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.passes import Limits, micro_batches, score
-from rpg.backends.local.probe import Probe
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler

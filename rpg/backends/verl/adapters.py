@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from verl.utils.device import get_device_id
 
-from rpg.backends.verl.sharded import shards
+from rpg.backends.verl.sharding import shards
 from rpg.errors import UserError
 
 Weights = Mapping[str, Tensor]

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from rpg.backends.verl.state import State
+from rpg.backends.verl.driver_state import State
 from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digests, link
 from rpg.store.files import StoreError, fsync_tree, readable
 from rpg.store.run import RunFolder

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from rpg.backends.verl.settings import Settings
+from rpg.backends.verl.job_settings import JobSettings
 from rpg.losses.advantages import advantages
 from rpg.losses.correction import rollout_weights, weight_metrics
 from rpg.losses.divergences import k3
 
 
 def experience(
-    settings: Settings, fields: Mapping[str, Tensor], prompts: Sequence[str]
+    settings: JobSettings, fields: Mapping[str, Tensor], prompts: Sequence[str]
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
     """(fields to add or replace, metrics of the sampler under the project's names).
 

@@ -18,13 +18,13 @@ from rpg.backends.manifest import spec_of
 from rpg.backends.process import Say, TrainingFailed
 from rpg.backends.verl import jobs
 from rpg.backends.verl.checkpoints import VerlCheckpoints
-from rpg.backends.verl.initial import initial_model
-from rpg.backends.verl.metrics import Stream
+from rpg.backends.verl.driver_state import State
+from rpg.backends.verl.failure_reason import reason, tail
+from rpg.backends.verl.initial_model import initial_model
+from rpg.backends.verl.metrics_stream import Stream
 from rpg.backends.verl.overrides import plan
 from rpg.backends.verl.paths import STATE, Paths
 from rpg.backends.verl.readiness import facts, judge
-from rpg.backends.verl.reasons import reason, tail
-from rpg.backends.verl.state import State
 from rpg.config.backend import RayAddress, RayJob
 from rpg.config.errors import ConfigError
 from rpg.config.model import bfloat16

@@ -37,7 +37,7 @@ class ActorLoss:
 
     def __call__(self, model_output, data: TensorDict, dp_group=None) -> tuple[Tensor, dict[str, tuple]]:
         log_prob = no_padding_2_padding(model_output["log_probs"], data)  # (B, T)
-        optional = [name for name in _OPTIONAL if name in data]
+        optional = [name for name in _OPTIONAL if name in data.keys()]  # noqa: SIM118 (a TensorDict refuses `in`)
         fields = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
         tokens, sequences = tu.get(data, "mini_batch_tokens"), tu.get(data, "mini_batch_sequences")
         reference = fields.get("ref_log_prob", None)

@@ -1,6 +1,6 @@
 """python -m rpg.backends.verl.main KEY=VALUE...: verl's PPO trainer with our trainer mode.
 
-The overrides are Hydra's, on verl's `ppo_trainer` config; ours are below `+rpg` (rpg/backends/verl/settings.py).
+The overrides are Hydra's, on verl's `ppo_trainer` config; ours are below `+rpg` (rpg/backends/verl/job_settings.py).
 `rpg render FILE` prints them for a run. Exit code 0 when all steps are done; otherwise 1, and the last line on stderr
 is `error: <one line>`.
 """
@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from rpg.backends.verl.reasons import clean
+from rpg.backends.verl.failure_reason import clean
 from rpg.errors import UserError
 from rpg.processes import PARENT, collect_seldom, die_with_parent
 
@@ -71,8 +71,8 @@ def look_around(config) -> None:
     Raises:
         SettingsError: something that the job would fail of.
     """
+    from rpg.backends.verl.job_settings import SettingsError
     from rpg.backends.verl.readiness import facts, judge
-    from rpg.backends.verl.settings import SettingsError
     from rpg.config.backend import HuggingFaceRollout, RayAddress, SglangRollout, VerlBackend, VllmRollout
 
     trainer, role = config.trainer, config.actor_rollout_ref
@@ -102,10 +102,10 @@ def derive(config) -> None:
     """
     from omegaconf import OmegaConf, open_dict
 
-    from rpg.backends.verl.settings import Settings
+    from rpg.backends.verl.job_settings import JobSettings
 
     # A worker's config holds the part actor_rollout_ref only, so our settings travel there.
-    settings = Settings.of(OmegaConf.to_container(config, resolve=True, throw_on_missing=False))
+    settings = JobSettings.of(OmegaConf.to_container(config, resolve=True, throw_on_missing=False))
     values = {
         "trainer.use_v1": True,
         "trainer.v1.trainer_mode": "rpg",
@@ -119,10 +119,10 @@ def derive(config) -> None:
         "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz": True,
         "actor_rollout_ref.rollout.calculate_log_probs": True,
         "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": True,
-        "actor_rollout_ref.rollout.agent.agent_loop_manager_class": "rpg.backends.verl.agents.SeededManager",
+        "actor_rollout_ref.rollout.agent.agent_loop_manager_class": "rpg.backends.verl.agent_loops.SeededManager",
         "reward.reward_manager.source": "importlib",
         "reward.reward_manager.name": "VerifierManager",
-        "reward.reward_manager.module.path": "pkg://rpg.backends.verl.reward",
+        "reward.reward_manager.module.path": "pkg://rpg.backends.verl.reward_manager",
         "actor_rollout_ref.rpg": settings.model_dump_json(),
     }
     if settings.device == "cpu":
@@ -143,7 +143,7 @@ def attention(config) -> dict[str, object]:
     Raises:
         SettingsError: sequence parallelism without flash attention, the only one that verl splits.
     """
-    from rpg.backends.verl.settings import SettingsError
+    from rpg.backends.verl.job_settings import SettingsError
 
     name = "actor_rollout_ref.model.override_config.attn_implementation"
     chosen = config.actor_rollout_ref.model.override_config.get("attn_implementation")
@@ -168,7 +168,7 @@ def _run(config) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    from rpg.backends.verl.runner import InDriver, Runner
+    from rpg.backends.verl.task_runner import InDriver, Runner
 
     validate_config(
         config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)

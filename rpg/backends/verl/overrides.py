@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rpg.backends.verl.hydra import hydra_value
+from rpg.backends.verl.hydra_values import hydra_value
 from rpg.backends.verl.paths import Paths
 from rpg.backends.verl.resources import cpus_reserved, helpers
 from rpg.config.backend import LocalRay, RayAddress, SglangRollout, VerlBackend, VllmRollout

@@ -18,7 +18,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from rpg.backends.progress import Progress
 from rpg.backends.prompts import PromptOrder, Refills
-from rpg.backends.verl.settings import Settings
+from rpg.backends.verl.job_settings import JobSettings
 from rpg.errors import UserError
 
 
@@ -110,13 +110,13 @@ def useful(group: Group) -> bool:
     return len({response.earned for response in group}) > 1
 
 
-def first_round(settings: Settings, problems: int, step: int) -> list[int]:
+def first_round(settings: JobSettings, problems: int, step: int) -> list[int]:
     """The problems that :func:`roll` begins with, known before anything is sampled."""
     return PromptOrder(problems, settings.seed).first(step, settings.prompts_per_step)
 
 
 def roll(
-    settings: Settings, problems: int, step: int, sample: Callable[[Sequence[int], int], list[Group]]
+    settings: JobSettings, problems: int, step: int, sample: Callable[[Sequence[int], int], list[Group]]
 ) -> Rollout:
     """The rollout of step `step` (from 1); `sample(problem numbers, round)` generates and grades.
 
@@ -139,7 +139,7 @@ class Groups(ReplayBuffer):
     """verl's buffer, asked for named prompts instead of any that are ready."""
 
     error: Path | None = None
-    """File in which a reward that could not be had is explained (reward.py)."""
+    """File in which a reward that could not be had is explained (reward_manager.py)."""
 
     def why_failed(self) -> str:
         """What that file says; empty where it does not exist."""

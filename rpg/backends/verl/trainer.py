@@ -31,24 +31,24 @@ from verl.workers.utils.padding import response_to_nested
 from rpg.backends.progress import Progress, Reporter
 from rpg.backends.schedule import ReferenceSchedule
 from rpg.backends.verl import rollout
-from rpg.backends.verl.ahead import Ahead
+from rpg.backends.verl.driver_state import State, newest
 from rpg.backends.verl.experience import experience
-from rpg.backends.verl.order import arrange, mini_batch_order
-from rpg.backends.verl.reward import ERROR
-from rpg.backends.verl.settings import Settings
-from rpg.backends.verl.state import State, newest
+from rpg.backends.verl.job_settings import JobSettings
+from rpg.backends.verl.mini_batches import arrange, mini_batch_order
+from rpg.backends.verl.policy_worker import PolicyWorker
+from rpg.backends.verl.prefetch import Prefetch
+from rpg.backends.verl.reward_manager import ERROR
 from rpg.backends.verl.update import Plan, Updated
-from rpg.backends.verl.worker import PolicyWorker
 from rpg.errors import UserError
 from rpg.store.progress import TRAINING
 
 
 @register_trainer("rpg")
 class Trainer(PPOTrainerSync):
-    """Counters and the reference schedule are the driver's; they are part of every checkpoint (state.py)."""
+    """Counters and the reference schedule are the driver's; they are part of every checkpoint (driver_state.py)."""
 
     def __init__(self, config):
-        self.settings = Settings.inside(OmegaConf.to_container(config.actor_rollout_ref))
+        self.settings = JobSettings.inside(OmegaConf.to_container(config.actor_rollout_ref))
         config.trainer.v1.trainer_mode = "sync"  # verl asks for this name in many places
         super().__init__(config)
         self.optimizer_step = self.tokens = 0
@@ -85,7 +85,7 @@ class Trainer(PPOTrainerSync):
         # verl divides by it; here a data set may be smaller than a step.
         self.steps_per_epoch = max(1, self.steps_per_epoch)
         beside = not self.config.actor_rollout_ref.rollout.free_cache_engine
-        self.ahead = Ahead(self.settings, len(self.train_dataset), self._ask, self._collect, beside)
+        self.ahead = Prefetch(self.settings, len(self.train_dataset), self._ask, self._collect, beside)
 
     def init(self) -> None:
         path = Path(self.config.trainer.default_local_dir).absolute().parent / TRAINING

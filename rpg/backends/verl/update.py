@@ -20,7 +20,7 @@ from verl.workers.engine_workers import TrainingWorker
 
 from rpg.backends.meter import Meter
 from rpg.backends.rates import rate_factor
-from rpg.backends.verl.settings import Settings
+from rpg.backends.verl.job_settings import JobSettings
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Updated:
     """Of each optimizer step, the mean KL(policy || reference), nats per token."""
 
 
-def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: Settings) -> Updated:
+def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSettings) -> Updated:
     """Epochs and mini-batches of `plan` on this worker's rows of the rollout.
 
     Raises:
@@ -101,7 +101,7 @@ def _update_mode(optimizer) -> Iterator[None]:
         optimizer.eval()
 
 
-def _set_rate(optimizer, settings: Settings, step: int) -> float:
+def _set_rate(optimizer, settings: JobSettings, step: int) -> float:
     """Warm-up and schedule by optimizer steps; verl's scheduler counts rollouts."""
     if hasattr(optimizer, "eval"):
         return settings.learning_rate  # its own warm-up
@@ -126,7 +126,7 @@ def _prepare(
     tokens: int,
     sequences: int,
     optimizer_step: int,
-    settings: Settings,
+    settings: JobSettings,
 ) -> None:
     """What verl's engine and our loss read beside the tensors."""
     engine, model = worker.engine_config, worker.model_config

@@ -52,7 +52,7 @@ def bucket(model: str) -> int:
     sizes = []
     for file in Path(model).glob("*.safetensors"):
         with safe_open(file, "numpy") as weights:
-            sizes += [math.prod(weights.get_slice(name).get_shape()) for name in weights]
+            sizes += [math.prod(weights.get_slice(name).get_shape()) for name in weights.keys()]  # noqa: SIM118 (no mapping: it cannot be iterated)
     return max(16, math.ceil(4 * max(sizes) / 2**20)) if sizes else 2048
 
 

@@ -24,7 +24,7 @@ from verl.utils.ray_utils import auto_await
 from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
-from rpg.backends.verl.agents import SeededManager, SeededWorker
+from rpg.backends.verl.agent_loops import SeededManager, SeededWorker
 from rpg.backends.verl.cpu import ROLLOUT
 from rpg.backends.verl.cpu.server import Replica, Server
 

@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-from rpg.backends.verl.settings import Settings
+from rpg.backends.verl.job_settings import JobSettings
 from rpg.models.rewarding import make_scorer
 from rpg.models.stopping import Stopper
 from rpg.rewards.reward import overlong_punishment
@@ -41,7 +41,7 @@ class VerifierManager(RewardManagerBase):
     def __init__(self, config, tokenizer, compute_score=None, **_):
         super().__init__(config, tokenizer, compute_score)
         container = OmegaConf.to_container(config.actor_rollout_ref)
-        self.settings = Settings.inside(container)
+        self.settings = JobSettings.inside(container)
         self.stop = stop_tokens(container["model"]["path"], tokenizer)
         self.error = Path(config.trainer.default_local_dir).absolute() / ERROR
         manifest = self.settings.manifest

@@ -26,16 +26,16 @@ from tensordict import TensorDict
 from verl.utils.tensordict_utils import get_tensordict
 
 from rpg.backends.verl import rollout
-from rpg.backends.verl.agents import prompt_name
+from rpg.backends.verl.agent_loops import prompt_name
+from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.rollout import Group, Rollout
-from rpg.backends.verl.settings import Settings
 from rpg.errors import UserError
 from rpg.store.files import atomic_write_json, read_json_object
 
 TENSORS, REST = "ahead.safetensors", "ahead.json"
 
 
-class Ahead:
+class Prefetch:
     """The rollouts of a run, each when its step comes.
 
     Attributes:
@@ -45,7 +45,7 @@ class Ahead:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: JobSettings,
         problems: int,
         ask: Callable[[int, Sequence[int], Sequence[str]], None],
         collect: Callable[[Sequence[str], int], list[Group]],
@@ -87,7 +87,7 @@ class Ahead:
         fields = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id)
         tensors: dict[str, torch.Tensor] = {}
         rest: dict[str, list[Any]] = {}
-        for name in fields:
+        for name in fields.keys():  # noqa: SIM118 (iterating over a TensorDict gives its rows)
             value = fields.get(name)
             if isinstance(value, torch.Tensor):
                 rows = list(value.unbind())

@@ -58,7 +58,7 @@ class Ours(Section):
         return value
 
 
-class Settings(Ours):
+class JobSettings(Ours):
     """Ours, and those of verl's own settings that our code reads. It travels through verl's config as JSON."""
 
     model_config = ConfigDict(frozen=True)
@@ -84,7 +84,7 @@ class Settings(Ours):
         return self.steps * self.epochs * (self.prompts_per_step // self.mini_batch_prompts)
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Settings:
+    def of(cls, config: Mapping[str, Any]) -> JobSettings:
         """From verl's composed config with the overrides below `rpg` (plain containers).
 
         Raises:
@@ -111,7 +111,7 @@ class Settings(Ours):
         return settings
 
     @classmethod
-    def inside(cls, actor_rollout_ref: Mapping[str, Any]) -> Settings:
+    def inside(cls, actor_rollout_ref: Mapping[str, Any]) -> JobSettings:
         """Back from what :func:`rpg.backends.verl.main.derive` wrote for every process of the job."""
         return cls.model_validate_json(actor_rollout_ref["rpg"])
 

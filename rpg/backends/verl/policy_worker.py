@@ -18,10 +18,17 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from rpg.backends.verl import adapters
+from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.loss import ActorLoss
-from rpg.backends.verl.resharding import load_resharded, load_shards_of, written_by
-from rpg.backends.verl.settings import Settings
-from rpg.backends.verl.sharded import copy_weights, let_go, load_shards, shards
+from rpg.backends.verl.sharding import (
+    copy_weights,
+    let_go,
+    load_resharded,
+    load_shards,
+    load_shards_of,
+    shards,
+    written_by,
+)
 from rpg.backends.verl.update import Plan, update
 from rpg.errors import UserError
 
@@ -49,7 +56,7 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self):
-        self.settings = Settings.inside(OmegaConf.to_container(self.config))
+        self.settings = JobSettings.inside(OmegaConf.to_container(self.config))
         if self.settings.device == "cpu":
             torch.set_num_threads(self.settings.threads)
         bound_waits(self.config.nccl_timeout)
@@ -145,5 +152,5 @@ class PolicyWorker(ActorRolloutRefWorker):
         return Path(folder) / SHARDS.format(world=self.world_size, rank=self.rank)
 
 
-def _loss(settings: Settings) -> ActorLoss:
+def _loss(settings: JobSettings) -> ActorLoss:
     return ActorLoss(settings.algorithm, settings.max_response_tokens, settings.entropy_coeff)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.fidelity import Agreement, agreement
-from rpg.backends.local.passes import Limits, score
+from rpg.backends.local.micro_batches import Limits, score
 from rpg.backends.local.rollout import Graded, Roller
-from rpg.backends.local.run import configure_memory, configure_torch, resume
+from rpg.backends.local.training_loop import configure_memory, configure_torch, resume
 from rpg.backends.manifest import spec_of
 from rpg.catalogue import Algorithm, algorithm, algorithms, override
 from rpg.catalogue.exact import divergence_of, exact_loss

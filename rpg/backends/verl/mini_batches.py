@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rpg.backends.verl.settings import Settings
+from rpg.backends.verl.job_settings import JobSettings
 from rpg.models import seeds
 
 
 def arrange(
-    settings: Settings, step: int, groups: int, lengths: Sequence[int], workers: int
+    settings: JobSettings, step: int, groups: int, lengths: Sequence[int], workers: int
 ) -> tuple[list[int], list[int]]:
     """(order of rows, rows of each mini-batch on one worker).
 
@@ -34,7 +34,7 @@ def arrange(
     return order, [len(part) for part in shares[0]]
 
 
-def mini_batch_order(settings: Settings, step: int, epoch: int, mini_batches: int) -> list[int]:
+def mini_batch_order(settings: JobSettings, step: int, epoch: int, mini_batches: int) -> list[int]:
     """The order of the mini-batches in an epoch (from 0); their composition stays, for rows do not change workers."""
     if epoch == 0:
         return list(range(mini_batches))

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rpg.backends.local import checkpoint as checkpoints_module
-from rpg.backends.local.checkpoint import Checkpoints, load_past, load_training
+from rpg.backends.local import checkpoints as checkpoints_module
+from rpg.backends.local.checkpoints import Checkpoints, load_past, load_training
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.run import train
+from rpg.backends.local.training_loop import train
 from rpg.config.run import RunSpec
 from rpg.planning.disk import disk
 from rpg.store import RunFolder, StoreError

@@ -15,7 +15,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 
 from rpg.backends.prompts import LARGEST_REFILL
 from rpg.backends.verl.cpu import ROLLOUT
-from rpg.backends.verl.settings import Settings
+from rpg.backends.verl.job_settings import JobSettings
 from rpg.models import seeds
 
 _NAME = re.compile(r"s(\d+)r(\d+)p(\d+)")
@@ -31,7 +31,7 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
 
     def __init__(self, config, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
-        self.settings = Settings.inside(OmegaConf.to_container(config.actor_rollout_ref))
+        self.settings = JobSettings.inside(OmegaConf.to_container(config.actor_rollout_ref))
 
     async def _run_agent_loop(self, sampling_params: dict[str, Any], trajectory: dict, **kwargs) -> Any:
         sampling_params = {**sampling_params, **self._further(trajectory)}

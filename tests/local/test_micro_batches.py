@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rpg.backends.local.passes import Limits, micro_batches
+from rpg.backends.local.micro_batches import Limits, micro_batches
 from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import policy_loss
 from rpg.models.batch import Batch

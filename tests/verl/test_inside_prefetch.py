@@ -5,8 +5,8 @@ import types
 import pytest
 import torch
 
+from rpg.backends.local.micro_batches import Limits, score
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.passes import Limits, score
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
@@ -61,19 +61,19 @@ class Servers:
 def make_ahead(model, tmp_path, monkeypatch):
     from omegaconf import OmegaConf
 
-    from rpg.backends.verl import ahead, rollout
-    from rpg.backends.verl.settings import Settings
+    from rpg.backends.verl import prefetch, rollout
+    from rpg.backends.verl.job_settings import JobSettings
 
     def made(servers, staleness, beside, algorithm="dapo"):
         fake = types.SimpleNamespace(kv_batch_get=servers.get, kv_batch_put=servers.put)
         monkeypatch.setattr(rollout, "tq", fake)
-        monkeypatch.setattr(ahead, "tq", fake)
+        monkeypatch.setattr(prefetch, "tq", fake)
         spec = make_spec(algorithm=algorithm, rollout={"group_size": 4, "staleness": staleness})
-        settings = Settings.inside(
+        settings = JobSettings.inside(
             OmegaConf.to_container(verl_config(spec, model, tmp_path).actor_rollout_ref, resolve=False)
         )
         assert settings.staleness == staleness
-        return ahead.Ahead(settings, 400, servers.ask, servers.collect, beside)
+        return prefetch.Prefetch(settings, 400, servers.ask, servers.collect, beside)
 
     return made
 
@@ -136,11 +136,11 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
     from omegaconf import OmegaConf
 
     from rpg.backends.verl.experience import experience
-    from rpg.backends.verl.settings import Settings
+    from rpg.backends.verl.job_settings import JobSettings
 
     training = {"optimizer": {"learning_rate": 1e-3}}
     spec = make_spec(algorithm=algorithm, training=training, rollout={"staleness": staleness})
-    settings = Settings.inside(
+    settings = JobSettings.inside(
         OmegaConf.to_container(verl_config(spec, model, tmp_path).actor_rollout_ref, resolve=False)
     )
     policy = initial_policy(spec, home)

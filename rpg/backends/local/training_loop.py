@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
-from rpg.backends.local.checkpoint import (
+from rpg.backends.local.checkpoints import (
     Checkpoints,
     load_past,
     load_training,
     restore_adapters,
     restore_weights,
 )
-from rpg.backends.local.masters import halve_weights
+from rpg.backends.local.master_weights import halve_weights
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller

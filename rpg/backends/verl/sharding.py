@@ -1,19 +1,55 @@
-"""verl's checkpoint of some workers, taken up by another number of them. FSDP2 only, whose shards are rows of each tensor.
+"""Weights of FSDP modules, shard by shard: into another module of the same model, and from another number of workers.
 
-verl itself reads the files of as many workers as there are (verl/utils/checkpoint/fsdp_checkpoint_manager.py:219).
+verl itself reads the files of as many workers as there are (verl/utils/checkpoint/fsdp_checkpoint_manager.py:219). Going on
+with another number works with FSDP2 only, whose shards are rows of each tensor.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
+
+
+def copy_weights(source: nn.Module, target: nn.Module) -> None:
+    """The weights of one FSDP module into another of the same model, whatever device the shards are on."""
+    let_go(source)
+    load_shards(target, dict(shards(source)))
+
+
+def load_shards(module: nn.Module, values: dict[str, Tensor]) -> None:
+    """Put in what :func:`shards` gave on as many workers; the next forward pass uses it."""
+    let_go(module)
+    with torch.no_grad():
+        for name, value in shards(module):
+            value.copy_(values[name])
+
+
+def shards(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """(name, this worker's part) of every parameter."""
+    for name, parameter in module.named_parameters():
+        yield name, parameter.to_local() if hasattr(parameter, "to_local") else parameter
+
+
+def let_go(module: nn.Module) -> None:
+    """Have FSDP1 forget the whole weights that it has gathered.
+
+    After a forward pass without gradients its root unit stays gathered: what is written into its shard would be read by
+    no later pass. (verl does the same, but only with several GPUs along `fsdp_size`:
+    verl/workers/engine/fsdp/transformer_impl.py:1117.) FSDP2 gathers anew by itself.
+    """
+    if isinstance(module, FullyShardedDataParallel):
+        for unit in FullyShardedDataParallel.fsdp_modules(module):
+            handle = unit._handle
+            if handle is not None and handle.uses_sharded_strategy and not handle.needs_unshard():
+                handle.reshard(True)
 
 
 def written_by(folder: str | Path, pattern: str) -> int:
