@@ -5,7 +5,7 @@
     python -m benchmarks.grading classes      # 19,000 answers as models write them: mistakes and time by class
 
 Answers are made from the gold answers of the benchmarks whose files lie in $RPG_DATA (or --data): right ones in other
-forms, and near misses (tests/rewards/forms.py). The number of processes is that of --workers.
+forms, and near misses (tests/answers/variants.py). The number of processes is that of --workers.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from rpg.answers.extraction import normalise
 from rpg.rewards import Grader
-from rpg.rewards.extract import normalise
+from rpg.tasks.benchmark_loading import load_benchmark
 from rpg.tasks.benchmarks import benchmark
-from rpg.tasks.loading import load_benchmark
-from tests.rewards.answers import cases as cases_of
-from tests.rewards.answers import real_golds, sample_golds
-from tests.rewards.forms import equivalents, near_misses
+from tests.answers.generated import cases as cases_of
+from tests.answers.generated import real_golds, sample_golds
+from tests.answers.variants import equivalents, near_misses
 
 NAMES = ("aime24", "aime25", "amc23", "minerva_math", "olympiadbench")
 
@@ -90,7 +90,7 @@ def speed(arguments) -> None:
 
 
 def classes(arguments) -> None:
-    """Mistakes by class on the answers of tests/rewards/answers, and the processor time of each distinct answer."""
+    """Mistakes by class on the answers of tests/answers/generated, and the processor time of each distinct answer."""
     golds = real_golds() or sample_golds()
     chosen = cases_of(golds)
     before = _processor_seconds()
@@ -139,7 +139,7 @@ def others(response: str, gold: str) -> dict[str, bool]:
 
 
 def disagreements(arguments) -> None:
-    """Where other graders decide otherwise, by class, over a sample of the answers of tests/rewards/answers."""
+    """Where other graders decide otherwise, by class, over a sample of the answers of tests/answers/generated."""
     chosen = cases_of(real_golds() or sample_golds())
     rng = random.Random(arguments.seed)
     chosen = rng.sample(chosen, min(arguments.compare, len(chosen)))

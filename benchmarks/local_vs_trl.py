@@ -46,12 +46,11 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.local.training_loop import configure_memory, configure_torch
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import MarkerVerifier
-from rpg.models.initial import initial_policy, prepare_model
-from rpg.rewards.reward import reward
+from rpg.models.initial_policy import initial_policy, prepare_model
+from rpg.rewards.marker import Grade, grade
 from rpg.rewards.scoring import Answered, Scored, Scorer
-from rpg.rewards.verifiers import Grade, grade
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems
 
@@ -84,7 +83,7 @@ class Even(Scorer):
 
     def score(self, answered: Sequence[Answered]) -> list[Scored]:
         grades = [Grade(None, len(one.response) % 2 == 0, "even or odd") for one in answered]
-        return [Scored(reward(found.correct), found, {}) for found in grades]
+        return [Scored(1.0 if found.correct else -1.0, found, {}) for found in grades]
 
 
 class Clock(TrainerCallback):
@@ -126,7 +125,7 @@ def theirs(spec: RunSpec, home: Path, rollouts: int) -> tuple[float, float, floa
             for text, truth in zip(completions, answer, strict=True)
         ]
         seen.append(sum(graded) / len(graded))
-        return [reward(right) for right in graded]
+        return [1.0 if right else -1.0 for right in graded]
 
     chats = [[{"role": "user", "content": p.prompt}] for p in problems]
     texts = policy.tokenizer.apply_chat_template(chats, tokenize=False, add_generation_prompt=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rpg.config.errors import ConfigError
 from rpg.store import StoreError
-from rpg.store.files import readable
+from rpg.store.atomic_files import readable
 
 AUTH = "RPG_AUTH"
 SERVER_AUTH, CLIENT_AUTH = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"

@@ -30,7 +30,7 @@ from rpg.config.backend import BACKENDS
 from rpg.config.evaluation import ENGINES
 from rpg.errors import UserError
 from rpg.processes import PARENT, die_with_parent
-from rpg.report.nightly import ALREADY
+from rpg.report.nightly_bands import ALREADY
 from rpg.store import Layout, StoreError, home
 from rpg.store.current import current_runs
 from rpg.tasks.benchmarks import benchmarks as shipped_benchmarks

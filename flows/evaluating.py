@@ -13,9 +13,10 @@ from flows import processes
 from flows.context import StageFailed
 from flows.processes import Children
 from rpg.store import Layout, RunFolder, StoreError
+from rpg.store.atomic_files import read_json_object
 from rpg.store.checkpoints import checkpoints_of
-from rpg.store.files import read_json_object
-from rpg.store.pending import pending_evaluations
+from rpg.store.run_folder import pending_evaluations
+from rpg.store.run_writer import write_done, write_failed
 
 EVALUATION_LOG = "evaluation.log"
 EVALUATOR_TRIES = 3
@@ -38,7 +39,7 @@ def finish(folders: Sequence[RunFolder]) -> list[RunFolder]:
         seconds = sum(row.get("seconds_step", 0.0) for row in rows)
         with contextlib.suppress(StoreError, OSError):  # `rpg gc` does it another time
             checkpoints_of(folder).settle()
-        folder.write_done(seconds=seconds, attempts=len(folder.attempts()))
+        write_done(folder, seconds=seconds, attempts=len(folder.attempts()))
         over.append(folder)
     return over
 
@@ -57,7 +58,7 @@ def fail_unevaluated(folders: Sequence[RunFolder]) -> None:
             why = read_json_object(record)["error"]
         except (StoreError, KeyError):
             why = f"step {step} was not evaluated on {benchmark}"
-        folder.write_failed(str(why), step=step, log=str(folder.path.parent / EVALUATION_LOG))
+        write_failed(folder, str(why), step=step, log=str(folder.path.parent / EVALUATION_LOG))
 
 
 def run_evaluator(

@@ -19,7 +19,7 @@ from rpg.config import shipped
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping
 from rpg.config.reward import PythonReward
-from rpg.config.sweep import Sweep, load_sweep
+from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.store import Layout
 
 OWN, DATA = "RPG_CONFIGS", "RPG_DATA"

@@ -11,9 +11,9 @@ from pydantic import Field, ValidationError
 from rpg.config.errors import ConfigError, explain
 from rpg.config.load import read_mapping
 from rpg.config.model import TinyModel
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.section import Section
-from rpg.config.sweep import Sweep
+from rpg.config.sweep_spec import Sweep
 
 FILE = "limits.yaml"
 _CHARACTERS = 200

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rpg.report.health import OFTEN, of_training
+from rpg.report.diagnostics import OFTEN, of_training
 from rpg.store import RunFolder, StoreError
 
 STYLES = {
@@ -46,9 +46,9 @@ class RunView:
     error: str | None
     """What went wrong, what a queued run waits for, or where else it is running."""
     health: tuple[str, ...] = ()
-    """What is noticed about its training, each with its evidence and what to do (rpg.report.health)."""
+    """What is noticed about its training, each with its evidence and what to do (rpg.report.diagnostics)."""
     now: str | None = None
-    """Where it is within a step that takes long, or which checkpoint is being evaluated (rpg.store.progress)."""
+    """Where it is within a step that takes long, or which checkpoint is being evaluated (rpg.store.step_progress)."""
 
     @property
     def seconds_left(self) -> float | None:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flows import forms
-from rpg.config.run import RunSpec
-from rpg.config.sweep import load_sweep
+from rpg.config.run_spec import RunSpec
+from rpg.config.sweep_spec import load_sweep
 from rpg.errors import UserError
 from rpg.planning.cost import Measured, cost, measured
-from rpg.planning.estimate import estimate
+from rpg.planning.gpu_estimate import estimate
 from rpg.store import Layout
 
 AGAIN_SECONDS = 3600.0

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flows.remote import Cluster, Remote
-from rpg.nursery import FORKED, Forked, Nursery
+from rpg.fork_server import FORKED, ForkedProcess, ForkServer
 from rpg.processes import end_descendants, owner_mark, python_module
 
 PREPARE, TRAINER, EVALUATOR = "rpg.backends.local.prepare", "rpg.backends.{}", "rpg.evaluation"
@@ -31,12 +31,12 @@ class Children:
     """Starts one-thread Python children and ends every one of them on `stop()`.
 
     A child leads its own process group, so that whatever it starts ends with it; it also watches for the death of
-    its parent (see rpg.backends.process), so that `kill -9` of the sweep leaves no orphan.
+    its parent (see rpg.backends.training_process), so that `kill -9` of the sweep leaves no orphan.
     """
 
-    def __init__(self, nursery: Nursery | None = None) -> None:
-        self._nursery = nursery
-        self._running: set[subprocess.Popen | Forked | Remote] = set()
+    def __init__(self, fork_server: ForkServer | None = None) -> None:
+        self._fork_server = fork_server
+        self._running: set[subprocess.Popen | ForkedProcess | Remote] = set()
         self._clusters: dict[str, Cluster] = {}
         self._lock = threading.Lock()
         self.stopping = threading.Event()
@@ -50,8 +50,8 @@ class Children:
         stdin: int = subprocess.DEVNULL,
         keep: Sequence[int] = (),
         extra: Mapping[str, str] | None = None,
-    ) -> subprocess.Popen | Forked:
-        """Start `python -m module args`, its output appended to `log`: forked from the nursery, where there is one.
+    ) -> subprocess.Popen | ForkedProcess:
+        """Start `python -m module args`, its output appended to `log`: forked from the fork server, where there is one.
 
         `keep` are open files the child inherits (locks it is to hold), `extra` goes over its environment.
         """
@@ -63,12 +63,12 @@ class Children:
         with self._lock, log.open("ab") as output:
             if self.stopping.is_set():
                 raise Stopped
-            child: subprocess.Popen | Forked | None = None
-            if self._nursery is not None and module in FORKED and threads == 1:
+            child: subprocess.Popen | ForkedProcess | None = None
+            if self._fork_server is not None and module in FORKED and threads == 1:
                 texts, pipe = [str(arg) for arg in args], stdin == subprocess.PIPE
-                child = self._nursery.start(module, texts, output.fileno(), pipe, keep, dict(extra or {}))
+                child = self._fork_server.start(module, texts, output.fileno(), pipe, keep, dict(extra or {}))
             if child is None:
-                if self.stopping.is_set():  # that is why the nursery is gone
+                if self.stopping.is_set():  # that is why the fork server is gone
                     raise Stopped
                 child = subprocess.Popen(
                     python_module(module, *args),
@@ -89,7 +89,7 @@ class Children:
                 raise Stopped
             return self._clusters.setdefault(address, Cluster(address, log))
 
-    def wait(self, child: subprocess.Popen | Forked | Remote) -> int:
+    def wait(self, child: subprocess.Popen | ForkedProcess | Remote) -> int:
         """The child's exit code; raises Stopped when the sweep is being stopped."""
         try:
             code = child.wait()
@@ -114,12 +114,12 @@ class Children:
             time.sleep(0.05)
         for child in running:
             self._end_group(child, signal.SIGKILL)
-        if self._nursery is not None:
-            self._nursery.close()
+        if self._fork_server is not None:
+            self._fork_server.close()
         end_descendants()  # what has left its group, as Ray's processes do
 
     @staticmethod
-    def _end_group(child: subprocess.Popen | Forked | Remote, how: int) -> None:
+    def _end_group(child: subprocess.Popen | ForkedProcess | Remote, how: int) -> None:
         if isinstance(child, Remote):  # ends with the connection to its cluster
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):

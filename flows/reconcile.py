@@ -14,6 +14,7 @@ from flows.server import SERVE_LOCK, WORKERS, quiet_environment
 from rpg.processes import end_orphans, is_here
 from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
 from rpg.store.lease import read_lease
+from rpg.store.run_writer import clear_waiting, release_run
 
 NEVER_STARTED_SECONDS = 600.0
 """A flow run that is Pending or Cancelling for so long, and never had a process, has lost its worker."""
@@ -54,12 +55,12 @@ def _tidy(folder: RunFolder) -> Iterator[str]:
     lease = folder.lease()
     if lease and is_here(lease) and not lease_alive(lease):
         with contextlib.suppress(StoreError):
-            folder.release()
+            release_run(folder)
             yield f"{folder.sweep}/{folder.name}: removed the lease of process {lease.get('pid')}, which is gone"
     note = read_lease(folder.path / "waiting.json")
     if note and is_here(note) and not lease_alive(note):
         with contextlib.suppress(StoreError):
-            folder.stop_waiting()
+            clear_waiting(folder)
             yield f"{folder.sweep}/{folder.name}: waits for nothing any more"
 
 

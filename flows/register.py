@@ -7,10 +7,11 @@ from typing import Any
 
 from flows.renewal import identified, renew, set_aside, upgrade
 from rpg.config.code import kept_sources
-from rpg.config.sweep import PlannedRun, Sweep
+from rpg.config.sweep_spec import PlannedRun, Sweep
 from rpg.provenance import git_revision, machine, versions
 from rpg.store import Layout, RunFolder, StoreError
 from rpg.store.current import FRESH, imported_runs
+from rpg.store.run_writer import write_manifest
 
 
 def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolder]:
@@ -46,7 +47,7 @@ def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolde
         ):
             renew(folder, wanted | ({FRESH: True} if fresh else {}))
             continue
-        folder.write_manifest(wanted | ({FRESH: True} if fresh else {}))
+        write_manifest(folder, wanted | ({FRESH: True} if fresh else {}))
     return folders
 
 

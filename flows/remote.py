@@ -1,4 +1,4 @@
-"""Trainings on a Ray cluster, as a conductor sees them (rpg.backends.remote is the process that talks with Ray)."""
+"""Trainings on a Ray cluster, as a conductor sees them (rpg.backends.ray_bridge is the process that talks with Ray)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from rpg import provenance
 from rpg.errors import UserError
-from rpg.nursery import Awaited
+from rpg.fork_server import Awaited
 from rpg.processes import PARENT, birth, here, owner_mark, python_module
 from rpg.store import RunFolder
 
@@ -106,7 +106,7 @@ class Cluster:
         try:
             with self._log.open("ab") as output:
                 process = self._process = subprocess.Popen(
-                    python_module("rpg.backends.remote", self.address),
+                    python_module("rpg.backends.ray_bridge", self.address),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=output,

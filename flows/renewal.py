@@ -13,12 +13,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from rpg.config.identity import evaluation_identity, former_identity, identity, identity_record, root
-from rpg.config.run import RunSpec
-from rpg.store import Layout, RunFolder, StoreError, provenance
+from rpg.config.run_spec import RunSpec
+from rpg.store import Layout, RunFolder, StoreError, run_provenance
+from rpg.store.atomic_files import readable
 from rpg.store.current import OUTDATED
-from rpg.store.files import readable
-from rpg.store.pending import pending_evaluations
-from rpg.store.run import folders
+from rpg.store.run_folder import folders, pending_evaluations
+from rpg.store.run_writer import write_manifest
 
 
 def upgrade(layout: Layout, sweep: str, digests: Collection[str]) -> None:
@@ -43,7 +43,7 @@ def upgrade(layout: Layout, sweep: str, digests: Collection[str]) -> None:
                 with readable("rename", folder.path):
                     folder.path.rename(renamed.path)
                 folder = renamed
-            folder.write_manifest({**manifest, **identified(spec, data), "run": folder.name})
+            write_manifest(folder, {**manifest, **identified(spec, data), "run": folder.name})
 
 
 def identified(spec: RunSpec, data: str) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:
         _extend_samples(folder)
     fresh["eval_steps"] = _possible(folder, manifest, fresh["eval_steps"])
     if any(manifest.get(name) != value for name, value in fresh.items()):
-        folder.write_manifest({**manifest, **fresh})
+        write_manifest(folder, {**manifest, **fresh})
     if folder.done_path.exists() and pending_evaluations(folder):
         with readable("remove", folder.done_path):
             folder.done_path.unlink(missing_ok=True)
@@ -88,7 +88,7 @@ def set_aside(layout: Layout, folder: RunFolder) -> bool:
     Raises:
         StoreError: somebody is training it.
     """
-    found = provenance.outdated(folder)
+    found = run_provenance.outdated(folder)
     if found is None:
         return False
     if folder.state() == "running":
@@ -101,7 +101,7 @@ def set_aside(layout: Layout, folder: RunFolder) -> bool:
     aside = next(
         one for one in (layout.run(folder.sweep, other) for other in others) if not one.path.exists()
     )
-    folder.write_manifest(manifest | {"run": aside.name})
+    write_manifest(folder, manifest | {"run": aside.name})
     with readable("rename", folder.path):
         folder.path.rename(aside.path)
     return True

@@ -22,7 +22,7 @@ from flows.services import Plan, Service, services_of
 from flows.slots import machine
 from rpg.config.errors import ConfigError
 from rpg.store import Layout, StoreError, locks
-from rpg.store.health import write_problems
+from rpg.store.serve_health import write_problems
 
 Say = Callable[[str], None]
 LOOK_SECONDS = 1.0

@@ -108,7 +108,7 @@ class Service:
 
 def dashboard(address: str, port: int) -> list[str]:
     """The command of the dashboard."""
-    return python_module("dashboard.server", address, port)
+    return python_module("dashboard", address, port)
 
 
 def services_of(layout: Layout, plan: Plan) -> list[Service]:

@@ -16,10 +16,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rpg.store import Layout, RunFolder, StoreError, locks, provenance
+from rpg.store import Layout, RunFolder, StoreError, locks, run_provenance
+from rpg.store.atomic_files import atomic_path, atomic_write_json, folder_aside, readable
 from rpg.store.current import FRESH, OUTDATED
-from rpg.store.files import atomic_path, atomic_write_json, folder_aside, readable
-from rpg.store.run import folders
+from rpg.store.run_folder import folders
+from rpg.store.run_writer import note_removed, write_waiting
 
 
 class Claims:
@@ -42,7 +43,7 @@ class Claims:
         if lock is None:
             why = f"waits for the same run of sweep {locks.note(path).get('sweep', '?')} ({locks.who(path)})"
             if self._said.get(folder.name) != why:
-                folder.wait_for(why)
+                write_waiting(folder, why)
                 self._said[folder.name] = why
             return False
         if folder.holder():  # somebody's who has no claim that could be seen from here
@@ -146,7 +147,7 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
     alike = mine.get("evaluation_id") == theirs.get("evaluation_id", mine.get("evaluation_id"))
     fewer = theirs.get("samples", 0) < mine.get("samples", 0)
     if alike:
-        folder.note_removed(source.removed_steps())
+        note_removed(folder, source.removed_steps())
     for benchmark in source.benchmarks() if alike else ():
         for step in source.eval_steps(benchmark):
             target = folder.eval_path(benchmark, step)
@@ -173,7 +174,7 @@ def _is(folder: RunFolder, ids: list[str]) -> bool:
 
 def _usable(manifest: dict[str, Any], other: RunFolder) -> bool:
     """Whether a run may take over what another folder has: one that is to be made afresh, only what today's code made."""
-    return not manifest.get(FRESH) or provenance.outdated(other) is None
+    return not manifest.get(FRESH) or run_provenance.outdated(other) is None
 
 
 def _link_tree(source: Path, target: Path) -> None:

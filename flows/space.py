@@ -12,11 +12,12 @@ from pydantic import ValidationError
 
 from flows.context import Context
 from flows.processes import Stopped
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.planning.disk import disk
-from rpg.planning.estimate import Assumptions, problems_of
+from rpg.planning.gpu_estimate import Assumptions, problems_of
 from rpg.store import RunFolder
 from rpg.store.gc import size
+from rpg.store.run_writer import clear_waiting, write_waiting
 
 LOOK_SECONDS = 2.0
 """A run that waits for space looks this often."""
@@ -36,13 +37,13 @@ def room(folder: RunFolder, context: Context) -> Iterator[None]:
     said_at = 0.0
     while (why := _begin(folder, most, context)) is not None:
         if time.monotonic() - said_at > SAID_SECONDS or said_at == 0:
-            folder.wait_for(why)
+            write_waiting(folder, why)
             said_at = time.monotonic()
         if context.children.stopping.wait(LOOK_SECONDS):
             raise Stopped
     try:
         if said_at:
-            folder.stop_waiting()
+            clear_waiting(folder)
         yield
     finally:
         with _LOCK:  # others may be adding up right now

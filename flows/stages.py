@@ -109,7 +109,7 @@ def aggregate(home: str) -> str:
 @task(name="report", task_run_name="report", **_plain)
 def report(sweep: str, home: str) -> list[str]:
     """Write the report's files; returns their paths."""
-    from rpg.report.write import write_report
+    from rpg.report.sweep_report import write_report
 
     return [str(path) for path in write_report(Layout.at(home), sweep)]
 

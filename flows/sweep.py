@@ -21,13 +21,13 @@ from flows.register import register
 from flows.sharing import Claims
 from flows.slots import machine
 from flows.tracking import tracked
-from rpg.config.sweep import Sweep
+from rpg.config.sweep_spec import Sweep
 from rpg.errors import UserError
-from rpg.nursery import FORKED, Nursery
+from rpg.fork_server import FORKED, ForkServer
 from rpg.processes import end_orphans, owner_mark, quick_imports
 from rpg.store import Layout, RunFolder, StoreError, locks
-from rpg.store.pending import pending_evaluations
-from rpg.store.provenance import of_other_code
+from rpg.store.run_folder import pending_evaluations
+from rpg.store.run_provenance import of_other_code
 
 if TYPE_CHECKING:
     from flows.live import Progress
@@ -99,7 +99,7 @@ def conduct(
             pass
         children.stop()
     if due:
-        children, claims = Children(_nursery(sweep, layout)), Claims(layout)
+        children, claims = Children(_fork_server(sweep, layout)), Claims(layout)
         try:
             with tracked(sweep, layout, children), prefect_api(layout.home):
                 with quick_imports():
@@ -142,13 +142,13 @@ def conduct(
     return outcome
 
 
-def _nursery(sweep: Sweep, layout: Layout) -> Nursery | None:
+def _fork_server(sweep: Sweep, layout: Layout) -> ForkServer | None:
     """One process for the imports of all children, where they are of the kind that it forks."""
     backends = [run.spec.backend for run in sweep.runs]
     wanted = all(one.device == "cpu" and one.threads == 1 for one in backends)
     if not wanted or sys.platform != "linux" or processes.TRAINER.format("local") not in FORKED:
         return None
-    return Nursery(layout.sweep_folder(sweep.spec.name) / "nursery.log", FORKED, owner_mark())
+    return ForkServer(layout.sweep_folder(sweep.spec.name) / "fork-server.log", FORKED, owner_mark())
 
 
 def _in_a_line(error: BaseException) -> str | None:

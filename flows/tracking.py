@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 from flows import processes
 from flows.processes import Children
-from rpg.config.sweep import Sweep
+from rpg.config.sweep_spec import Sweep
 from rpg.store import Layout
 
 TRACKING_LOG = "tracking.log"

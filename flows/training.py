@@ -18,11 +18,12 @@ from flows.slots import Held, need_of
 from flows.space import room
 from rpg.config.backend import BACKENDS, Backend, BackendSection, LocalBackend, OnNodes
 from rpg.errors import UserError
-from rpg.nursery import Forked
+from rpg.fork_server import ForkedProcess
 from rpg.processes import BUSY
 from rpg.store import RunFolder
-from rpg.store.pending import pending_evaluations
-from rpg.store.progress import TRAINING, read_progress
+from rpg.store.run_folder import pending_evaluations
+from rpg.store.run_writer import clear_waiting, write_failed, write_waiting
+from rpg.store.step_progress import TRAINING, read_progress
 
 _BACKEND: TypeAdapter[BackendSection] = TypeAdapter(Backend)
 SLOT_SECONDS = 0.3
@@ -53,7 +54,7 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
         take_over(folder, duplicate)
     manifest = folder.read_manifest()
     if duplicate and folder.checkpoint(manifest["steps"]).exists() and not pending_evaluations(folder):
-        folder.stop_waiting()
+        clear_waiting(folder)
         return
     backend = backend_of(folder)
     code, losses, newest = BUSY, 0, -1
@@ -62,7 +63,7 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
             if context.children.stopping.wait(LEASE_SECONDS):
                 raise Stopped
         with room(folder, context), slot(folder, backend, context) as held:
-            folder.stop_waiting()
+            clear_waiting(folder)
             archive_failure(folder)
             began = time.time()
             child = _start(folder, backend, context, held)
@@ -85,14 +86,14 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
             how += f" in step {last['step']}, {phase}" if phase else ""
             advice = backend.less_memory(phase)
             how += f" (out of memory? {advice})" if advice else " (out of memory?)"
-        folder.write_failed(f"the training process was {how}" if code < 0 else f"the training process {how}")
+        write_failed(folder, f"the training process was {how}" if code < 0 else f"the training process {how}")
         failure = folder.read_failed() or {}
     raise StageFailed(f"{folder.name}: {failure.get('error')}")
 
 
 def _start(
     folder: RunFolder, backend: BackendSection, context: Context, held: Held
-) -> subprocess.Popen | Forked | Remote:
+) -> subprocess.Popen | ForkedProcess | Remote:
     """The training process: a child of this one, or a process on a node of a Ray cluster."""
     module = processes.TRAINER.format(backend.type)
     if not (isinstance(backend, LocalBackend) and isinstance(backend.place, OnNodes)):
@@ -105,7 +106,7 @@ def _start(
     needs = {"num_cpus": cpus, "num_gpus": place.gpus}
     if place.memory_gib:
         needs["memory"] = int(place.memory_gib * 2**30)
-    folder.wait_for(f"waits for a place on the Ray cluster at {place.address}")
+    write_waiting(folder, f"waits for a place on the Ray cluster at {place.address}")
     cluster = context.children.cluster(place.address, folder.path.parent / CLUSTER_LOG)
     return cluster.start(module, folder, folder.path.parents[2], backend.threads, needs)
 
@@ -116,7 +117,7 @@ def _settle(folder: RunFolder, child: Remote, losses: int, context: Context) -> 
     Raises:
         StageFailed: the cluster cannot run it, or lost it again and again, or its files do not get here.
     """
-    folder.stop_waiting()
+    clear_waiting(folder)
     refused, lost, code = child.answer.get("refused"), child.answer.get("lost"), child.returncode or 0
     if lost and losses > MOST_LOSSES:
         refused = (
@@ -136,7 +137,7 @@ def _settle(folder: RunFolder, child: Remote, losses: int, context: Context) -> 
             if context.children.stopping.wait(SLOT_SECONDS):
                 raise Stopped
     if refused:
-        folder.write_failed(refused)
+        write_failed(folder, refused)
         raise StageFailed(f"{folder.name}: {refused}")
     return code
 
@@ -149,7 +150,7 @@ def backend_of(folder: RunFolder) -> BackendSection:
     except ValidationError as error:
         known = ", ".join(BACKENDS)
         line = f"{folder.manifest_path}: spec.backend: {error.errors()[0]['msg']} (back ends here: {known})"
-        folder.write_failed(line)
+        write_failed(folder, line)
         raise StageFailed(f"{folder.name}: {line}") from None
 
 
@@ -175,12 +176,12 @@ def slot(folder: RunFolder, backend: BackendSection, context: Context) -> Iterat
             if held is None:
                 why, said = context.machine.why(need), why
                 if why != said or time.monotonic() - said_at > SAID_SECONDS:
-                    folder.wait_for(why)
+                    write_waiting(folder, why)
                     said_at = time.monotonic()
                 if context.children.stopping.wait(SLOT_SECONDS):
                     raise Stopped
     except UserError as error:
-        folder.write_failed(str(error))
+        write_failed(folder, str(error))
         raise StageFailed(f"{folder.name}: {error}") from None
     finally:
         if gate:

@@ -22,11 +22,11 @@ from flows.context import Context, StageFailed
 from flows.evaluating import EVALUATION_LOG, EVALUATOR_TRIES, last_line
 from flows.processes import Stopped
 from flows.slots import Held, Need
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError
 from rpg.store import Layout, RunFolder
 from rpg.store.current import current_runs
-from rpg.store.pending import pending_evaluations
+from rpg.store.run_folder import pending_evaluations
 
 LOOK_SECONDS = 1.0
 Owed = tuple[str, str, int]

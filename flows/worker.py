@@ -78,7 +78,7 @@ def _there(names: list[str]) -> dict[str, DeploymentResponse]:
 def _last(path: Path) -> object:
     """The cron line that `rpg serve` was last given: only another one goes over what was edited in the UI."""
     from rpg.store import StoreError
-    from rpg.store.files import read_json_object
+    from rpg.store.atomic_files import read_json_object
 
     try:
         return read_json_object(path).get("cron")

@@ -127,7 +127,7 @@ def bench(tmp_path_factory):
 def home(tmp_path_factory):
     """A data folder whose caches hold the data and the initial model of `tests.tiny.make_spec()`."""
     from rpg.backends.local.training_loop import configure_torch
-    from rpg.models.initial import initial_policy
+    from rpg.models.initial_policy import initial_policy
     from tests.tiny import make_spec
 
     folder = tmp_path_factory.mktemp("home")
@@ -139,7 +139,7 @@ def home(tmp_path_factory):
 @pytest.fixture
 def policy(home):
     """The initial policy, fresh for each test."""
-    from rpg.models.initial import initial_policy
+    from rpg.models.initial_policy import initial_policy
     from tests.tiny import make_spec
 
     return initial_policy(make_spec(), home)

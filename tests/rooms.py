@@ -32,7 +32,7 @@ ROOMS = (
     _room("rpg.metrics", "what a training step is measured by: every metric once"),
     _room("rpg.provenance", "what a training is computed with: source files, packages, machine"),
     _room(
-        "rpg.nursery", "processes forked from one that has imported torch already", "rpg.processes rpg.provenance"
+        "rpg.fork_server", "processes forked from one that has imported torch already", "rpg.processes rpg.provenance"
     ),
     _room("rpg.catalogue", "what an algorithm is, as data", "rpg.errors", "pydantic rich"),
     _room("rpg.losses", "pure torch functions: losses, divergences, advantages, aggregation", "rpg.catalogue", "torch"),
@@ -49,12 +49,16 @@ ROOMS = (
         "pydantic pydantic_core yaml",
     ),
     _room(
-        "rpg.rewards", "verifiers, grading of answers, rewards", "rpg.errors rpg.processes rpg.config",
-        "math_verify sympy latex2sympy2_extended mpmath pydantic regex",
+        "rpg.answers", "mathematical answers: found in a response, read by a grammar, compared",
+        outside="mpmath math_verify sympy",
+    ),
+    _room(
+        "rpg.rewards", "verifiers, graders and their processes, rewards",
+        "rpg.errors rpg.processes rpg.config rpg.answers", "regex",
     ),
     _room(
         "rpg.tasks", "problems: task types, training sets, benchmarks, leaks, preparation",
-        "rpg.errors rpg.config rpg.store rpg.rewards", "datasets pyarrow pydantic",
+        "rpg.errors rpg.config rpg.store rpg.answers", "datasets pyarrow pydantic",
     ),
     _room(
         "rpg.planning", "what a run needs: counts, measured time, memory and GPUs by arithmetic",
@@ -67,7 +71,7 @@ ROOMS = (
     ),
     _room(
         "rpg.backends", "what both back ends share: manifest, prompts, reference schedule, meters",
-        "rpg.errors rpg.processes rpg.provenance rpg.nursery rpg.catalogue rpg.store rpg.config rpg.models",
+        "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.catalogue rpg.store rpg.config rpg.models",
         "pydantic torch transformers ray",
     ),
     _room(
@@ -89,7 +93,7 @@ ROOMS = (
     ),
     _room(
         "rpg.evaluation", "checkpoints to graded samples",
-        "rpg.errors rpg.processes rpg.stats rpg.store rpg.config rpg.rewards rpg.tasks rpg.models rpg.backends",
+        "rpg.errors rpg.processes rpg.stats rpg.store rpg.config rpg.answers rpg.rewards rpg.tasks rpg.models rpg.backends",
         "torch transformers numpy pydantic ray vllm",
     ),
     _room(
@@ -104,7 +108,7 @@ ROOMS = (
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
     _room(
         "flows", "Prefect flows and deployments, child processes, slots, sharing, reconciler, live table",
-        "rpg.errors rpg.processes rpg.web rpg.provenance rpg.nursery rpg.catalogue rpg.store rpg.config rpg.tasks "
+        "rpg.errors rpg.processes rpg.web rpg.provenance rpg.fork_server rpg.catalogue rpg.store rpg.config rpg.tasks "
         "rpg.planning rpg.report",
         "prefect anyio pydantic psutil rich starlette uvicorn",
     ),

@@ -22,7 +22,7 @@ def dashboard(
     import socket
     import subprocess
 
-    from rpg.cli.extras import require
+    from rpg.cli.missing_packages import require
 
     require("streamlit")
     from flows.services import dashboard as command

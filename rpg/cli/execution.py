@@ -15,7 +15,7 @@ from rpg.cli.app import complain, console, say
 if TYPE_CHECKING:
     from flows.live import Progress
     from flows.sweep import Outcome
-    from rpg.config.sweep import Sweep
+    from rpg.config.sweep_spec import Sweep
     from rpg.store import Layout
 
 
@@ -62,14 +62,14 @@ Fresh = Annotated[
 
 def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool = False) -> int:
     """Conduct a sweep in the foreground, showing its progress. Returns the exit code."""
-    from rpg.cli.extras import require
-    from rpg.cli.lenient import refuse_wrong_paths
+    from rpg.cli.data_digest import refuse_wrong_paths
+    from rpg.cli.missing_packages import require
     from rpg.config.shipped import short
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
     specs = [run.spec for run in planned.runs]
     from rpg.store import Layout
-    from rpg.store.provenance import of_other_code
+    from rpg.store.run_provenance import of_other_code
 
     layout = Layout.at(home)
     refuse_wrong_paths(specs, short(planned.path), layout)
@@ -104,9 +104,9 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
 
 
 def _conclude(outcome: Outcome, layout: Layout, planned: Sweep, again: str) -> int:
-    from rpg.report.write import print_report
+    from rpg.report.sweep_report import print_report
     from rpg.store import StoreError
-    from rpg.store.provenance import said_of_other_code
+    from rpg.store.run_provenance import said_of_other_code
 
     name = planned.spec.name
     if not outcome.trained:

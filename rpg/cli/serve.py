@@ -34,7 +34,7 @@ def serve(
     home: Home = None,
 ) -> int:
     """Start the Prefect server and UI, a worker and the dashboard, on loopback, until Ctrl-C."""
-    from rpg.cli.extras import require
+    from rpg.cli.missing_packages import require
 
     require("prefect", "streamlit")
     from flows.access import secret_of

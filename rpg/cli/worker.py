@@ -36,7 +36,7 @@ def worker(
 
     The server listens on loopback of its machine: a tunnel leads there, ssh -N -L 4200:127.0.0.1:4200 that-machine.
     """
-    from rpg.cli.extras import require
+    from rpg.cli.missing_packages import require
 
     require("prefect")
     from flows.access import secret_of

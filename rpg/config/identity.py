@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from rpg.config.fields import REQUIRED, SECTION, Leaf, leaves
 from rpg.config.frozen import ADDED, ALGORITHMS, DEFAULTS, FORMAT
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.section import EVALUATES, TRAINS
 
 SCHEDULE = "training.optimizer.schedule"

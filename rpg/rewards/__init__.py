@@ -7,8 +7,8 @@
 docs/grading.md states the rules and how they compare with math-verify's own.
 """
 
-from rpg.rewards.grader import Grader, Grading, Item, MarkerGrader, extract, grader_for
-from rpg.rewards.pool import GradingError
-from rpg.rewards.verifiers import Grade
+from rpg.rewards.comparison_pool import GradingError
+from rpg.rewards.graders import Grader, Grading, Item, MarkerGrader, extract, grader_for
+from rpg.rewards.marker import Grade
 
 __all__ = ["Grade", "Grader", "Grading", "GradingError", "Item", "MarkerGrader", "extract", "grader_for"]

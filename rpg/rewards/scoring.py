@@ -18,9 +18,9 @@ from rpg.config.reward import (
 )
 from rpg.config.task import RewardVerifier, VerifierSection
 from rpg.rewards.function_calls import Batch
-from rpg.rewards.functions import FunctionReward, RewardError
-from rpg.rewards.grader import Grading, Item, grader_for
-from rpg.rewards.verifiers import Grade
+from rpg.rewards.function_process import FunctionReward, RewardError
+from rpg.rewards.graders import Grading, Item, grader_for
+from rpg.rewards.marker import Grade
 
 Sources = Mapping[str, Sequence[Mapping[str, str]]]
 """Name of a part of the reward -> the modules its function runs from, as a manifest keeps them (rpg.config.code)."""

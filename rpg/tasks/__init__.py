@@ -1,7 +1,7 @@
 """Tasks: where problems come from. Pure data and text; no torch.
 
-`load_problems(task)` gives the splits of any task of `rpg.config.run`; `rpg.tasks.demonstrations` gives what a
-model made from its config is warm-started on. docs/extending.md adds a task type.
+`load_problems(task)` gives the splits of any task of `rpg.config.run_spec`; `demonstrations_of(task, splits)` gives what
+a model made from its config is warm-started on. docs/extending.md adds a task type.
 """
 
 from __future__ import annotations
@@ -9,18 +9,29 @@ from __future__ import annotations
 from importlib import import_module
 
 from rpg.config.section import registered
-from rpg.config.task import TASKS, TaskSection, Verifier
-from rpg.tasks.kind import TaskKind
+from rpg.config.task import TASKS, TaskSection, Verifier, chat_of
+from rpg.tasks.kinds import Demonstrations, TaskKind, problem_characters
 from rpg.tasks.problems import DataError, Problem, Splits
 
-__all__ = ["KINDS", "DataError", "Problem", "Splits", "kind_of", "load_problems", "verifier_of"]
+__all__ = [
+    "KINDS",
+    "DataError",
+    "Problem",
+    "Splits",
+    "characters_of",
+    "chat_characters",
+    "demonstrations_of",
+    "kind_of",
+    "load_problems",
+    "verifier_of",
+]
 
 KINDS = {
     "chain": "rpg.tasks.chain",
-    "file": "rpg.tasks.files",
-    "math": "rpg.tasks.math",
+    "file": "rpg.tasks.file_problems",
+    "math": "rpg.tasks.math_problems",
     "operators": "rpg.tasks.operators",
-    "words": "rpg.tasks.words",
+    "words": "rpg.tasks.word_problems",
 }
 """Task type -> the module whose KIND says how its problems are made; loaded when a task of that type is used."""
 registered("task type", TASKS, KINDS, "rpg/tasks/__init__.py")
@@ -44,3 +55,24 @@ def load_problems(task: TaskSection) -> Splits:
 def verifier_of(task: TaskSection) -> Verifier:
     """How a task's responses are checked."""
     return kind_of(task).verifier(task)
+
+
+def demonstrations_of(task: TaskSection, splits: Splits) -> Demonstrations:
+    """Demonstrations of a task's problems.
+
+    Raises:
+        DataError: there are none, as for a file task without the column `demonstration`.
+    """
+    return kind_of(task).demonstrations(task, splits)
+
+
+def characters_of(task: TaskSection, splits: Splits) -> set[str]:
+    """All characters that a model of this task has to know."""
+    declared = kind_of(task).characters
+    return (declared(splits) if declared else problem_characters(splits)) | chat_characters(task)
+
+
+def chat_characters(task: TaskSection) -> set[str]:
+    """The characters of the task's own chat template and of the assistant's prefix."""
+    chat = chat_of(task)
+    return set((chat.template or "") + chat.prefix)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import ChainTask, MarkerVerifier
-from rpg.tasks.kind import HELD_OUT, TaskKind
+from rpg.tasks.kinds import HELD_OUT, TaskKind
 from rpg.tasks.problems import DataError, Problem, Splits
 
 GENERATOR_VERSION = 1

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import MarkerVerifier, OperatorsTask
 from rpg.tasks.chain import CHARACTERS, LABELS, MARKER, OPERATORS, Chain
-from rpg.tasks.kind import HELD_OUT, TaskKind
+from rpg.tasks.kinds import HELD_OUT, TaskKind
 from rpg.tasks.problems import DataError, Problem, Splits
 
 VERSION = 1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rpg.config.data_source import Chat
 from rpg.errors import UserError
 
 
@@ -51,6 +52,26 @@ class Problem:
     def asked(self) -> Any:
         """The problem for reward functions: messages where the data hold messages, else its text."""
         return self.conversation() if self.chat else self.text
+
+
+def with_chat(problem: Problem, chat: Chat) -> Problem:
+    """The problem with the system message (where it has none of its own) and the examples before its last message."""
+    if chat.system is None and not chat.examples:
+        return problem
+    messages = [dict(one) for one in problem.conversation()]
+    system = messages[:1] if messages[0]["role"] == "system" else []
+    rest = messages[len(system) :]
+    if not system and chat.system is not None:
+        system = [{"role": "system", "content": chat.system}]
+    shown = [
+        message
+        for example in chat.examples
+        for message in (
+            {"role": "user", "content": example.prompt},
+            {"role": "assistant", "content": example.response},
+        )
+    ]
+    return replace(problem, messages=(*system, *shown, *rest))
 
 
 @dataclass(frozen=True)

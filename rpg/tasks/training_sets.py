@@ -13,11 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from rpg.answers.extraction import normalise, squeeze
 from rpg.config.task import is_name
-from rpg.rewards.extract import normalise, squeeze
+from rpg.tasks.benchmark_loading import as_problem, digest, read_pairs
 from rpg.tasks.benchmarks import Columns, ProblemSet, Source, read_set, shipped
 from rpg.tasks.leaks import words
-from rpg.tasks.loading import as_problem, digest, read_pairs
 from rpg.tasks.problems import DataError, Dropped, Problem
 
 _SETS = Path(__file__).parent / "sets" / "training"

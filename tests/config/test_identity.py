@@ -24,9 +24,9 @@ from rpg.config.identity import (
     root,
 )
 from rpg.config.load import resolve
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.section import ADDS, BY_CONTENT, EVALUATES, OPERATES, TRAINS, Kind
-from rpg.config.sweep import load_file
+from rpg.config.sweep_spec import load_file
 from rpg.config.task import ChainTask
 from rpg.config.training import Training
 
@@ -184,7 +184,7 @@ def test_every_field_of_the_schema_has_a_frozen_default_and_was_walked_above():
 def test_the_shipped_configurations_keep_their_identities():
     """Of this format and of the one before, so that what lies on disk is found again. Regenerate only for new files:
 
-    python -m tests.config.identities
+    python -m tests.config.pin_identities
     """
     pinned = json.loads(PINNED.read_text())
     for name, expected in pinned.items():

@@ -9,7 +9,7 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.config.load import resolve
-from rpg.models.initial import initial_policy
+from rpg.models.initial_policy import initial_policy
 from rpg.models.policy import Policy
 from rpg.tasks.preparation import prepare_data, read_problems
 from tests.tiny import make_spec

@@ -11,7 +11,7 @@ import httpx
 import psutil
 
 from benchmarks.trivial import SECONDS, SWEEP
-from rpg.nursery import FORKED
+from rpg.fork_server import FORKED
 from rpg.store import Layout
 from tests.waiting import HANG, ended, until
 

@@ -11,7 +11,7 @@ from rpg.config.load import load_run
 from rpg.config.reward import PythonReward
 from rpg.config.task import MarkerVerifier, RewardVerifier
 from rpg.rewards.function_calls import BadReward, Batch, call
-from rpg.rewards.functions import RewardError
+from rpg.rewards.function_process import RewardError
 from rpg.rewards.scoring import Answered, Scorer
 
 BATCH = Batch(["a?", "b?"], ["yes", "no!"], [3, 2], {"answer": ["yes", "yes"], "level": [1, 2]})

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
+from rpg.answers.comparison import quick
+from rpg.answers.extraction import answer_line, last_box, normalise
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader
-from rpg.rewards.compare import quick
-from rpg.rewards.extract import answer_line, last_box, normalise
-from tests.rewards.answers import cases, sample_golds
+from tests.answers.generated import cases, sample_golds
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
 
@@ -183,7 +183,7 @@ def test_workers_end_with_their_parent():
 def test_nothing_is_evaluated(grader):
     """sympy's reader of Python text ends in eval: in the worker it makes number literals only."""
     code = (
-        "from rpg.rewards.algebra import forbid_evaluation; forbid_evaluation()\n"
+        "from rpg.answers.computer_algebra import forbid_evaluation; forbid_evaluation()\n"
         "import sympy\n"
         "assert sympy.Number('12') == 12 and sympy.Number('1.5') == sympy.Float('1.5')\n"
         "for text in ['__import__(\"os\").getpid()', 'x+1', '(1).__class__', 'Integer(1)+Integer(2)', 'exp(1)']:\n"

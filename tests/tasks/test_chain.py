@@ -7,10 +7,9 @@ import pytest
 
 from rpg.config.model import WarmStart
 from rpg.config.task import ChainTask
-from rpg.rewards.verifiers import grade
-from rpg.tasks import DataError, load_problems, verifier_of
+from rpg.rewards.marker import grade
+from rpg.tasks import DataError, demonstrations_of, load_problems, verifier_of
 from rpg.tasks.chain import CHARACTERS, Chain, distinct
-from rpg.tasks.demonstrations import demonstrations
 
 
 def solve(prompt):
@@ -88,7 +87,7 @@ def test_scratchpads_are_graded_right_and_corrupted_ones_stay_consistent():
 def test_demonstrations_hold_out_benchmarks_and_their_own_test():
     task = ChainTask(tiers={"easy": 2}, train_problems=300, benchmark_problems=64)
     splits = load_problems(task)
-    demos = demonstrations(task, splits)
+    demos = demonstrations_of(task, splits)
     excluded = {p.prompt for p in [*demos.held_out, *splits.benchmarks["chain-easy"]]}
     assert len(excluded) == 128
     rng = random.Random(1)

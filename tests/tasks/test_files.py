@@ -10,9 +10,8 @@ import pytest
 from rpg.config.model import WarmStart
 from rpg.config.task import FileTask, MathVerifier
 from rpg.rewards import grader_for
-from rpg.tasks import DataError, load_problems
-from rpg.tasks.demonstrations import demonstrations
-from rpg.tasks.own import problem_characters
+from rpg.tasks import DataError, demonstrations_of, load_problems
+from rpg.tasks.kinds import problem_characters
 
 GOOD = [{"prompt": "1+1", "answer": "2"}, {"prompt": "2+2", "answer": 4}]
 
@@ -109,7 +108,7 @@ def test_unreadable_files(tmp_path):
 def test_demonstrations_come_from_the_file(tmp_path):
     rows = [{"prompt": f"p{i}", "answer": str(i), "demonstration": f"so Answer: {i}"} for i in range(40)]
     files = task(tmp_path, rows)
-    demos = demonstrations(files, load_problems(files))
+    demos = demonstrations_of(files, load_problems(files))
     assert len(demos.held_out) == 4
     rng = random.Random(0)
     shown = {demos.ability(rng)[0] for _ in range(500)}
@@ -119,7 +118,7 @@ def test_demonstrations_come_from_the_file(tmp_path):
     assert problem_characters(load_problems(files)) >= set("p3+so Answer:")
     with pytest.raises(DataError, match="field demonstration is missing"):
         files = task(tmp_path)
-        demonstrations(files, load_problems(files))
+        demonstrations_of(files, load_problems(files))
 
 
 def test_a_bare_answer_is_written_for_the_verifier_that_reads_it(tmp_path):
@@ -127,7 +126,7 @@ def test_a_bare_answer_is_written_for_the_verifier_that_reads_it(tmp_path):
     rows = [{"prompt": f"p{i}", "answer": str(i), "demonstration": f"so Answer: {i}"} for i in range(40)]
     files = task(tmp_path, rows)
     mathematical = files.model_copy(update={"verifier": MathVerifier()})
-    demos = demonstrations(mathematical, load_problems(mathematical))
+    demos = demonstrations_of(mathematical, load_problems(mathematical))
     _, shown = demos.behaviour(random.Random(0), WarmStart(scratchpad_fraction=0))
     with grader_for(mathematical.verifier) as grader:
         assert grader.grade([(shown, shown.removeprefix("Answer: "))])[0].correct

@@ -7,9 +7,8 @@ import pytest
 
 from rpg.config.model import WarmStart
 from rpg.config.task import OperatorsTask
-from rpg.rewards.verifiers import grade
-from rpg.tasks import DataError, load_problems, verifier_of
-from rpg.tasks.demonstrations import characters, demonstrations
+from rpg.rewards.marker import grade
+from rpg.tasks import DataError, characters_of, demonstrations_of, load_problems, verifier_of
 
 TASK = OperatorsTask(type="operators", operations=3, train_problems=300, benchmark_problems=20)
 
@@ -50,7 +49,7 @@ def test_every_right_answer_is_graded_right_and_others_are_not():
 
 def test_demonstrations_are_right_of_no_benchmark_and_not_always_the_same_answer():
     splits = load_problems(TASK)
-    shown, rng, verifier = demonstrations(TASK, splits), random.Random(0), verifier_of(TASK)
+    shown, rng, verifier = demonstrations_of(TASK, splits), random.Random(0), verifier_of(TASK)
     warm = WarmStart(scratchpad_fraction=0.5, corruption=0.0)
     held_out = {p.prompt for p in splits.benchmarks["operators-3"]} | {p.prompt for p in shown.held_out}
     places = set()
@@ -58,7 +57,7 @@ def test_demonstrations_are_right_of_no_benchmark_and_not_always_the_same_answer
         for prompt, response in (make(rng) for _ in range(60)):
             way = response.partition("#")[2]
             assert len(set(ends(prompt, way))) == 1 and prompt not in held_out
-            assert set(prompt + response) <= characters(TASK, splits)
+            assert set(prompt + response) <= characters_of(TASK, splits)
             right = [
                 "".join(one) for one in itertools.product("+-*", repeat=3) if len(set(ends(prompt, one))) == 1
             ]

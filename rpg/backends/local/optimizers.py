@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rpg.backends.learning_rate import rate_factor
 from rpg.backends.local.master_weights import keep_masters, put_masters
-from rpg.backends.rates import rate_factor
 from rpg.config.training import AdamW, ScheduleFreeAdamW
 
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rpg.backends.manifest import spec_of
-from rpg.backends.process import Say, TrainingFailed
+from rpg.backends.training_process import Say, TrainingFailed
 from rpg.backends.verl import jobs
 from rpg.backends.verl.checkpoints import VerlCheckpoints
 from rpg.backends.verl.driver_state import State
@@ -28,18 +28,17 @@ from rpg.backends.verl.readiness import facts, judge
 from rpg.config.backend import RayAddress, RayJob
 from rpg.config.errors import ConfigError
 from rpg.config.model import bfloat16
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.verl_keys import unknown
-from rpg.store import provenance
-from rpg.store.files import StoreError, atomic_write_json, read_json_object
-from rpg.store.pending import pending_evaluations
-from rpg.store.progress import TRAINING, clear_progress, moving, progress_line, read_progress
-from rpg.store.run import RunFolder
+from rpg.store import run_provenance
+from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
+from rpg.store.run_folder import RunFolder, pending_evaluations
+from rpg.store.step_progress import TRAINING, clear_progress, moving, progress_line, read_progress
 from rpg.tasks.preparation import PreparedData, prepare_data
 
 POLL_SECONDS = 0.5
 COMPUTES = (
-    "rpg.backends", "rpg.catalogue", "rpg.config", "rpg.losses", "rpg.models", "rpg.rewards", "rpg.tasks",
+    "rpg.answers", "rpg.backends", "rpg.catalogue", "rpg.config", "rpg.losses", "rpg.models", "rpg.rewards", "rpg.tasks",
 )  # fmt: skip
 """Our code in verl's processes. This process does not import it; so all of it counts as what a training imports."""
 
@@ -151,7 +150,7 @@ class _Run:
             job = f"rpg-{self.folder.read_manifest()['run_id']}-{place}-{number}"
         files = (str(self.state / name) for name in (f"metrics-{number}.jsonl", f"log-{number}.txt"))
         attempt = Attempt(number, *files, job)
-        provenance.write(self.folder, number, COMPUTES)
+        run_provenance.write(self.folder, number, COMPUTES)
         atomic_write_json(self.state / "attempt.json", asdict(attempt))
         return attempt
 

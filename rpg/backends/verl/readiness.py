@@ -211,7 +211,7 @@ def _network(f: Facts) -> list[Finding]:
 
 def of_cluster(backend: VerlBackend, address: str) -> list[Finding]:
     """What a running Ray cluster has, and whether that does."""
-    from rpg.backends.cluster import use_token
+    from rpg.backends.ray_cluster import use_token
 
     use_token()
     from ray.util.state import list_nodes

@@ -1,0 +1,146 @@
+"""Whether two expression trees are the same expression, and two equations the same equation: decided by their values at
+a few points (a polynomial that vanishes at random points is zero: Schwartz 1980, Zippel 1979).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import lru_cache
+
+import mpmath
+
+from rpg.answers.lexer import Unreadable
+from rpg.answers.parser import Tree
+from rpg.answers.values import BITS, Undefined, close, divided, evaluate, kinds, mp, symbols
+
+_DISCRETE = {"floor", "ceil", "factorial", "binom", "mod", "gcd", "lcm"}
+
+
+def same(one: Tree, other: Tree) -> bool:
+    """Whether two expressions have the same value wherever both are defined.
+
+    Raises:
+        Unreadable: this cannot be told; TooLarge is one of its kinds.
+    """
+    if one == other:
+        return True
+    names = symbols(one) | symbols(other)
+    if not names:
+        try:
+            return close(evaluate(one), evaluate(other))
+        except Undefined as error:
+            raise Unreadable(f"no value: {error}") from None
+    if len(names) > 40:
+        raise Unreadable("too many symbols")
+    discrete = bool((kinds(one) | kinds(other)) & _DISCRETE)
+    for places in (_integers, None) if discrete else (_rationals, _integers):
+        told = _agree(one, other, sorted(names), places) if places else None
+        if told is not None:
+            return told
+    raise Unreadable("defined nowhere where it was tried")
+
+
+def _agree(
+    one: Tree, other: Tree, names: list[str], places: Callable[[list[str]], Iterator[dict]]
+) -> bool | None:
+    """Whether both have the same real values; None where no place has values of both."""
+    seen = False
+    for at in places(names):
+        try:
+            a, b = evaluate(one, at), evaluate(other, at)
+        except Undefined:
+            continue
+        if close(a, b):
+            seen = True
+        elif mpmath.im(mp(a)) == 0 and mpmath.im(mp(b)) == 0:
+            return False
+        elif "i" in _constants(one) | _constants(other):
+            return False  # complex numbers are meant; else a root or logarithm has left the real ones, which tells nothing
+    return True if seen else None
+
+
+def _constants(tree: Tree) -> set[str]:
+    text = repr(tree)
+    return {"i"} if "('symbol', 'i')" in text else set()
+
+
+@lru_cache(maxsize=4096)
+def _seed(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode("utf-8", "replace")).digest()[:6], "big")
+
+
+def _rationals(names: list[str]) -> Iterator[dict[str, Fraction]]:
+    """Between 0 and 1, between 1 and 4, mixed, and twice with other signs."""
+    for k in range(5):
+        at = {}
+        for name in names:
+            seed = _seed(f"{name}/{k}")
+            part = Fraction(seed % 9973 + 1, 9974)
+            value = part if k == 0 or (k == 2 and seed >> 20 & 1) else 1 + 3 * part
+            at[name] = -value if k > 2 and seed >> 30 & 1 else value
+        if k == 4:
+            at = {name: -at_k for name, at_k in at.items()}
+        yield at
+
+
+def _integers(names: list[str]) -> Iterator[dict[str, Fraction]]:
+    """Consecutive integers, so that parities and remainders all occur, and the first ones far apart."""
+    for k in range(12):
+        yield {name: Fraction(2 + (_seed(name) % 7 + k * (1 + i % 3)) % 23) for i, name in enumerate(names)}
+
+
+def same_equation(gold: tuple[Tree, Tree], answer: tuple[Tree, Tree]) -> bool:
+    """Whether two equations have the same solutions: each one's solution for a symbol, in which it is of first degree,
+    solves the other; or one is a multiple of the other.
+    """
+    f, g = (("add", left, ("negative", right)) for left, right in (gold, answer))
+    names = sorted(symbols(f) | symbols(g))
+    if not names or symbols(f) != symbols(g) or len(names) > 40:
+        return False
+    with mpmath.workprec(BITS):
+        return _same_solutions(f, g, names)
+
+
+def _same_solutions(f: Tree, g: Tree, names: list[str]) -> bool:
+    for name in names:
+        told = _same_roots(f, g, name, names)
+        if told is not None:
+            return told
+    quotients = []
+    for at in _rationals(names):
+        try:
+            quotients.append(divided(mp(evaluate(f, at)), mp(evaluate(g, at))))
+        except Undefined:
+            continue
+    return len(quotients) > 2 and all(close(q, quotients[0]) and q != 0 for q in quotients)
+
+
+def _same_roots(f: Tree, g: Tree, name: str, names: list[str]) -> bool | None:
+    """None where `f` is not of first degree in `name`."""
+    seen = False
+    for at in _rationals(names):
+        try:
+            f0, f1, f2 = (mp(evaluate(f, {**at, name: Fraction(v)})) for v in (1, 2, 3))
+            slope = f1 - f0
+            if not close(f2 - f1, slope) or slope == 0:
+                return None
+            root = 1 - f0 / slope
+            exact = Fraction(*_ratio(root))
+            at_root = mp(evaluate(g, {**at, name: exact}))
+            beside = mp(evaluate(g, {**at, name: exact + 1}))
+        except Undefined:
+            continue
+        if abs(at_root) > abs(beside) * mpmath.mpf(2) ** -90 or beside == 0:
+            return False
+        seen = True
+    return True if seen else None
+
+
+def _ratio(x: mpmath.mpf) -> tuple[int, int]:
+    if mpmath.im(x) != 0:
+        raise Undefined("a complex root")
+    sign, mantissa, exponent, _ = mpmath.re(x)._mpf_
+    mantissa = -mantissa if sign else mantissa
+    return (mantissa << exponent, 1) if exponent >= 0 else (mantissa, 1 << -exponent)

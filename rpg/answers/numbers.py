@@ -1,0 +1,205 @@
+"""Plain numbers in the ways people write them, exactly. Bounded: no text of a model makes a large computation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import mpmath
+
+from rpg.answers import values
+from rpg.answers.extraction import squeeze
+from rpg.answers.lexer import Unreadable
+from rpg.answers.parser import Tree
+
+_MAX_EXPONENT = 400
+
+_UNSIGNED = r"(?:\d{1,60}(?:\.\d{0,60})?|\.\d{1,60})"
+_DECIMAL = re.compile(
+    rf"(?P<sign>[-+]?)(?P<mantissa>{_UNSIGNED})"
+    r"(?:[eE](?P<e>[-+]?\d{1,3})|(?:\\times|\\cdot|\*|x)10(?:\^|\*\*)(?:\{(?P<b>[-+]?\d{1,3})\}|(?P<t>[-+]?\d{1,3})))?"
+)
+_POWER_OF_TEN = re.compile(r"(?P<sign>[-+]?)10\^(?:\{(?P<b>[-+]?\d{1,3})\}|(?P<t>\d{1,3}))")
+_FRACTION = re.compile(
+    rf"(?P<sign>[-+]?)(?:\\frac(?:\{{(?P<n>[-+]?{_UNSIGNED})\}}|(?P<n1>\d))(?:\{{(?P<d>[-+]?{_UNSIGNED})\}}|(?P<d1>\d))"
+    rf"|\(?(?P<p>{_UNSIGNED})\)?/\(?(?P<q>{_UNSIGNED})\)?)"
+)
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+)(?:\.\d*)?%?")
+
+
+SIGNIFICANT = 6
+"""Digits that a decimal needs to count as the rounding of a number without finite decimals."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A value and how it was written."""
+
+    value: Fraction
+    """Exact; where it comes from an expression (`worth`) it may be a number of mpmath."""
+    unit: Fraction = Fraction(0)
+    """Of the last digit, where it was written as a decimal: 0.01 for 3.14 and 1 for 314; 0 for anything else."""
+    digits: int = 0
+    """Significant digits of a decimal."""
+    percent: bool = False
+    """A percent sign followed; it is part of `value`."""
+
+
+def number(text: str) -> Number | None:
+    r"""The value of `12`, `1,234`, `-0.50`, `1.2e-5`, `1.2 \times 10^{-5}`, `1/2`, `\frac{1}{2}`, `62.5%`; else None.
+
+    `text` is normalised (:func:`rpg.answers.extraction.normalise`).
+    """
+    if len(text) > 200:
+        return None
+    bare = squeeze(text)
+    if _THOUSANDS.fullmatch(bare) and not re.search(r",\s", text):
+        bare = bare.replace(",", "").replace(" ", "")
+    percent = bare.endswith("%")
+    bare = bare.removesuffix("%")
+    if bare.startswith("(") and bare.endswith(")") and bare.count("(") == 1:
+        bare = bare[1:-1]
+    if match := _DECIMAL.fullmatch(bare):
+        exponent = int(match["e"] or match["b"] or match["t"] or 0)
+        if abs(exponent) > _MAX_EXPONENT:
+            return None
+        value = _unsigned(match["mantissa"]) * Fraction(10) ** exponent
+        unit, digits = written(match["mantissa"], exponent)
+    elif match := _POWER_OF_TEN.fullmatch(bare):
+        exponent = int(match["b"] or match["t"])
+        if abs(exponent) > _MAX_EXPONENT:
+            return None
+        value, unit, digits = Fraction(10) ** exponent, Fraction(0), 0
+    elif match := _FRACTION.fullmatch(bare):
+        above = match["n"] or match["n1"] or match["p"]
+        below = match["d"] or match["d1"] or match["q"]
+        divisor = _unsigned(below)
+        if not divisor:
+            return None
+        value, unit, digits = _unsigned(above) / divisor, Fraction(0), 0
+    else:
+        return None
+    value = -value if match["sign"] == "-" else value
+    return Number(value / 100 if percent else value, unit / 100 if percent else unit, digits, percent)
+
+
+def _unsigned(text: str) -> Fraction:
+    sign = -1 if text.startswith("-") else 1
+    digits = text.lstrip("+-").removesuffix(".")
+    return sign * Fraction("0" + digits if digits.startswith(".") else digits)
+
+
+def written(text: str, exponent: int = 0) -> tuple[Fraction, int]:
+    """(Unit of the last digit, significant digits) of a decimal such as `0.0120`."""
+    whole, _, decimals = text.lstrip("+-").partition(".")
+    digits = (whole + decimals).lstrip("0")
+    return Fraction(10) ** (exponent - len(decimals)), len(digits)
+
+
+def same(gold: Number, answer: Number, relative_tolerance: float = 0.0) -> bool:
+    """Whether two numbers are the same answer.
+
+    Equal values are. Where one of them is no finite decimal (1/3), a decimal of at least six significant digits that
+    is less than a unit of its last digit away is its rounding; two finite decimals are never rounded onto each other.
+    A percent sign is a hundredth; where the gold answer has one, the number before it alone counts, too.
+    """
+    if (
+        gold.percent
+        and not answer.percent
+        and same(replace(gold, value=gold.value * 100, percent=False), answer)
+    ):
+        return True
+    if gold.value == answer.value:
+        return True
+    gap = abs(gold.value - answer.value)
+    if relative_tolerance and gap <= Fraction(relative_tolerance) * abs(gold.value):
+        return True
+    return any(
+        one.digits >= SIGNIFICANT and gap < one.unit and not finite(other.value)
+        for one, other in ((gold, answer), (answer, gold))
+    )
+
+
+def finite(value: Fraction) -> bool:
+    """Whether the decimal expansion ends."""
+    rest = value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return rest == 1
+
+
+def worth(tree: Tree) -> Number:
+    """A tree without symbols as a number.
+
+    Raises:
+        Unreadable: it has no value, or one beyond the bounds.
+    """
+    try:
+        value = values.evaluate(tree)
+    except values.Undefined as error:
+        raise Unreadable(f"no value: {error}") from None
+    unit, digits = _written(tree)
+    return Number(
+        value, unit, digits, tree[0] == "percent" or (tree[0] == "negative" and tree[1][0] == "percent")
+    )
+
+
+def _written(tree: Tree) -> tuple[Fraction, int]:
+    """As in Number, of `3.14`, `-3.14`, `3.1 \\times 10^{-5}`, `3.14%`."""
+    kind = tree[0]
+    if kind == "number":
+        plain = tree[2].replace(",", "").replace(" ", "").rstrip(".")
+        mantissa, _, exponent = plain.lower().partition("e")
+        return (Fraction(0), 0) if "(" in plain else written(mantissa, int(exponent or 0))
+    if kind == "negative":
+        return _written(tree[1])
+    if kind == "percent":
+        unit, digits = _written(tree[1])
+        return unit / 100, digits
+    if kind == "multiply" and tree[2][0] == "power" and tree[2][1][:2] == ("number", 10):
+        unit, digits = _written(tree[1])
+        power = values.evaluate(tree[2])
+        return (unit * power, digits) if isinstance(power, Fraction) else (Fraction(0), 0)
+    return Fraction(0), 0
+
+
+def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
+    """Whether two expressions without symbols are the same answer (`same`).
+
+    Raises:
+        Unreadable: one has no value, or one beyond the bounds.
+    """
+    if gold == answer:
+        return True
+    one, other = worth(gold), worth(answer)
+    if isinstance(one.value, Fraction) and isinstance(other.value, Fraction):
+        return same(one, other, tolerance)
+    if values.close(one.value, other.value):
+        return True
+    if mpmath.im(values.mp(one.value)) != 0 or mpmath.im(values.mp(other.value)) != 0:
+        return False
+    with mpmath.workprec(200):
+        gap = abs(values.mp(one.value) - values.mp(other.value))
+        if tolerance and gap <= tolerance * abs(values.mp(one.value)):
+            return True
+        # What is not rational has no finite decimals: a decimal may be its rounding.
+        return any(
+            isinstance(a.value, Fraction) and a.digits >= SIGNIFICANT and gap < values.mp(a.unit)
+            for a in (one, other)
+        )
+
+
+def rounds(exact: Tree, decimal: Tree) -> bool:
+    """Whether a decimal is near a number, to less than one unit of the last digit of either."""
+    if values.symbols(exact) or values.symbols(decimal):
+        return False
+    try:
+        a, b = worth(exact), worth(decimal)
+    except Unreadable:
+        return False
+    if values.close(a.value, b.value):
+        return True
+    with mpmath.workprec(200):
+        return abs(values.mp(a.value) - values.mp(b.value)) < values.mp(max(a.unit, b.unit))

@@ -1,0 +1,475 @@
+r"""From tokens to expression trees: sums, products, powers, functions, collections, unions; by precedence.
+
+A tree is a tuple whose first item names its kind:
+    ("number", value, text) ("symbol", name) ("add", a, b) ("multiply", a, b) ("divide", a, b) ("power", a, b)
+    ("negative", a) ("factorial", a) ("percent", a) ("call", name, argument, extra) ("pm", a, b) ("mod", a, b)
+    ("tuple", brackets, items) ("set", items) ("union", items) ("matrix", rows)
+    ("chain", items, relations): expressions with relations between them, e.g. x = 2 + 3 = 5
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from rpg.answers.lexer import Token, Unreadable, value_of
+
+Tree = tuple
+_DEPTH = 60
+_MATCHING = {
+    "(": ")",
+    "[": "]",
+    "{": "}",
+    "set": "set",
+    "floor": "floor",
+    "ceil": "ceil",
+    "box": "box",
+    "|(": ")|",
+    "matrix": "matrix",
+}
+_STARTS = {"number", "symbol", "function", "open"}
+
+
+def read(tokens: list[Token]) -> Tree:
+    """One expression, or a chain of them.
+
+    Raises:
+        Unreadable: the tokens are no formula, or nested too deeply.
+    """
+    parser = _Parser([t for t in tokens if t.kind != "edge"])
+    tree = parser.chain()
+    if parser.i < len(parser.tokens):
+        raise Unreadable(f"{parser.tokens[parser.i].text!r} where the formula should end")
+    return tree
+
+
+class _Parser:
+    def __init__(self, tokens: list[Token]):
+        self.tokens, self.i, self.depth, self.bars = tokens, 0, 0, 0
+
+    def peek(self, ahead: int = 0) -> Token | None:
+        i = self.i + ahead
+        return self.tokens[i] if i < len(self.tokens) else None
+
+    def at(self, kind: str, *texts: str) -> bool:
+        token = self.peek()
+        return token is not None and token.kind == kind and (not texts or token.text in texts)
+
+    def take(self) -> Token:
+        token = self.peek()
+        if token is None:
+            raise Unreadable("the formula ends too soon")
+        self.i += 1
+        return token
+
+    def chain(self) -> Tree:
+        items, relations = [self.union()], []
+        while self.at("rel"):
+            relations.append(self.take().text)
+            items.append(self.union())
+        return items[0] if not relations else ("chain", tuple(items), tuple(relations))
+
+    def union(self) -> Tree:
+        items = [self.sum()]
+        while self.at("op", "cup"):
+            self.take()
+            items.append(self.sum())
+        return items[0] if len(items) == 1 else ("union", tuple(items))
+
+    def sum(self) -> Tree:
+        self.depth += 1
+        if self.depth > _DEPTH:
+            raise Unreadable("nested too deeply")
+        if self.at("op", "pm"):
+            self.take()
+            left: Tree = ("pm", ("number", Fraction(0), "0"), self.product())
+        else:
+            left = self.product()
+        while self.at("op", "+", "-", "pm"):
+            sign = self.take().text
+            right = self.product()
+            left = (
+                ("pm", left, right)
+                if sign == "pm"
+                else ("add", left, right if sign == "+" else ("negative", right))
+            )
+        while self.at("op", "mod") or (self.at("open", "(") and self._modulus()):
+            bracket = self.take().text == "("
+            if bracket:
+                self.take()
+            left = ("mod", left, self.sum())
+            if bracket:
+                self._expect("close", ")")
+        self.depth -= 1
+        return left
+
+    def _modulus(self) -> bool:
+        token = self.peek(1)
+        return token is not None and token.kind == "op" and token.text == "mod"
+
+    def product(self) -> Tree:
+        left = self.signed()
+        while True:
+            if self.at("op", "*", "/"):
+                sign = self.take().text
+                right = self.signed()
+                left = ("multiply", left, right) if sign == "*" else ("divide", left, right)
+            elif self._starts_factor():
+                left = ("multiply", left, self._beside(left))
+            else:
+                return left
+
+    def _beside(self, left: Tree) -> Tree:
+        """A factor that only stands beside another: `2x`, `3\\sqrt 2`, not `2 3` and not `5` beside a box."""
+        before, token = self.tokens[self.i - 1], self.peek()
+        if token.kind == "number":
+            after = self.peek(1)
+            power = after is not None and after.text == "^" and after.kind == "op"
+            if before.text != ")" or not power:
+                raise Unreadable("a number beside another factor")
+        box = (token.text == "box" and before.kind == "number") or (
+            before.text == "box" and token.kind == "number"
+        )
+        if box:
+            raise Unreadable("digits beside a box")
+        return self.power()
+
+    def _starts_factor(self) -> bool:
+        token = self.peek()
+        if token is None:
+            return False
+        if token.kind == "op":
+            return token.text == "|" and not self.bars
+        if token.kind == "command":
+            return token.text in ("frac", "binom", "mathcal")
+        if token.kind == "open" and token.text == "(" and self._modulus():
+            return False
+        return token.kind in _STARTS and token.text != "matrix"
+
+    def signed(self) -> Tree:
+        signs = 0
+        while self.at("op", "-", "+"):
+            signs += self.take().text == "-"
+        tree = self.power()
+        return ("negative", tree) if signs % 2 else tree
+
+    def power(self) -> Tree:
+        base = self.postfix()
+        while self.at("op", "^"):
+            self.take()
+            if self._degree():
+                continue
+            base = ("power", base, self._exponent())
+            base = self._marks(base)
+        return base
+
+    def _degree(self) -> bool:
+        """`^\\circ` and `^{\\circ}`, which leave no trace."""
+        length = 1 if self.at("command", "circ") else 3
+        if length == 3 and not (
+            self.at("open", "{") and self.peek(1) == Token("command", "circ", self.peek().upright)
+        ):
+            return False
+        self.i += length
+        return True
+
+    def _exponent(self) -> Tree:
+        if self.at("op", "-", "+"):
+            sign = self.take().text
+            tree = self._exponent()
+            return ("negative", tree) if sign == "-" else tree
+        base = self.atom()
+        if self.at("op", "^"):  # 2^3^4 is 2^(3^4)
+            self.take()
+            return ("power", base, self._exponent())
+        return base
+
+    def postfix(self) -> Tree:
+        return self._marks(self.atom())
+
+    def _marks(self, tree: Tree) -> Tree:
+        while True:
+            if self.at("op", "!"):
+                self.take()
+                tree = ("factorial", tree)
+            elif self.at("op", "%"):
+                self.take()
+                tree = ("percent", tree)
+            elif self.at("command", "circ"):
+                self.take()
+            else:
+                return tree
+
+    def atom(self) -> Tree:
+        token = self.take()
+        if token.kind == "number":
+            return self._number(token)
+        if token.kind == "symbol":
+            return self._symbol(token)
+        if token.kind == "function":
+            return self._function(token)
+        if token.kind == "open":
+            return self._brackets(token)
+        if token.kind == "command" and token.text in ("frac", "binom"):
+            above, below = self._argument(), self._argument()
+            derivative = _derivative(above, below) if token.text == "frac" else None
+            if derivative:
+                return ("symbol", derivative)
+            return ("divide", above, below) if token.text == "frac" else ("call", "binom", above, below)
+        if token.kind == "command" and token.text == "mathcal":
+            inner = self._argument()
+            if inner[0] == "symbol":
+                return ("symbol", f"mathcal {inner[1]}")
+        if token.kind == "op" and token.text == "|":
+            self.bars += 1
+            tree = self.union()
+            self._expect("op", "|")
+            self.bars -= 1
+            return ("call", "abs", tree, None)
+        raise Unreadable(f"{token.text!r} where a number or symbol should stand")
+
+    def _number(self, token: Token) -> Tree:
+        value = value_of(token.text)
+        tree = ("number", value, token.text)
+        if self.at("op", "_"):
+            self.take()
+            base = self._argument()
+            if base[0] != "number":
+                raise Unreadable("a number with an index")
+            return _in_base(token.text, base[1])
+        if value.denominator == 1 and token.text.isdigit():
+            part = self._fraction_ahead()
+            if part is not None:
+                return ("add", tree, part)
+        return tree
+
+    def _fraction_ahead(self) -> Tree | None:
+        """The fraction of a mixed number: `1 \\frac{1}{2}`, `1 1/2`."""
+        ahead = [self.peek(k) for k in range(7)]
+        kinds = [(t.kind, t.text if t.kind != "number" else "") if t else None for t in ahead]
+        number = ("number", "")
+        above = below = None
+        length = 0
+        if kinds[0] == ("command", "frac"):
+            group = [("open", "{"), number, ("close", "}")]
+            if kinds[1:4] == group and kinds[4:7] == group:
+                above, below, length = ahead[2], ahead[5], 7
+            elif kinds[1] == number and len(ahead[1].text) == 2:
+                above, below, length = Token("number", ahead[1].text[0]), Token("number", ahead[1].text[1]), 2
+        elif kinds[:3] == [number, ("op", "/"), number]:
+            above, below, length = ahead[0], ahead[2], 3
+        if not length or not above.text.isdigit() or not below.text.isdigit():
+            return None
+        if not 0 < int(above.text) < int(below.text):
+            return None
+        self.i += length
+        return (
+            "divide",
+            ("number", Fraction(int(above.text)), above.text),
+            ("number", Fraction(int(below.text)), below.text),
+        )
+
+    def _symbol(self, token: Token) -> Tree:
+        # f(x), u(t), I(0): one letter or number in parentheses is what a function is taken of
+        inside, end = self.peek(1), self.peek(2)
+        if (
+            self.at("open", "(")
+            and inside is not None
+            and end is not None
+            and (inside.kind == "symbol" or inside.kind == "number")
+            and end.kind == "close"
+            and end.text == ")"
+            and token.text not in ("e", "pi", "i")
+        ):
+            self.i += 3
+            return ("symbol", f"{token.text}({inside.text})")
+        if token.text == "C" and self.at("open", "("):
+            start = self.i
+            tree = self._brackets(self.take())
+            if tree[0] == "tuple" and tree[1] == "()" and len(tree[2]) == 2:
+                return ("call", "binom", *tree[2])
+            self.i = start
+        return ("symbol", token.text)
+
+    def _function(self, token: Token) -> Tree:
+        name = token.text
+        if name == "sqrt":
+            extra = None
+            if self.at("open", "["):
+                self.take()
+                extra = self.sum()
+                self._expect("close", "]")
+            return ("call", "sqrt", self._argument(), extra)
+        index = exponent = None
+        for _ in range(2):
+            if self.at("op", "_") and index is None:
+                self.take()
+                index = self._argument()
+            if self.at("op", "^") and exponent is None:
+                self.take()
+                exponent = self._exponent()
+        if name == "log" and index is None and self.at("symbol"):
+            pass
+        if self.at("open", "(", "[", "{", "|(", "box"):
+            token = self.take()
+            tree = self._brackets(token)
+        else:
+            tree = self._bare_argument()
+        if (tree[0] in ("tuple", "set")) != (name in ("max", "min", "gcd", "lcm")):
+            raise Unreadable(f"{name} of a {tree[0]}")
+        if (
+            exponent is not None
+            and exponent == ("negative", ("number", Fraction(1), "1"))
+            and name in ("sin", "cos", "tan")
+        ):
+            return ("call", f"arc{name}", tree, None)
+        tree = ("call", name, tree, index)
+        return tree if exponent is None else ("power", tree, exponent)
+
+    def _bare_argument(self) -> Tree:
+        """`\\sin 2 t`: factors beside one another, up to a sign, a slash or another function."""
+        if self.at("op", "-"):
+            self.take()
+            return ("negative", self._bare_argument())
+        tree = self.power()
+        while (
+            self._starts_factor() and not self.at("function") and not self.at("number") and not self.at("op")
+        ):
+            tree = ("multiply", tree, self.power())
+        return tree
+
+    def _argument(self) -> Tree:
+        """Of a command: a group in braces, or the next sign alone (`\\frac12`, `\\sqrt2`)."""
+        token = self.peek()
+        if token is not None and token.kind == "number" and len(token.text) > 1 and token.text.isdigit():
+            before = self.tokens[self.i - 1]
+            if before.kind == "command" or (
+                self.i > 1 and self.tokens[self.i - 2] == Token("command", "frac")
+            ):
+                self.tokens = [
+                    *self.tokens[: self.i],
+                    Token("number", token.text[0]),
+                    Token("number", token.text[1:]),
+                    *self.tokens[self.i + 1 :],
+                ]
+        token = self.take()
+        if token.kind == "open" and token.text in ("{", "(", "box"):
+            return self._brackets(token)
+        self.i -= 1
+        return self.postfix() if not self.at("op", "-") else self.signed()
+
+    def _brackets(self, token: Token) -> Tree:
+        self.depth += 1
+        if self.depth > _DEPTH:
+            raise Unreadable("nested too deeply")
+        bars, self.bars = self.bars, 0
+        if token.text == "matrix":
+            tree = self._matrix()
+        elif token.text in ("floor", "ceil", "|("):
+            tree = ("call", {"|(": "abs"}.get(token.text, token.text), self.sum(), None)
+            self._expect("close", _MATCHING[token.text])
+        else:
+            tree = self._items(token.text)
+        self.bars = bars
+        self.depth -= 1
+        return tree
+
+    def _items(self, opening: str) -> Tree:
+        items: list[Tree] = []
+        if not self.at("close"):
+            items.append(self.chain())
+            if opening in ("{", "box") and self.at("command", "over", "choose"):
+                over = self.take().text == "over"
+                other = self.chain()
+                items = [("divide", items[0], other) if over else ("call", "binom", items[0], other)]
+            if opening == "set" and (
+                self.at("colon") or self.at("command", "mid", "colon") or self.at("op", "|")
+            ):
+                self.take()
+                items = [self.chain()]  # {x : x < 8} is what x has to satisfy
+                if items[0][0] != "chain":
+                    raise Unreadable("a set without a condition")
+                self._expect("close", "set")
+                return items[0]
+            while self.at("sep", ",", ";"):
+                self.take()
+                items.append(self.chain())
+        closing = self.take()
+        if closing.kind != "close":
+            raise Unreadable(f"{closing.text!r} within brackets")
+        pair = opening + closing.text
+        if opening in ("{", "box", "set") and closing.text != _MATCHING[opening]:
+            raise Unreadable(f"brackets {pair!r} that do not match")
+        if opening == "set" or (opening == "{" and len(items) > 1):
+            return ("set", tuple(items))
+        if len(items) == 1 and pair in ("()", "[]", "{}", "boxbox"):
+            return items[0]
+        if not items or pair not in ("()", "[]", "(]", "[)"):
+            raise Unreadable(f"brackets {pair!r}")
+        return ("tuple", pair, tuple(items))
+
+    def _matrix(self) -> Tree:
+        rows: list[list[Tree]] = [[]]
+        while not self.at("close", "matrix"):
+            rows[-1].append(self.chain())
+            if self.at("word", "and"):  # the lexer's name for &
+                self.take()
+            elif self.at("sep", "\\"):
+                self.take()
+                if (
+                    self.at("open", "[")
+                    and self.peek(2) is not None
+                    and self.peek(2).kind in ("symbol", "word")
+                ):
+                    while not self.at("close", "]"):  # space between rows: \\[2pt]
+                        self.take()
+                    self.take()
+                if not self.at("close", "matrix"):
+                    rows.append([])
+            elif not self.at("close", "matrix"):
+                raise Unreadable("a matrix that is not one")
+        self.take()
+        return ("matrix", tuple(map(tuple, rows)))
+
+    def _expect(self, kind: str, text: str) -> None:
+        if not self.at(kind, text):
+            raise Unreadable(f"{text!r} is missing")
+        self.take()
+
+
+def _derivative(above: Tree, below: Tree) -> str | None:
+    """`\\frac{d x}{d t}` and `\\frac{d^2 x}{d t^2}` are one quantity, not a quotient of products."""
+
+    def of(tree: Tree) -> str | None:
+        if tree[0] == "multiply":
+            head, rest = tree[1], tree[2]
+            if head == ("symbol", "d"):
+                return _name(rest)
+            if head[0] == "power" and head[1] == ("symbol", "d"):
+                inner = _name(rest)
+                return inner and f"{_name(head[2])} {inner}"
+        return None
+
+    one, other = of(above), of(below)
+    return f"d{one}/d{other}" if one and other else None
+
+
+def _name(tree: Tree) -> str | None:
+    if tree[0] == "symbol":
+        return tree[1]
+    if tree[0] == "number":
+        return tree[2]
+    if tree[0] == "power":
+        one, other = _name(tree[1]), _name(tree[2])
+        return one and other and f"{one}^{other}"
+    return None
+
+
+def _in_base(digits: str, base: Fraction) -> Tree:
+    """`34_8` is 28. (An index of ten changes nothing.)"""
+    if base.denominator != 1 or not 2 <= base <= 36 or not digits.isdigit() or len(digits) > 200:
+        raise Unreadable("a number with an index")
+    try:
+        value = int(digits, int(base))
+    except ValueError:
+        raise Unreadable(f"digits that base {base} does not have") from None
+    return ("number", Fraction(value), str(value))

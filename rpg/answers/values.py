@@ -1,0 +1,293 @@
+"""What expression trees are worth: exactly where rational numbers suffice, else to fifty digits.
+Bounded: whatever the tree, no number grows beyond some thousand digits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import mpmath
+
+from rpg.answers.lexer import Unreadable
+from rpg.answers.parser import Tree
+
+BITS = 200
+_EXACT_BITS = 30_000
+_MAX_EXPONENT = 100_000
+_CLOSE = mpmath.mpf(2) ** -110
+_CONSTANTS = {"pi", "e", "i"}
+Value = Fraction | mpmath.mpf | mpmath.mpc
+
+
+class TooLarge(Unreadable):
+    """A number beyond the bounds."""
+
+
+class Undefined(ValueError):
+    """No value here: a division by zero, a logarithm of zero."""
+
+
+def symbols(tree: Tree) -> frozenset[str]:
+    """Names of a tree's variables; `e`, `i` and pi are constants."""
+    found: set[str] = set()
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple) and node:
+            if node[0] == "symbol":
+                if node[1] not in _CONSTANTS:
+                    found.add(node[1])
+            else:
+                waiting.extend(part for part in node[1:] if isinstance(part, tuple))
+    return frozenset(found)
+
+
+def kinds(tree: Tree) -> set[str]:
+    """Kinds of nodes, and names of functions, in a tree."""
+    found: set[str] = set()
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple) and node:
+            if isinstance(node[0], str):
+                found.add(node[1] if node[0] == "call" else node[0])
+            waiting.extend(part for part in node if isinstance(part, tuple))
+    return found
+
+
+def evaluate(tree: Tree, at: dict[str, Fraction] | None = None) -> Value:
+    """The value of a tree where its symbols have these values.
+
+    Raises:
+        Undefined: there is none.
+        TooLarge: a number on the way is beyond the bounds.
+        Unreadable: the tree is a collection, or a function that is not known here.
+    """
+    with mpmath.workprec(BITS):
+        try:
+            return _value(tree, at or {})
+        except (ZeroDivisionError, ArithmeticError) as error:
+            raise Undefined(str(error)) from None
+        except ValueError as error:
+            if isinstance(error, Unreadable | Undefined):
+                raise
+            raise Undefined(str(error)) from None
+
+
+def _value(tree: Tree, at: dict[str, Fraction]) -> Value:
+    kind = tree[0]
+    if kind == "number":
+        return tree[1]
+    if kind == "symbol":
+        name = tree[1]
+        if name in at:
+            return at[name]
+        if name == "pi":
+            return +mpmath.pi
+        if name == "e":
+            return +mpmath.e
+        if name == "i":
+            return mpmath.mpc(0, 1)
+        raise Undefined(name)
+    if kind == "add":
+        return _bounded(_both(tree, at, lambda a, b: a + b))
+    if kind == "multiply":
+        return _bounded(_both(tree, at, lambda a, b: a * b))
+    if kind == "divide":
+        return _bounded(_both(tree, at, divided))
+    if kind == "negative":
+        return -_value(tree[1], at)
+    if kind == "percent":
+        return _both(("divide", tree[1], ("number", Fraction(100), "100")), at, divided)
+    if kind == "power":
+        return _power(_value(tree[1], at), _value(tree[2], at))
+    if kind == "factorial":
+        return _factorial(_value(tree[1], at))
+    if kind == "mod":
+        a, b = _value(tree[1], at), _value(tree[2], at)
+        if not isinstance(a, Fraction) or not isinstance(b, Fraction) or b <= 0:
+            raise Undefined("a remainder of what is no number")
+        return a % b
+    if kind == "call":
+        return _call(tree[1], tree[2], tree[3], at)
+    raise Unreadable(f"no value of a {kind}")
+
+
+def _both(tree: Tree, at: dict[str, Fraction], how: Callable) -> Value:
+    a, b = _value(tree[1], at), _value(tree[2], at)
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return how(a, b)
+    return how(mp(a), mp(b))
+
+
+def divided(a: Value, b: Value) -> Value:
+    """a / b.
+
+    Raises:
+        Undefined: b is 0.
+    """
+    if b == 0:
+        raise Undefined("division by zero")
+    return a / b
+
+
+def mp(value: Value) -> mpmath.mpf | mpmath.mpc:
+    """As a number of mpmath."""
+    if isinstance(value, Fraction):
+        return mpmath.mpf(value.numerator) / value.denominator
+    return value
+
+
+def _bounded(value: Value) -> Value:
+    if isinstance(value, Fraction):
+        if value.numerator.bit_length() + value.denominator.bit_length() > 2 * _EXACT_BITS:
+            raise TooLarge("a number too long to compute with")
+    elif value != 0 and abs(mpmath.mag(value)) > 10 * _MAX_EXPONENT:
+        raise TooLarge("a number too large to compute with")
+    return value
+
+
+def _power(base: Value, exponent: Value) -> Value:
+    if isinstance(exponent, Fraction) and exponent.denominator == 1 and isinstance(base, Fraction):
+        n = int(exponent)
+        if base == 0 and n < 0:
+            raise Undefined("division by zero")
+        if base in (0, 1) or n in (0, 1):
+            return base if n else Fraction(1)
+        if base == -1:
+            return Fraction(-1 if n % 2 else 1)
+        bits = max(base.numerator.bit_length(), base.denominator.bit_length()) * abs(n)
+        if bits <= _EXACT_BITS:
+            return base**n
+    if isinstance(base, Fraction) and exponent == Fraction(1, 2) and base >= 0:
+        above, below = math.isqrt(base.numerator), math.isqrt(base.denominator)
+        if above * above == base.numerator and below * below == base.denominator:
+            return Fraction(above, below)
+    a, b = mp(base), mp(exponent)
+    if a == 0:
+        if mpmath.re(b) <= 0:
+            raise Undefined("a power of zero")
+        return Fraction(0)
+    size = abs(mpmath.mag(a)) + 1
+    if b != 0 and mpmath.mag(b) + math.log2(size) > math.log2(_MAX_EXPONENT):
+        raise TooLarge("a power too large to compute")
+    return _bounded(mpmath.power(a, b))
+
+
+def _factorial(value: Value) -> Value:
+    if isinstance(value, Fraction) and value.denominator == 1:
+        if value < 0:
+            raise Undefined("a factorial of a negative number")
+        if value > 2_000:
+            raise TooLarge("a factorial too large to compute")
+        return Fraction(math.factorial(int(value)))
+    if abs(mp(value)) > 2_000:
+        raise TooLarge("a factorial too large to compute")
+    return mpmath.gamma(mp(value) + 1)
+
+
+_PLAIN = {
+    name: getattr(mpmath, theirs)
+    for name, theirs in {
+        **{n: n for n in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "ln")},
+        **{"arcsin": "asin", "arccos": "acos", "arctan": "atan", "lg": "log10", "arg": "arg"},
+    }.items()
+}
+
+
+def _call(name: str, argument: Tree, extra: Tree | None, at: dict[str, Fraction]) -> Value:
+    if name in ("max", "min", "gcd", "lcm"):
+        return _of_several(name, argument, at)
+    x = _value(argument, at)
+    if name == "sqrt":
+        return _root(x, Fraction(2) if extra is None else _value(extra, at))
+    if name == "cbrt":
+        return _root(x, Fraction(3))
+    if name == "abs":
+        return abs(x)
+    if name in ("floor", "ceil"):
+        if not isinstance(x, Fraction):
+            if mpmath.im(x) != 0 or mpmath.mag(x) > 150:
+                raise Undefined(f"no {name}")
+            near = mpmath.nint(x)
+            if abs(x - near) < _CLOSE:  # an integer, but for the last digits
+                return Fraction(int(near))
+            return Fraction(int(mpmath.floor(x) if name == "floor" else mpmath.ceil(x)))
+        return Fraction(math.floor(x) if name == "floor" else math.ceil(x))
+    if name == "binom":
+        return _binomial(x, _value(extra, at))
+    if x != 0 and mpmath.mag(mp(x)) > (17 if name in ("exp", "sinh", "cosh", "tanh", "coth") else 2_000):
+        raise TooLarge(f"a {name} too large to compute")
+    if name == "exp":
+        return mpmath.exp(mp(x))
+    if name in ("log", "ln", "lg") and x == 0:
+        raise Undefined("a logarithm of zero")
+    if name == "log":
+        # Without a base: the natural logarithm, or base ten; quotients of logarithms are the same in both.
+        return mpmath.ln(mp(x)) if extra is None else mpmath.ln(mp(x)) / mpmath.ln(mp(_value(extra, at)))
+    if name == "sgn":
+        return Fraction((x > 0) - (x < 0))
+    if name in _PLAIN:
+        return _bounded(_PLAIN[name](mp(x)))
+    raise Unreadable(f"the function {name}")
+
+
+def _root(x: Value, n: Value) -> Value:
+    if n == 2 and isinstance(x, Fraction):
+        return _power(x, Fraction(1, 2))
+    if isinstance(n, Fraction) and n.denominator == 1 and n % 2 and mpmath.im(mp(x)) == 0 and mp(x) < 0:
+        return -_root(-x, n)  # the real root
+    if n == 0:
+        raise Undefined("a zeroth root")
+    exact = (
+        _exact_root(x, int(n))
+        if isinstance(x, Fraction) and isinstance(n, Fraction) and 0 < n <= 12
+        else None
+    )
+    return (
+        exact
+        if exact is not None
+        else _power(x, divided(Fraction(1), n) if isinstance(n, Fraction) else 1 / mp(n))
+    )
+
+
+def _exact_root(x: Fraction, n: int) -> Fraction | None:
+    if max(x.numerator, x.denominator) > 10**12:
+        return None
+    above, below = round(x.numerator ** (1 / n)), round(x.denominator ** (1 / n))
+    return Fraction(above, below) if above**n == x.numerator and below**n == x.denominator else None
+
+
+def _binomial(n: Value, k: Value) -> Value:
+    if any(abs(mp(v)) > 5_000 for v in (n, k)):
+        raise TooLarge("a binomial too large to compute")
+    if isinstance(n, Fraction) and isinstance(k, Fraction) and n.denominator == k.denominator == 1 and n >= 0:
+        return Fraction(math.comb(int(n), int(k)) if k >= 0 else 0)
+    return mpmath.binomial(mp(n), mp(k))
+
+
+def _of_several(name: str, argument: Tree, at: dict[str, Fraction]) -> Value:
+    items = argument[-1] if argument[0] in ("tuple", "set") else (argument,)
+    values = [_value(item, at) for item in items]
+    if name in ("max", "min"):
+        if any(mpmath.im(mp(v)) != 0 for v in values):
+            raise Undefined(f"{name} of what is not real")
+        return (max if name == "max" else min)(values, key=mp)
+    if not all(isinstance(v, Fraction) and v.denominator == 1 for v in values):
+        raise Undefined(f"{name} of what is no integer")
+    return Fraction((math.gcd if name == "gcd" else math.lcm)(*map(int, values)))
+
+
+# ------------------------------------------------------------------------------------------------------ equality
+
+
+def close(a: Value, b: Value) -> bool:
+    """Whether two values are the same, to some thirty digits where they are not rational."""
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a == b
+    with mpmath.workprec(BITS):
+        x, y = mp(a), mp(b)
+        scale = max(abs(x), abs(y))
+        return abs(x - y) <= _CLOSE * scale or scale < mpmath.mpf(2) ** -170

@@ -1,0 +1,86 @@
+"""What the graded samples of one model on one benchmark say, each number with an error that resamples problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rpg.answers.extraction import normalise, squeeze
+from rpg.answers.numbers import number
+from rpg.stats import Estimate, accuracy, crossed, majority_at_k, pass_at_k
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Estimates over problems. `k` is the number of samples of each problem."""
+
+    problems: int
+    k: int
+    mean_at_k: Estimate
+    pass_at_k: Estimate
+    pass_at: dict[int, Estimate]
+    """pass@n for n = 1, 2, 4, ... and k, all from the same k samples."""
+    majority_at_k: Estimate
+    response_tokens: Estimate
+    truncation_rate: Estimate
+
+    def as_json(self) -> dict[str, Any]:
+        """Nested dicts; each estimate with its mean, standard error, interval and numbers of problems."""
+        found = {name: v._asdict() if isinstance(v, Estimate) else v for name, v in vars(self).items()}
+        return {**found, "pass_at": {str(n): estimate._asdict() for n, estimate in self.pass_at.items()}}
+
+
+def summarise(rows: Iterable[Mapping[str, Any]]) -> Summary:
+    """Summary of samples with the columns problem_id, correct, extracted, tokens, truncated.
+
+    mean@k is the mean accuracy, pass@k the chance that one of k samples is right (arXiv 2107.03374, eq. 1), maj@k
+    the chance that the most frequent answer is right (answers that are the same number or text vote together). The
+    problems are a sample of the problems that could have been set, so errors come from their spread: with 30
+    problems it is that spread, not the number of samples, that limits what can be said.
+
+    Raises:
+        ValueError: no rows, or problems with different numbers of samples.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["problem_id"], []).append(row)
+    counts = {len(group) for group in groups.values()}
+    if len(counts) != 1:
+        raise ValueError(
+            f"every problem needs the same number of samples, found {sorted(counts) or 'no samples'}"
+        )
+    k = counts.pop()
+    right = np.array([sum(row["correct"] for row in group) for group in groups.values()])
+    majority = [
+        majority_at_k([_vote(row["extracted"]) for row in group], [row["correct"] for row in group])
+        for group in groups.values()
+    ]
+
+    def means(column: str) -> list[float]:
+        return [float(np.mean([row[column] for row in group])) for group in groups.values()]
+
+    sizes = np.full(len(groups), k)
+    tries = sorted({2**i for i in range(k.bit_length()) if 2**i < k} | {k})
+    pass_at = {n: accuracy([[pass_at_k(sizes, right, n)]]) for n in tries}
+    return Summary(
+        problems=len(groups),
+        k=k,
+        mean_at_k=accuracy([[right / k]]),
+        pass_at_k=pass_at[k],
+        pass_at=pass_at,
+        majority_at_k=accuracy([[majority]]),
+        response_tokens=crossed([[means("tokens")]]),
+        truncation_rate=accuracy([[means("truncated")]]),
+    )
+
+
+def _vote(extracted: str | None) -> str | None:
+    """One name for the ways to write an answer."""
+    if extracted is None:
+        return None
+    text = normalise(extracted)
+    value = number(text)
+    return squeeze(text) if value is None else str(value.value)

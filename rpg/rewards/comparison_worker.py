@@ -1,0 +1,48 @@
+"""The process in which answers are compared: `python -m rpg.rewards.comparison_worker`, one JSON object per line in and out.
+
+Whatever an answer makes it do, it ends: the kernel kills it when it has used its CPU time for one answer (a timer
+whose signal Python does not handle, so no C code can hold it up), and memory beyond its limit is refused. The time
+is that of the processor, so a verdict does not depend on how busy the machine is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+
+
+def main() -> None:
+    cpu_seconds, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
+    # Only our own lines may go to the pipe: a library that prints must not break the protocol.
+    replies = os.fdopen(os.dup(1), "w", encoding="ascii", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    logging.disable(logging.CRITICAL)  # math-verify warns that its own time limits are off
+    from rpg.answers.comparison import equivalent
+
+    equivalent("x^2-1", "(x-1)(x+1)")
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    replies.write("ready\n")
+    for line in sys.stdin:
+        gold, answer, tolerance = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+        try:
+            right, reason = equivalent(gold, answer, tolerance)
+        except MemoryError:
+            right, reason = False, "memory limit"
+        except RecursionError:
+            right, reason = False, "nested too deeply"
+        except Exception as error:  # a library that fails on an answer says that it cannot be read
+            right, reason = False, f"cannot be compared ({type(error).__name__})"
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        replies.write(json.dumps([right, reason]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

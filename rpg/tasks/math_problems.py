@@ -1,0 +1,94 @@
+"""Mathematical problems: a training set, and benchmarks that ship or are one's own."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+
+from rpg.config.errors import ConfigError
+from rpg.config.task import MathTask
+from rpg.tasks.benchmark_loading import LOCAL_DATA, LoadedBenchmark, digest, load_benchmark
+from rpg.tasks.benchmarks import Prompt, benchmark
+from rpg.tasks.gold import check_gold
+from rpg.tasks.kinds import OwnDemonstrations, TaskKind
+from rpg.tasks.leaks import leaks, near_duplicates
+from rpg.tasks.problems import DataError, DatasetSummary, Dropped, Splits, with_chat
+from rpg.tasks.training_sets import LoadedTraining, load_training, training_set
+
+
+def read(task: MathTask) -> Splits:
+    """All problems of a task; training problems that a benchmark holds too are left out.
+
+    Raises:
+        DataError: problems that cannot be found or used; the message names file, row and field.
+    """
+    train, benchmarks = _load(task.model_dump_json(), _stamps(task))
+    held_out = {loaded.benchmark.name: loaded.problems for loaded in benchmarks}
+    leaked = {
+        leak.training: leak for leak in reversed(leaks(train.problems, held_out))
+    }  # the closest one wins
+    texts = {problem.id: problem.text for problem in train.problems}
+    dropped = train.dropped + [
+        Dropped(name, "leaked", f"{leak.similarity:.0%} the same as {leak.problem}", texts[name])
+        for name, leak in leaked.items()
+    ]
+    kept = [with_chat(problem, task.chat) for problem in train.problems if problem.id not in leaked]
+    held_out = {name: [with_chat(one, task.chat) for one in problems] for name, problems in held_out.items()}
+    if not kept:
+        near = Counter(leak.benchmark for leak in leaked.values())
+        raise DataError(
+            f"task.train: {train.source}: all {len(leaked)} problems are in a benchmark too "
+            f"({', '.join(f'{count} in {name}' for name, count in near.items())}); nothing is left to train on"
+        )
+    reasons = dict(
+        Counter(reason for _, reason in dict.fromkeys((one.problem, one.reason) for one in dropped))
+    )
+    summaries = [
+        DatasetSummary("train", train.source, train.rows, train.distinct, reasons, len(kept), digest(kept))
+    ]
+    summaries += [
+        DatasetSummary(
+            one.benchmark.name, one.source, one.rows, len(one.problems), {}, len(one.problems), one.digest
+        )
+        for one in benchmarks
+    ]
+    gold = check_gold(kept, task.verifier, train.source)
+    notes = (*train.notes, *gold, *(note for one in benchmarks for note in one.notes))
+    pairs = tuple((name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems))
+    return Splits(kept, held_out, notes, tuple(summaries), tuple(dropped), pairs)
+
+
+def digests(task: MathTask) -> dict[str, str]:
+    """Digest of the training problems and of each benchmark."""
+    train, benchmarks = _load(task.model_dump_json(), _stamps(task))
+    return {"train": train.digest, **{loaded.benchmark.name: loaded.digest for loaded in benchmarks}}
+
+
+def _stamps(task: MathTask) -> tuple:
+    """Times and sizes of the files that may be read: as long as they stay, what was read is as they say."""
+    folder = task.data or os.environ.get(LOCAL_DATA)
+    paths = [task.train, *task.benchmarks, *(sorted(map(str, Path(folder).glob("*"))) if folder else ())]
+    stats = [(path, os.stat(path)) for path in paths if os.path.isfile(path)]
+    return tuple((path, stat.st_mtime_ns, stat.st_size) for path, stat in stats)
+
+
+@lru_cache(maxsize=4)
+def _load(text: str, _: tuple) -> tuple[LoadedTraining, list[LoadedBenchmark]]:
+    task = MathTask.model_validate_json(text)
+    prompt = Prompt(template=task.template)
+    try:
+        train = training_set(task.train).model_copy(update={"prompt": prompt})
+        tests = [benchmark(name).model_copy(update={"prompt": prompt}) for name in task.benchmarks]
+    except ConfigError as error:
+        raise DataError(str(error)) from error
+    return load_training(train, task.data), [load_benchmark(b, folder=task.data) for b in tests]
+
+
+KIND = TaskKind(
+    problems=read,
+    data=lambda task: {"train": None, "data": None, "benchmarks": digests(task)},
+    verifier=lambda task: task.verifier,
+    demonstrations=lambda task, splits: OwnDemonstrations(task.train, task.verifier, splits),
+)

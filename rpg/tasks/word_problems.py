@@ -1,0 +1,100 @@
+"""Arithmetic word problems in English: two steps, within reach of a small pretrained model.
+
+    prompt    Anna has 12 apples. Ben gives Anna 7 more. Then Anna loses 4. How many apples does Anna have left?
+              Give the steps, then the result after "Answer:".
+    response  12+7=19
+              19-4=15
+              Answer:15
+
+The templates are rpg/tasks/word_templates.py; numbers, names and things are drawn.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from rpg.config.task import MarkerVerifier, WordsTask
+from rpg.tasks.kinds import OwnDemonstrations, TaskKind
+from rpg.tasks.problems import DataError, Problem, Splits
+from rpg.tasks.word_templates import NAMES, STORIES, THINGS, Story
+
+VERSION = 1
+"""Part of the data's digest: raise it when the same settings would give other problems."""
+ASK = 'Give the steps, then the result after "Answer:".'
+_VERIFIER = MarkerVerifier(marker="Answer:", match="number")
+_SMALLEST, _FACTOR, _LARGEST_RESULT = 2, 9, 4
+"""Smallest number; largest factor; the largest result is so many times the largest number."""
+_TRIES = 100
+
+
+def make(task: WordsTask) -> Splits:
+    """All problems, no text twice, the same for the same settings.
+
+    Raises:
+        DataError: the settings have too few different problems.
+    """
+    rng = random.Random(f"words {task.data_seed} {task.largest}")
+    taken: set[str] = set()
+    trained = [story for story in STORIES if not story.held_out]
+    new = [story for story in STORIES if story.held_out]
+    count = task.benchmark_problems
+    benchmarks = {
+        "words-known": _problems(trained, "known", count, task.largest, rng, taken),
+        "words-new": _problems(new, "new", count, task.largest, rng, taken),
+    }
+    return Splits(_problems(trained, "train", task.train_problems, task.largest, rng, taken), benchmarks)
+
+
+def _problems(
+    stories: Sequence[Story], kind: str, count: int, largest: int, rng: random.Random, taken: set[str]
+) -> list[Problem]:
+    """`count` problems of these templates in turns, none of which is in `taken`; it is added to."""
+    found = []
+    for number in range(count):
+        for _ in range(_TRIES):
+            text, answer, steps = _tell(stories[number % len(stories)], largest, rng)
+            if text not in taken:
+                break
+        else:
+            raise DataError(f"task.largest: {largest} leaves too few different problems for {count} of them")
+        taken.add(text)
+        prompt, shown = f"{text}\n{ASK}", f"{steps}\n{_VERIFIER.written(answer)}"
+        found.append(Problem(f"words-{kind}-{number:05d}", text, prompt, answer, f"words-{kind}", shown))
+    return found
+
+
+def _tell(story: Story, largest: int, rng: random.Random) -> tuple[str, str, str]:
+    """A problem of a template: its text, its answer, and the steps to it, a line each."""
+    first, *rest = story.steps.split()
+    steps = list(zip(rest[::2], rest[1::2], strict=True))
+    while True:
+        numbers = {letter: rng.randint(_SMALLEST, largest) for letter in "abc"}
+        if steps[0][0] == "-":
+            numbers[first] = rng.randint(_SMALLEST, 2 * largest)
+        for (before, _), (operator, letter) in zip([("", first), *steps], steps, strict=False):
+            if operator == "*":
+                numbers[letter] = rng.randint(_SMALLEST, _FACTOR)
+                if before == "":  # groups of so many: both are factors
+                    numbers[first] = rng.randint(_SMALLEST, _FACTOR)
+        result, lines = numbers[first], []
+        for operator, letter in steps:
+            before, result = result, _apply(result, operator, numbers[letter])
+            lines.append((before, f"{before}{operator}{numbers[letter]}={result}"))
+        if all(0 < value <= _LARGEST_RESULT * largest for value in [*(b for b, _ in lines), result]):
+            break
+    name, other = rng.sample(NAMES, 2)
+    words = {"n": name, "m": other, "t": rng.choice(THINGS), **numbers}
+    return story.text.format(**words), str(result), "\n".join(line for _, line in lines)
+
+
+def _apply(value: int, operator: str, number: int) -> int:
+    return value + number if operator == "+" else value - number if operator == "-" else value * number
+
+
+KIND = TaskKind(
+    problems=make,
+    data=lambda task: {"generator": VERSION},
+    verifier=lambda task: _VERIFIER,
+    demonstrations=lambda task, splits: OwnDemonstrations("task.type: words", _VERIFIER, splits),
+)

@@ -1,0 +1,154 @@
+"""Right answers: the gold answer as it stands, in everything that models put around it."""
+
+from collections.abc import Iterator
+
+from tests.answers.generated.case import last_line
+from tests.answers.generated.golds import Gold
+
+
+def inline(g: Gold) -> Iterator[str]:
+    t = g.text
+    yield from map(
+        last_line,
+        (
+            g.answer,
+            f"${t}$",
+            f"${t}$.",
+            rf"\({t}\)",
+            rf"\[{t}\]",
+            f"$${t}$$",
+            rf"$\displaystyle {t}$",
+            f" $ {t} $ ",
+        ),
+    )
+
+
+def bold(g: Gold) -> Iterator[str]:
+    t = g.text
+    yield f"So it is.\n\n**Answer:** ${t}$"
+    yield f"So it is.\n\n**Answer: ${t}$**"
+    yield f"So it is.\n\n**Answer**: **${t}$**"
+    yield f"So it is.\n\n### Answer: ${t}$"
+    yield f"So it is.\n\n**Final Answer:** ${t}$"
+    yield last_line(rf"$\mathbf{{{t}}}$")
+    yield last_line(rf"**\({t}\)**")
+
+
+def boxed(g: Gold) -> Iterator[str]:
+    t = g.text
+    yield from map(
+        last_line,
+        (
+            rf"\boxed{{{t}}}",
+            rf"$\boxed{{{t}}}$",
+            rf"$\boxed{{{t}}}$.",
+            rf"\(\boxed{{{t}}}\)",
+            rf"**$\boxed{{{t}}}$**",
+            rf"\[ \boxed{{{t}}} \]",
+            rf"\boxed{{${t}$}}",
+            rf"$\fbox{{{t}}}$",
+        ),
+    )
+
+
+def next_lines(g: Gold) -> Iterator[str]:
+    t = g.text
+    for marker in ("Answer:", "**Answer:**", "Answer:\n", "### Answer:\n", "**Final Answer:**"):
+        yield f"Done.\n\n{marker}\n\\[\n{t}\n\\]"
+        yield f"Done.\n\n{marker}\n$$\n{t}\n$$"
+        yield f"Done.\n\n{marker}\n$$\n\\boxed{{{t}}}\n$$"
+        yield f"Done.\n\n{marker}\n\\[\n\\boxed{{{t}}}\n\\]\n"
+        yield f"Done.\n\n{marker}\n\\[ \\boxed{{{t}}} \\]"
+        yield f"Done.\n\n{marker}\n$$ {t} $$"
+        yield f"Done.\n\n{marker}\n${t}$"
+    yield f"Done.\n\nAnswer: \\[\n{t}\n\\]"
+    yield f"Done.\n\nAnswer: $$\n{t}\n$$\nThis completes the proof."
+    yield f"Done.\n\nAnswer: \\[\n\\boxed{{{t}}}\n\\]"
+
+
+def sentences(g: Gold) -> Iterator[str]:
+    t = g.text
+    for words in (
+        "The answer is {}.",
+        "The final answer is {}",
+        "Therefore, the answer is {}.",
+        "Thus, we get {}.",
+        "Hence the required answer is {}.",
+        "It is {}.",
+        "{}. This completes the solution.",
+        "{} (as shown above).",
+        "{}, as required.",
+        "{}. I hope it is correct.",
+        "{}, which is what we wanted to find.",
+        "So the result is {}, as claimed.",
+        "{}. $\\blacksquare$",
+        "{} (by symmetry)",
+        "The correct answer is: {}",
+        "We conclude that the answer is {}.",
+    ):
+        yield last_line(words.format(f"${t}$"))
+        yield last_line(words.format(rf"$\boxed{{{t}}}$"))
+        yield last_line(words.format(rf"\boxed{{{t}}}"))
+
+
+def lines_after(g: Gold) -> Iterator[str]:
+    t = g.text
+    yield f"Answer: ${t}$\n\nThis completes the solution."
+    yield f"Answer: ${t}$\n\nLet me know if you have questions about step 2."
+    yield f"Answer: {t}\n"
+    yield f"Answer: ${t}$\nThe answer is therefore \\boxed{{{t}}}."
+    yield f"Answer: 17/19 was my first guess.\n\nWait, that is wrong.\n\nAnswer: ${t}$"
+    yield f"First \\boxed{{17/19}} seemed right, but it is not.\n\nAnswer: \\boxed{{{t}}}"
+
+
+def coloured(g: Gold) -> Iterator[str]:
+    t = g.text
+    yield last_line(rf"$\color{{red}}{{{t}}}$")
+    yield last_line(rf"$\textcolor{{blue}}{{{t}}}$")
+    yield last_line(rf"$\boxed{{\color{{red}}{{{t}}}}}$")
+    yield last_line(rf"$\color{{blue}}{{\boxed{{{t}}}}}$")
+    yield last_line(rf"$\underline{{{t}}}$")
+    yield last_line(rf"${{\color{{red}} {t}}}$")
+    yield last_line(rf"$\bf {t}$")
+    yield last_line(rf"$\large {t}$")
+    yield last_line(rf"$\boldsymbol{{{t}}}$")
+
+
+def spaced(g: Gold) -> Iterator[str]:
+    t = g.plain
+    yield last_line(f"$\\,{t}\\,$")
+    yield last_line(f"$\\; {t} \\;$.")
+    yield last_line(f"\\quad ${t}$")
+    yield last_line(f"${{{t}}}$")
+    yield last_line(f"$\\left.{t}\\right.$")
+    yield last_line(f"` {t} `")
+    yield last_line(f'"${t}$"')
+
+
+def sized(g: Gold) -> Iterator[str]:
+    t = g.text
+    if "(" in t:
+        yield last_line("$" + t.replace("(", r"\left(").replace(")", r"\right)") + "$")
+        yield last_line("$" + t.replace("(", r"\bigl(").replace(")", r"\bigr)") + "$")
+    if r"\frac" in t:
+        yield last_line("$" + t.replace(r"\frac", r"\dfrac") + "$")
+        yield last_line("$" + t.replace(r"\frac", r"\tfrac") + "$")
+    if "-" in t and g.kind != "words":
+        yield last_line(t.replace("-", "−"))
+    if r"\pi" in t and "{" not in t:
+        yield last_line(t.replace(r"\pi", "π"))
+    if r"\infty" in t:
+        yield last_line(t.replace(r"\infty", "∞"))
+
+
+WRAPPERS = {
+    "inline": inline,
+    "bold": bold,
+    "boxed": boxed,
+    "formula on the next lines": next_lines,
+    "words around the formula": sentences,
+    "lines after the answer": lines_after,
+    "colour and emphasis": coloured,
+    "spacing": spaced,
+    "sizes and signs": sized,
+}
