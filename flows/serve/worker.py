@@ -1,7 +1,7 @@
 """`rpg worker`: one more machine that runs what is started at the `rpg serve` of another one.
 
 Both work in the same data folder. Whichever machine asks Prefect first gets a flow run, so one that has enough to do
-(flows.worker.AT_ONCE) leaves it to the others; its trainings take slots, GPUs and locks as anywhere else.
+(flows.serve.flow_runner.AT_ONCE) leaves it to the others; its trainings take slots, GPUs and locks as anywhere else.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from flows.access import client_environment
-from flows.follow import folder_tag
-from flows.server import HOST, SERVE_LOCK, WORKERS, ServerError, quiet_environment
-from flows.services import Plan, Service, services_of
+from flows.prefect.flow_runs import folder_tag
+from flows.prefect.server import HOST, SERVE_LOCK, WORKERS, ServerError, quiet_environment
+from flows.serve.password import client_environment
+from flows.serve.services import Plan, Service, services_of
 from rpg.config.errors import ConfigError
 from rpg.processes import python_module
 from rpg.store import Layout, locks
@@ -47,7 +47,7 @@ def join(layout: Layout, plan: Plan, say: Callable[[str], None]) -> int:
     with lock:
         worker = services_of(layout, plan)[1]
         worker.command, worker.log = (
-            python_module("flows.worker"),
+            python_module("flows.serve.flow_runner"),
             layout.home / "serve" / f"worker-{host}.log",
         )
         stop = threading.Event()
@@ -111,7 +111,7 @@ def _watch(
 
 
 def _repair(layout: Layout, plan: Plan, say: Callable[[str], None]) -> None:
-    from flows.reconcile import reconcile
+    from flows.prefect.reconcile import reconcile
 
     try:
         for line in reconcile(layout, plan.api):

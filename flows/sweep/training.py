@@ -9,13 +9,12 @@ from contextlib import contextmanager
 
 from pydantic import TypeAdapter, ValidationError
 
-from flows import processes
-from flows.context import Context, StageFailed
-from flows.processes import Stopped
-from flows.remote import LOST, Remote
-from flows.sharing import take_over
-from flows.slots import Held, need_of
-from flows.space import room
+from flows.machine import children as processes
+from flows.machine.children import Stopped
+from flows.machine.ray_cluster import LOST, Remote
+from flows.machine.slots import Held, need_of
+from flows.sweep.context import Context, StageFailed
+from flows.sweep.sharing import take_over
 from rpg.config.backend import BACKENDS, Backend, BackendSection, LocalBackend, OnNodes
 from rpg.errors import UserError
 from rpg.fork_server import ForkedProcess
@@ -62,7 +61,7 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
         while folder.holder():
             if context.children.stopping.wait(LEASE_SECONDS):
                 raise Stopped
-        with room(folder, context), slot(folder, backend, context) as held:
+        with context.disk.reserve(folder, context.children.stopping), slot(folder, backend, context) as held:
             clear_waiting(folder)
             archive_failure(folder)
             began = time.time()

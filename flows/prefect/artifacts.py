@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
-from flows.live import Watch
-from flows.services import DASHBOARD
+from flows.monitor import Watch
+from flows.prefect.flow_runs import DASHBOARD
 from rpg.store import Layout, StoreError
 from rpg.store.current import current_runs
 

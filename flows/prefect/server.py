@@ -75,7 +75,7 @@ def prefect_api(home: Path) -> Iterator[str]:
     url = f"http://{HOST}:{port}/api"
     with log.open("ab") as output:
         server = subprocess.Popen(
-            python_module("flows.server", port),
+            python_module("flows.prefect.server", port),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -148,7 +148,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def main() -> None:
-    """`python -m flows.server PORT`: Prefect's API on loopback, until the parent process dies."""
+    """`python -m flows.prefect.server PORT`: Prefect's API on loopback, until the parent process dies."""
     die_with_parent()
     with quick_imports():
         import uvicorn

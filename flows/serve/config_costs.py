@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows import forms
+from flows.serve import forms
 from rpg.config.run_spec import RunSpec
 from rpg.config.sweep_spec import load_sweep
 from rpg.errors import UserError

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
-from flows.follow import ALIVE, alive_path, folder_tag
-from flows.server import SERVE_LOCK, WORKERS, quiet_environment
+from flows.prefect.flow_runs import ALIVE, alive_path, folder_tag
+from flows.prefect.server import SERVE_LOCK, WORKERS, quiet_environment
 from rpg.processes import end_orphans, is_here
 from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
 from rpg.store.lease import read_lease
@@ -69,7 +69,7 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
     from prefect.exceptions import ObjectNotFound
 
     if any(locks.alive(path) for path in (layout.home / WORKERS).glob("*")):
-        worker_since = None  # of another machine's worker (flows.joined) it says nothing
+        worker_since = None  # of another machine's worker (flows.serve.worker) it says nothing
     with get_client(sync_client=True) as client:
         known = layout.home / ALIVE
         for path in sorted(known.iterdir()) if known.is_dir() else []:

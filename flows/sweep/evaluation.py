@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flows import processes
-from flows.context import StageFailed
-from flows.processes import Children
+from flows.machine import children as processes
+from flows.machine.children import Children
+from flows.sweep.context import StageFailed
 from rpg.store import Layout, RunFolder, StoreError
 from rpg.store.atomic_files import read_json_object
 from rpg.store.checkpoints import checkpoints_of

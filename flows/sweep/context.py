@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from flows.processes import Children
-from flows.sharing import Claims
-from flows.slots import Machine
+from flows.machine.children import Children
+from flows.machine.disk_space import DiskSpace
+from flows.machine.slots import Machine
+from flows.sweep.sharing import Claims
 from rpg.errors import UserError
-from rpg.store import RunFolder
 
 if TYPE_CHECKING:
-    from flows.live import Progress
+    from flows.monitor import Progress
 
 
 class StageFailed(UserError):
@@ -30,10 +30,9 @@ class Context:
     progress: Progress | None
     machine: Machine
     claims: Claims
-    writing: dict[RunFolder, float] = field(default_factory=dict)
-    """Runs that train now, and the bytes each will take at most (flows.space)."""
+    disk: DiskSpace = field(default_factory=DiskSpace)
     evaluation_waits: threading.Event = field(default_factory=threading.Event)
-    """Set while the evaluator waits for GPUs (flows.turns): it goes before the next training of the sweep."""
+    """Set while the evaluator waits for GPUs (flows.sweep.gpu_evaluation): it goes before the next training of the sweep."""
     flow_run: UUID | None = None
     """The sweep's own flow run, once it has begun."""
     log: Callable[[str], None] = lambda line: None

@@ -1,4 +1,4 @@
-"""`python -m flows.worker [CRON]`: create the deployments and run what is started, until the parent dies.
+"""`python -m flows.serve.flow_runner [CRON]`: create the deployments and run what is started, until the parent dies.
 
 Without CRON, as on a machine that joins another one's `rpg serve`, the schedules stay as they are.
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from prefect.client.schemas.responses import DeploymentResponse
 
 AT_ONCE = 8
-"""Flow runs at a time. How many trainings go on at a time is a matter of slots (flows.slots)."""
+"""Flow runs at a time. How many trainings go on at a time is a matter of slots (flows.machine.slots)."""
 TAG = "rpg-lab"
 REFRESH_SECONDS = 5.0
 """How soon a configuration that was added or removed is in the form."""
@@ -33,8 +33,8 @@ def main(cron: str | None = None) -> None:
     from prefect import serve
     from prefect.deployments.runner import EntrypointType
 
-    from flows.deployed import DEPLOYED
-    from flows.follow import folder_tag
+    from flows.prefect.flow_runs import folder_tag
+    from flows.serve.deployments import DEPLOYED
     from rpg.store import StoreError, atomic_write_json, home
 
     threading.Thread(target=_refresh, daemon=True, name="forms").start()
@@ -102,10 +102,10 @@ def _stand_aside(folder: Path) -> None:
     """Go to an empty folder: a flow run's process imports from where it stands first, whatever Python is told.
 
     A user's own folder `flows` would be taken for ours there. The flows go back to where we were before they look for
-    anything else (flows.deployed).
+    anything else (flows.serve.deployments).
     """
-    from flows.follow import WORK
-    from flows.forms import DATA, OWN
+    from flows.prefect.flow_runs import WORK
+    from flows.serve.forms import DATA, OWN
 
     os.environ[WORK] = os.getcwd()
     for name in (OWN, DATA):
@@ -120,8 +120,8 @@ def _refresh() -> None:
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import DeploymentUpdate
 
-    from flows import forms
-    from flows.offers import Offers
+    from flows.serve import forms
+    from flows.serve.config_costs import Offers
     from rpg.store import home
 
     offers = Offers()

@@ -13,13 +13,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from flows.access import client_environment
-from flows.follow import folder_tag
-from flows.health import ServerLog, look, show
-from flows.mirror import mirror
-from flows.server import HOST, SERVE_LOCK, START_SECONDS, ServerError, quiet_environment
-from flows.services import Plan, Service, services_of
-from flows.slots import machine
+from flows.machine.slots import machine
+from flows.prefect.concurrency import mirror
+from flows.prefect.flow_runs import folder_tag
+from flows.prefect.server import HOST, SERVE_LOCK, START_SECONDS, ServerError, quiet_environment
+from flows.serve.password import client_environment
+from flows.serve.problems import ServerLog, look, show
+from flows.serve.services import Plan, Service, services_of
 from rpg.config.errors import ConfigError
 from rpg.store import Layout, StoreError, locks
 from rpg.store.serve_health import write_problems
@@ -216,7 +216,7 @@ def _examine(
 
 
 def _repair(layout: Layout, plan: Plan, services: list[Service], say: Say) -> None:
-    from flows.reconcile import reconcile
+    from flows.prefect.reconcile import reconcile
 
     try:
         for line in reconcile(layout, plan.api, _worker(services).since):

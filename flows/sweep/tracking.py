@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from flows import processes
-from flows.processes import Children
+from flows.machine import children as processes
+from flows.machine.children import Children
 from rpg.config.sweep_spec import Sweep
 from rpg.store import Layout
 

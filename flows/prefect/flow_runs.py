@@ -17,6 +17,8 @@ from rpg.processes import die_with_parent, owner_mark, python_module
 from rpg.store import locks
 
 ALIVE = Path("prefect") / "alive"
+DASHBOARD = "RPG_DASHBOARD_URL"
+"""In the environment of what `rpg serve` starts: where the dashboard is."""
 WORK = "RPG_WORK"
 """In the environment of a flow run's process: the folder in which `rpg serve` was started."""
 FLOW_RUN = "RPG_FLOW_RUN"
@@ -42,7 +44,7 @@ def alive_path(home: Path, flow_run: str, attempt: int) -> Path:
 
 @contextmanager
 def alive(home: Path, flow_run: str, attempt: int) -> Iterator[None]:
-    """Hold the lock that says this attempt has a process (flows.reconcile looks at it, on other machines too)."""
+    """Hold the lock that says this attempt has a process (flows.prefect.reconcile looks at it, on other machines too)."""
     lock = locks.take(alive_path(home, flow_run, attempt), beat=True)
     if lock is None:
         raise UserError(f"flow run {flow_run} is already running in another process")
@@ -70,7 +72,7 @@ def follow(
     """
     die_with_parent()
     child = subprocess.Popen(
-        python_module("flows.guarded", "rpg", *arguments),
+        python_module("flows.machine.run_with_parent", "rpg", *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

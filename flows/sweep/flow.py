@@ -26,13 +26,14 @@ from prefect.states import Cancelled, State
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
-from flows import artifacts, processes
-from flows.context import Context, StageFailed
-from flows.evaluating import fail_unevaluated, finish, last_line, run_evaluator
-from flows.follow import FLOW_RUN, alive
-from flows.processes import Stopped
-from flows.training import run_trainer
-from flows.turns import evaluate_in_turns, takes_turns
+from flows.machine import children as processes
+from flows.machine.children import Stopped
+from flows.prefect import artifacts
+from flows.prefect.flow_runs import FLOW_RUN, alive
+from flows.sweep.context import Context, StageFailed
+from flows.sweep.evaluation import fail_unevaluated, finish, last_line, run_evaluator
+from flows.sweep.gpu_evaluation import evaluate_in_turns, takes_turns
+from flows.sweep.training import run_trainer
 from rpg.store import Layout, RunFolder
 
 AGGREGATE_SECONDS = 15.0

@@ -13,14 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flows import processes
-from flows.context import Context
-from flows.processes import Children
-from flows.reconcile import cancelled, tasks_cancelled
-from flows.register import register
-from flows.sharing import Claims
-from flows.slots import machine
-from flows.tracking import tracked
+from flows.machine import children as processes
+from flows.machine.children import Children
+from flows.machine.slots import machine
+from flows.prefect.reconcile import cancelled, tasks_cancelled
+from flows.sweep.context import Context
+from flows.sweep.registration import register
+from flows.sweep.sharing import Claims
+from flows.sweep.tracking import tracked
 from rpg.config.sweep_spec import Sweep
 from rpg.errors import UserError
 from rpg.fork_server import FORKED, ForkServer
@@ -30,7 +30,7 @@ from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_provenance import of_other_code
 
 if TYPE_CHECKING:
-    from flows.live import Progress
+    from flows.monitor import Progress
 
 
 class SweepBusy(UserError):
@@ -84,9 +84,9 @@ def conduct(
     `fresh`: what other code than today's has trained is trained again.
 
     Raises:
-        flows.server.ServerError, rpg.store.layout.StoreError
+        flows.prefect.server.ServerError, rpg.store.layout.StoreError
     """
-    from flows.server import prefect_api
+    from flows.prefect.server import prefect_api
 
     started = time.time()
     end_orphans()  # of a conductor that was killed
@@ -105,8 +105,8 @@ def conduct(
                 with quick_imports():
                     from prefect import tags
 
-                    from flows.follow import folder_tag
-                    from flows.stages import run_stages
+                    from flows.prefect.flow_runs import folder_tag
+                    from flows.sweep.flow import run_stages
 
                 context = Context(children, progress, machine(), claims)
                 try:

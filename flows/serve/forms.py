@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows import limits
+from flows.serve import form_limits as limits
 from rpg.config import shipped
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping

@@ -1,11 +1,11 @@
 """The slots of this machine as global concurrency limits of Prefect, for people who look at its page *Concurrency*.
 
-The kernel's locks decide who trains (flows.slots). What is written here is read by nobody but people.
+The kernel's locks decide who trains (flows.machine.slots). What is written here is read by nobody but people.
 """
 
 from __future__ import annotations
 
-from flows.slots import Machine
+from flows.machine.slots import Machine
 
 NAMES = {"cpu": "training slots cpu", "gpu": "training slots gpu"}
 

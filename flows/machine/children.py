@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flows.remote import Cluster, Remote
+from flows.machine.ray_cluster import Cluster, Remote
 from rpg.fork_server import FORKED, ForkedProcess, ForkServer
 from rpg.processes import end_descendants, owner_mark, python_module
 

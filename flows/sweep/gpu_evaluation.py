@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 
 from pydantic import ValidationError
 
-from flows import processes
-from flows.context import Context, StageFailed
-from flows.evaluating import EVALUATION_LOG, EVALUATOR_TRIES, last_line
-from flows.processes import Stopped
-from flows.slots import Held, Need
+from flows.machine import children as processes
+from flows.machine.children import Stopped
+from flows.machine.slots import Held, Need
+from flows.sweep.context import Context, StageFailed
+from flows.sweep.evaluation import EVALUATION_LOG, EVALUATOR_TRIES, last_line
 from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError
 from rpg.store import Layout, RunFolder

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import psutil
 
-from flows.access import AUTH, SERVER_AUTH, client_environment
-from flows.server import HOST, quiet_environment
+from flows.prefect.flow_runs import DASHBOARD
+from flows.prefect.server import HOST, quiet_environment
+from flows.serve.password import AUTH, SERVER_AUTH, client_environment
 from rpg.processes import owner_mark, python_module
 from rpg.store import Layout
 from rpg.web import HEALTH
 
-DASHBOARD = "RPG_DASHBOARD_URL"
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
     if plan.database:
         server["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = plan.database
     return [
-        Service("server", python_module("flows.server", plan.port), f"{plan.api}/health", server, logs / "server.log"),
-        Service("worker", python_module("flows.worker", plan.nightly), None, common, logs / "worker.log"),
+        Service("server", python_module("flows.prefect.server", plan.port), f"{plan.api}/health", server, logs / "server.log"),
+        Service("worker", python_module("flows.serve.flow_runner", plan.nightly), None, common, logs / "worker.log"),
         Service(
             "dashboard", dashboard(HOST, plan.dashboard_port), f"{plan.dashboard}{HEALTH}",
             common | ({AUTH: plan.secret} if plan.secret else {}), logs / "dashboard.log",

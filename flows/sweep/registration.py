@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from flows.renewal import identified, renew, set_aside, upgrade
+from flows.sweep.renewal import identified, renew, set_aside, upgrade
 from rpg.config.code import kept_sources
 from rpg.config.sweep_spec import PlannedRun, Sweep
 from rpg.provenance import git_revision, machine, versions

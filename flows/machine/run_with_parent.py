@@ -1,4 +1,4 @@
-"""`python -m flows.guarded MODULE ARGS`: run a module so that it ends when its parent does."""
+"""`python -m flows.machine.run_with_parent MODULE ARGS`: run a module so that it ends when its parent does."""
 
 import runpy
 import sys
