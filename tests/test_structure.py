@@ -11,15 +11,17 @@ import pytest
 from tests.rooms import ROOMS, room_of, table
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = ("rpg", "flows", "dashboard")
+OURS = ("rpg", "flows", "dashboard", "verl_cpu")
+BESIDE = {"verl_cpu": ROOT / "verl-cpu"}  # a distribution of its own
 PUBLIC = {"rpg.__version__", "rpg.__file__"}  # of rpg/__init__.py, which loads nothing by itself
 
 
 def modules(folders: tuple[str, ...] = OURS) -> dict[str, Path]:
     found = {}
     for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        root = BESIDE.get(folder, ROOT)
+        for path in sorted((root / folder).rglob("*.py")):
+            name = ".".join(path.relative_to(root).with_suffix("").parts)
             found[name.removesuffix(".__init__")] = path
     return found
 

@@ -13,8 +13,8 @@ import typer
 from rpg.cli.app import complain, console, say
 
 if TYPE_CHECKING:
-    from flows.live import Progress
-    from flows.sweep import Outcome
+    from flows.monitor import Progress
+    from flows.sweep.conductor import Outcome
     from rpg.config.sweep_spec import Sweep
     from rpg.store import Layout
 
@@ -36,7 +36,7 @@ def default_workers(planned: Sweep) -> int:
 
 
 MOST_AT_ONCE = 60
-"""Trainings that one conductor follows (flows.stages has as many threads, and some for the other stages)."""
+"""Trainings that one conductor follows (flows.sweep.flow has as many threads, and some for the other stages)."""
 
 Workers = Annotated[
     int | None,
@@ -73,8 +73,8 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
 
     layout = Layout.at(home)
     refuse_wrong_paths(specs, short(planned.path), layout)
-    from flows.live import Progress
-    from flows.sweep import conduct, sweep_lock, unfinished
+    from flows.monitor import Progress
+    from flows.sweep.conductor import conduct, sweep_lock, unfinished
     from rpg.planning.preflight import preflight
 
     name, workers = planned.spec.name, workers or default_workers(planned)

@@ -18,7 +18,7 @@ def status(
     """Show the state of every run, read from its files."""
     import time
 
-    from flows.live import Watch, headline, table
+    from flows.monitor import Watch, headline, table
     from rpg.store import Layout
     from rpg.store.current import current_runs, is_imported, superseded
     from rpg.store.run_provenance import said

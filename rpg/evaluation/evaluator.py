@@ -141,7 +141,7 @@ class Evaluator:
         rules = rules_name(verifier_of(spec.task))
         partial = Partial(target.with_suffix(".partial.jsonl"), f"{rules} {drawn}")
         fewer = folder.fewer_path(benchmark, step)
-        if fewer.exists():  # of this run, weights and way of drawing: see flows.renewal
+        if fewer.exists():  # of this run, weights and way of drawing: see flows.sweep.renewal
             known, verifier = read_samples(fewer).to_pylist(), verifier_of(spec.task)
             if graded_by(fewer) != rules and isinstance(verifier, RewardVerifier):
                 known = []  # what they earned is not known under another threshold or reward

@@ -10,7 +10,7 @@ import sys
 import pytest
 from pydantic import TypeAdapter
 
-from flows.processes import Children
+from flows.machine.children import Children
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
 from rpg.evaluation.engines.ray import deal

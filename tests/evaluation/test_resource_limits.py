@@ -10,8 +10,8 @@ import threading
 import psutil
 import pytest
 
-from flows.evaluating import run_evaluator
-from flows.processes import Children
+from flows.machine.children import Children
+from flows.sweep.evaluation import run_evaluator
 from rpg.config.evaluation import OnRay, ThisMachine
 from rpg.evaluation import resource_limits
 from rpg.evaluation.evaluator import Evaluator

@@ -14,12 +14,13 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from flows import remote, training
-from flows.context import Context, StageFailed
-from flows.processes import Children
-from flows.remote import Cluster, ClusterGone, Remote
-from flows.sharing import Claims
-from flows.slots import Machine
+from flows.machine import ray_cluster as remote
+from flows.machine.children import Children
+from flows.machine.ray_cluster import Cluster, ClusterGone, Remote
+from flows.machine.slots import Machine
+from flows.sweep import training
+from flows.sweep.context import Context, StageFailed
+from flows.sweep.sharing import Claims
 from rpg import provenance
 from rpg.backends import ray_task
 from rpg.backends.ray_bridge import fits, too_much

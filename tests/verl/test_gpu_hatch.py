@@ -135,7 +135,9 @@ def test_rollout_correction_is_the_runs_own_field():
     assert '"type": "truncate"' in plan(spec, PATHS).overrides["rpg.algorithm"]
     with pytest.raises(ConfigError, match=r"set algorithm\.rollout_correction instead"):
         of({"algorithm.rollout_correction.rollout_is": "token"})
-    with pytest.raises(ConfigError, match=r"rollout\.sampler\.dtype int8: not supported by the sampler of backend verl"):
+    with pytest.raises(
+        ConfigError, match=r"rollout\.sampler\.dtype int8: not supported by the sampler of backend verl"
+    ):
         of({}, **{"rollout.sampler.dtype": "int8"})
 
 

@@ -77,5 +77,5 @@ def test_a_node_that_does_not_see_the_data_says_so(tmp_path):
 
     require_files(config(tmp_path))
     require_files(config("org/model"))
-    with pytest.raises(UserError, match=r"is not to be seen on .* every node must see the data folder"):
+    with pytest.raises(UserError, match=r"not visible on .* every node must see the data folder"):
         require_files(config(tmp_path / "elsewhere"))
