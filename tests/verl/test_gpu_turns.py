@@ -10,7 +10,6 @@ from flows.machine.slots import Machine, Need
 from flows.sweep import gpu_evaluation as turns
 from flows.sweep.context import Context, StageFailed
 from flows.sweep.training import backend_of, slot
-from rpg.config.load import load_run
 from rpg.config.sweep_spec import load_sweep
 from rpg.evaluation.evaluator import Evaluator
 from rpg.store import Layout
