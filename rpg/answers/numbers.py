@@ -1,4 +1,7 @@
-"""Plain numbers in the ways people write them, exactly. Bounded: no text of a model makes a large computation."""
+"""Numbers with the way they were written: plain ones read from text, and expressions without symbols.
+
+Bounded: no text of a model makes a large computation.
+"""
 
 from __future__ import annotations
 
@@ -202,4 +205,4 @@ def rounds(exact: Tree, decimal: Tree) -> bool:
     if values.close(a.value, b.value):
         return True
     with mpmath.workprec(200):
-        return abs(values.mp(a.value) - values.mp(b.value)) < values.mp(max(a.unit, b.unit))
+        return bool(abs(values.mp(a.value) - values.mp(b.value)) < values.mp(max(a.unit, b.unit)))
