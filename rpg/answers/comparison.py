@@ -182,8 +182,8 @@ class _Match:
         gold = self.gold
         if len(gold) == 1:
             if len(trees) == 1:
-                return self.one(gold[0], trees[0])
-            if statement.alternatives and all(self.one(gold[0], tree) for tree in trees):
+                return self.element(gold[0], trees[0])
+            if statement.alternatives and all(self.element(gold[0], tree) for tree in trees):
                 return True  # 1/2 or 0.5
             return self._parts(gold[0], trees, statement)
         elements = _elements(_unnamed_set(trees))
@@ -193,8 +193,8 @@ class _Match:
         if len(elements) != len(gold):
             return False
         if len(names) > 1 and all(_named(g)[0] is None for g in gold):
-            return all(self.one(g, t) for g, t in zip(gold, elements, strict=True))
-        return _unordered(gold, elements, self.one)
+            return all(self.element(g, t) for g, t in zip(gold, elements, strict=True))
+        return _unordered(gold, elements, self.element)
 
     def _parts(self, gold: Tree, trees: list[Tree], statement: Statement) -> bool:
         """A tuple given by its entries, a union by its parts, an interval by its two bounds."""
@@ -212,12 +212,12 @@ class _Match:
             and (gold[0] == "tuple" or inequalities.is_order(gold))
         ):
             both = inequalities.both(trees[0], trees[1])
-            return both is not None and self.one(gold, both)
+            return both is not None and self.element(gold, both)
         return False
 
     # ----------------------------------------------------------------------------------------------------- one
 
-    def one(self, gold: Tree, answer: Tree) -> bool:
+    def element(self, gold: Tree, answer: Tree) -> bool:
         """Whether one formula is one element of the gold answer."""
         name, value = _named(gold)
         if gold[0] == "chain" and name is None:

@@ -20,43 +20,43 @@ Places = Iterator[dict[str, Fraction]]
 _DISCRETE = {"floor", "ceil", "factorial", "binom", "mod", "gcd", "lcm"}
 
 
-def same(one: Tree, other: Tree) -> bool:
+def same(left: Tree, right: Tree) -> bool:
     """Whether two expressions have the same value wherever both are defined.
 
     Raises:
         Unreadable: this cannot be told; TooLarge is one of its kinds.
     """
-    if one == other:
+    if left == right:
         return True
-    names = symbols(one) | symbols(other)
+    names = symbols(left) | symbols(right)
     if not names:
         try:
-            return close(evaluate(one), evaluate(other))
+            return close(evaluate(left), evaluate(right))
         except Undefined as error:
             raise Unreadable(f"no value: {error}") from None
     if len(names) > 40:
         raise Unreadable("too many symbols")
-    discrete = bool((kinds(one) | kinds(other)) & _DISCRETE)
+    discrete = bool((kinds(left) | kinds(right)) & _DISCRETE)
     for places in (_integers,) if discrete else (_rationals, _integers):
-        equal = _agree(one, other, sorted(names), places)
+        equal = _agree(left, right, sorted(names), places)
         if equal is not None:
             return equal
     raise Unreadable("defined nowhere where it was tried")
 
 
-def _agree(one: Tree, other: Tree, names: list[str], places: Callable[[list[str]], Places]) -> bool | None:
+def _agree(left: Tree, right: Tree, names: list[str], places: Callable[[list[str]], Places]) -> bool | None:
     """Whether both have the same real values; None where no place has values of both."""
     seen = False
     for at in places(names):
         try:
-            a, b = evaluate(one, at), evaluate(other, at)
+            a, b = evaluate(left, at), evaluate(right, at)
         except Undefined:
             continue
         if close(a, b):
             seen = True
         elif mpmath.im(mp(a)) == 0 and mpmath.im(mp(b)) == 0:
             return False
-        elif "('symbol', 'i')" in repr((one, other)):
+        elif "('symbol', 'i')" in repr((left, right)):
             return False  # complex numbers are meant; else a root or logarithm has left the real ones, which tells nothing
     return True if seen else None
 

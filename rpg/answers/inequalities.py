@@ -39,9 +39,9 @@ def interval(chain: Tree) -> tuple[str, Tree] | None:
     return names[0][1], ("tuple", left + ")", (items[0], _INFINITY))
 
 
-def both(one: Tree, other: Tree) -> Tree | None:
+def both(left: Tree, right: Tree) -> Tree | None:
     """`x > 1` and `x \\le 2` as one interval."""
-    first, second = (interval(t) if t[0] == "chain" else None for t in (one, other))
+    first, second = (interval(t) if t[0] == "chain" else None for t in (left, right))
     if first is None or second is None or first[0] != second[0]:
         return None
     bounds = (first[1], second[1])

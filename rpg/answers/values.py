@@ -34,30 +34,27 @@ class Undefined(ValueError):
 
 def symbols(tree: Tree) -> frozenset[str]:
     """Names of a tree's variables; `e`, `i` and pi are constants."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, tuple) and node:
-            if node[0] == "symbol":
-                if node[1] not in _CONSTANTS:
-                    found.add(node[1])
-            else:
-                waiting.extend(part for part in node[1:] if isinstance(part, tuple))
-    return frozenset(found)
+        if node and node[0] == "symbol":
+            names.add(node[1])
+        else:
+            waiting.extend(part for part in node[1:] if isinstance(part, tuple))
+    return frozenset(names - _CONSTANTS)
 
 
 def kinds(tree: Tree) -> set[str]:
     """Kinds of nodes, and names of functions, in a tree."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, tuple) and node:
-            if isinstance(node[0], str):
-                found.add(node[1] if node[0] == "call" else node[0])
-            waiting.extend(part for part in node if isinstance(part, tuple))
-    return found
+        if node and isinstance(node[0], str):
+            names.add(node[1] if node[0] == "call" else node[0])
+        waiting.extend(part for part in node if isinstance(part, tuple))
+    return names
 
 
 def evaluate(tree: Tree, at: dict[str, Fraction] | None = None) -> Value:

@@ -24,8 +24,7 @@ from rpg.models.policy import Policy
 from rpg.models.rewarding import scorer_of
 from rpg.models.support import joined, restriction_of
 from rpg.models.tokenizer import encode_prompts
-from rpg.rewards.overlong import overlong_punishment
-from rpg.rewards.scoring import Answered, Sources, parts_of
+from rpg.rewards.scoring import Answered, Sources, overlong_punishment, parts_of
 from rpg.tasks import Problem
 
 
