@@ -57,7 +57,7 @@ def _tree(pid: int) -> list[psutil.Process]:
 
 
 def _name(process: psutil.Process) -> str:
-    if process.name().startswith("rpg-"):  # forked: its command is that of the nursery
+    if process.name().startswith("rpg-"):  # forked: its command is that of the fork server
         return process.name()
     command = process.cmdline()
     module = command[command.index("-m") + 1] if "-m" in command else None

@@ -31,9 +31,9 @@ _OTHERS = ("rpg-lab", "prefect", "duckdb")
 _EMBEDDED = ("torch", "transformers", "tokenizers", "numpy", "schedulefree", "math-verify", "sympy")
 
 _BESIDE = (
-    "rpg/nursery.py", "rpg/evaluation/", "rpg/report/", "rpg/planning/", "rpg/cli/", "flows/", "dashboard/",
+    "rpg/fork_server.py", "rpg/evaluation/", "rpg/report/", "rpg/planning/", "rpg/cli/", "flows/", "dashboard/",
 )  # fmt: skip
-"""Rooms that no training imports; a process that is forked (rpg.nursery) has them loaded all the same."""
+"""Rooms that no training imports; a process that is forked (rpg.fork_server) has them loaded all the same."""
 
 Sources = dict[str, str]
 """File -> digest of its text; files below ROOT by their path from there, others by their whole path."""

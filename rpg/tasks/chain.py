@@ -172,8 +172,8 @@ class ChainDemonstrations:
 
 KIND = TaskKind(
     problems=make,
-    data=lambda task: {"generator": GENERATOR_VERSION},
-    verifier=lambda task: MarkerVerifier(marker=MARKER, match="exact"),
+    data=lambda _task: {"generator": GENERATOR_VERSION},
+    verifier=lambda _task: MarkerVerifier(marker=MARKER, match="exact"),
     demonstrations=ChainDemonstrations,
-    characters=lambda splits: set(CHARACTERS),
+    characters=lambda _splits: set(CHARACTERS),
 )

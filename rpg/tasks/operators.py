@@ -149,8 +149,8 @@ class OperatorsDemonstrations:
 
 KIND = TaskKind(
     problems=make,
-    data=lambda task: {"generator": VERSION},
-    verifier=lambda task: MarkerVerifier(marker=MARKER, match="any"),
+    data=lambda _task: {"generator": VERSION},
+    verifier=lambda _task: MarkerVerifier(marker=MARKER, match="any"),
     demonstrations=OperatorsDemonstrations,
-    characters=lambda splits: set(CHARACTERS),
+    characters=lambda _splits: set(CHARACTERS),
 )

@@ -94,7 +94,7 @@ def _apply(value: int, operator: str, number: int) -> int:
 
 KIND = TaskKind(
     problems=make,
-    data=lambda task: {"generator": VERSION},
-    verifier=lambda task: _VERIFIER,
-    demonstrations=lambda task, splits: OwnDemonstrations("task.type: words", _VERIFIER, splits),
+    data=lambda _task: {"generator": VERSION},
+    verifier=lambda _task: _VERIFIER,
+    demonstrations=lambda _task, splits: OwnDemonstrations("task.type: words", _VERIFIER, splits),
 )

@@ -10,13 +10,13 @@ import sys
 import pytest
 from pydantic import TypeAdapter
 
-from flows.processes import Children
+from flows.machine.children import Children
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
 from rpg.evaluation.engines.ray import deal
 from rpg.evaluation.engines.start import start_engine
-from rpg.evaluation.worker import Evaluator
-from rpg.nursery import Nursery
+from rpg.evaluation.evaluator import Evaluator
+from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark
 from rpg.store.layout import Layout
 from tests.evaluation.ray_head import ray_head
@@ -124,9 +124,9 @@ def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, workers,
     settings = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}
     there = register(layout, "one", checkpoints, **settings, place=place)
     here = register(plain, "one", checkpoints, **settings)
-    nursery = Nursery(tmp_path / "nursery.log", ["rpg.evaluation"], owner_mark())
+    fork_server = ForkServer(tmp_path / "fork-server.log", ["rpg.evaluation"], owner_mark())
     command = ("rpg.evaluation", layout.sweep_folder("sweep"), "--drain")
-    children, log = Children(nursery), tmp_path / "evaluation.log"
+    children, log = Children(fork_server), tmp_path / "evaluation.log"
     partial = there.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
     child = children.start(*command, log=log)
     until(

@@ -14,21 +14,24 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from flows import remote, training
-from flows.context import Context, StageFailed
-from flows.processes import Children
-from flows.remote import Cluster, ClusterGone, Remote
-from flows.sharing import Claims
-from flows.slots import Machine
+from flows.machine import ray_cluster as remote
+from flows.machine.children import Children
+from flows.machine.ray_cluster import Cluster, ClusterGone, Remote
+from flows.machine.slots import Machine
+from flows.sweep import training
+from flows.sweep.context import Context, StageFailed
+from flows.sweep.sharing import Claims
 from rpg import provenance
-from rpg.backends import node
-from rpg.backends.node import Order, train_here
-from rpg.backends.remote import fits, too_much
+from rpg.backends import ray_task
+from rpg.backends.ray_bridge import fits, too_much
+from rpg.backends.ray_task import Order, train_here
 from rpg.cli.execution import MOST_AT_ONCE, cores, default_workers
 from rpg.config.backend import LocalBackend
 from rpg.config.load import resolve
 from rpg.errors import UserError
 from rpg.store import Layout
+from rpg.store.run_writer import write_waiting
+from rpg.store.samples import read_eval
 from tests.evaluation.ray_head import node_command, ray_head
 from tests.places import ROOT, namespaces, on_host
 from tests.tiny import BASE, make_run, make_spec, merged, numbers
@@ -71,7 +74,7 @@ def test_a_sweep_asks_a_cluster_for_all_its_runs_and_this_machine_for_one_per_co
 
 
 def test_a_node_with_other_packages_is_refused(folder):
-    folder.wait_for("a node")
+    write_waiting(folder, "a node")
     versions = provenance.embedded() | {"torch": "1.0", "sympy": "0.1"}
     with pytest.raises(
         UserError, match=r"cluster node .* other packages.*: torch \S+ instead of 1\.0, sympy"
@@ -84,8 +87,8 @@ def test_a_node_without_the_data_folder_is_refused_even_when_it_has_a_copy(folde
         UserError, match=r"data folder /nowhere .* is not the one on the cluster node .* share"
     ):
         train_here(order(folder, home="/nowhere"))
-    monkeypatch.setattr(node, "SEEN_SECONDS", 0.1)
-    folder.wait_for("a node")
+    monkeypatch.setattr(ray_task, "SEEN_SECONDS", 0.1)
+    write_waiting(folder, "a node")
     with pytest.raises(UserError, match="is not the one"):  # what this very process has written is not there
         train_here(order(folder, asked={**MINE, "birth": "another"}))
 
@@ -101,13 +104,20 @@ def test_what_no_node_is_large_enough_for_is_said_with_the_numbers():
 
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(75)", 75), ("os.kill(os.getpid(), 9)", -9)])
 def test_the_exit_of_a_training_comes_through_its_guard(end, code):
-    command = [sys.executable, "-m", "rpg.backends.guard", sys.executable, "-c", f"import os, sys; {end}"]
+    command = [
+        sys.executable,
+        "-m",
+        "rpg.backends.ray_supervisor",
+        sys.executable,
+        "-c",
+        f"import os, sys; {end}",
+    ]
     assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == code
 
 
 TRAINER = """
 import sys, time
-from rpg.backends.process import run_training
+from rpg.backends.training_process import run_training
 def main(arguments=None):
     return run_training("sleeper", None, lambda folder, home, say: (say("up"), time.sleep(600)), arguments)
 if __name__ == "__main__":
@@ -115,8 +125,8 @@ if __name__ == "__main__":
 """
 WORKER = """
 import json, sys
-from rpg.backends.node import Order, train_here
-from rpg.nursery import FORKED
+from rpg.backends.ray_task import Order, train_here
+from rpg.fork_server import FORKED
 FORKED |= json.loads(sys.argv[2])
 train_here(Order(**json.loads(sys.argv[1])))
 """
@@ -127,7 +137,7 @@ train_here(Order(**json.loads(sys.argv[1])))
 def test_a_training_whose_worker_is_killed_gives_its_lease_back(folder, tmp_path, killed, forked):
     """Else other hosts would wait two minutes for it."""
     (tmp_path / "sleeper.py").write_text(TRAINER)
-    folder.wait_for("a node")
+    write_waiting(folder, "a node")
     asked = order(folder, module="sleeper", environment={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
     worker = subprocess.Popen(
         [sys.executable, "-c", WORKER, json.dumps(vars(asked)), json.dumps(forked)],
@@ -161,7 +171,7 @@ import json, sys
 print(json.dumps(json.loads(sys.argv[1])), flush=True)
 sys.stdin.readline()
 """
-"""Instead of rpg.backends.remote: says what it found, and is gone (as Ray's own end does it) when the first order comes."""
+"""Instead of rpg.backends.ray_bridge: says what it found, and is gone (as Ray's own end does it) when the first order comes."""
 
 
 def test_when_the_head_is_lost_its_trainings_are_lost_and_the_next_one_asks_again(
@@ -379,7 +389,7 @@ def test_twelve_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conduc
         assert any((row.get("grad_norm") or 0) > 0 for row in numbers(mine)), "it learns something"
         weights = [folder.checkpoint(STEPS) / "model.safetensors" for folder in (mine, theirs)]
         assert weights[0].read_bytes() == weights[1].read_bytes()
-        assert mine.read_eval("chain-two", STEPS).equals(theirs.read_eval("chain-two", STEPS))
+        assert read_eval(mine, "chain-two", STEPS).equals(read_eval(theirs, "chain-two", STEPS))
         trained_on = {
             json.loads(p.read_text())["machine"]["host"] for p in theirs.path.glob("provenance-*.json")
         }

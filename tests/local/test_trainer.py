@@ -13,10 +13,10 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer, TrainingError
-from rpg.models.initial import initial_policy
+from rpg.models.initial_policy import initial_policy
 from rpg.models.policy import Policy
 from rpg.tasks.preparation import prepare_data, read_problems
-from tests.models.test_rewarding import classifier
+from tests.models.test_reward_models import classifier
 from tests.tiny import make_spec
 
 NAMES = """step optimizer_step reward accuracy entropy loss kl_old_to_policy kl_policy_to_old kl_ref_to_policy
@@ -541,7 +541,7 @@ def test_a_reward_that_fails_ends_the_step_before_anything_changed(home, tmp_pat
 def test_schedules_are_transformers_after_a_warm_up_that_reaches_the_rate(schedule):
     from transformers import get_scheduler
 
-    from rpg.backends.rates import rate_factor
+    from rpg.backends.learning_rate import rate_factor
 
     theirs = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     scheduler = get_scheduler(

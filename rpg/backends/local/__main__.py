@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rpg.backends.process import Say, TrainingFailed, run_training
+from rpg.backends.training_process import Say, TrainingFailed, run_training
 from rpg.errors import is_no_memory
 from rpg.processes import quick_imports
 
 if TYPE_CHECKING:
-    from rpg.store.run import RunFolder
+    from rpg.store.run_folder import RunFolder
 
 
 def main(arguments: list[str] | None = None) -> int:

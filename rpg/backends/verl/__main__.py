@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rpg.backends.process import Say, run_training
+from rpg.backends.training_process import Say, run_training
 
 if TYPE_CHECKING:
     from rpg.backends.verl.launch import Launcher
-    from rpg.store.run import RunFolder
+    from rpg.store.run_folder import RunFolder
 
 
 def main(arguments: list[str] | None = None) -> int:

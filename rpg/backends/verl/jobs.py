@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from rpg.backends.cluster import use_token
-from rpg.backends.process import TrainingFailed
+from rpg.backends.ray_cluster import use_token
+from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl.overrides import MAIN, Plan
 from rpg.config.backend import RayAddress, RayJob
 from rpg.processes import parent_mark, python_module

@@ -16,7 +16,7 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from rpg.backends.progress import Progress
+from rpg.backends.progress_reporter import Progress
 from rpg.backends.prompts import PromptOrder, Refills
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.errors import UserError

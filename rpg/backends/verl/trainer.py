@@ -28,8 +28,8 @@ from verl.utils.debug import marked_timer
 from verl.utils.tensordict_utils import get_tensordict
 from verl.workers.utils.padding import response_to_nested
 
-from rpg.backends.progress import Progress, Reporter
-from rpg.backends.schedule import ReferenceSchedule
+from rpg.backends.progress_reporter import Progress, Reporter
+from rpg.backends.reference_schedule import ReferenceSchedule
 from rpg.backends.verl import rollout
 from rpg.backends.verl.driver_state import State, newest
 from rpg.backends.verl.experience import experience
@@ -40,7 +40,7 @@ from rpg.backends.verl.prefetch import Prefetch
 from rpg.backends.verl.reward_manager import ERROR
 from rpg.backends.verl.update import Plan, Updated
 from rpg.errors import UserError
-from rpg.store.progress import TRAINING
+from rpg.store.step_progress import TRAINING
 
 
 @register_trainer("rpg")

@@ -18,8 +18,8 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_id
 from verl.workers.engine_workers import TrainingWorker
 
+from rpg.backends.learning_rate import rate_factor
 from rpg.backends.meter import Meter
-from rpg.backends.rates import rate_factor
 from rpg.backends.verl.job_settings import JobSettings
 
 

@@ -1,0 +1,151 @@
+"""The process of one training, whichever back end: its lease, heartbeat, signals, and what it says when it fails.
+
+Exit codes: 0 all steps are trained, 1 failed (FAILED.json says why in one line), 75 another process works on this
+run, 130 and 143 stopped by a signal. The process ends when its parent does, unless --detached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rpg.errors import UserError
+from rpg.processes import BUSY, die_with_parent
+from rpg.store.run_writer import claim_run, release_run, renew_lease, write_failed
+
+if TYPE_CHECKING:  # imported late: until die_with_parent() is called the process can be orphaned
+    from rpg.store.run_folder import RunFolder
+
+Say = Callable[[str], None]
+_BEAT_SECONDS = 5.0
+
+
+class TrainingFailed(UserError):
+    """Why a training ended, in one line; `log` is where more is to be read, `tail` its last lines."""
+
+    def __init__(self, message: str, log: Path | None = None, tail: list[str] | None = None):
+        super().__init__(message)
+        self.log, self.tail = log, tail
+
+
+def run_training(
+    name: str,
+    description: str | None,
+    train: Callable[[RunFolder, Path, Say], None],
+    arguments: list[str] | None = None,
+    end: Callable[[], None] = lambda: None,
+) -> int:
+    """Claim the run named on the command line, train it with `train(folder, home, say)`, return the exit code.
+
+    `end` is called when a signal stops the process, to end what `train` has started elsewhere.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {name}", description=description)
+    parser.add_argument("run", type=Path, help="the run's folder, with its manifest.json")
+    parser.add_argument("--home", type=Path, help="the data folder (default: three levels above RUN_DIR)")
+    parser.add_argument("--detached", action="store_true", help="go on when the parent process ends")
+    parser.add_argument(
+        "--on-node", action="store_true", help="give the lease back when the parent process ends, then end"
+    )
+    options = parser.parse_args(arguments)
+    parent = os.getppid()
+    if not options.detached:
+        die_with_parent(signal.SIGTERM if options.on_node else signal.SIGKILL)
+
+    from rpg.store.atomic_files import StoreError
+    from rpg.store.run_folder import RunFolder
+
+    folder = RunFolder(options.run.resolve())
+    home = (options.home or folder.path.parents[2]).absolute()
+    try:
+        lock = os.open(folder.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        print(f"{folder.path}: {error.strerror}; expected a run's folder", file=sys.stderr)
+        return 2
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = (folder.lease() or {}).get("pid", "?")
+        print(f"{folder.path}: already running, by pid {holder}", file=sys.stderr)
+        return BUSY
+    try:
+        claim_run(folder)
+    except StoreError as error:
+        print(error, file=sys.stderr)
+        return BUSY if folder.holder() else _failed(folder, error)
+    _end_on_signals(folder, end)
+    stop = threading.Event()
+    watched = parent if options.on_node else None
+    beat = threading.Thread(target=_beat, args=(folder, stop, end, watched), daemon=True, name="heartbeat")
+    beat.start()
+    code = 0
+    try:
+        train(folder, home, lambda line: print(line, flush=True))
+    except Exception as error:
+        code = _failed(folder, error)
+    stop.set()
+    beat.join()
+    release_run(folder)
+    return code
+
+
+def _failed(folder: RunFolder, error: Exception) -> int:
+    """FAILED.json gets one line, the log the traceback."""
+    message = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if not isinstance(error, UserError):
+        message = f"{type(error).__name__}: {message}".rstrip(": ")
+    message = message or "unknown error"
+    with contextlib.suppress(OSError):  # the log's disk may be what is full
+        if sys.exc_info()[0] is not None:
+            traceback.print_exc()
+        print(f"FAILED: {message}", file=sys.stderr, flush=True)
+    log, tail = (error.log, error.tail) if isinstance(error, TrainingFailed) else (None, None)
+    try:
+        steps = folder.read_metrics().rows
+        write_failed(
+            folder,
+            message,
+            step=steps[-1]["step"] if steps else None,
+            log=str(log) if log else None,
+            tail=tail,
+        )
+    except Exception as unwritten:  # a full disk may not even take this
+        with contextlib.suppress(OSError):
+            print(f"FAILED.json cannot be written: {unwritten}", file=sys.stderr, flush=True)
+    return 1
+
+
+def _beat(folder: RunFolder, stop: threading.Event, end: Callable[[], None], parent: int | None) -> None:
+    while not stop.wait(_BEAT_SECONDS):
+        if parent not in (None, os.getppid()):  # and the signal has not reached Python's code for so long
+            with contextlib.suppress(OSError, UserError):
+                release_run(folder)
+            os._exit(143)
+        try:
+            if not renew_lease(folder):  # file locks do not reach the other host, and both began at once
+                print("another process has taken this run over", file=sys.stderr, flush=True)
+                end()
+                os._exit(BUSY)
+        except Exception as error:  # a full disk: training itself will say so
+            print(f"warning: no heartbeat: {error}", file=sys.stderr, flush=True)
+
+
+def _end_on_signals(folder: RunFolder, end: Callable[[], None]) -> None:
+    """SIGTERM and SIGINT end the process at once: files are consistent at every moment."""
+
+    def stop(number, _frame):
+        end()
+        with contextlib.suppress(OSError, UserError):
+            release_run(folder)
+        os._exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
