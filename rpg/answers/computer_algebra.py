@@ -102,9 +102,8 @@ def forbid_evaluation() -> None:
     numbers are made here without evaluation; anything else raises. sympy's own modules name constants through it
     while they are imported, so those are imported first.
     """
-    import sympy  # noqa: PLC0415 - takes half a second, and comes with math-verify, which is optional
-    import sympy.physics.units  # noqa: PLC0415
-    from sympy.parsing import sympy_parser  # noqa: PLC0415
+    import sympy.physics.units  # noqa: PLC0415 - takes half a second, and comes with math-verify, which is optional
+    from sympy.parsing import sympy_parser  # noqa: PLC0415 - as above
 
     def number(text: str) -> Any:
         value = text.partition("(")[2].strip(" ')")

@@ -75,7 +75,7 @@ def _apply(value: int, op: str, x: int) -> int:
 
 def distinct(length: int) -> int:
     """How many problems of `length` operations there are."""
-    return 10 * _CHOICES**length
+    return 10 * int(_CHOICES**length)
 
 
 def make(task: ChainTask) -> Splits:

@@ -68,7 +68,7 @@ class Blank:
 
 def distinct(length: int) -> int:
     """How many problems of `length` operations there are, those with too few right answers among them."""
-    return 100 * _DIGITS**length
+    return 100 * int(_DIGITS**length)
 
 
 def make(task: OperatorsTask) -> Splits:
