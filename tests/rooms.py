@@ -11,16 +11,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Room:
-    """One room: a package or module prefix, what it holds, and all it may import."""
+    """One room: a package or module prefix, what it holds, all it may import, and the rooms whose modules it may name
+    by string, to run them as processes.
+    """
 
     name: str
     what: str
     ours: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
 
 
-def _room(name: str, what: str, ours: str = "", outside: str = "") -> Room:
-    return Room(name, what, tuple(ours.split()), tuple(outside.split()))
+def _room(name: str, what: str, ours: str = "", outside: str = "", starts: str = "") -> Room:
+    return Room(name, what, tuple(ours.split()), tuple(outside.split()), tuple(starts.split()))
 
 
 # From the bottom up: a room imports rooms above its own line only (`test_the_order_is_bottom_up`).
