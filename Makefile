@@ -11,12 +11,19 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 3
 TESTS = $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
-.PHONY: help setup quickstart test test-long test-all lint dashboard serve clean
+# What a processor without AVX-512 computes: the libraries below PyTorch are told to use AVX2 only.
+test-avx2: export ATEN_CPU_CAPABILITY = avx2
+test-avx2: export ONEDNN_MAX_CPU_ISA = AVX2
+test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
+
+.PHONY: help setup quickstart test test-long test-all test-avx2 mutants lint dashboard serve clean
 help:
 	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (under 5 minutes)"
 	@echo "make test         set up, then run the tests (8 minutes on two cores)"
 	@echo "make test-long    set up, then run the tests that take minutes each"
 	@echo "make test-all     set up, then run both"
+	@echo "make test-avx2    run the tests that compute as on a processor without AVX-512"
+	@echo "make mutants      plant 300 small faults in the core and count those that the tests see"
 	@echo "make dashboard    set up, then open the comparison dashboard on http://127.0.0.1:8501"
 	@echo "make serve        set up, then serve the Prefect UI, its worker and the dashboard on loopback"
 	@echo "make lint         ruff: style, imports, formatting; mypy: types"
@@ -44,6 +51,12 @@ test-long: $(STAMP)
 test-all: WORKERS = 4
 test-all: $(STAMP)
 	@$(TESTS) $(ARGS)
+
+test-avx2: $(STAMP)
+	@$(TESTS) -m 'not long' tests/losses tests/models tests/local tests/auditing tests/test_stats.py $(ARGS)
+
+mutants: $(STAMP)
+	@$(BIN)/python -m benchmarks.mutants $(ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from rpg.report import tables
 from rpg.report.summary import summarise
-from rpg.report.write import curve_data, write_report
+from rpg.report.sweep_report import curve_data, write_report
 from rpg.store import Layout, atomic_write_bytes, atomic_write_json, atomic_write_text
 from rpg.store.database import build, connect
 

@@ -23,7 +23,7 @@ import pandas
 import vl_convert
 
 from rpg import stats
-from rpg.report import charts, look
+from rpg.report import charts, theme
 from rpg.report import frontier as frontier_report
 from rpg.report.summary import MEAN, summarise
 from rpg.store import Layout, queries
@@ -162,7 +162,7 @@ def staleness(db: duckdb.DuckDBPyConnection) -> Found:
     ]  # fmt: skip
     losses = list(dict.fromkeys(shown["loss"]))
     color = alt.Color(
-        "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(look.COLOURS[: len(losses)]))
+        "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(theme.COLOURS[: len(losses)]))
     )
     x = alt.X(
         "rollouts:O",
@@ -229,7 +229,7 @@ def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
     ends = pandas.concat([none.assign(loss=loss) for loss in losses])
     paths = pandas.concat([paths, ends]).assign(text=lambda f: f["beta"].map("β {:g}".format))
     color = alt.Color(
-        "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(look.COLOURS[: len(losses)]))
+        "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(theme.COLOURS[: len(losses)]))
     )
     panels = []
     for direction, title in DIRECTIONS.items():
@@ -488,7 +488,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
                 print(f"{sweep}: not in {where}; left as it is")
                 continue
             found = find(db)
-            drawing = vl_convert.vegalite_to_png(look.themed(found.figure).to_dict(), scale=2)
+            drawing = vl_convert.vegalite_to_png(theme.themed(found.figure).to_dict(), scale=2)
             (PICTURES / f"{sweep}.png").write_bytes(drawing)
             page = insert(page, sweep, found.text)
             print(f"{sweep}: written")

@@ -8,19 +8,31 @@ import streamlit as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # Streamlit puts only this file's folder there
 
-from dashboard import common, compare, frontier, grid, nightly, overview, paper, problems, run, table, why
+from dashboard import (
+    compare_page,
+    frontier_page,
+    grid_page,
+    nightly_page,
+    overview_page,
+    paper_page,
+    problems_page,
+    run_page,
+    table_page,
+    why_page,
+)
+from dashboard.view import with_results
 
 PAGES = {
-    "overview": ("Overview", overview.page),
-    "compare": ("Compare", compare.page),
-    "table": ("Table", table.page),
-    "frontier": ("Frontier", frontier.page),
-    "grid": ("Grid", grid.page),
-    "problems": ("Problems", problems.page),
-    "why": ("Why", why.page),
-    "paper": ("Paper", paper.page),
-    "run": ("Run", run.page),
-    "nightly": ("Nightly runs", nightly.page),
+    "overview": ("Overview", overview_page.page),
+    "compare": ("Compare", compare_page.page),
+    "table": ("Table", table_page.page),
+    "frontier": ("Frontier", frontier_page.page),
+    "grid": ("Grid", grid_page.page),
+    "problems": ("Problems", problems_page.page),
+    "why": ("Why", why_page.page),
+    "paper": ("Paper", paper_page.page),
+    "run": ("Run", run_page.page),
+    "nightly": ("Nightly runs", nightly_page.page),
 }
 
 
@@ -44,7 +56,7 @@ def main() -> None:
     st.set_page_config(page_title="rpg-lab", layout="wide", initial_sidebar_state="auto")
     st.html(f"<style>{STYLE}</style>")
     pages = [
-        st.Page(common.guarded(page), title=title, url_path=path, default=path == "overview")
+        st.Page(with_results(page), title=title, url_path=path, default=path == "overview")
         for path, (title, page) in PAGES.items()
     ]
     st.navigation(pages, position="top").run()

@@ -15,7 +15,6 @@ PUBLIC = {"rpg.__version__", "rpg.__file__"}  # of rpg/__init__.py, which loads 
 IMPORTERS = {
     "import_module",
     "__import__",
-    "find_spec",
     "run_module",
     "resolve_name",
     "python_module",

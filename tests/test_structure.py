@@ -89,7 +89,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_planted_name_is_found(kind):
-    for target in ("rpg.backends.verl.launch", "rpg.store.run", "rpg.cli.sweep", "dashboard.server"):
+    for target in ("rpg.backends.verl.launch", "rpg.store.run_folder", "rpg.cli.sweep", "dashboard.app"):
         package, _, last = target.rpartition(".")
         parts = ", ".join(repr(part) for part in package.split("."))
         text = PLANTED[kind].format(target, package, last, "", parts, target.replace(".", "/"))
@@ -201,7 +201,7 @@ def test_the_architecture_page_has_this_table():
 
 @pytest.mark.parametrize(
     "module",
-    ["rpg", "rpg.cli", "rpg.config.sweep", "rpg.store", "rpg.catalogue", "rpg.backends.verl.overrides"],
+    ["rpg", "rpg.cli", "rpg.config.sweep_spec", "rpg.store", "rpg.catalogue", "rpg.backends.verl.overrides"],
 )
 def test_light_modules_load_without_heavy_ones(module):
     heavy = ("torch", "verl", "ray", "prefect", "streamlit", "duckdb")

@@ -20,8 +20,9 @@ from types import FrameType
 
 from rpg.errors import UserError
 from rpg.processes import BUSY, die_with_parent
-from rpg.store.files import StoreError
-from rpg.store.run import RunFolder
+from rpg.store.atomic_files import StoreError
+from rpg.store.run_folder import RunFolder
+from rpg.store.run_writer import claim_run, release_run, renew_lease, write_failed
 
 Say = Callable[[str], None]
 _BEAT_SECONDS = 5.0
@@ -76,7 +77,7 @@ def run_training(
         print(f"{folder.path}: already running, by pid {holder}", file=sys.stderr)
         return BUSY
     try:
-        folder.claim()
+        claim_run(folder)
     except StoreError as error:
         print(error, file=sys.stderr)
         return BUSY if folder.holder() else _failed(folder, error)
@@ -92,7 +93,7 @@ def run_training(
         code = _failed(folder, error)
     stop.set()
     beat.join()
-    folder.release()
+    release_run(folder)
     return code
 
 
@@ -109,8 +110,12 @@ def _failed(folder: RunFolder, error: Exception) -> int:
     log, tail = (error.log, error.tail) if isinstance(error, TrainingFailed) else (None, None)
     try:
         steps = folder.read_metrics().rows
-        folder.write_failed(
-            message, step=steps[-1]["step"] if steps else None, log=str(log) if log else None, tail=tail
+        write_failed(
+            folder,
+            message,
+            step=steps[-1]["step"] if steps else None,
+            log=str(log) if log else None,
+            tail=tail,
         )
     except (OSError, UserError) as unwritten:  # a full disk may not even take this
         with contextlib.suppress(OSError):
@@ -122,10 +127,10 @@ def _beat(folder: RunFolder, stop: threading.Event, end: Callable[[], None], par
     while not stop.wait(_BEAT_SECONDS):
         if parent not in (None, os.getppid()):  # the signal has not reached Python's code for a whole beat
             with contextlib.suppress(OSError, UserError):
-                folder.release()
+                release_run(folder)
             os._exit(143)
         try:
-            if not folder.beat():  # another host began at the same time, and file locks do not reach there
+            if not renew_lease(folder):  # another host began at the same time, and file locks do not reach there
                 print("another process has taken over this run", file=sys.stderr, flush=True)
                 end()
                 os._exit(BUSY)
@@ -139,7 +144,7 @@ def _end_on_signals(folder: RunFolder, end: Callable[[], None]) -> None:
     def stop(number: int, _frame: FrameType | None) -> None:
         end()
         with contextlib.suppress(OSError, UserError):
-            folder.release()
+            release_run(folder)
         os._exit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGINT):

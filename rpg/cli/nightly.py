@@ -40,7 +40,7 @@ def nightly(
     from rpg.config.errors import ConfigError
     from rpg.config.load import parse_assignments
     from rpg.config.shipped import NIGHTLY
-    from rpg.report.nightly import ALREADY
+    from rpg.report.nightly_bands import ALREADY
     from rpg.store import Layout
 
     layout = Layout.at(home)

@@ -18,7 +18,7 @@ def paper(
     """Show the published tables of the RPG paper, or check them for impossible values."""
     from rpg.config.errors import ConfigError, nearest
     from rpg.paper import lint
-    from rpg.paper.show import findings, tables
+    from rpg.paper.terminal_tables import findings, tables
 
     if what not in ("tables", "lint"):
         raise ConfigError(

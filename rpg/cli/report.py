@@ -41,8 +41,8 @@ def report(
     Several sweeps, or a choice of variants and panels, become one HTML file to send to somebody.
     """
     from rpg.config.errors import ConfigError
-    from rpg.report.shared import Choice, default_path, print_shared, write_shared
-    from rpg.report.write import print_report, write_report
+    from rpg.report.shared_page import Choice, default_path, print_shared, write_shared
+    from rpg.report.sweep_report import print_report, write_report
     from rpg.store import Layout
     from rpg.store.database import build
 

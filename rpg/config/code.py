@@ -17,7 +17,7 @@ from typing import Any
 
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.reward import PythonReward
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 
 FIELD = "reward.function"
 """How messages name the field."""

@@ -89,7 +89,7 @@ def explain(
 ) -> ConfigError:
     """Turn pydantic's report into ours: `where: field: what is wrong (got value); what would be accepted`.
 
-    `place` (rpg.config.lines) knows the file and line of a field with a value; then `where` is `file:line`.
+    `place` (rpg.config.yaml_lines) knows the file and line of a field with a value; then `where` is `file:line`.
     """
     lines = []
     place = place or (lambda field, value: None)

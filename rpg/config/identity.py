@@ -1,7 +1,7 @@
 """A run's identity: one hash of what trains it.
 
 It holds the digest of the run's data and every training field that differs from a default frozen for the format
-(rpg.config.frozen). So a new field with a default changes no identity; fields that evaluate or operate are no part of
+(rpg.config.frozen_defaults). So a new field with a default changes no identity; fields that evaluate or operate are no part of
 it. What lies on disk under the identities of format 1, which held every field, is found again by `former_identity`.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from rpg.config.fields import REQUIRED, SECTION, Leaf, leaves
-from rpg.config.frozen import ADDED, ALGORITHMS, DEFAULTS, FORMAT
-from rpg.config.run import RunSpec
+from rpg.config.frozen_defaults import ADDED, ALGORITHMS, DEFAULTS, FORMAT, FROZEN, is_frozen_kind
+from rpg.config.run_spec import RunSpec
 from rpg.config.section import EVALUATES, TRAINS
 
 SCHEDULE = "training.optimizer.schedule"
@@ -98,17 +98,7 @@ def _frozen(leaf: Leaf, entry: dict[str, Any], kinds: dict[str, Any]) -> Any:
             return entry[inside]
     if not is_frozen_kind(leaf.place):
         return REQUIRED
-    return {**ADDED, **DEFAULTS}.get(leaf.place, leaf.default)
-
-
-def is_frozen_kind(place: str) -> bool:
-    """Whether the section of a field was there when defaults were frozen, or has a line in ADDED since.
-
-    A kind of section that came later (a task type, a back end) has no runs whose identity is to be kept: all its
-    fields count, whatever their default becomes, and no line is needed. So do all settings of a new algorithm.
-    """
-    section = place.rpartition(".")[0]
-    return not section or any(known.startswith(f"{section}.") for known in (*DEFAULTS, *ADDED))
+    return FROZEN.get(leaf.place, leaf.default)
 
 
 def _is_kind(leaf: Leaf) -> bool:

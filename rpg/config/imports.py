@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from rpg.config.errors import explain
-from rpg.config.lines import place
 from rpg.config.load import read_mapping
 from rpg.config.section import Section
+from rpg.config.yaml_lines import place
 
 Text = Annotated[str, Field(min_length=1)]
 

@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from rpg.config import shipped
 from rpg.config.code import locate, with_digests
 from rpg.config.errors import ConfigError, explain
-from rpg.config.lines import SafeLoader, place
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import TASKS
+from rpg.config.yaml_lines import SafeLoader, place
 
 MAX_BYTES = 1_000_000
 """A configuration larger than this is a mistake (YAML aliases can also expand without bound)."""

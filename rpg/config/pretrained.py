@@ -25,7 +25,7 @@ class KnownModel:
     pad_token: str | None = None
     """Where the file's own is not to be used, e.g. because it is the end token as well."""
     shape: tuple[int, int, int, int, int, int, int] | None = None
-    """Layers, hidden size, heads, key-value heads, head size, feed-forward size, vocabulary (rpg.planning.shapes)."""
+    """Layers, hidden size, heads, key-value heads, head size, feed-forward size, vocabulary (rpg.planning.model_shapes)."""
     tied: bool = True
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from rpg.config.data import Chat, DataSource, FileColumns
+from rpg.config.data_source import Chat, DataSource, FileColumns
 from rpg.config.section import BY_CONTENT, Positive, Section, default_type, kinds_of
 
 RECIPE_TEMPLATE = (

@@ -15,9 +15,11 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import connection, forkserver
@@ -109,6 +111,9 @@ class ForkServer(forkserver.ForkServer):
                 pickle.dump({}, file)  # nothing of this process is to be imitated
                 pickle.dump(_Child(self._programs[module], [*arguments], {**environment}), file)
             pid = forkserver.read_signed(status)
+            with suppress(ProcessLookupError):  # it may be over already
+                while os.getsid(pid) != pid:  # whoever ends the child ends its group
+                    time.sleep(0.001)
         except (OSError, EOFError):
             if pipe:
                 os.close(writer)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from rpg.config.backend import VerlBackend
 from rpg.config.model import TinyModel, bfloat16, lora_of
-from rpg.config.run import RunSpec
-from rpg.planning.shapes import shape_of, tiny_shape
+from rpg.config.run_spec import RunSpec
+from rpg.planning.model_shapes import shape_of, tiny_shape
 
 FLOAT = 4
 """Bytes of a weight while it is trained: both back ends keep what is updated, and moments, in float32, whatever they

@@ -11,8 +11,8 @@ import pandas
 import vl_convert
 
 from rpg.metrics import METRICS, Metric
-from rpg.report.look import THEME, looks, style
 from rpg.report.summary import MEAN
+from rpg.report.theme import THEME, looks, style
 
 BANDS = {"interval": ("low", "high"), "range": ("lowest", "highest")}
 # What people can choose to be drawn around a mean.

@@ -15,7 +15,7 @@ import numpy as np
 import pandas
 
 from rpg import stats
-from rpg.report import health
+from rpg.report import diagnostics
 from rpg.store import StoreError, queries
 from rpg.store.current import require_comparable
 
@@ -34,7 +34,7 @@ class Summary(NamedTuple):
     notes: list[str]
     rules: list[str]  # by which answers were graded
     health: tuple[str, ...] = ()
-    """What is noticed about the trainings (rpg.report.health); these are among the notes too."""
+    """What is noticed about the trainings (rpg.report.diagnostics); these are among the notes too."""
 
 
 COLUMNS = (
@@ -237,11 +237,13 @@ def _health(
     names: dict[str, str],
     twins: list[list[str]],
 ) -> list[str]:
-    """What the rules notice (rpg.report.health), a line for all runs of a variant that show the same."""
-    rows = queries.health_metrics(db, sweep, health.OFTEN, health.WINDOW)
-    findings = {run: health.of_training(found) for run, found in rows.items()}
+    """What the rules notice (rpg.report.diagnostics), a line for all runs of a variant that show the same."""
+    rows = queries.health_metrics(db, sweep, diagnostics.OFTEN, diagnostics.WINDOW)
+    findings = {run: diagnostics.of_training(found) for run, found in rows.items()}
     for one in queries.without_answer(db, sweep).itertuples():
-        findings.setdefault(one.run, []).extend(health.of_answers(one.benchmark, int(one.step), one.missing))
+        findings.setdefault(one.run, []).extend(
+            diagnostics.of_answers(one.benchmark, int(one.step), one.missing)
+        )
     lines = []
     for variant, mine in runs[runs["superseded"].isna()].groupby("variant"):
         of_runs = [{finding.rule: finding for finding in findings.get(run, [])} for run in mine["run"]]
@@ -252,7 +254,7 @@ def _health(
     for group in twins:
         known = [shares[variant] for variant in group if variant in shares]
         whole = known if len(known) == len(group) else []
-        lines.append(str(health.identical([names[variant] for variant in group], whole)))
+        lines.append(str(diagnostics.identical([names[variant] for variant in group], whole)))
     return lines
 
 
@@ -270,7 +272,7 @@ def _kl_shares(
         values = [row[name] for row in rows.get(run, []) if name in row and pandas.notna(row[name])]
         if kind is None or not isinstance(beta, int | float) or not (values or kind == "none"):
             continue
-        share = 0.0 if kind == "none" else health.kl_share(beta, max(values))
+        share = 0.0 if kind == "none" else diagnostics.kl_share(beta, max(values))
         shares[manifest["variant"]] = max(share, shares.get(manifest["variant"], 0.0))
     return shares
 
@@ -301,8 +303,8 @@ def _seeds(table: pandas.DataFrame, benchmarks: list[str]) -> list[str]:
     found = []
     for row in table[(table["benchmark"] == judged) & (table["verdict"] == "within noise")].itertuples():
         low, high = stats.student_interval(0.0, row.difference_error, row.difference_df, 1 - stats.LEVEL)
-        found.append(health.Unsettled(row.label, row.difference, (high - low) / 2, int(row.seeds)))
-    return [str(finding) for finding in health.too_few_seeds(found)]
+        found.append(diagnostics.Unsettled(row.label, row.difference, (high - low) / 2, int(row.seeds)))
+    return [str(finding) for finding in diagnostics.too_few_seeds(found)]
 
 
 def _rows(db, sweep, runs, scores, chosen, benchmarks, judged, baseline) -> list[dict[str, Any]]:

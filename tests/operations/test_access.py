@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from benchmarks.browser import CHROMIUM, FLAGS
-from flows.access import secret_file, secret_of
+from flows.serve.password import secret_file, secret_of
 from rpg.config.errors import ConfigError
 from rpg.store import StoreError
 from rpg.web import HEALTH, AccessControl, origins_of
@@ -171,7 +171,7 @@ def test_in_a_browser_the_dashboard_asks_works_and_cannot_be_rebound(tmp_path):
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     port = free_port()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RPG_HOME": str(tmp_path), "RPG_AUTH": SECRET}
-    command = [sys.executable, "-m", "dashboard.server", "127.0.0.1", str(port)]
+    command = [sys.executable, "-m", "dashboard", "127.0.0.1", str(port)]
     server = subprocess.Popen(command, env=environment)
     try:
         until(

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.trivial import SWEEP
 from flows.nightly import forget
-from rpg.report.nightly import ENOUGH, NIGHTS, band, compare, markdown
+from rpg.report.nightly_bands import ENOUGH, NIGHTS, band, compare, markdown
 from rpg.store import Layout, locks
 from tests.operations.serving import ROOT
 from tests.real_sweep import TRIVIAL, rpg

@@ -171,7 +171,7 @@ def test_the_dashboard_shows_it(bin_, lab):
     until(lambda: not _answers(f"http://127.0.0.1:{port}/_stcore/health"), "the end of Streamlit")
     page = (
         "from streamlit.testing.v1 import AppTest\n"
-        "code = 'from dashboard import common, overview; common.guarded(overview.page)()'\n"
+        "code = 'from dashboard import overview_page, view; view.with_results(overview_page.page)()'\n"
         "page = AppTest.from_string(code, default_timeout=120).run()\n"
         "assert not page.exception and not page.error, (page.exception, page.error)\n"
         "print([one.options for one in page.selectbox])"

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from rpg.paper import Entry, frame, lint, match, published, sampling_error, show
+from rpg.paper import Entry, frame, lint, match, published, sampling_error, terminal_tables
 from rpg.paper.lint import attainable
 
 
@@ -117,9 +117,9 @@ def test_the_scale_of_sampling():
 
 def test_what_is_printed():
     console = Console(width=120, record=True, file=open("/dev/null", "w"))
-    console.print(show.tables())
-    console.print(show.findings(lint()))
-    console.print(show.findings([]))
+    console.print(terminal_tables.tables())
+    console.print(terminal_tables.findings(lint()))
+    console.print(terminal_tables.findings([]))
     text = console.export_text()
     assert (
         "0.5938 / 0.6177" in text and "last 0.5261 is above best 0.4938" in text and "nothing found" in text

@@ -9,7 +9,7 @@ from rpg.config.load import resolve
 from rpg.models.policy import Policy
 from rpg.planning import preflight
 from rpg.planning.memory import PROCESS, memory, pass_bytes, tokens_per_pass, with_layers_again
-from rpg.planning.shapes import Shape
+from rpg.planning.model_shapes import Shape
 from rpg.store import Layout
 from tests.models.test_lean import batch, model
 from tests.tiny import HUNGRY, make_spec

@@ -169,8 +169,8 @@ def test_what_was_prepared_is_what_was_read(tmp_path):
 
 
 def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
-    from rpg.models.initial import initial_policy
-    from rpg.models.look import look
+    from rpg.models.initial_policy import initial_policy
+    from rpg.models.prompt_preview import look
 
     spec = resolve(
         {
@@ -195,7 +195,7 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
 
 
 def test_thinking_is_switched_where_the_template_can():
-    from rpg.config.data import Chat
+    from rpg.config.data_source import Chat
     from rpg.models.tokenizer import build_tokenizer, dress, rendered
 
     template = "{% if enable_thinking is defined and enable_thinking is false %}off{% else %}on{% endif %}"

@@ -13,7 +13,7 @@ import pytest
 
 from rpg.config.errors import ConfigError
 from rpg.config.load import load_run
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import RECIPE_TEMPLATE
 from rpg.tasks import DataError, load_problems
 from rpg.tasks.benchmark_loading import load_benchmark

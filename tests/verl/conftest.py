@@ -26,7 +26,7 @@ def cpu_verl():
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
-    from rpg.models.initial import prepare_model
+    from rpg.models.initial_policy import prepare_model
     from rpg.tasks.preparation import prepare_data
     from tests.verl.inside import make_spec
 
@@ -38,7 +38,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def model(home):
-    from rpg.models.initial import prepare_model
+    from rpg.models.initial_policy import prepare_model
     from tests.verl.inside import make_spec
 
     return prepare_model(make_spec(), home)

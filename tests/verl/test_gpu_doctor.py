@@ -12,7 +12,7 @@ from rpg.backends.verl.readiness import Facts, Gpu, facts, judge, of_cluster
 from rpg.cli import main
 from rpg.config.errors import ConfigError
 from rpg.config.load import load_run
-from rpg.config.sweep import load_sweep
+from rpg.config.sweep_spec import load_sweep
 from rpg.planning.preflight import preflight
 from rpg.store import Layout
 from tests.evaluation.ray_head import free_port, ray_head

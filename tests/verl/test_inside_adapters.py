@@ -13,7 +13,7 @@ from rpg.backends.verl.overrides import plan
 from rpg.backends.verl.paths import Paths
 from rpg.config.errors import ConfigError
 from rpg.config.load import load_run
-from rpg.models.initial import initial_policy
+from rpg.models.initial_policy import initial_policy
 from rpg.tasks.preparation import prepare_data, read_problems
 from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update
 from tests.verl.test_gpu_resources import VLLM

@@ -22,8 +22,8 @@ from rpg.backends.verl.main import one_line
 from rpg.backends.verl.mini_batches import arrange, mini_batch_order
 from rpg.errors import UserError
 from rpg.models import seeds
-from rpg.store.files import StoreError
-from tests.models.test_rewarding import classifier
+from rpg.store.atomic_files import StoreError
+from tests.models.test_reward_models import classifier
 from tests.verl.inside import make_spec, verl_config
 from tests.waiting import HANG
 
@@ -460,7 +460,7 @@ def test_a_reward_model_is_read_in_verls_reward_loop(model, cpu_verl, tmp_path):
 
     from rpg.backends.verl.reward_manager import Told, VerifierManager
     from rpg.config.reward import ModelReward
-    from rpg.models.rewarding import judge
+    from rpg.models.reward_models import judge
     from rpg.rewards.scoring import Answered
     from rpg.tasks import Problem
 

@@ -10,7 +10,7 @@ from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.verl.driver_state import State, newest
 from rpg.config.code import kept_sources
-from rpg.models.initial import initial_policy
+from rpg.models.initial_policy import initial_policy
 from rpg.planning.disk import disk
 from rpg.store.gc import size
 from rpg.tasks.preparation import prepare_data, read_problems

@@ -21,12 +21,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rpg.backends.local.sampler import Weights
-from rpg.models.adapters import adapted, adapters, merged, put_adapters
-from rpg.models.loading import half, halve
+from rpg.models.lora import adapted, adapters, merged, put_adapters
+from rpg.models.model_loading import half, halve
 from rpg.models.policy import Policy
+from rpg.store.atomic_files import StoreError, read_json_object, readable
 from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digest, digests, link
-from rpg.store.files import StoreError, read_json_object, readable
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
 
 _MODEL = "model.safetensors"
 _PAST = "past-"

@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     from rpg.backends.manifest import spec_of
     from rpg.errors import UserError
-    from rpg.models.digest import is_prepared, lengths_checked
+    from rpg.models.warm_start_cache import is_prepared, lengths_checked
     from rpg.store.current import current_runs, is_imported
     from rpg.store.layout import Layout
     from rpg.tasks import DataError, Splits
@@ -44,13 +44,13 @@ def main(arguments: list[str] | None = None) -> int:
                 prepared = prepare_data(spec, home)
                 notes |= dict.fromkeys(data_notes(prepared))
                 if not is_prepared(spec, home):
-                    from rpg.models.initial import prepare_model  # torch, which takes seconds
+                    from rpg.models.initial_policy import prepare_model  # torch, which takes seconds
 
                     prepare_model(spec, home, say)
                 seen.add(key)
             mark = lengths_checked(spec, home)
             if not mark.exists():  # a training would come upon a prompt that is too long some day, and fail
-                from rpg.models.initial import check_lengths
+                from rpg.models.initial_policy import check_lengths
 
                 files = data_files(spec, home)
                 held_out = {name: read_problems(path) for name, path in files.benchmarks.items()}

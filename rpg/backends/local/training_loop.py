@@ -24,16 +24,16 @@ from rpg.backends.local.trainer import Trainer
 from rpg.backends.manifest import spec_of
 from rpg.backends.progress_reporter import Reporter
 from rpg.config.model import bfloat16, lora_of
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.models.device import configure_device
-from rpg.models.initial import starting_policy
-from rpg.models.loading import ModelError, load_pretrained
+from rpg.models.initial_policy import starting_policy
+from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
 from rpg.processes import give_memory_back, keep_memory
-from rpg.store import provenance
-from rpg.store.pending import pending_evaluations
-from rpg.store.progress import TRAINING
-from rpg.store.run import RunFolder
+from rpg.store import run_provenance
+from rpg.store.run_folder import RunFolder, pending_evaluations
+from rpg.store.run_writer import append_metrics
+from rpg.store.step_progress import TRAINING
 from rpg.tasks.preparation import prepare_data, read_problems
 
 
@@ -53,9 +53,9 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
         for step in range(done + 1, steps + 1):
             metrics = trainer.step(step)
             if step == done + 1:  # by now everything is imported that the training computes with
-                provenance.write(folder, attempt)
+                run_provenance.write(folder, attempt)
             # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
-            folder.append_metrics(attempt, metrics)
+            append_metrics(folder, attempt, metrics)
             if step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps:
                 trainer.progress.begin("checkpoint", 0, "")
                 checkpoints.wait_for_space(_room(trainer), say)

@@ -28,13 +28,12 @@ from rpg.backends.verl.readiness import facts, judge
 from rpg.config.backend import RayAddress, RayJob
 from rpg.config.errors import ConfigError
 from rpg.config.model import bfloat16
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.verl_keys import unknown
-from rpg.store import provenance
-from rpg.store.files import StoreError, atomic_write_json, read_json_object
-from rpg.store.pending import pending_evaluations
-from rpg.store.progress import TRAINING, clear_progress, moving, progress_line, read_progress
-from rpg.store.run import RunFolder
+from rpg.store import run_provenance
+from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
+from rpg.store.run_folder import RunFolder, pending_evaluations
+from rpg.store.step_progress import TRAINING, clear_progress, moving, progress_line, read_progress
 from rpg.tasks.preparation import PreparedData, prepare_data
 
 POLL_SECONDS = 0.5
@@ -151,7 +150,7 @@ class _Run:
             job = f"rpg-{self.folder.read_manifest()['run_id']}-{place}-{number}"
         files = (str(self.state / name) for name in (f"metrics-{number}.jsonl", f"log-{number}.txt"))
         attempt = Attempt(number, *files, job)
-        provenance.write(self.folder, number, COMPUTES)
+        run_provenance.write(self.folder, number, COMPUTES)
         atomic_write_json(self.state / "attempt.json", asdict(attempt))
         return attempt
 

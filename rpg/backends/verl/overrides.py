@@ -20,7 +20,7 @@ from rpg.backends.verl.resources import cpus_reserved, helpers
 from rpg.config.backend import LocalRay, RayAddress, SglangRollout, VerlBackend, VllmRollout
 from rpg.config.model import PretrainedModel, lora_of
 from rpg.config.reward import PythonReward
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
 from rpg.config.training import AdamW, ScheduleFreeAdamW
 from rpg.config.verl_keys import is_added

@@ -16,7 +16,7 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from verl.workers.rollout.utils import ensure_async_iterator
 
-from rpg.models.support import Restriction
+from rpg.models.truncated_sampling import Restriction
 
 _GATHER_SECONDS = 0.02
 """Requests that come within this time are decoded together."""

@@ -1,0 +1,156 @@
+"""Sweeps and their runs: state (from the files, at this moment), progress, time left, failures."""
+
+import time
+
+import pandas
+import streamlit as st
+
+from dashboard.selection import address, choose_sweep
+from dashboard.text import notice, show_notices
+from dashboard.view import View
+from rpg.report.summary import MEAN
+from rpg.store import StoreError
+from rpg.store.run_folder import RunFolder
+
+ORDER = ["running", "failed", "interrupted", "queued", "pending", "done"]
+
+
+def page(view: View) -> None:
+    sweeps = view.ask("sweeps")
+    if sweeps.empty:
+        st.text("No sweeps yet.")
+        return
+    shown = sweeps.assign(
+        created=pandas.to_datetime(sweeps["created"], unit="s"),
+        share=sweeps["done"] / sweeps["runs"].clip(lower=1),
+    )
+    marks = view.ask("sweep_marks").set_index("sweep")
+    for name in ("tags", "notes"):
+        shown[name] = [marks[name].get(sweep, "") for sweep in shown["sweep"]]
+    if len(marks):
+        words = (
+            st.text_input("Search", key="words", placeholder="a word of a name, a tag or a note")
+            .casefold()
+            .split()
+        )
+        text = (shown["sweep"] + " " + shown["tags"] + " " + shown["notes"]).str.casefold()
+        shown = shown[[all(word in one for word in words) for one in text]]
+    columns = [
+        "sweep",
+        "share",
+        "runs",
+        "done",
+        "running",
+        "failed",
+        "interrupted",
+        "pending",
+        "superseded",
+        "variants",
+        "created",
+        *(name for name in ("tags", "notes") if len(marks)),
+    ]
+    st.dataframe(
+        shown[columns],
+        hide_index=True,
+        column_config={
+            "share": st.column_config.ProgressColumn("finished", format="percent", min_value=0, max_value=1),
+            "created": st.column_config.DatetimeColumn("begun", format="YYYY-MM-DD HH:mm"),
+        },
+        height=min(38 + 35 * len(shown), 250),
+    )
+    sweep = choose_sweep(view)
+    if sweep is not None:
+        _live(view, sweep)
+        flow_run = view.layout.flow_run_url(sweep)
+        if flow_run:
+            st.link_button("Flow run in Prefect", flow_run)
+
+
+@st.fragment(run_every=2)
+def _live(view: View, sweep: str) -> None:
+    scores = view.ask("scores", sweep)
+    last = scores[scores["benchmark"] == MEAN].sort_values("step").groupby("run")["accuracy"].last().to_dict()
+    rows = [_row(view, record, last) for record in view.ask("runs", sweep).to_dict("records")]
+    if not rows:
+        st.text("This sweep has no runs.")
+        return
+    table = pandas.DataFrame(rows)
+    table["order"] = table["state"].map(ORDER.index)
+    table = table.sort_values(["order", "variant", "seed"]).drop(columns="order")
+    counts = table["state"].value_counts()
+    st.text(" · ".join(f"{counts[state]} {state}" for state in ORDER if state in counts))
+    for row in table[table["error"] != ""].itertuples():
+        notice(f"{row.run}: {row.error}")
+    noticed = (*view.summary(sweep, None, None).health, *view.ask("differences", sweep))
+    show_notices([f"! {line}" for line in noticed], "things to know about these runs")
+    if "running" not in counts:
+        table = table.drop(columns=["reward", "left"])
+    if not table["where"].any():
+        table = table.drop(columns="where")
+    if "queued" not in counts:
+        table = table.drop(columns="waits")
+    table["run"] = [address("run", sweep=sweep, run=name) for name in table["run"]]
+    st.dataframe(
+        table.drop(columns="error"),
+        hide_index=True,
+        column_config={
+            "run": st.column_config.LinkColumn("run", display_text="run=(.*)$", width="medium"),
+            "progress": st.column_config.ProgressColumn(
+                "progress", format="percent", min_value=0, max_value=1
+            ),
+            "accuracy": st.column_config.NumberColumn("mean accuracy, last", format="%.3f"),
+            "reward": st.column_config.NumberColumn("reward", format="%.3f"),
+            "where": st.column_config.TextColumn("running", width="medium"),
+            "waits": st.column_config.TextColumn("waits for", width="large"),
+        },
+        height=min(38 + 35 * len(table), 460),
+    )
+
+
+def _row(view: View, record: dict, accuracy: dict[str, float]) -> dict:
+    """One run as its files are now; what is done does not change and comes from the database."""
+    row = {
+        "run": record["run"],
+        "variant": record["variant"],
+        "seed": record["seed"],
+        "state": record["state"],
+        "step": record["step"],
+        "steps": record["steps"],
+        "accuracy": accuracy.get(record["run"]),
+        "reward": None,
+        "left": "",
+        "waits": "",
+        "where": "",
+        "error": record["error"] if isinstance(record["error"], str) else "",
+    }
+    folder = view.layout.run(record["sweep"], record["run"])
+    if record["state"] != "done":
+        try:
+            row |= _now(folder, row)
+        except StoreError as error:
+            row["error"] = str(error)
+    known = pandas.notna(row["step"]) and pandas.notna(row["steps"]) and row["steps"] > 0
+    return row | {"progress": row["step"] / row["steps"] if known else 0.0}
+
+
+def _now(folder: RunFolder, row: dict) -> dict:
+    now: dict = {"state": folder.state()}
+    last = folder.last_metrics()
+    if last:
+        now |= {"step": last["step"], "reward": last.get("reward")}
+        seconds, steps = last.get("seconds_step"), row["steps"]
+        if now["state"] == "running" and isinstance(seconds, int | float) and pandas.notna(steps):
+            now["left"] = _duration(seconds * max(0, steps - last["step"]) - (time.time() - last["time"]))
+    if now["state"] == "failed":
+        now["error"] = (folder.read_failed() or {}).get("error", "")
+    if now["state"] == "running":
+        now["where"] = (folder.elsewhere() or "").removeprefix("running ")
+    if now["state"] != "done" and (why := folder.waiting()):
+        now |= {"state": "queued", "waits": why}
+    return now
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"

@@ -1,0 +1,111 @@
+"""Runs of a sweep by their settings: filtered, grouped and sorted by any in which they differ."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas
+import streamlit as st
+
+from dashboard.run_page import flat
+from dashboard.selection import address, choose, choose_many
+from dashboard.view import View
+from rpg.report.summary import MEAN
+
+MEASURED = ("accuracy", "pass_at_k", "maj_at_k")
+
+
+def part(view: View, sweep: str) -> None:
+    """The part `By setting` of the page Table."""
+    scores = view.ask("scores", sweep)
+    whole = scores[scores["benchmark"] == MEAN]
+    last = (whole if len(whole) else scores).sort_values("step").groupby("run").last()
+    settings = differing(view.ask("manifests", sweep))
+    table = pandas.DataFrame.from_dict(settings, orient="index").rename_axis("run")
+    table = table.join(last[["step", *MEASURED]], how="left").reset_index()
+    names = [name for name in table.columns if name not in ("run", "step", *MEASURED)]
+    if not names:
+        st.text("The runs of this sweep do not differ in any setting.")
+        return
+    left, middle, right = st.columns([3, 2, 1])
+    with left:
+        pairs = [f"{name} = {value}" for name in names for value in dict.fromkeys(table[name])]
+        wanted = choose_many("Only runs with (any value of a setting)", pairs, "only", [])
+    with middle:
+        by = choose_many("Group by", names, "by", [])
+    with right:
+        order = choose("Sort by", [*MEASURED, *names], "order")
+    kept = table[filtered(table, wanted)]
+    kept = grouped(kept, by) if by else kept[["run", "accuracy", "pass_at_k", "maj_at_k", "step", *names]]
+    ascending = order not in MEASURED
+    if order in kept:
+        kept = kept.sort_values(order, ascending=ascending, key=_numbers, kind="stable")
+    if "run" in kept:
+        kept = kept.assign(run=[address("run", sweep=sweep, run=name) for name in kept["run"]])
+    st.dataframe(
+        kept,
+        hide_index=True,
+        column_config={
+            "run": st.column_config.LinkColumn("run", display_text="run=(.*)$", width="medium"),
+            **{
+                name: st.column_config.NumberColumn(format="%.3f")
+                for name in (*MEASURED, "lowest", "highest")
+            },
+        },
+        height=min(38 + 35 * len(kept), 700),
+    )
+    st.text(
+        f"{len(kept)} {'groups' if by else 'runs'} of {len(table)} runs, at the last evaluation of each. Means over the "
+        "runs of a group compare no variants: that is the other part of this page. A click on a heading sorts too."
+    )
+    st.download_button("CSV", lambda: kept.to_csv(index=False), "runs.csv", on_click="ignore")
+
+
+def differing(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Run -> the settings, by dotted name, that are not the same in all of them; the algorithm's name is one of its own."""
+    found = {
+        run: {name: _text(text) for name, text in flat(one["spec"]).items()} for run, one in manifests.items()
+    }
+    names = dict.fromkeys(name for settings in found.values() for name in settings)
+    moving = [name for name in names if len({settings.get(name) for settings in found.values()}) > 1]
+    return {run: {name: settings.get(name, "") for name in moving} for run, settings in found.items()}
+
+
+def filtered(table: pandas.DataFrame, wanted: Sequence[str]) -> pandas.Series:
+    """Which rows have one of the wanted values for each setting that is asked about; `wanted`: `name = value`."""
+    keep = pandas.Series(True, index=table.index)
+    values: dict[str, set[str]] = {}
+    for pair in wanted:
+        name, _, value = pair.partition(" = ")
+        values.setdefault(name, set()).add(value)
+    for name, some in values.items():
+        keep &= table[name].isin(some)
+    return keep
+
+
+def grouped(table: pandas.DataFrame, by: Sequence[str]) -> pandas.DataFrame:
+    """Means of a group's runs with the lowest and highest accuracy, and how many there are."""
+    return (
+        table.groupby(list(by), sort=False, dropna=False)
+        .agg(
+            runs=("run", "nunique"),
+            accuracy=("accuracy", "mean"),
+            lowest=("accuracy", "min"),
+            highest=("accuracy", "max"),
+            pass_at_k=("pass_at_k", "mean"),
+            maj_at_k=("maj_at_k", "mean"),
+        )
+        .reset_index()
+    )
+
+
+def _text(value: str) -> str:
+    """A JSON value as people write it: words without quotes."""
+    found = json.loads(value)
+    return found if isinstance(found, str) else value
+
+
+def _numbers(column: pandas.Series) -> pandas.Series:
+    """Numbers by size; a column with words in it as it is."""
+    numbers = pandas.to_numeric(column, errors="coerce")
+    return numbers if numbers.notna().all() else column.astype(str)

@@ -1,0 +1,150 @@
+"""Each rule speaks where it should, with its evidence and what to do, and is silent about healthy runs."""
+
+import json
+import math
+
+import pytest
+
+from benchmarks.synthetic import Shape, write_sweep
+from flows.monitor import Watch
+from rpg.config.task import RewardVerifier
+from rpg.report import diagnostics
+from rpg.report.summary import summarise
+from rpg.report.tables import markdown
+from rpg.rewards.graders import rules_name
+from rpg.store.current import current_runs
+from rpg.store.database import build, connect
+from rpg.store.samples import read_eval, write_eval
+
+HEALTHY = {
+    "reward": -0.2, "accuracy": 0.4, "truncation_rate": 0.02, "groups_kept": 12, "kl_policy_to_old": 0.002,
+    "kl_policy_to_ref": 0.01, "ratio_max": 3.0, "entropy": 0.6, "loss": 0.01, "grad_norm": 0.7,
+}  # fmt: skip
+
+
+def steps(count=20, **changes):
+    """Steps of a healthy run, a little different each, with some values changed from the tenth on."""
+    rows = []
+    for step in range(1, count + 1):
+        row = {"step": step, **HEALTHY, "reward": -0.2 + 0.01 * step}
+        rows.append(row | {k: v(step) if callable(v) else v for k, v in changes.items() if step > 9})
+    return rows
+
+
+def test_a_healthy_run_says_nothing():
+    assert diagnostics.of_training(steps()) == [] and diagnostics.of_training([]) == []
+    assert diagnostics.of_training(steps(5, reward=-1.0)) == [], "too few steps to say anything"
+
+
+CASES = [
+    ({"reward": -1.0, "accuracy": 0.0}, "the reward was -1.000 in each of the last 8 steps", "no response was ever right"),
+    ({"reward": 1.0, "accuracy": 1.0}, "the reward was +1.000 in each of the last 8", "too easy to learn from"),
+    ({"truncation_rate": 1.0}, "every response of the last 8 steps was cut off", "raise rollout.max_response_tokens"),
+    ({"groups_kept": 0}, "no group was left to learn from in the last 8 steps", "rollout.group_size"),
+    ({"kl_policy_to_old": lambda s: 0.9 if s % 2 else 0}, "above 0.5 nats per token in 4 of the last 8", "learning rate"),
+    ({"kl_policy_to_ref": 20.0}, "KL(policy || the reference) was above 10 nats", "a larger beta"),
+    ({"ratio_max": 5e4}, "an importance ratio was above 1000 in 8 of the last 8 steps, 5e+04", "clipping"),
+    ({"entropy": 0.01}, "the entropy fell from 0.6 to 0.01 nats, 1.7%", "stopped trying"),
+    ({"loss": math.nan}, "loss is not a finite number at step 13", "the checkpoint before it is whole"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "evidence", "advice"), CASES, ids=[next(iter(case[0])) for case in CASES]
+)
+def test_each_rule_says_what_it_saw_and_what_to_do(changes, evidence, advice):
+    [finding] = diagnostics.of_training(steps(**changes))
+    assert evidence in finding.evidence and advice in finding.advice
+    assert str(finding) == f"{finding.evidence}: {finding.advice}"
+
+
+def test_a_policy_that_is_sure_because_it_is_right_has_not_collapsed():
+    assert diagnostics.of_training(steps(entropy=0.01, accuracy=0.97)) == []
+    assert [one.rule for one in diagnostics.of_training(steps(entropy=0.01, accuracy=0.5))] == [
+        "entropy collapsed"
+    ]
+
+
+def test_what_happens_once_is_no_habit():
+    assert diagnostics.of_training(steps(kl_policy_to_old=lambda step: 0.9 if step == 15 else 0.0)) == []
+    assert diagnostics.of_training(steps(ratio_max=lambda step: 1e9 if step in (14, 15) else 2.0)) == []
+
+
+def test_answers_that_are_not_found():
+    [finding] = diagnostics.of_answers("aime24", 40, 0.97)
+    assert "no answer is found in 97% of the responses to aime24 at step 40" in finding.evidence
+    assert "template" in finding.advice and diagnostics.of_answers("aime24", 40, 0.5) == []
+
+
+def test_identical_variants_and_why():
+    small = diagnostics.identical(
+        ["RPG-URKL", "RPG-UFKL"], [diagnostics.kl_share(1e-4, 2e-3), diagnostics.kl_share(1e-4, 1e-3)]
+    )
+    assert "beta times the slope of the KL was at most 0.00% of the reward's" in small.evidence
+    assert "slope" not in diagnostics.identical(["a", "b"], [0.5, 0.001]).evidence
+    assert "slope" not in diagnostics.identical(["a", "b"], []).evidence
+
+
+def test_seeds_that_a_difference_would_take():
+    [found] = diagnostics.too_few_seeds([diagnostics.Unsettled("DAPO", 0.02, 0.06, 2)])
+    assert "2 seeds do not tell a difference of +0.020 from noise" in found.evidence
+    assert "about 18 seeds, 16 more" in found.advice
+    [found] = diagnostics.too_few_seeds([diagnostics.Unsettled("DAPO", 0.001, 0.06, 2)])
+    assert "more than 200 seeds (" in found.advice
+    assert not diagnostics.too_few_seeds(
+        [diagnostics.Unsettled("DAPO", 0.07, 0.06, 2), diagnostics.Unsettled("DAPO", 0.02, 0.06, 1)]
+    )
+
+
+def test_many_differences_within_noise_are_one_line():
+    """18 variants had 17 lines, which made their table in a paper longer than its page."""
+    many = [diagnostics.Unsettled(f"variant {n}", 0.02, 0.06 - 0.01 * n, 2) for n in range(4)]
+    assert len(diagnostics.too_few_seeds(many)) == 4
+    [found] = diagnostics.too_few_seeds(
+        [*many, diagnostics.Unsettled("x", 0.001, 1, 2), diagnostics.Unsettled("y", 0.02, 0.06, 2)]
+    )
+    assert "2 seeds do not tell 6 of the differences from noise" in found.evidence
+    assert "it would take about 5 seeds (variant 3) to more than 200 seeds" in found.advice
+
+
+@pytest.fixture
+def ill(tmp_path):
+    """A sweep of two variants of which one teaches nothing."""
+    shape = Shape(steps=12, eval_every=6, problems=8, samples=2, benchmarks=("easy",), metrics=12)
+    layout = write_sweep(tmp_path, "demo", ("grpo", "dapo"), (0, 1), shape)
+    for seed in (0, 1):
+        run = layout.run("demo", f"dapo-seed{seed}")
+        rows = [json.loads(line) for line in run.metrics_path(1).read_text().splitlines()]
+        changed = (json.dumps(row | {"reward": -1.0, "accuracy": 0.0}) for row in rows)
+        run.metrics_path(1).write_text("\n".join(changed) + "\n")
+    return layout
+
+
+def test_findings_are_in_status_and_in_the_report(ill):
+    views = {view.name: view for view in Watch(current_runs(ill, "demo")).views()}
+    assert "the reward was -1.000 in each of the last 8 steps" in views["dapo-seed0"].health[0]
+    assert views["grpo-seed0"].health == ()
+    build(ill)
+    with connect(ill) as db:
+        found = summarise(db, "demo")
+    [line] = [line for line in found.health if "reward was" in line]
+    assert line.startswith("DAPO (2 of 2 runs): the reward was -1.000") and "rpg doctor" in line
+    assert "reward was" in markdown(found)
+
+
+def test_silent_responses_are_in_the_report(ill):
+    run = ill.run("demo", "grpo-seed0")
+    samples = [row | {"extracted": None, "correct": False} for row in read_eval(run, "easy", 12).to_pylist()]
+    write_eval(run, "easy", 12, samples)
+    build(ill)
+    with connect(ill) as db:
+        found = summarise(db, "demo").health
+    assert any(
+        "GRPO (1 of 2 runs): no answer is found in 100% of the responses to easy at step 12" in f
+        for f in found
+    )
+    write_eval(run, "easy", 12, samples, rules_name(RewardVerifier(type="reward", at_least=0.5)))
+    build(ill)
+    with connect(ill) as db:
+        found = summarise(db, "demo").health
+    assert not any("no answer" in f for f in found), "the reward says what is right: no answer is looked for"
