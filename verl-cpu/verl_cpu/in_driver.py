@@ -1,8 +1,8 @@
 """The rollout server and what feeds it, in the driver instead of in processes: for a job with one worker on a CPU.
 
-verl makes actors of the server, of the worker that runs agent loops, of the one that grades, and of the balancer of
-requests. Each of them costs four to eight processor seconds before it does anything, nearly all for imports that the driver
-has made, and the driver waits while they work. With several workers, as on GPUs, they stay actors.
+verl makes Ray actors of the rollout server, the worker that runs agent loops, the one that grades and the load balancer.
+Each costs four to eight processor seconds before it does anything, nearly all of it for imports that the driver has made
+already, and the driver waits while they work. With several workers, as on GPUs, they stay actors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 from verl.checkpoint_engine import CheckpointEngineManager
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager, RewardLoopWorker
@@ -25,37 +24,44 @@ from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
 from rpg.backends.verl.agent_loops import SeededManager, SeededWorker
-from rpg.backends.verl.cpu import ROLLOUT
-from rpg.backends.verl.cpu.server import Replica, Server
+from rpg.backends.verl.overrides import HUGGINGFACE
+from verl_cpu.patching import replaced
+from verl_cpu.rollout_server import Replica, Server
 
-_ENDS_IN = 10.0
-"""Seconds that agent loops have to end in."""
+_STOP_SECONDS = 10.0
+"""How long the agent loops may take to end."""
 
 
-def suffice(config) -> bool:
-    """Whether this job is one for which the driver is enough: nothing in it asks for more than one of each, and rollouts are
-    the embedded trainer's (the servers of others have not been tried so)."""
+def suffices(config: Any) -> bool:
+    """Whether the driver is enough for a job: nothing in it asks for more than one of each, and rollouts are those of the
+    embedded trainer's decoder (other servers have not been tried)."""
     trainer, rollout, reward = config.trainer, config.actor_rollout_ref.rollout, config.reward
     return (
         trainer.nnodes * trainer.n_gpus_per_node == rollout.agent.num_workers == reward.num_workers == 1
-        and rollout.name == ROLLOUT
-        and not reward.reward_model.enable  # verl would call the graders from outside their event loop
+        and rollout.name == HUGGINGFACE
+        and not reward.reward_model.enable  # verl would call the graders from another event loop
         and not rollout.get("router_config_path")
     )
 
 
 @contextmanager
-def in_this_process(config) -> Iterator[None]:
-    """For the time of a training: verl looks these classes up in the module of its trainer, or by the config."""
+def in_driver(config: Any) -> Iterator[None]:
+    """For the duration of a training, where the driver is enough for it.
+
+    verl looks these classes up in the module of its trainer, or in the configuration.
+    """
+    if not suffices(config):
+        yield
+        return
     rollout = config.actor_rollout_ref.rollout
-    rollout.agent.agent_loop_manager_class = f"{__name__}.{Agents.__name__}"
-    replaced = {"RewardLoopManager": Graders, "LLMServerManager": Servers, "CheckpointEngineManager": Weights}
-    with mock.patch.multiple(trainer_base, **replaced):
+    rollout.agent.agent_loop_manager_class = f"{__name__}.{AgentLoops.__name__}"
+    classes = {"RewardLoopManager": Graders, "LLMServerManager": Servers, "CheckpointEngineManager": Weights}
+    with replaced(trainer_base, **classes):
         yield
 
 
 class Direct:
-    """In place of an actor's handle: an object of this process, whose methods run in the event loop of who calls them."""
+    """In place of an actor's handle: an object of this process, whose methods run in the caller's event loop."""
 
     def __init__(self, inner: Any):
         self._inner = inner
@@ -76,7 +82,7 @@ class Graders(RewardLoopManager):
         self.reward_loop_workers = [Direct(RewardLoopWorker(self.config, self.reward_router_address))]
 
 
-class OwnReplica(Replica):
+class DriverReplica(Replica):
     async def launch_servers(self) -> None:
         server = Server(
             self.model_config["path"],
@@ -88,7 +94,7 @@ class OwnReplica(Replica):
 
 
 class Servers(LLMServerManager):
-    rollout_replica_class = OwnReplica
+    rollout_replica_class = DriverReplica
 
     async def _init_global_load_balancer(self) -> None:
         servers = dict(zip(self.server_addresses, self.server_handles, strict=True))
@@ -96,18 +102,18 @@ class Servers(LLMServerManager):
 
 
 class Weights(CheckpointEngineManager):
-    """The driver fetches the policy's weights; to a server elsewhere the worker brings them."""
+    """The driver fetches the policy's weights; a server elsewhere gets them from the worker."""
 
     @auto_await
-    async def update_weights(self, global_steps: int | None = None) -> dict:
+    async def update_weights(self, global_steps: int | None = None) -> dict[str, Any]:
         (weights,) = self.actor_wg.whole_weights()
         (replica,) = self.replicas
         await replica.server_handle.load_weights.remote(weights, global_steps)
         return {}
 
 
-class Agents(SeededManager):
-    """The agent loops run in an event loop on a thread of its own."""
+class AgentLoops(SeededManager):
+    """Runs the agent loops in an event loop on a thread of their own."""
 
     async def _init_agent_loop_workers(self) -> None:
         self.worker = SeededWorker(
@@ -127,10 +133,10 @@ class Agents(SeededManager):
         self.thread.start()
         ready.wait()
 
-    def generate_sequences(self, prompts) -> None:
-        """verl's contract: have responses to the prompts begun, which come by way of its queue."""
+    def generate_sequences(self, prompts: Any) -> None:
+        """verl's contract: begin responses to the prompts; they come back through its queue."""
         asyncio.run_coroutine_threadsafe(self.worker.generate_sequences(prompts), self.loop).result()
 
     def end(self) -> None:
         self.loop.call_soon_threadsafe(self.ended.set)
-        self.thread.join(_ENDS_IN)
+        self.thread.join(_STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""Process groups on a CPU."""
+"""Process groups of torch on a CPU."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ import ipaddress
 import os
 import socket
 from datetime import timedelta
+from typing import Any
+
+import torch.distributed
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch re-exports them without saying so
 
 
 def install() -> None:
-    """verl asks torch for one backend per device, `cpu:gloo,<device>:<backend>`, and torch refuses the CPU named twice.
+    """Replace verl's way to make the process group of its workers.
 
-    And on one machine nobody else is to reach the workers: torch's own store listens on every interface.
+    verl asks torch for one backend per device, `cpu:gloo,<device>:<backend>`, and torch refuses the CPU named twice. And
+    no other machine is to reach the workers of this one: torch's own store listens on every interface.
     """
     from verl.utils import distributed
 
-    theirs = distributed.initialize_global_process_group_ray
+    original = distributed.initialize_global_process_group_ray
 
-    @functools.wraps(theirs)
-    def with_gloo(timeout_second=None, backend=None):
-        import torch.distributed
-
+    @functools.wraps(original)
+    def with_gloo(timeout_second: float | None = None, backend: str | None = None) -> None:
         if torch.distributed.is_initialized() or not _is_loopback(os.environ.get("MASTER_ADDR", "")):
-            return theirs(timeout_second, backend or "gloo")
+            original(timeout_second, backend or "gloo")
+            return
         rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         store = loopback_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), rank, size)
         timeout = None if timeout_second is None else timedelta(seconds=timeout_second)
@@ -41,12 +45,8 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def loopback_store(host: str, port: int, rank: int, size: int):
+def loopback_store(host: str, port: int, rank: int, size: int) -> Any:
     """What `init_method="env://"` gives, but rank 0 listens on `host` alone."""
-    from torch.distributed import PrefixStore, TCPStore
-
-    listen = {}
-    if rank == 0:
-        listen["master_listen_fd"] = socket.create_server((host, port)).detach()
+    listen = {"master_listen_fd": socket.create_server((host, port)).detach()} if rank == 0 else {}
     store = TCPStore(host, port, size, rank == 0, multi_tenant=False, use_libuv=True, **listen)
     return PrefixStore("default_pg", store)

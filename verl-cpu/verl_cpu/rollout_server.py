@@ -12,14 +12,16 @@ from typing import Any
 
 import ray
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from verl.workers.rollout.utils import ensure_async_iterator
 
+from rpg.models.policy import Policy
 from rpg.models.truncated_sampling import Restriction
 
 _GATHER_SECONDS = 0.02
-"""Requests that come within this time are decoded together."""
+"""Requests that arrive within this time are decoded together."""
 
 
 @dataclass
@@ -30,10 +32,10 @@ class _Request:
     uniforms: list[float] | None
     restriction: Restriction
     logprobs: bool
-    answer: asyncio.Future = field(repr=False)
+    answer: asyncio.Future[TokenOutput] = field(repr=False)
 
     @property
-    def kind(self) -> tuple:
+    def kind(self) -> tuple[Any, ...]:
         """Requests of one kind can be decoded together."""
         return self.limit, self.temperature, self.uniforms is None, self.restriction
 
@@ -42,10 +44,6 @@ class Server:
     """One copy of the policy. verl calls its methods by name, as those of its own servers."""
 
     def __init__(self, path: str, response_length: int, threads: int):
-        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-        from rpg.models.policy import Policy
-
         torch.set_num_threads(threads)
         config = AutoConfig.from_pretrained(path)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
@@ -53,7 +51,7 @@ class Server:
         self.response_length = response_length
         self.global_steps: int | None = None
         self.queue: list[_Request] = []
-        self.work: asyncio.Task | None = None
+        self.work: asyncio.Task[None] | None = None
 
     async def ready(self) -> bool:
         return True
@@ -64,7 +62,7 @@ class Server:
         Raises:
             KeyError: weights of another model.
         """
-        model = self.policy.model
+        model: Any = self.policy.model
         missing, unexpected = model.load_state_dict(weights, strict=False)
         tied = set(getattr(model, "all_tied_weights_keys", None) or model._tied_weights_keys or ())
         if unexpected or set(missing) - tied:
@@ -73,9 +71,7 @@ class Server:
         if global_steps is not None:
             self.global_steps = global_steps
 
-    async def generate(
-        self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, **_
-    ) -> TokenOutput:
+    async def generate(self, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any) -> TokenOutput:
         temperature = float(sampling_params.get("temperature", 1.0))
         uniforms = sampling_params.get("uniforms")
         limit = int(sampling_params.get("max_tokens") or self.response_length)
@@ -103,7 +99,7 @@ class Server:
                 alike = [request for request in batch if request.kind == kind]
                 try:
                     outputs = await asyncio.to_thread(self._decode, alike)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 (whatever it is, it is the answer to the requests)
                     for request in alike:
                         request.answer.set_exception(error)
                     continue
@@ -114,7 +110,11 @@ class Server:
         if self.global_steps is None:
             raise RuntimeError("the rollout server has no weights yet")
         first = requests[0]
-        uniforms = None if first.uniforms is None else torch.tensor([r.uniforms[: r.limit] for r in requests])
+        uniforms = (
+            None
+            if first.uniforms is None
+            else torch.tensor([(r.uniforms or [])[: r.limit] for r in requests])
+        )
         samples = self.policy.sample(
             [r.prompt for r in requests],
             group_size=1,
@@ -134,25 +134,25 @@ class Server:
             for row, (request, length) in enumerate(zip(requests, lengths, strict=True))
         ]
 
-    async def abort_all_requests(self, reject_request: bool = False) -> dict[str, Any]:
+    async def abort_all_requests(self, *_: Any, **__: Any) -> dict[str, Any]:
         return {"aborted_count": 0, "request_ids": []}
 
-    async def _nothing(self, *_args: Any, **_kwargs: Any) -> None:
+    async def _no_op(self, *_args: Any, **_kwargs: Any) -> None:
         pass
 
     # There is no memory to give back between rollouts, and nothing to profile.
-    wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = resume_generation = _nothing
-    start_profile = stop_profile = _nothing
+    wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = resume_generation = _no_op
+    start_profile = stop_profile = _no_op
 
 
-def _restriction(asked: dict[str, Any]) -> Restriction:
-    """From vLLM's words: a top_k of -1 or 0 is none."""
-    top_k = int(asked.get("top_k") or 0)
+def _restriction(parameters: dict[str, Any]) -> Restriction:
+    """From vLLM's sampling parameters, where a top_k of -1 or 0 is none."""
+    top_k = int(parameters.get("top_k") or 0)
     return Restriction(
         top_k if top_k > 0 else None,
-        float(asked.get("top_p", 1.0)),
-        float(asked.get("min_p", 0.0)),
-        stop=tuple(asked.get("stop") or ()),
+        float(parameters.get("top_p", 1.0)),
+        float(parameters.get("min_p", 0.0)),
+        stop=tuple(parameters.get("stop") or ()),
     )
 
 
@@ -181,11 +181,11 @@ class Replica(RolloutReplica):
 class ServerAdapter(BaseRollout):
     """The server as a training worker sees it: where its weights go."""
 
-    def __init__(self, config, model_config, device_mesh, replica_rank: int = -1):
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1):
         super().__init__(config, model_config, device_mesh)
         self.replica_rank = int(os.environ["RANK"]) if replica_rank == -1 else replica_rank
 
-    def _server(self):
+    def _server(self) -> Any:
         return ray.get_actor(_actor_name(self.replica_rank))
 
     async def resume(self, tags: list[str]) -> None:
@@ -194,7 +194,7 @@ class ServerAdapter(BaseRollout):
     async def release(self) -> None:
         pass
 
-    async def update_weights(self, weights, global_steps: int | None = None, **_) -> None:
+    async def update_weights(self, weights: Any, global_steps: int | None = None, **_: Any) -> None:
         copied = {}
         async for name, value in ensure_async_iterator(weights):
             copied[name] = value.detach().to("cpu", torch.float32).clone()
