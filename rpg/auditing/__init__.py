@@ -8,10 +8,12 @@ docs/audit.md explains how to read the result.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from rpg.auditing import peers as _peers
 from rpg.auditing.audit_report import Report
 from rpg.auditing.corrections import correction_study
+from rpg.auditing.diagnosis import diagnose
 from rpg.auditing.measure import EXACT, Point, Result, Settings, measure
 from rpg.auditing.moments import LossFunction
 from rpg.auditing.objectives import named
@@ -56,7 +58,11 @@ def audit(
         )
     settings = Settings(vocabulary, length, tuple(seeds), tuple(sorted({0.0, *drifts})), beta)
     start = time.perf_counter()
-    result = measure(subject, settings)
+    seen = diagnose(subject, settings)
+    if seen.is_measurable:
+        result = replace(measure(subject, settings), diagnosis=seen.sentence)
+    else:
+        result = Result(subject.name, subject.source, beta, subject.divergence, note=seen.sentence)
     return Report((result,), settings=settings, seconds=time.perf_counter() - start)
 
 

@@ -80,7 +80,7 @@ class Report:
                 self._loss_table(title, [r for r in self.losses if r.source == source], width >= WIDE)
             )
         if len(self.losses) == 1:
-            parts.append(self._drift_table(self.losses[0]))
+            parts += [Text(self.losses[0].diagnosis + "\n"), self._drift_table(self.losses[0])]
         if self.levels:
             parts.append(self._level_table())
         for study, title in _STUDIES.items():
@@ -113,7 +113,7 @@ class Report:
             return [result.name, result.note]
         drift = self.shown_drift
         return [
-            result.name,
+            result.name + " †" * (result.batch > 1),
             _objectives(result.exact_off_policy) or "none",
             _objectives(n for n in result.exact_on_policy if n not in result.exact_off_policy),
             *_cells(result, result.point(drift)),
@@ -180,7 +180,8 @@ _LEGEND = f"""\
 [bold]bias[/bold]       |average step − gradient| / |gradient| for the KL it is named for; 0: at most 1e-10
 [bold]noise[/bold]      standard deviation of one response's step / |average step|
 [bold]clip:[/bold]      the same figures with the loss's own clip
-[bold]drift[/bold]      distance from old to the trained policy, in standard deviations of a logit\
+[bold]drift[/bold]      distance from old to the trained policy, in standard deviations of a logit
+[bold]†[/bold]          the responses of a batch affect each other: the figures are of all batches of two\
 """
 _STUDIES = {
     "advantage": "Advantage estimators, on-policy, two prompts: average step = scale x (gradient + bias)",

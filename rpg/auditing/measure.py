@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from math import inf, isfinite
 
-from rpg.auditing.moments import Moments, NotSeparable, moments, relative, slopes
+from rpg.auditing.moments import Moments, NotSeparable, batches_of, coupled_moments, moments, relative, slopes
 from rpg.auditing.objectives import DIVERGENCE_NAMES, LEVELS, Objective, gradient
 from rpg.auditing.subjects import Subject
 from rpg.auditing.worlds import World, world
@@ -26,6 +26,13 @@ class Settings:
     seeds: tuple[int, ...] = (0, 1)
     drifts: tuple[float, ...] = DRIFTS
     beta: float = 0.3
+    batch: int = 1
+    """Responses per batch; more than one for a loss whose responses affect each other: all batches are enumerated."""
+
+    def coupled(self) -> Settings:
+        """All batches of two from a world of eight responses, at two drifts."""
+        drifts = tuple({0.0: 0, min(self.drifts, key=lambda drift: abs(drift - 0.4)): 0})
+        return replace(self, vocabulary=2, length=3, batch=2, drifts=drifts)
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,9 @@ class Result:
     exact_on_policy: tuple[str, ...] = ()
     exact_off_policy: tuple[str, ...] = ()  # whatever the drift and the reference, without clipping
     points: tuple[Point, ...] = field(default=(), repr=False)
-    note: str = ""
+    note: str = ""  # why there are no figures
+    batch: int = 1  # more than one: responses affect each other, and all batches of so many were enumerated
+    diagnosis: str = ""  # what the gradient is made of, in sentences
 
     @property
     def tolerance(self) -> float:
@@ -106,8 +115,13 @@ def _exact(vocabulary: int, length: int, seed: int, drift: float, reference: str
 def _measure(subject: Subject, settings: Settings, seed: int, drift: float, clipped: bool, reference: str):
     w = _world(settings.vocabulary, settings.length, seed)
     logits, ref = w.policy(drift), w.ref if reference == "third" else None
-    slope = slopes(subject.clipped if clipped else subject.loss, w, logits, ref, subject.advantages(w, ref))
-    found = moments(w, logits, slope * (settings.length if subject.per_token else 1))
+    loss = subject.clipped if clipped else subject.loss
+    scale = settings.length if subject.per_token else 1
+    if settings.batch == 1:
+        found = moments(w, logits, scale * slopes(loss, w, logits, ref, subject.advantages(w, ref)))
+    else:
+        batches = batches_of(w, logits, ref, subject.advantages(w, ref))
+        found = coupled_moments(loss, w, logits, batches, settings.batch, scale)
     exact = _exact(settings.vocabulary, settings.length, seed, drift, reference, subject.beta)
     kl = w.probabilities(w.old) @ (w.log_probs(w.old) - w.log_probs(logits)).sum(-1)
     return found, {name: relative(found.mean, g) for name, g in exact.items()}, kl.item()
@@ -130,8 +144,8 @@ def _point(subject: Subject, settings: Settings, drift: float, clipped: bool, re
 
 
 def measure(subject: Subject, settings: Settings = Settings()) -> Result:
-    """Audit one subject. A loss whose samples are not separable comes back with a note instead of figures."""
-    base = Result(subject.name, subject.source, subject.beta, subject.divergence)
+    """Audit one subject. Where the responses of a batch affect each other, all batches of two are enumerated."""
+    base = Result(subject.name, subject.source, subject.beta, subject.divergence, batch=settings.batch)
     points = []
     try:
         for reference in ("third", "old"):
@@ -139,8 +153,8 @@ def measure(subject: Subject, settings: Settings = Settings()) -> Result:
                 points.append(_point(subject, settings, drift, False, reference))
                 if subject.clipped is not None:
                     points.append(_point(subject, settings, drift, True, reference))
-    except NotSeparable as error:
-        return replace(base, note=str(error))
+    except NotSeparable:
+        return measure(subject, settings.coupled())
     except Exception as error:
         if not subject.peer:
             raise

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rpg.auditing.worlds import World
 
-LossFunction = Callable[..., Tensor]  # called with the keyword arguments of `slopes` below
+LossFunction = Callable[..., Tensor]  # called with the keyword arguments of `batches_of` below
+Batches = Callable[[Tensor], dict[str, Any]]
 
 
 class NotSeparable(ValueError):
@@ -25,45 +27,117 @@ class Moments:
     variance: float
 
 
+NORMALISERS: dict[str, Callable[[Tensor], float]] = {
+    "responses": lambda mask: float(len(mask)),
+    "tokens": lambda mask: float(mask.sum()),
+}
+"""What a loss may divide by without its responses affecting each other otherwise."""
+DRAWS = 4
+"""Calls that are averaged for a loss that draws random numbers (Clip-Cov, KL-Cov)."""
+
+
+def batch_slopes(
+    loss: LossFunction, inputs: Mapping[str, Tensor | None], normaliser: str = "responses"
+) -> Tensor:
+    """d loss / d log_prob (B, T) of one batch, times what the loss divides by."""
+    log_prob, mask = inputs["log_prob"], inputs["response_mask"]
+    assert log_prob is not None and mask is not None
+    log_prob = log_prob.detach().requires_grad_()
+    result = loss(**{**inputs, "log_prob": log_prob})
+    return torch.autograd.grad(getattr(result, "loss", result), log_prob)[0] * NORMALISERS[normaliser](mask)
+
+
+def normaliser_of(loss: LossFunction, batch: Batches, count: int) -> str | None:
+    """What the loss divides by, of NORMALISERS; None where the responses of a batch affect each other in any other way.
+
+    `batch(rows)` has the loss's inputs for the responses `rows`, of which there are `count`. The slopes of each response have to
+    be the same in a permuted batch, in a doubled one, in parts, and where responses are there once, twice and three times.
+    """
+    everyone = torch.arange(count)
+    permuted = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    batches = [
+        permuted,
+        everyone.repeat(2),
+        everyone[::2],
+        everyone[1::2],
+        everyone.repeat_interleave(everyone % 3 + 1),
+    ]
+
+    def separable(normaliser: str) -> bool:
+        whole = batch_slopes(loss, batch(everyone), normaliser)
+        return all(
+            torch.allclose(batch_slopes(loss, batch(rows), normaliser), whole[rows], rtol=1e-9, atol=1e-12)
+            for rows in batches
+            if len(rows)
+        )
+
+    return next(filter(separable, NORMALISERS), None)
+
+
 def slopes(
     loss: LossFunction, world: World, logits: Tensor, ref: Tensor | None, advantages: Tensor
 ) -> Tensor:
-    """d loss / d log_prob of every response, as if each were a batch of its own: (N, T)."""
+    """d loss / d log_prob of every response, as if each were a batch of its own: (N, T).
 
-    def batch(copies: int) -> Tensor:
-        def rows(x: Tensor) -> Tensor:
-            return x.detach().repeat(copies, 1)
-
-        log_prob = rows(world.log_probs(logits)).requires_grad_()
-        result = loss(
-            log_prob=log_prob,
-            old_log_prob=rows(world.log_probs(world.old)),
-            advantages=rows(advantages),
-            response_mask=rows(world.mask),
-            ref_log_prob=None if ref is None else rows(world.log_probs(ref)),
-        )
-        return torch.autograd.grad(getattr(result, "loss", result), log_prob)[0] * len(log_prob)
-
-    once, twice = batch(1), batch(2)
-    if not torch.allclose(once.repeat(2, 1), twice, rtol=1e-9, atol=1e-12):
+    Raises:
+        NotSeparable: the responses of a batch affect each other.
+    """
+    batch = batches_of(world, logits, ref, advantages)
+    if normaliser_of(loss, batch, len(world.tokens)) is None:
         raise NotSeparable("depends on the batch")
-    return once
+    return batch_slopes(loss, batch(torch.arange(len(world.tokens))))
+
+
+def batches_of(world: World, logits: Tensor, ref: Tensor | None, advantages: Tensor) -> Batches:
+    """The inputs of a loss for any selection of a world's responses; without `ref` the reference is `old`."""
+    inputs = {
+        "log_prob": world.log_probs(logits).detach(),
+        "old_log_prob": world.log_probs(world.old),
+        "advantages": advantages.detach(),
+        "response_mask": world.mask,
+        "ref_log_prob": None if ref is None else world.log_probs(ref),
+    }
+    return lambda rows: {name: None if value is None else value[rows] for name, value in inputs.items()}
+
+
+def coupled_moments(
+    loss: LossFunction, world: World, logits: Tensor, batch: Batches, size: int, scale: float = 1.0
+) -> Moments:
+    """The moments of the step of a batch of `size` responses, over all batches that `old` can draw."""
+    everyone, scores = torch.arange(len(world.tokens)), _scores(world, logits)
+    weights = world.probabilities(world.old)
+    mean, square = torch.zeros(scores.shape[-1], dtype=scores.dtype), 0.0
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        some = batch(everyone)
+        draws = 1 if torch.equal(batch_slopes(loss, some), batch_slopes(loss, some)) else DRAWS
+        for rows in torch.cartesian_prod(*[everyone] * size):
+            inputs, weight = batch(rows), weights[rows].prod() / draws
+            for _ in range(draws):
+                step = -scale * torch.einsum("bt,btk->k", batch_slopes(loss, inputs) / size, scores[rows])
+                mean += weight * step
+                square += (weight * step @ step).item()
+    return Moments(mean, square - (mean @ mean).item())
 
 
 def moments(world: World, logits: Tensor, slope: Tensor) -> Moments:
     """Push slopes (N, T) through the scores of the tabular policy and average over responses of `old`."""
+    steps = -torch.einsum("nt,ntk->nk", slope, _scores(world, logits))
+    weights = world.probabilities(world.old)
+    mean = weights @ steps
+    return Moments(mean, (weights @ (steps * steps).sum(-1) - mean @ mean).item())
+
+
+def _scores(world: World, logits: Tensor) -> Tensor:
+    """d log_prob / d logits of every token of every response, (N, T, S * V)."""
     states, vocabulary = logits.shape
-    n, t = slope.shape
     probability = torch.softmax(logits, -1)
-    scores = torch.zeros(n, t, states, vocabulary, dtype=logits.dtype)
+    scores = torch.zeros(*world.tokens.shape, states, vocabulary, dtype=logits.dtype)
     rows, columns = world.mask.nonzero(as_tuple=True)
     here = world.states[rows, columns]
     scores[rows, columns, here] = -probability[here]
     scores[rows, columns, here, world.tokens[rows, columns]] += 1
-    steps = -torch.einsum("nt,ntk->nk", slope, scores.flatten(2))
-    weights = world.probabilities(world.old)
-    mean = weights @ steps
-    return Moments(mean, (weights @ (steps * steps).sum(-1) - mean @ mean).item())
+    return scores.flatten(2)
 
 
 def relative(estimate: Tensor, exact: Tensor) -> float:

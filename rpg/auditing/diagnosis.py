@@ -1,0 +1,403 @@
+"""What a measured gradient is made of, and which tokens the rest of it comes from: the audit in words.
+
+The average step of a loss is projected on gradients that are known exactly (reward, divergences, entropy, length). Where
+something is left over, the slopes of single tokens are compared with those of a loss that is exact for the same objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from rpg.auditing.measure import Settings
+from rpg.auditing.moments import (
+    LossFunction,
+    batch_slopes,
+    batches_of,
+    coupled_moments,
+    moments,
+    normaliser_of,
+)
+from rpg.auditing.objectives import LEVELS
+from rpg.auditing.subjects import Subject
+from rpg.auditing.worlds import World, world
+
+TERMS = {
+    "reward": "the reward's gradient",
+    "fkl": "FKL's",
+    "rkl": "RKL's",
+    "entropy": "the entropy's",
+    "reward_per_token": "the gradient of the reward divided by the response's length",
+    "length": "the length's",
+    "fkl_old": "KL(old‖π)'s",
+    "rkl_old": "KL(π‖old)'s",
+}
+"""Gradients that a step is projected on. The last two are of second order: they vanish on-policy."""
+MOST_TERMS = 3
+NEGLIGIBLE = 1e-9
+"""Relative; float64 leaves over about 1e-15."""
+SMALL = 5e-3
+"""A projection with fewer terms is preferred while it leaves over hardly more than the best one."""
+
+
+@dataclass(frozen=True)
+class Projection:
+    """`coefficients` (term -> number) of the dictionary at one level, and the share of the step that they leave over."""
+
+    coefficients: dict[str, float]
+    rest: float
+    level: str = "token"
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        for term, number in self.coefficients.items():
+            sign = "−" if number < 0 else "+" if parts else ""
+            parts.append(f"{sign} {abs(number):.4g} of {TERMS[term]}".strip())
+        where = " (over whole responses)" if self.level == "sequence" else ""
+        rest = "nothing left over" if self.is_exact else f"{_percent(self.rest)} left over"
+        return f"{' '.join(parts) or 'a gradient of zero'}{where}; {rest}"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing but rounding is left over."""
+        return self.rest < NEGLIGIBLE
+
+    @property
+    def kls(self) -> dict[str, float]:
+        """The weights of the divergences from the reference, positive where they are penalised."""
+        return {name: -number for name, number in self.coefficients.items() if name in ("fkl", "rkl")}
+
+    def agrees(self, other: Projection) -> bool:
+        """Whether the same terms have the same coefficients."""
+        ours, theirs = self.coefficients, other.coefficients
+        return ours.keys() == theirs.keys() and all(abs(ours[term] - theirs[term]) < 1e-6 for term in ours)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a loss follows on-policy and over all drifts (None where it cannot be measured), and that as sentences."""
+
+    on_policy: Projection | None = None
+    off_policy: Projection | None = None
+    remarks: tuple[str, ...] = ()
+    is_measurable: bool = True
+
+    @property
+    def sentence(self) -> str:
+        """The diagnosis for people."""
+        parts: list[str] = []
+        if self.on_policy and self.off_policy:
+            if self.on_policy.agrees(self.off_policy):
+                parts.append(f"On- and off-policy: {self.off_policy}.")
+            else:
+                parts.append(f"On-policy: {self.on_policy}. Off-policy: {self.off_policy}.")
+        return " ".join([*parts, *self.remarks])
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All responses of a world, with a policy at some drift from `old` and a third policy as the reference."""
+
+    world: World
+    drift: float
+    logits: Tensor
+    advantages: Tensor
+
+    @classmethod
+    def of(cls, subject: Subject, world: World, drift: float) -> Scene:
+        return cls(world, drift, world.policy(drift), subject.advantages(world, world.ref))
+
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        """What the loss is called with."""
+        return self.batch(torch.arange(len(self.world.tokens)))
+
+    def batch(self, rows: Tensor) -> dict[str, Tensor]:
+        """What the loss is called with for the responses `rows`."""
+        return batches_of(self.world, self.logits, self.world.ref, self.advantages)(rows)
+
+    def ratio(self) -> Tensor:
+        """π/old of every token, (N, T)."""
+        return (self.world.log_probs(self.logits) - self.world.log_probs(self.world.old)).exp()
+
+    def step(self, loss: LossFunction, scale: float, size: int = 1) -> Tensor:
+        """E[step] (S * V,), of single responses or of batches of `size` whose responses affect each other."""
+        if size > 1:
+            return coupled_moments(loss, self.world, self.logits, self.batch, size, scale).mean
+        return moments(self.world, self.logits, scale * batch_slopes(loss, self.inputs)).mean
+
+
+def diagnose(subject: Subject, settings: Settings) -> Diagnosis:
+    """Say what a loss follows."""
+    worlds = [world(settings.vocabulary, settings.length, seed) for seed in settings.seeds]
+    drifts = [0.0, *sorted((d for d in settings.drifts if d > 0), key=lambda drift: abs(drift - 0.4))[:2]]
+    scenes = [Scene.of(subject, place, drift) for place in worlds for drift in drifts]
+    if why := unmeasurable(subject.loss, scenes[-1]):
+        return Diagnosis(remarks=(why,), is_measurable=False)
+    if any(normaliser_of(subject.loss, scene.batch, len(scene.world.tokens)) is None for scene in scenes):
+        return _coupled(subject, settings)
+    scale = settings.length if subject.per_token else 1
+    measured = [(scene, scene.step(subject.loss, scale)) for scene in scenes]
+    on_policy = projected([(scene, step) for scene, step in measured if scene.drift == 0])
+    off_policy = projected(measured, on_policy)
+    remarks = [*_against_request(on_policy, off_policy, subject), *_by_length(subject, scenes[-1].drift)]
+    if not off_policy.is_exact:
+        remarks += _in_tokens(subject, scenes, scale, on_policy)
+    return Diagnosis(on_policy, off_policy, tuple(remarks))
+
+
+def unmeasurable(loss: LossFunction, scene: Scene) -> str | None:
+    """Why a function is no loss that can be measured (its shape, a constant, NaN), or None."""
+    log_prob = scene.inputs["log_prob"].detach().requires_grad_()
+    result = loss(**{**scene.inputs, "log_prob": log_prob})
+    value = getattr(result, "loss", result)
+    if not isinstance(value, Tensor):
+        return f"The loss returned {type(value).__name__}; a tensor with one number is expected."
+    if value.numel() != 1:
+        return f"The loss returned a tensor of shape {tuple(value.shape)}; one number is expected: sum or average it."
+    gradient = (
+        torch.autograd.grad(value.sum(), log_prob, allow_unused=True)[0] if value.requires_grad else None
+    )
+    for name, numbers in (("loss", value), ("gradient of the loss", gradient)):
+        if numbers is not None and not torch.isfinite(numbers).all():
+            kind = "NaN" if torch.isnan(numbers).any() else "infinite"
+            return (
+                f"The {name} is {kind} on finite inputs (drift {scene.drift:g}), so nothing can be measured."
+            )
+    if gradient is None or not gradient.any():
+        return "The loss is a constant: it does not depend on log_prob (is everything detached?), so its gradient is zero."
+    return None
+
+
+def dictionary(world: World, logits: Tensor, level: str) -> dict[str, Tensor]:
+    """The gradient (S * V,) at `logits` of each of TERMS; levels as in `Objective`, the reference is `world.ref`."""
+    logits = logits.detach().clone().requires_grad_()
+    old, lengths = world.log_probs(world.old), world.mask.sum(-1)
+    if level == "sequence":
+        pi, log_ref, log_old = (world.log_probs(x).sum(-1) for x in (logits, world.ref, world.old))
+        sampled, weights = pi.exp(), torch.ones((), dtype=logits.dtype)
+    else:
+        ratios = torch.where(world.mask, (world.log_probs(logits) - old).exp(), 0).sum(-1)
+        sampled, weights = old.sum(-1).exp() * ratios, world.state_weights(world.old)[:, None]
+        pi, log_ref, log_old = (torch.log_softmax(x, -1) for x in (logits, world.ref, world.old))
+
+    def kl(p: Tensor, q: Tensor) -> Tensor:
+        return (weights * p.exp() * (p - q)).sum()
+
+    values = {
+        "reward": sampled @ world.rewards,
+        "fkl": kl(log_ref, pi),
+        "rkl": kl(pi, log_ref),
+        "entropy": -(weights * pi.exp() * pi).sum(),
+        "reward_per_token": sampled @ (world.rewards / lengths),
+        "length": sampled @ lengths.to(sampled.dtype),
+        "fkl_old": kl(log_old, pi),
+        "rkl_old": kl(pi, log_old),
+    }
+    return {n: torch.autograd.grad(v, logits, retain_graph=True)[0].flatten() for n, v in values.items()}
+
+
+def projected(measured: list[tuple[Scene, Tensor]], before: Projection | None = None) -> Projection:
+    """Steps of several worlds, explained by the same coefficients of as few terms as possible.
+
+    At the token level, unless only that of whole responses is exact. Off-policy, the terms of `before`, which were exact
+    on-policy, say how much they leave over.
+    """
+    step, fits = torch.cat([step for _, step in measured]), []
+    for level in LEVELS:
+        terms = [dictionary(scene.world, scene.logits, level) for scene, _ in measured]
+        columns = {name: torch.cat([term[name] for term in terms]) for name in TERMS}
+        fits.append(_fewest(step, columns, level))
+        if before and before.is_exact and not fits[-1].is_exact:
+            fits[-1] = _fit(step, {name: columns[name] for name in before.coefficients}, level)
+    return next((fit for fit in fits if fit.is_exact), fits[0])
+
+
+def _fewest(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
+    kept: dict[
+        str, Tensor
+    ] = {}  # without what is zero, or parallel to an earlier term (where all responses are as long)
+    for name, column in columns.items():
+        parallel = any(abs(column @ k) > (1 - 1e-9) * column.norm() * k.norm() for k in kept.values())
+        if column.norm() > 1e-9 * step.norm() and not parallel:
+            kept[name] = column
+    best = [
+        min((_fit(step, {n: kept[n] for n in names}, level) for names in combinations(kept, count)), key=lambda f: f.rest)
+        for count in range(1, min(MOST_TERMS, len(kept)) + 1)
+    ]  # fmt: skip
+    return next(
+        fit
+        for fit in best
+        if fit.is_exact or fit.rest <= best[-1].rest * 1.1 + SMALL * (not best[-1].is_exact)
+    )
+
+
+def _fit(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
+    matrix = torch.stack(list(columns.values()), 1)
+    numbers = torch.linalg.lstsq(matrix, step[:, None], driver="gelsd").solution[:, 0]
+    rest = ((step - matrix @ numbers).norm() / step.norm()).item()
+    return Projection(dict(zip(columns, numbers.tolist(), strict=True)), rest, level)
+
+
+def _coupled(subject: Subject, settings: Settings) -> Diagnosis:
+    """A loss whose responses affect each other, over every batch of two and of three that a small world has."""
+    small, remarks, shares = settings.coupled(), [], []
+    for size, seeds in ((2, small.seeds), (3, small.seeds[:1])):
+        worlds = [world(small.vocabulary, small.length, seed) for seed in seeds]
+        scenes = [Scene.of(subject, place, drift) for place in worlds for drift in small.drifts]
+        scale = small.length if subject.per_token else 1
+        fit = projected([(scene, scene.step(subject.loss, scale, size)) for scene in scenes])
+        shares.append(fit.coefficients.get("reward", 0.0))
+        remarks.append(f"In batches of {size}: {fit}.")
+    if abs(shares[0] - 1 / 2) < 1e-6 and abs(shares[1] - 2 / 3) < 1e-6:
+        remarks.append(
+            "The reward counts 1 − 1/B in batches of B: the batch's own mean is subtracted from the advantages."
+        )
+    first = "The responses of a batch affect each other: a response's gradient is another in a permuted, mixed or larger batch."
+    return Diagnosis(remarks=(first, *remarks))
+
+
+def _against_request(on: Projection, off: Projection, subject: Subject) -> Iterator[str]:
+    """How an exact projection differs from the E[R] − beta D that was asked for."""
+    if not on.is_exact:
+        return
+    reward, beta = on.coefficients.get("reward", 0.0), subject.beta
+    if not reward:
+        yield "The reward is not in it."
+        return
+    if (
+        abs(reward - 1) > 1e-6
+        and off.is_exact
+        and all(abs(kl / reward - beta) < 1e-6 for kl in on.kls.values())
+    ):
+        yield f"The direction is exact: everything is rescaled by {reward:.4g}, as a learning rate would."
+    if not beta or subject.divergence == "none":
+        return
+    asked, others = subject.divergence, [name.upper() for name in on.kls]
+    if not others:
+        yield f"No KL is in it: the {asked.upper()} that was asked for has no gradient (is it detached?)."
+    elif asked not in on.kls:
+        yield f"{asked.upper()} was asked for; on-policy it follows {' and '.join(others)}."
+    elif abs(excess := on.kls[asked] / reward - beta) > 1e-6 * beta:
+        more = "more" if excess > 0 else "less"
+        yield f"The weight of {asked.upper()} is {_percent(abs(excess) / beta)} {more} than the beta of {beta:g}."
+
+
+def _by_length(subject: Subject, drift: float) -> Iterator[str]:
+    """Whether a response's gradient is divided by its length; seen where responses differ in length."""
+    scene = Scene.of(subject, world(2, 3, eos=True), drift)
+    if normaliser_of(subject.loss, scene.batch, len(scene.world.tokens)) != "responses":
+        return
+    silent = {**scene.inputs, "advantages": torch.zeros_like(scene.advantages)}
+    slope = batch_slopes(subject.loss, scene.inputs) - batch_slopes(subject.loss, silent)
+    mask, exact = scene.world.mask, _exact_slopes(scene, "rkl")[0]
+    if _proportional((slope * mask.sum(-1, keepdim=True))[mask], exact[mask]):
+        yield "Each response's gradient is divided by its length (a mean over its tokens): short answers count more."
+
+
+def _proportional(one: Tensor, other: Tensor) -> bool:
+    factor = (one @ other) / (other @ other)
+    return bool(factor.abs() > 1e-9 and (one - factor * other).norm() <= 1e-7 * one.norm())
+
+
+def _exact_slopes(scene: Scene, form: str) -> tuple[Tensor, Tensor]:
+    """d loss / d log_prob (N, T) of losses that follow E[R] and a KL exactly at token level: −w A, and that of the KL."""
+    w = torch.where(scene.world.mask, scene.ratio(), 0)
+    log_ref = scene.world.log_probs(scene.world.ref)
+    v = torch.where(scene.world.mask, (log_ref - scene.world.log_probs(scene.world.old)).exp(), 0)
+    d = scene.world.log_probs(scene.logits) - log_ref
+    return -w * scene.advantages, {"rkl": w * (d + 1), "urkl": w * d, "fkl": -v, "ufkl": w - v}[form]
+
+
+def _in_tokens(subject: Subject, scenes: list[Scene], scale: float, on: Projection) -> Iterator[str]:
+    """Which tokens make the difference, and how their slopes differ from an exact loss's.
+
+    Losses of one KL differ by a baseline, which changes no expectation: both forms are tried, with the coefficients found
+    on-policy and with those that were asked for.
+    """
+    mask = torch.cat([scene.world.mask.flatten() for scene in scenes])
+
+    def tokens(values: Iterable[Tensor]) -> Tensor:
+        return torch.cat([value.flatten() for value in values])[mask]
+
+    slope = tokens(scale * batch_slopes(subject.loss, scene.inputs) for scene in scenes)
+    facts = {
+        "ratio": tokens(scene.ratio() for scene in scenes),
+        "advantage": tokens(scene.advantages for scene in scenes),
+        "last": tokens(
+            m & (m.flip(-1).cumsum(-1).flip(-1) == 1) for m in (scene.world.mask for scene in scenes)
+        ),
+    }
+    asked = {} if subject.divergence == "none" else {subject.divergence: subject.beta}
+    remarks = []
+    for reward_weight, kls in ((on.coefficients.get("reward", 1.0), on.kls), (1.0, asked)):
+        name, weight = next(iter(kls.items()), ("rkl", 0.0))
+        for form in (name, f"u{name}"):
+            reward, kl = (
+                tokens(x) for x in zip(*(_exact_slopes(scene, form) for scene in scenes), strict=True)
+            )
+            remarks.append(_difference(slope, reward_weight * reward, weight * kl, **facts))
+    yield min(filter(None, remarks), key=lambda remark: "spread" in remark, default="")
+
+
+def _difference(
+    slope: Tensor, reward: Tensor, kl: Tensor, ratio: Tensor, advantage: Tensor, last: Tensor
+) -> str:
+    """How the slopes of tokens (M,) differ from those of an exact loss, `reward` + `kl`; empty where they do not."""
+    ways = {
+        "The importance weight w = π/old is missing from every token's slope.": (reward + kl) / ratio,
+        "The importance weight w = π/old is applied twice.": (reward + kl) * ratio,
+        "The KL lacks its importance weight w = π/old; the reward has it.": reward + kl / ratio,
+        "The reward lacks its importance weight w = π/old; the KL has it.": reward / ratio + kl,
+    }
+    exact = reward + kl
+    differs = (slope - exact).abs() > 1e-9 * slope.abs().max()
+    same = [words for words, other in ways.items() if (slope - other).norm() <= 1e-7 * slope.norm()]
+    if same or not differs.any():
+        return same[0] if same else ""
+    up, down = advantage > 0, advantage < 0
+    classes = {"the last token of each response": last}
+    for words, among in (
+        ("", up | down | last),
+        ("a positive advantage and ", up),
+        ("a negative advantage and ", down),
+    ):
+        if (differs & among).any():
+            low, high = ratio[differs & among].min(), ratio[differs & among].max()
+            classes[f"tokens with {words}w > {_threshold(ratio, low, below=True)}"] = among & (ratio >= low)
+            classes[f"tokens with {words}w < {_threshold(ratio, high, below=False)}"] = among & (
+                ratio <= high
+            )
+    names = list(classes)[3:]
+    if len(names) == 4:  # as a clip cuts: at the top for positive advantages, at the bottom for negative ones
+        classes[f"{names[0]}, or {names[3].removeprefix('tokens with ')}"] = (
+            classes[names[0]] | classes[names[3]]
+        )
+    size = {words: int(members.sum()) for words, members in classes.items() if not (differs & ~members).any()}
+    words = min(size, key=size.__getitem__, default="")
+    if not words or size[words] > 0.9 * len(differs) or int(differs.sum()) < 0.5 * size[words]:
+        return "What is left over is spread over tokens of all kinds."
+    how = ""
+    if (slope[differs] + exact[differs]).norm() <= 1e-7 * exact[differs].norm():
+        how = " Their sign is wrong."
+    elif slope[differs].norm() <= 1e-9 * exact[differs].norm():
+        how = " They have no gradient: they are left out."
+    return f"What is left over comes from {words}.{how}"
+
+
+def _threshold(ratios: Tensor, edge: Tensor, below: bool) -> str:
+    """The shortest number between a ratio and its neighbour, so that a threshold reads as somebody wrote it."""
+    others = ratios[ratios < edge - 1e-12] if below else ratios[ratios > edge + 1e-12]
+    neighbour = (others.max() if below else others.min()) if len(others) else edge * (0.99 if below else 1.01)
+    low, high = sorted((float(edge), float(neighbour)))
+    return next(
+        (f"{n:g}" for digits in range(6) if low <= (n := round((low + high) / 2, digits)) <= high), f"{low:g}"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"

@@ -1,0 +1,97 @@
+"""Assertions about losses, for the tests of any project: `rpg.testing.assert_gradient(my_loss, of="reward - 0.3 rkl")`.
+
+Everything is enumerated in float64, so what holds here holds exactly, not on average over a few batches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import torch
+
+from rpg.auditing.diagnosis import TERMS, Scene, diagnose, dictionary, unmeasurable
+from rpg.auditing.measure import Settings
+from rpg.auditing.moments import LossFunction, normaliser_of
+from rpg.auditing.objectives import LEVELS
+from rpg.auditing.subjects import Subject, from_algorithm
+from rpg.auditing.worlds import world
+from rpg.catalogue import Algorithm
+
+_TERM = re.compile(r"\s*([+-])?\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)?\s*\*?\s*([a-z_]+)\s*")
+
+
+def assert_gradient(
+    loss: Algorithm | LossFunction,
+    of: str,
+    *,
+    within: float = 1e-6,
+    level: str = "token",
+    per_token: bool = True,
+    drifts: Iterable[float] = (0.0, 0.2, 0.4),
+    seeds: Iterable[int] = (0, 1),
+) -> None:
+    """Assert that a loss's average step is the gradient of an objective, whatever the drift of the policy from `old`.
+
+    loss: an Algorithm, or a callable as `rpg.audit` takes it. of: a sum of `reward`, `fkl`, `rkl` (KL from and to the
+    reference), `entropy`, `length`, `reward_per_token`, `fkl_old`, `rkl_old`, each with a number before it or not. level: `token`
+    (prefixes as sampled) or `sequence` (whole responses). per_token: the loss is a mean over tokens. within: the error
+    allowed, relative to the gradient. drifts: (0.0,) asks on-policy only. Where responses affect each other, the expectation is
+    over all batches of two.
+
+    Raises:
+        AssertionError: it is not; the message says what the gradient is made of instead.
+        ValueError: `of` or `level` cannot be read.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"level {level!r}; accepted: {', '.join(LEVELS)}")
+    terms = _parse(of)
+    subject = _subject(loss, terms, per_token)
+    settings = Settings(seeds=tuple(seeds), drifts=tuple(drifts))
+    first = Scene.of(
+        subject, world(settings.vocabulary, settings.length, settings.seeds[0]), max(settings.drifts)
+    )
+    if why := unmeasurable(subject.loss, first):
+        raise AssertionError(why)
+    if normaliser_of(subject.loss, first.batch, len(first.world.tokens)) is None:
+        settings = settings.coupled()
+    errors: dict[tuple[int, float], float] = {}
+    for seed in settings.seeds:
+        place = world(settings.vocabulary, settings.length, seed)
+        for drift in settings.drifts:
+            scene = Scene.of(subject, place, drift)
+            columns = dictionary(place, scene.logits, level)
+            wanted = torch.stack([weight * columns[name] for name, weight in terms.items()]).sum(0)
+            step = scene.step(subject.loss, settings.length if subject.per_token else 1, settings.batch)
+            errors[seed, drift] = float((step - wanted).norm() / max(float(wanted.norm()), 1e-14))
+    (_, drift), worst = max(errors.items(), key=lambda item: item[1])
+    if not worst <= within:
+        sentence = diagnose(subject, Settings(seeds=settings.seeds)).sentence
+        raise AssertionError(
+            f"{subject.name}: {worst:.2g} off the {level}-level gradient of {of!r} at drift {drift:g} (allowed: {within:g}). {sentence}"
+        )
+
+
+def _parse(of: str) -> dict[str, float]:
+    terms: dict[str, float] = {}
+    position = 0
+    while match := _TERM.match(of, position):
+        sign, number, name = match.groups()
+        if name not in TERMS or (position and not sign):
+            break
+        terms[name] = terms.get(name, 0.0) + float(number or 1) * (-1 if sign == "-" else 1)
+        position = match.end()
+    if not terms or position != len(of):
+        raise ValueError(
+            f"of={of!r}: cannot read {of[position:]!r}; accepted: numbers times {', '.join(TERMS)}, added with + and -, "
+            "e.g. 'reward - 0.3 rkl'"
+        )
+    return terms
+
+
+def _subject(loss: Algorithm | LossFunction, terms: dict[str, float], per_token: bool) -> Subject:
+    if isinstance(loss, Algorithm):
+        return from_algorithm(loss)
+    kl = next((name for name in ("rkl", "fkl") if terms.get(name)), "none")
+    beta = -terms[kl] / terms.get("reward", 1.0) if kl != "none" else 0.0
+    return Subject(getattr(loss, "__name__", "loss"), "callable", loss, None, beta, kl, per_token)
