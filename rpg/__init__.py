@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what users' type checkers see; at run time __getattr__ imports what is asked for
+    from rpg import testing as testing
     from rpg.auditing import audit as audit
     from rpg.catalogue import Algorithm as Algorithm
     from rpg.catalogue import AlgorithmError as AlgorithmError
@@ -34,6 +35,8 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> object:
+    if name == "testing":
+        return import_module("rpg.testing")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'rpg' has no attribute {name!r}")

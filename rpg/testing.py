@@ -34,10 +34,10 @@ def assert_gradient(
     """Assert that a loss's average step is the gradient of an objective, whatever the drift of the policy from `old`.
 
     loss: an Algorithm, or a callable as `rpg.audit` takes it. of: a sum of `reward`, `fkl`, `rkl` (KL from and to the
-    reference), `entropy`, `length`, `reward_per_token`, `fkl_old`, `rkl_old`, each with a number before it or not. level: `token`
-    (prefixes as sampled) or `sequence` (whole responses). per_token: the loss is a mean over tokens. within: the error
-    allowed, relative to the gradient. drifts: (0.0,) asks on-policy only. Where responses affect each other, the expectation is
-    over all batches of two.
+    reference), `entropy`, `length`, `reward_per_token`, `fkl_old`, `rkl_old`, each with a number before it or not.
+    level: `token` (prefixes as sampled) or `sequence` (whole responses). per_token: the loss is a mean over tokens.
+    within: the error allowed, relative to the gradient. drifts: (0.0,) asks on-policy only. Where the responses of a
+    batch affect each other, the expectation is over all batches of two.
 
     Raises:
         AssertionError: it is not; the message says what the gradient is made of instead.
@@ -68,7 +68,8 @@ def assert_gradient(
     if not worst <= within:
         sentence = diagnose(subject, Settings(seeds=settings.seeds)).sentence
         raise AssertionError(
-            f"{subject.name}: {worst:.2g} off the {level}-level gradient of {of!r} at drift {drift:g} (allowed: {within:g}). {sentence}"
+            f"{subject.name}: {worst:.2g} off the {level}-level gradient of {of!r} at drift {drift:g} (allowed: {within:g}). "
+            + sentence
         )
 
 

@@ -43,6 +43,7 @@ ROOMS = (
         "rpg.auditing", "exact bias and variance of a loss on enumerable policies", "rpg.catalogue rpg.losses",
         "torch numpy altair rich trl verl",
     ),
+    _room("rpg.testing", "assertions about losses, for anybody's tests", "rpg.catalogue rpg.auditing", "torch"),
     _room(
         "rpg.store", "run folders, current runs, what is owed, the database and its queries",
         "rpg.errors rpg.processes rpg.stats rpg.metrics rpg.provenance", "duckdb numpy pandas pyarrow psutil",

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 LEVEL = 0.95
+WIDE = 0.5
+"""An interval of a cosine that is wider says nothing that one would act on."""
 
 
 class Agreement(NamedTuple):
@@ -23,6 +25,12 @@ class Agreement(NamedTuple):
 
     cosine: tuple[float, float, float]
     bias: tuple[float, float, float]
+
+    @property
+    def needs_more_samples(self) -> bool:
+        """Whether the cosine's interval is too wide to say where the gradient points."""
+        _, low, high = self.cosine
+        return not high - low <= WIDE
 
 
 def agreement(blocks: np.ndarray, targets: np.ndarray, draws: int = 400, seed: int = 0) -> Agreement:
@@ -50,7 +58,9 @@ def agreement(blocks: np.ndarray, targets: np.ndarray, draws: int = 400, seed: i
         low, high = np.quantile(known, (tail, 1 - tail)) if len(known) > draws / 2 else (np.nan, np.nan)
         return float(values[0, column]), float(low), float(high)
 
-    return Agreement(interval(0), interval(1))
+    # An estimate of products of different samples may lie outside of what a cosine can be.
+    cosine, low, high = np.clip(interval(0), -1.0, 1.0)
+    return Agreement((float(cosine), float(low), float(high)), interval(1))
 
 
 def _point(

@@ -50,18 +50,13 @@ def batch_slopes(
 def normaliser_of(loss: LossFunction, batch: Batches, count: int) -> str | None:
     """What the loss divides by, of NORMALISERS; None where the responses of a batch affect each other in any other way.
 
-    `batch(rows)` has the loss's inputs for the responses `rows`, of which there are `count`. The slopes of each response have to
-    be the same in a permuted batch, in a doubled one, in parts, and where responses are there once, twice and three times.
+    `batch(rows)` has the loss's inputs for the responses `rows`, of which there are `count`. The slopes of each response
+    have to be the same in a permuted batch, a doubled one, in parts, and where responses are there once, twice, three times.
     """
     everyone = torch.arange(count)
     permuted = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-    batches = [
-        permuted,
-        everyone.repeat(2),
-        everyone[::2],
-        everyone[1::2],
-        everyone.repeat_interleave(everyone % 3 + 1),
-    ]
+    mixed = everyone.repeat_interleave(everyone % 3 + 1)
+    batches = [permuted, everyone.repeat(2), everyone[::2], everyone[1::2], mixed]
 
     def separable(normaliser: str) -> bool:
         whole = batch_slopes(loss, batch(everyone), normaliser)

@@ -127,6 +127,14 @@ def _on_checkpoint(place: Path, name: str | None, as_json: bool, home: Path, **s
         print(json.dumps(asdict(found), ensure_ascii=False).replace("NaN", "null"))
     else:
         console.print(_fidelity_table(found))
+    unclear = [row.name for row in found.rows if row.unclipped.needs_more_samples]
+    if unclear:
+        more = f"--blocks {2 * settings['blocks']} --prompts {2 * settings['prompts']}"
+        complain(
+            f"! the cosines of {len(unclear)} of {len(found.rows)} losses are too uncertain to conclude anything "
+            f"({', '.join(unclear[:3])}{', ...' * (len(unclear) > 3)}); measure with more samples: {more}",
+            "yellow",
+        )
     return 0
 
 

@@ -1,0 +1,164 @@
+"""The audit in words: ten planted mistakes, each named by what was planted, and the assertion for anybody's tests."""
+
+import functools
+
+import pytest
+import torch
+
+import rpg
+from rpg.auditing import audit
+
+BETA = 0.3
+
+
+def per_token(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+    """RPG-URKL as the paper writes it: the slope of each token is right, whatever the drift."""
+    w, d = (
+        (log_prob - old_log_prob).exp(),
+        log_prob - (old_log_prob if ref_log_prob is None else ref_log_prob),
+    )
+    return -w * advantages + BETA * w * (d - 1)
+
+
+def right(**inputs):
+    return per_token(**inputs).mean()
+
+
+def rescaled(**inputs):
+    return 1.02 * right(**inputs)
+
+
+def beta_off(**inputs):
+    without = per_token(**{**inputs, "ref_log_prob": inputs["log_prob"].detach()})
+    return (per_token(**inputs) + 0.02 * (per_token(**inputs) - without)).mean()
+
+
+def wrong_sign(**inputs):
+    value = per_token(**inputs)
+    return torch.where((inputs["log_prob"] - inputs["old_log_prob"]).exp() > 1.05, -value, value).mean()
+
+
+def no_weight(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+    d = log_prob - (old_log_prob if ref_log_prob is None else ref_log_prob)
+    return ((BETA * d.detach() - advantages) * log_prob).mean()
+
+
+def last_token_dropped(**inputs):
+    value = per_token(**inputs)
+    return value[:, :-1].sum() / value.numel()
+
+
+def batch_mean(**inputs):
+    return right(**{**inputs, "advantages": inputs["advantages"] - inputs["advantages"].mean()})
+
+
+def by_length(**inputs):
+    mask = inputs["response_mask"]
+    return ((per_token(**inputs) * mask).sum(-1) / mask.sum(-1)).mean()
+
+
+def detached_k2(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+    d = log_prob - (old_log_prob if ref_log_prob is None else ref_log_prob)
+    return (-(log_prob - old_log_prob).exp() * advantages + BETA * (d**2 / 2).detach()).mean()
+
+
+def not_a_number(**inputs):
+    return (right(**inputs) - 100).log()
+
+
+def constant(advantages, **_):
+    return advantages.mean()
+
+
+def vector(**inputs):
+    return per_token(**inputs).mean(-1)
+
+
+@functools.cache
+def sentence(loss):
+    return audit(loss, beta=BETA, divergence="rkl", per_token=loss is not by_length).losses[0]
+
+
+@pytest.mark.parametrize(("loss", "words"), [
+    (right, ["On- and off-policy: 1 of the reward's gradient − 0.3 of RKL's; nothing left over."]),
+    (rescaled, ["1.02 of the reward's gradient − 0.306 of RKL's", "direction is exact", "rescaled by 1.02"]),
+    (beta_off, ["1 of the reward's gradient − 0.306 of RKL's", "weight of RKL is 2 % more than the beta of 0.3"]),
+    (wrong_sign, ["On-policy: 1 of the reward's gradient − 0.3 of RKL's", "tokens with w > 1.05. Their sign is wrong."]),
+    (no_weight, ["importance weight w = π/old is missing from every token"]),
+    (last_token_dropped, ["the last token of each response. They have no gradient"]),
+    (batch_mean, ["responses of a batch affect each other", "In batches of 2: 0.5 of the reward's", "batch's mean is subtracted"]),
+    (by_length, ["divided by its length"]),
+    (detached_k2, ["1 of the reward's gradient; nothing left over", "No KL is in it: the RKL", "detached"]),
+    (not_a_number, ["is NaN on finite inputs"]),
+    (constant, ["The loss is a constant"]),
+    (vector, ["tensor of shape (27,); one number is expected"]),
+], ids=lambda case: getattr(case, "__name__", ""))  # fmt: skip
+def test_a_planted_mistake_is_named(loss, words):
+    result = sentence(loss)
+    said = result.diagnosis or result.note
+    for part in words:
+        assert part in said
+
+
+def test_each_mistake_is_named_by_its_own_words():
+    """No two of the planted losses get the same diagnosis."""
+    losses = (
+        right,
+        rescaled,
+        beta_off,
+        wrong_sign,
+        no_weight,
+        last_token_dropped,
+        batch_mean,
+        by_length,
+        detached_k2,
+    )
+    assert len({sentence(loss).diagnosis for loss in losses}) == len(losses)
+
+
+def test_a_clip_is_found_where_it_cuts():
+    def clipped(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+        w = (log_prob - old_log_prob).exp()
+        return -torch.minimum(w * advantages, w.clamp(0.8, 1.2) * advantages).mean()
+
+    said = audit(clipped).losses[0].diagnosis
+    assert "a positive advantage and w > 1.2" in said and "a negative advantage and w < 0.8" in said
+    assert "They have no gradient" in said
+
+
+def test_the_catalogue_is_diagnosed_as_it_is_known_to_be():
+    """GRPO's k3 is the forward KL's gradient on-policy; a ratio of prefixes makes the reverse one exact over responses."""
+    grpo = audit(rpg.algorithm("grpo", clip=None)).losses[0].diagnosis
+    assert "− 0.3 of FKL's" in grpo and "RKL was asked for; on-policy it follows FKL" in grpo
+    assert "The KL lacks its importance weight" in grpo
+    prefix = rpg.algorithm("rpg-urkl", ratio="prefix", clip=None, loss_agg_mode="seq-mean-token-sum")
+    assert "− 0.3 of RKL's (over whole responses); nothing left over" in audit(prefix).losses[0].diagnosis
+
+
+def test_a_coupled_loss_is_measured_with_its_coupling():
+    """Subtracting the mean of a batch of two halves the reward: against the sum over all 64 batches by hand."""
+    result = sentence(batch_mean)
+    assert result.batch == 2 and result.points
+    assert result.exact_off_policy == ()
+    assert audit(right, beta=BETA).losses[0].batch == 1
+
+
+def test_assert_gradient_holds_and_fails_with_the_diagnosis():
+    rpg.testing.assert_gradient(right, of="reward - 0.3 rkl", within=1e-9)
+    rpg.testing.assert_gradient(rpg.algorithm("rpg-ufkl", beta=0.2, clip=None), of="reward - .2*fkl")
+    rpg.testing.assert_gradient(batch_mean, of="0.5 reward - 0.3 rkl")
+    rpg.testing.assert_gradient(no_weight, of="reward - 0.3 rkl", drifts=(0.0,))
+    with pytest.raises(
+        AssertionError, match=r"off the token-level gradient .*importance weight w = π/old is missing"
+    ):
+        rpg.testing.assert_gradient(no_weight, of="reward - 0.3 rkl")
+    with pytest.raises(AssertionError, match=r"2 % more than the beta"):
+        rpg.testing.assert_gradient(beta_off, of="reward - 0.3 rkl", within=1e-3)
+    with pytest.raises(AssertionError, match="constant"):
+        rpg.testing.assert_gradient(constant, of="reward")
+
+
+@pytest.mark.parametrize("of", ["", "reward - 0.3 rlk", "reward 0.3 rkl", "reward - 0.3 rkl +", "2"])
+def test_an_objective_that_cannot_be_read_is_named(of):
+    with pytest.raises(ValueError, match="accepted: numbers times reward, fkl"):
+        rpg.testing.assert_gradient(right, of=of)
