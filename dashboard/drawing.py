@@ -48,7 +48,7 @@ def rows_of(count: int, across: int = 3) -> Iterator[Any]:
 
 
 def show_panels(panels: Sequence[alt.LayerChart], labels: Sequence[str], key: str) -> None:
-    """Panels that zoom and hover together; their tool bar saves them as PNG. The URL holds the labels clicked in the legend."""
+    """Panels that zoom and hover together, with a tool bar that saves them as PNG; the URL keeps clicks in the legend."""
     spec = linked_panels(panels, labels)
     _panels(theme.on_dark(spec) if dark() else spec, labels, key)
 

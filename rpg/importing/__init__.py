@@ -4,7 +4,7 @@
 samples, its settings) stays missing, and is said.
 """
 
-from rpg.importing.trainer_logs import KINDS, Log, read
 from rpg.importing.imported_runs import own_benchmarks, take_over
+from rpg.importing.trainer_logs import KINDS, Log, read
 
 __all__ = ["KINDS", "Log", "own_benchmarks", "read", "take_over"]
