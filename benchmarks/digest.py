@@ -6,6 +6,7 @@ import hashlib
 import json
 
 from rpg.store import RunFolder
+from rpg.store.samples import read_eval
 
 CLOCK = ("time", "attempt", "tokens_per_second")
 """Measured with a clock, so never equal; and so is every seconds_*."""
@@ -23,7 +24,7 @@ def digest(folder: RunFolder) -> str:
         out.update(json.dumps(kept, sort_keys=True).encode())
     for benchmark in folder.benchmarks():
         for step in folder.eval_steps(benchmark):
-            out.update(json.dumps(folder.read_eval(benchmark, step).to_pylist()).encode())
+            out.update(json.dumps(read_eval(folder, benchmark, step).to_pylist()).encode())
     last = folder.checkpoint(folder.read_manifest()["steps"])
     out.update((last / "model.safetensors").read_bytes())
     return out.hexdigest()[:16]

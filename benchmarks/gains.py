@@ -18,12 +18,13 @@ import numpy as np
 from rpg.stats import accuracy, compare
 from rpg.store import Layout, RunFolder
 from rpg.store.current import current_runs
+from rpg.store.samples import read_eval
 
 
 def scores(folder: RunFolder, benchmark: str, step: int) -> np.ndarray:
     """(P,) share of right samples per problem, in the order of the problems' ids."""
     found: dict[str, list[bool]] = defaultdict(list)
-    for row in folder.read_eval(benchmark, step).to_pylist():
+    for row in read_eval(folder, benchmark, step).to_pylist():
         found[row["problem_id"]].append(row["correct"])
     return np.array([np.mean(found[name]) for name in sorted(found)])
 

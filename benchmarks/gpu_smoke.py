@@ -33,7 +33,7 @@ import yaml
 from rpg.backends.verl.jobs import MARK
 from rpg.store import Layout
 from rpg.store.checkpoints import damaged
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
 
 STEPS = 3
 LIMIT = 3600.0

@@ -46,9 +46,9 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.local.training_loop import configure_memory, configure_torch
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import MarkerVerifier
-from rpg.models.initial import initial_policy, prepare_model
+from rpg.models.initial_policy import initial_policy, prepare_model
 from rpg.rewards.marker import Grade, grade
 from rpg.rewards.scoring import Answered, Scored, Scorer
 from rpg.tasks import verifier_of

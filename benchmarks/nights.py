@@ -23,6 +23,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from rpg.store.run_writer import write_failed
+
 ROOT = Path(__file__).resolve().parents[1]
 
 COMMON = """\
@@ -167,13 +169,13 @@ def tree(folder: Path, mutation: str | None, mark: str) -> Path:
 
 def one_night(home: Path, sets: Path) -> dict[str, object]:
     """A night in this process."""
-    from flows.evaluating import finish
     from flows.nightly import run_night
-    from flows.register import register
+    from flows.sweep.evaluation import finish
+    from flows.sweep.registration import register
     from rpg.backends.local.training_loop import train
-    from rpg.config.sweep import Sweep
+    from rpg.config.sweep_spec import Sweep
     from rpg.errors import UserError
-    from rpg.evaluation.worker import Evaluator
+    from rpg.evaluation.evaluator import Evaluator
     from rpg.store import Layout
 
     layout = Layout.at(home)
@@ -184,7 +186,7 @@ def one_night(home: Path, sets: Path) -> dict[str, object]:
             try:
                 train(folder, home, lambda line: None)
             except UserError as error:
-                folder.write_failed(str(error))
+                write_failed(folder, str(error))
         Evaluator(layout, sweep.spec.name, say=lambda line: None).pass_over()
         finish(folders)
 

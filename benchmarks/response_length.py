@@ -26,9 +26,9 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.local.training_loop import configure_memory, configure_torch
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import MarkerVerifier
-from rpg.models.initial import initial_policy
+from rpg.models.initial_policy import initial_policy
 from rpg.rewards.marker import Grade
 from rpg.rewards.scoring import Answered, Scored, Scorer
 from rpg.tasks.preparation import prepare_data, read_problems

@@ -17,7 +17,8 @@ import pyarrow.parquet
 
 from rpg.metrics import METRICS
 from rpg.store import Layout, RunFolder
-from rpg.store.run import EVAL_COLUMNS
+from rpg.store.run_writer import write_done, write_manifest
+from rpg.store.samples import EVAL_COLUMNS
 
 VARIANTS = (
     "grpo",
@@ -83,7 +84,8 @@ def write_run(
     algorithm = variant.split(" ")[0]
     display = NAMES.get(algorithm, algorithm if "<" in algorithm else algorithm.upper())
     axes = dict(axis.split("=", 1) for axis in variant.split(" ")[1:] if "=" in axis)
-    run.write_manifest(
+    write_manifest(
+        run,
         {
             "run_id": f"{zlib.crc32(f'{run.sweep}/{run.name}'.encode()):08x}",
             "variant": variant,
@@ -104,7 +106,7 @@ def write_run(
             "steps": shape.steps,
             "eval_steps": shape.eval_steps,
             "benchmarks": list(shape.benchmarks),
-        }
+        },
     )
     rng = np.random.default_rng([seed, len(variant), *variant.encode()])
     _write_metrics(run, rng, gain, shape)
@@ -114,7 +116,7 @@ def write_run(
         drift = rng.normal(0, 0.15)
         for step in shape.eval_steps:
             _write_eval(run, rng, benchmark, step, ease + drift + 4 * gain * _rise(step, shape) - 1, shape)
-    run.write_done(seconds=0.7 * shape.steps, attempts=1)
+    write_done(run, seconds=0.7 * shape.steps, attempts=1)
 
 
 def _rise(step, shape: Shape):

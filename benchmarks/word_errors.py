@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rpg.store import Layout
 from rpg.store.current import current_runs
+from rpg.store.samples import read_eval
 
 KINDS = ("right", "no answer", "no steps", "slip", "other sum")
 _STEP = re.compile(r"(\d+)\s*([-+*])\s*(\d+)\s*=\s*(\d+)")
@@ -51,7 +52,7 @@ def main() -> None:
         for benchmark in folder.benchmarks():
             steps = folder.eval_steps(benchmark)
             for when, step in (("first", steps[0]), ("last", steps[-1])):
-                for row in folder.read_eval(benchmark, step).to_pylist():
+                for row in read_eval(folder, benchmark, step).to_pylist():
                     found = counts[variant, benchmark, when]
                     found[kind(row["response"], row["correct"], row["extracted"])] += 1
                     found["with steps"] += bool(_STEP.search(row["response"]))

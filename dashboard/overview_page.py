@@ -11,7 +11,7 @@ from dashboard.text import notice, show_notices
 from dashboard.view import View, fragment
 from rpg.report.summary import MEAN
 from rpg.store import StoreError
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
 
 ORDER = ["running", "failed", "interrupted", "queued", "pending", "done"]
 

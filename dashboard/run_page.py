@@ -15,8 +15,8 @@ from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
 from rpg.store import StoreError
 from rpg.store.current import flat
-from rpg.store.regrades import GRADE_COLUMNS, graded_by, gradings, read_grades
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
+from rpg.store.samples import GRADE_COLUMNS, graded_by, gradings, read_grades
 
 SHOWN = 20_000  # characters of a text; the file has the rest
 UNRECORDED = "unrecorded rules"

@@ -16,8 +16,9 @@ from rpg.report import summary
 from rpg.report.shared_page import Choice, shared_page
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import open_file, usable
-from rpg.store.health import read_problems
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
+from rpg.store.samples import read_eval
+from rpg.store.serve_health import read_problems
 
 REFRESH = 3  # seconds between two checks for a newer database
 F = TypeVar("F", bound=Callable[..., Any])
@@ -153,4 +154,4 @@ def samples(folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:
 
 @cached(8, hash_funcs={RunFolder: str})
 def _samples(key: tuple[str, int, int], folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:  # noqa: ARG001 (part of the cache's key)
-    return folder.read_eval(benchmark, step).to_pandas()
+    return read_eval(folder, benchmark, step).to_pandas()

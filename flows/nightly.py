@@ -17,12 +17,12 @@ from typing import Any
 
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import NIGHTLY
-from rpg.config.sweep import Sweep, load_sweep
+from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.provenance import git_revision, machine, versions
-from rpg.report.run_digests import compare_digests, environment, run_digest
 from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights, spread
+from rpg.report.run_digests import compare_digests, environment, run_digest
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
-from rpg.store.files import read_json_object
+from rpg.store.atomic_files import read_json_object
 from rpg.tasks.preparation import data_digest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,7 +113,7 @@ def _one_server(home: Path) -> Iterator[None]:
 
     Where there is none each sweep says so, and the night is red.
     """
-    from flows.server import ServerError, prefect_api
+    from flows.prefect.server import ServerError, prefect_api
 
     with ExitStack() as held:
         with suppress(ServerError):

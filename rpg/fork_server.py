@@ -42,7 +42,12 @@ FORKED = {
 """The modules whose processes are forked, and the names of these in `ps` and `top`."""
 PRELOADED = {
     "rpg.backends.local": ("rpg.backends.local.training_loop", "pyarrow.parquet"),
-    "rpg.evaluation": ("rpg.evaluation.worker", "rpg.evaluation.engines.local", "pyarrow.parquet", "pandas"),
+    "rpg.evaluation": (
+        "rpg.evaluation.evaluator",
+        "rpg.evaluation.engines.local",
+        "pyarrow.parquet",
+        "pandas",
+    ),
 }
 """What the fork server imports besides a module itself, which does it late (pyarrow imports pandas when it writes a table)."""
 _PR_SET_NAME = 15

@@ -127,7 +127,7 @@ def bench(tmp_path_factory):
 def home(tmp_path_factory):
     """A data folder whose caches hold the data and the initial model of `tests.tiny.make_spec()`."""
     from rpg.backends.local.training_loop import configure_torch
-    from rpg.models.initial import initial_policy
+    from rpg.models.initial_policy import initial_policy
     from tests.tiny import make_spec
 
     folder = tmp_path_factory.mktemp("home")
@@ -139,7 +139,7 @@ def home(tmp_path_factory):
 @pytest.fixture
 def policy(home):
     """The initial policy, fresh for each test."""
-    from rpg.models.initial import initial_policy
+    from rpg.models.initial_policy import initial_policy
     from tests.tiny import make_spec
 
     return initial_policy(make_spec(), home)
@@ -148,7 +148,7 @@ def policy(home):
 @pytest.fixture(scope="session")
 def prefect(tmp_path_factory):
     """What a sweep has to be told so that it uses one Prefect server for all tests: each would start its own."""
-    from flows.server import EPHEMERAL, HOST, quiet_environment, wait_healthy
+    from flows.prefect.server import EPHEMERAL, HOST, quiet_environment, wait_healthy
 
     folder = tmp_path_factory.mktemp("prefect")
     with socket.socket() as probe:
@@ -158,7 +158,7 @@ def prefect(tmp_path_factory):
     log = folder / "server.log"
     with log.open("wb") as output:
         server = subprocess.Popen(
-            [sys.executable, "-m", "flows.server", str(port)],
+            [sys.executable, "-m", "flows.prefect.server", str(port)],
             stdout=output,
             stderr=output,
             env=environment | {"PREFECT_UI_ENABLED": "0"},

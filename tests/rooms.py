@@ -88,6 +88,10 @@ ROOMS = (
         "omegaconf tensordict transfer_queue peft psutil pydantic",
     ),
     _room(
+        "verl_cpu", "what verl lacks without a GPU: a distribution of its own (verl-cpu/), found by its entry points",
+        "rpg.models rpg.backends.verl", "torch transformers safetensors verl ray vllm psutil",
+    ),
+    _room(
         "rpg.integrations", "our losses inside other trainers, by one import",
         "rpg.catalogue rpg.losses rpg.backends.verl", "torch trl",
     ),
@@ -107,11 +111,33 @@ ROOMS = (
     ),
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
     _room(
-        "flows", "Prefect flows and deployments, child processes, slots, sharing, reconciler, live table",
-        "rpg.errors rpg.processes rpg.web rpg.provenance rpg.fork_server rpg.catalogue rpg.store rpg.config rpg.tasks "
-        "rpg.planning rpg.report",
-        "prefect anyio pydantic psutil rich starlette uvicorn",
+        "flows.monitor", "what a sweep is doing, read from its files: the live table", "rpg.store rpg.report", "rich"
     ),
+    _room(
+        "flows.machine", "slots, child processes, Ray clusters and disk space of this machine",
+        "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.store rpg.config rpg.planning", "pydantic",
+    ),
+    _room(
+        "flows.prefect", "Prefect's server and what its pages show: states, artifacts, concurrency limits",
+        "rpg.errors rpg.processes rpg.web rpg.store flows.monitor flows.machine", "prefect anyio uvicorn",
+    ),
+    _room(
+        "flows.sweep", "the flow of a sweep: prepare, train, evaluate, aggregate, report",
+        "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.store rpg.config rpg.report flows.monitor flows.machine "
+        "flows.prefect",
+        "prefect pydantic",
+    ),
+    _room(
+        "flows.nightly", "a night: every sweep of a folder, compared with earlier nights",
+        "rpg.provenance rpg.store rpg.config rpg.tasks rpg.report flows.prefect",
+    ),
+    _room(
+        "flows.serve", "`rpg serve` and `rpg worker`: deployments, forms, supervised services",
+        "rpg.errors rpg.processes rpg.web rpg.catalogue rpg.store rpg.config rpg.tasks rpg.planning rpg.report "
+        "flows.monitor flows.machine flows.prefect flows.nightly",
+        "prefect pydantic psutil starlette",
+    ),
+    _room("flows", "entry points of older deployments", "flows.serve"),
     _room(
         "dashboard", "Streamlit pages", "rpg.processes rpg.web rpg.metrics rpg.store rpg.report rpg.paper",
         "streamlit uvicorn altair vl_convert jinja2 duckdb pandas",
@@ -120,7 +146,7 @@ ROOMS = (
         "rpg.cli", "the command, a file each; the only room that calls flows",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning "
         "rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing rpg.report rpg.paper "
-        "flows",
+        "flows.monitor flows.machine flows.prefect flows.sweep flows.nightly flows.serve",
         "typer rich duckdb yaml huggingface_hub httpx",
     ),
     _room("rpg.__main__", "`python -m rpg`", "rpg.cli"),

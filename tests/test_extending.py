@@ -107,7 +107,7 @@ def test_each_recipe_touches_as_many_files_as_its_heading_says():
 REFUSALS = """
 import rpg
 from rpg.catalogue import AlgorithmError
-from rpg.losses import divergences
+from rpg.losses import kl_terms
 said = []
 try:
     rpg.algorithm("rpg-jeffreys", ratio="prefix")
@@ -120,7 +120,7 @@ except RuntimeError as error:
 """
 AUDIT = """
 from dataclasses import replace
-from rpg.losses.divergences import MATHEMATICS as known
+from rpg.losses.kl_terms import MATHEMATICS as known
 names = ["rpg-jeffreys", "rpg-reinforce-jeffreys", "is-reinforce"]
 def measured(names):
     found = {}
@@ -161,13 +161,13 @@ def test_a_forgotten_registration_is_an_error_that_says_where(tree, tmp_path):
     path = tmp_path / "rpg" / "tasks" / "__init__.py"
     path.write_text(path.read_text().replace('    "sort": "rpg.tasks.sort",\n', ""))
     done = run(tmp_path, "-c", "import rpg.tasks", check=False)
-    assert "task type 'sort' stands in only one of rpg/config and rpg/tasks/__init__.py" in done.stderr
+    assert "task type 'sort' is in only one of rpg/config and rpg/tasks/__init__.py" in done.stderr
 
 
 def test_the_verifier_grades_and_is_accepted_by_a_file_task(tree):
     grades = result(
         tree,
-        "from rpg.config.run import RunSpec\nfrom rpg.rewards import grader_for\nfrom rpg.tasks import verifier_of\n"
+        "from rpg.config.run_spec import RunSpec\nfrom rpg.rewards import grader_for\nfrom rpg.tasks import verifier_of\n"
         "task = {'type': 'file', 'train': 'a', 'benchmarks': {'b': 'c'}, 'verifier': {'type': 'word'}}\n"
         "with grader_for(verifier_of(RunSpec.model_validate({'task': task}).task)) as grader:\n"
         "    items = [('so it is Paris', 'paris'), ('Lyon', 'paris'), ('Paris', 'paris', True)]\n"
@@ -185,7 +185,7 @@ def swept(tree, prefect):
 def test_show_and_the_configuration_page_know_the_new_types(tree):
     shown = run(tree, "-m", "rpg", "show", "extended.yaml").stdout
     assert "sort-2" in shown or "digits: 2" in shown
-    page = run(tree, "-m", "rpg.config.reference").stdout
+    page = run(tree, "-m", "rpg.config.reference_page").stdout
     for kind in ("sort", "frozen"):
         assert f"**`type: {kind}`**" in page
     assert "WordVerifier" in page

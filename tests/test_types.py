@@ -52,7 +52,7 @@ def test_a_users_program_is_checked_against_the_public_api(tmp_path):
         "rpg.catalogue.entry.Algorithm",
         "dict[str, rpg.catalogue.entry.Algorithm]",
         "dict[str, float]",
-        "rpg.auditing.report.Report",
+        "rpg.auditing.audit_report.Report",
     ):
         assert f'Revealed type is "{revealed}"' in said, said + found.stderr
     assert 'Unexpected keyword argument "log_probs"' in said

@@ -2,8 +2,9 @@
 
 import time
 
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.store import Layout
+from rpg.store.run_writer import write_manifest
 
 BASE = {
     "task": {"type": "chain", "tiers": {"one": 1, "two": 2}, "train_problems": 400, "benchmark_problems": 8},
@@ -58,7 +59,8 @@ def make_spec(**changes):
 def make_run(home, name, spec):
     """A run's folder with its manifest."""
     folder = Layout(home).run("sweep", name)
-    folder.write_manifest(
+    write_manifest(
+        folder,
         {
             "run_id": name,
             "variant": name,
@@ -75,7 +77,7 @@ def make_run(home, name, spec):
             "steps": spec.training.steps,
             "eval_steps": list(spec.eval_steps()),
             "benchmarks": list(spec.benchmarks()),
-        }
+        },
     )
     return folder
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from rpg.config.load import resolve
-from rpg.models.initial import prepare_model
+from rpg.models.initial_policy import prepare_model
 from rpg.tasks.preparation import prepare_data, read_problems
 
 

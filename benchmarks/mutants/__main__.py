@@ -51,7 +51,11 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
         ["tests/models/test_decoding.py", "tests/local/test_sampler.py"],
     ),
     "evaluation": (
-        ["rpg/evaluation/samples.py", "rpg/evaluation/summary.py", "rpg/evaluation/regrade.py"],
+        [
+            "rpg/evaluation/graded_samples.py",
+            "rpg/evaluation/benchmark_summary.py",
+            "rpg/evaluation/regrade.py",
+        ],
         ["tests/evaluation"],
     ),
 }

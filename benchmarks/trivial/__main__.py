@@ -1,6 +1,6 @@
 """`python -m benchmarks.trivial ARGS`: the command `rpg` with trivial runs."""
 
-from flows import processes
+from flows.machine import children as processes
 from rpg.cli import main
 from rpg.processes import die_with_parent
 

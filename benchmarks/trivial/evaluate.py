@@ -11,7 +11,8 @@ from pathlib import Path
 from rpg.processes import die_with_parent
 from rpg.store import Layout, locks
 from rpg.store.current import current_runs
-from rpg.store.pending import pending_evaluations
+from rpg.store.run_folder import pending_evaluations
+from rpg.store.samples import write_eval
 
 
 def main(sweep: Path) -> int:
@@ -31,7 +32,7 @@ def main(sweep: Path) -> int:
             there = set(folder.checkpoint_steps())
             for benchmark, step in missing:
                 if step in there:
-                    folder.write_eval(benchmark, step, [_sample(number, step) for number in range(4)])
+                    write_eval(folder, benchmark, step, [_sample(number, step) for number in range(4)])
                     done += 1
             if not pending_evaluations(folder):
                 complete.add(folder.name)

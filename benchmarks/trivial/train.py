@@ -13,8 +13,9 @@ from pathlib import Path
 
 from benchmarks.trivial import HOLD, SECONDS
 from rpg.processes import die_with_parent
-from rpg.store import RunFolder, locks, provenance
+from rpg.store import RunFolder, locks, run_provenance
 from rpg.store.checkpoints import digests
+from rpg.store.run_writer import append_metrics, claim_run, release_run
 
 
 def main(folder: RunFolder) -> int:
@@ -22,19 +23,19 @@ def main(folder: RunFolder) -> int:
     lock = locks.take(folder.path / ".lock")
     if lock is None:
         return 75
-    folder.claim()
+    claim_run(folder)
     manifest = folder.read_manifest()
     seconds = float(os.environ.get(SECONDS, "0"))
     attempt, done = folder.next_attempt(), folder.checkpoint_steps()
     eval_steps = set(manifest["eval_steps"])
     if not done:
         _checkpoint(folder, 0)
-    provenance.write(folder, attempt)
+    run_provenance.write(folder, attempt)
     for step in range((done[-1] if done else 0) + 1, manifest["steps"] + 1):
         time.sleep(seconds)
         reward = zlib.crc32(f"{manifest['run_id']} {step}".encode()) / 2**32
-        folder.append_metrics(
-            attempt, {"step": step, "optimizer_step": step, "reward": reward, "grad_norm": 1.0}
+        append_metrics(
+            folder, attempt, {"step": step, "optimizer_step": step, "reward": reward, "grad_norm": 1.0}
         )
         _checkpoint(folder, step)
         newest = folder.checkpoint_steps()[-2:]
@@ -43,7 +44,7 @@ def main(folder: RunFolder) -> int:
                 shutil.rmtree(folder.checkpoint(old))
         if str(step) == os.environ.get(HOLD):
             signal.pause()
-    folder.release()
+    release_run(folder)
     return 0
 
 

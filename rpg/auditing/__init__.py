@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 
 from rpg.auditing import peers as _peers
+from rpg.auditing.audit_report import Report
 from rpg.auditing.corrections import correction_study
 from rpg.auditing.measure import EXACT, Point, Result, Settings, measure
 from rpg.auditing.moments import LossFunction
 from rpg.auditing.objectives import named
-from rpg.auditing.report import Report
 from rpg.auditing.studies import Bend, advantage_study, aggregation_study
 from rpg.auditing.subjects import Subject, catalogue, from_algorithm, ratio_levels
 from rpg.catalogue import Algorithm

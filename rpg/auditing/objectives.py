@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rpg.auditing.worlds import World
 from rpg.catalogue import DIVERGENCES, AlgorithmError
-from rpg.losses.divergences import mathematics
+from rpg.losses.kl_terms import mathematics
 
 LEVELS = ("token", "sequence")
 # for policies that sum to one UKL equals KL: a divergence stands for all that are the same there

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from rpg.config.errors import explain
-from rpg.config.run import RunSpec
-from rpg.store.run import RunFolder
+from rpg.config.run_spec import RunSpec
+from rpg.store.run_folder import RunFolder
 
 
 def spec_of(folder: RunFolder) -> RunSpec:

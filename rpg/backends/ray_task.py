@@ -24,7 +24,8 @@ from rpg.errors import UserError
 from rpg.fork_server import FORKED, Awaited, ForkServer
 from rpg.processes import parent_mark, python_module
 from rpg.store.lease import read_lease
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
+from rpg.store.run_writer import clear_waiting
 
 SEEN_SECONDS = 60.0
 """How long a network file system may take until it shows here what another host wrote."""
@@ -67,7 +68,7 @@ def train_here(order: Order) -> dict[str, Any]:
     _check_versions(order.versions)
     _check_folder(order)
     folder = RunFolder(Path(order.folder))
-    folder.stop_waiting()
+    clear_waiting(folder)
     with folder.log_path.open("ab") as output:
         child = _forked(order, folder, output.fileno()) or _started(order, output)
     code = child.wait()

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 
 from rpg.errors import UserError
 from rpg.processes import BUSY, die_with_parent
+from rpg.store.run_writer import claim_run, release_run, renew_lease, write_failed
 
 if TYPE_CHECKING:  # imported late: until die_with_parent() is called the process can be orphaned
-    from rpg.store.run import RunFolder
+    from rpg.store.run_folder import RunFolder
 
 Say = Callable[[str], None]
 _BEAT_SECONDS = 5.0
@@ -59,8 +60,8 @@ def run_training(
     if not options.detached:
         die_with_parent(signal.SIGTERM if options.on_node else signal.SIGKILL)
 
-    from rpg.store.files import StoreError
-    from rpg.store.run import RunFolder
+    from rpg.store.atomic_files import StoreError
+    from rpg.store.run_folder import RunFolder
 
     folder = RunFolder(options.run.resolve())
     home = (options.home or folder.path.parents[2]).absolute()
@@ -76,7 +77,7 @@ def run_training(
         print(f"{folder.path}: already running, by pid {holder}", file=sys.stderr)
         return BUSY
     try:
-        folder.claim()
+        claim_run(folder)
     except StoreError as error:
         print(error, file=sys.stderr)
         return BUSY if folder.holder() else _failed(folder, error)
@@ -92,7 +93,7 @@ def run_training(
         code = _failed(folder, error)
     stop.set()
     beat.join()
-    folder.release()
+    release_run(folder)
     return code
 
 
@@ -109,8 +110,12 @@ def _failed(folder: RunFolder, error: Exception) -> int:
     log, tail = (error.log, error.tail) if isinstance(error, TrainingFailed) else (None, None)
     try:
         steps = folder.read_metrics().rows
-        folder.write_failed(
-            message, step=steps[-1]["step"] if steps else None, log=str(log) if log else None, tail=tail
+        write_failed(
+            folder,
+            message,
+            step=steps[-1]["step"] if steps else None,
+            log=str(log) if log else None,
+            tail=tail,
         )
     except Exception as unwritten:  # a full disk may not even take this
         with contextlib.suppress(OSError):
@@ -122,10 +127,10 @@ def _beat(folder: RunFolder, stop: threading.Event, end: Callable[[], None], par
     while not stop.wait(_BEAT_SECONDS):
         if parent not in (None, os.getppid()):  # and the signal has not reached Python's code for so long
             with contextlib.suppress(OSError, UserError):
-                folder.release()
+                release_run(folder)
             os._exit(143)
         try:
-            if not folder.beat():  # file locks do not reach the other host, and both began at once
+            if not renew_lease(folder):  # file locks do not reach the other host, and both began at once
                 print("another process has taken this run over", file=sys.stderr, flush=True)
                 end()
                 os._exit(BUSY)
@@ -139,7 +144,7 @@ def _end_on_signals(folder: RunFolder, end: Callable[[], None]) -> None:
     def stop(number, _frame):
         end()
         with contextlib.suppress(OSError, UserError):
-            folder.release()
+            release_run(folder)
         os._exit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,9 +1,6 @@
 """The catalogue: what each algorithm is, as data. The whole vocabulary is importable from here."""
 
-from rpg.catalogue.divergences import DIVERGENCES, Divergence
-from rpg.catalogue.entry import Algorithm, AlgorithmError
-from rpg.catalogue.lookup import algorithm, algorithms, override
-from rpg.catalogue.settings import (
+from rpg.catalogue.components import (
     GAE,
     KL,
     Advantage,
@@ -32,6 +29,9 @@ from rpg.catalogue.settings import (
     Schedule,
     TruncatedWeights,
 )
+from rpg.catalogue.divergences import DIVERGENCES, Divergence
+from rpg.catalogue.entry import Algorithm, AlgorithmError
+from rpg.catalogue.lookup import algorithm, algorithms, override
 
 __all__ = [
     "DIVERGENCES",

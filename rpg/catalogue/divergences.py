@@ -1,7 +1,7 @@
 """The divergences that an objective can subtract from the expected reward, as data: one record each.
 
 A record says what a divergence is called, how it reads and what it promises; its mathematics stand under
-the same name in :mod:`rpg.losses.divergences`, which refuses to load when the two do not agree. The entries
+the same name in :mod:`rpg.losses.kl_terms`, which refuses to load when the two do not agree. The entries
 `rpg-<name>` and `rpg-reinforce-<name>` of the catalogue, the settings that accept the name and the audit all
 follow from here. docs/extending.md adds one.
 """
@@ -20,7 +20,7 @@ class Divergence:
     Formulas are texts for people: w = π/old, v = ref/old, d = log(π/ref). `normalised` names the record
     whose D is the same where policies sum to one (itself, if no other's is): the objective that the audit
     holds the loss against. `unnormalised`: D counts the masses of measures too, so that Z of `old` means
-    something. `prefix` and `advantage_slope` say which optional slopes rpg.losses.divergences declares:
+    something. `prefix` and `advantage_slope` say which optional slopes rpg.losses.kl_terms declares:
     without the first `ratio: prefix` is refused, without the second every `clip.gradient` but `detached`.
     """
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from rpg.catalogue.divergences import DIVERGENCES, RPG_PAPER, Divergence
-from rpg.catalogue.entry import Algorithm
-from rpg.catalogue.settings import (
+from rpg.catalogue.components import (
     BatchAdvantage,
     Clip,
     FixedReference,
@@ -24,6 +22,8 @@ from rpg.catalogue.settings import (
     Overlong,
     RewardKL,
 )
+from rpg.catalogue.divergences import DIVERGENCES, RPG_PAPER, Divergence
+from rpg.catalogue.entry import Algorithm
 
 DUAL = Clip(low=0.2, high=0.28, c=10.0)
 PPO = Clip(low=0.2, high=0.2, c=None)

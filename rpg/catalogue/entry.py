@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from rpg.catalogue.divergences import DIVERGENCES
-from rpg.catalogue.settings import (
+from rpg.catalogue.components import (
     KL,
     Advantage,
     AggregationMode,
@@ -29,6 +28,7 @@ from rpg.catalogue.settings import (
     Reference,
     RolloutCorrection,
 )
+from rpg.catalogue.divergences import DIVERGENCES
 from rpg.errors import UserError
 
 

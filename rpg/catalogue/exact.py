@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from rpg.catalogue.components import ObjectiveKL
 from rpg.catalogue.divergences import DIVERGENCES
 from rpg.catalogue.entry import Algorithm
 from rpg.catalogue.lookup import algorithm
-from rpg.catalogue.settings import ObjectiveKL
 
 
 def divergence_of(algo: Algorithm) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from rpg.catalogue.components import MODELS, Schedule, named
 from rpg.catalogue.entries import entries
 from rpg.catalogue.entry import PROSE, Algorithm, AlgorithmError
-from rpg.catalogue.settings import MODELS, Schedule, named
 
 
 @cache

@@ -8,7 +8,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
-from rpg.cli import extras
+from rpg.cli import missing_packages
 from rpg.processes import collect_seldom
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ def main() -> NoReturn:
         app = load()
     except ModuleNotFoundError as error:  # a bare install: there is nothing yet to print with
         if sys.argv[1:] == ["--version"]:
-            print(extras.version())
+            print(missing_packages.version())
             sys.exit(0)
-        if not (why := extras.explain(error)):
+        if not (why := missing_packages.explain(error)):
             raise
         print(f"error: {why}", file=sys.stderr)
         sys.exit(2)
@@ -92,7 +92,7 @@ def _explain(error: Exception) -> int:
         for line in str(error).splitlines():
             complain(f"error: {line}")
         return 2
-    if isinstance(error, ModuleNotFoundError) and (why := extras.explain(error)):
+    if isinstance(error, ModuleNotFoundError) and (why := missing_packages.explain(error)):
         complain(f"error: {why}")
         return 2
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):

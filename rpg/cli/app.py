@@ -45,7 +45,7 @@ def complain(text: str, style: str | None = None) -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from rpg.cli.extras import version
+        from rpg.cli.missing_packages import version
 
         print(version())
         raise typer.Exit

@@ -109,7 +109,7 @@ def _on_checkpoint(place: Path, name: str | None, as_json: bool, home: Path, **s
 
     from rpg.backends.local.checkpoint_fidelity import fidelity
     from rpg.config.errors import ConfigError
-    from rpg.store.run import RunFolder
+    from rpg.store.run_folder import RunFolder
 
     number = place.name.removeprefix("step-")
     folder = place.parent.parent if place.parent.name == "checkpoints" else place.parent

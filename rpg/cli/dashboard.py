@@ -22,10 +22,10 @@ def dashboard(
     import socket
     import subprocess
 
-    from rpg.cli.extras import require
+    from rpg.cli.missing_packages import require
 
     require("streamlit")
-    from flows.services import dashboard as command
+    from flows.serve.services import dashboard as command
     from rpg.processes import parent_mark
     from rpg.store import Layout
     from rpg.store.database import build

@@ -12,7 +12,7 @@ from rich.table import Table
 from rpg.cli.app import File, Home, Set, app, console, error_console, say
 
 if TYPE_CHECKING:
-    from rpg.config.run import RunSpec
+    from rpg.config.run_spec import RunSpec
 
 _SHOWN = 8
 """Left-out problems of a reason that are printed; all are in dropped.jsonl."""
@@ -34,7 +34,7 @@ def data(
 ) -> int:
     """Prepare the problems of a run or sweep, and report what was left out and why: repeats, leaks into benchmarks."""
     from rpg.config.load import parse_assignments
-    from rpg.config.sweep import load_file
+    from rpg.config.sweep_spec import load_file
     from rpg.store import Layout
     from rpg.tasks.preparation import data_digest, prepare_data
 
@@ -64,7 +64,7 @@ def data(
 def _look(spec: RunSpec, home: Path, as_json: bool) -> int:
     from dataclasses import asdict
 
-    from rpg.models.look import look
+    from rpg.models.prompt_preview import look
 
     with error_console.status("reading problems ..."):
         looked = look(spec, home)

@@ -11,7 +11,7 @@ import typer
 from rpg.cli.app import Home, Set, app, say
 
 if TYPE_CHECKING:
-    from rpg.config.run import RunSpec
+    from rpg.config.run_spec import RunSpec
     from rpg.store import Layout
 
 
@@ -43,7 +43,7 @@ def doctor(
     import tempfile
     from importlib.metadata import PackageNotFoundError, version
 
-    from rpg.cli.extras import install_command
+    from rpg.cli.missing_packages import install_command
     from rpg.config.load import parse_assignments
     from rpg.store import Layout
 
@@ -102,9 +102,9 @@ def doctor(
 def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> list[tuple[bool | None, str]]:
     """What verl needs, for the runs of a file that train on it, else for a run with all GPUs of this machine."""
     from rpg.backends.verl.readiness import facts, judge, of_cluster
-    from rpg.cli.lenient import LenientDigest
+    from rpg.cli.data_digest import LenientDigest
     from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
-    from rpg.config.sweep import load_file
+    from rpg.config.sweep_spec import load_file
 
     here = facts()
     sections: list[VerlBackend] = []
@@ -126,10 +126,10 @@ def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> l
 
 def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]:
     """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, ports, and its problems themselves."""
-    from flows.slots import machine, need_of
-    from rpg.cli.lenient import LenientDigest
-    from rpg.config.sweep import load_file
-    from rpg.models.initial import check_lengths
+    from flows.machine.slots import machine, need_of
+    from rpg.cli.data_digest import LenientDigest
+    from rpg.config.sweep_spec import load_file
+    from rpg.models.initial_policy import check_lengths
     from rpg.planning.preflight import preflight, unreachable
     from rpg.tasks import DataError, load_problems
 

@@ -10,7 +10,7 @@ import typer
 from rpg.cli.app import Home, app, complain, console, say
 
 if TYPE_CHECKING:
-    from rpg.evaluation.by_hand import Result
+    from rpg.evaluation.standalone import Result
     from rpg.stats import Estimate
     from rpg.store import Layout
 
@@ -110,10 +110,10 @@ def evaluate(
     folder of an evaluation, of a run or of a sweep.
     """
     from rpg.config.errors import ConfigError
-    from rpg.evaluation.by_hand import default_folder
-    from rpg.evaluation.by_hand import evaluate as evaluate_model
-    from rpg.models.library import pretrained_folder
-    from rpg.models.support import Restriction
+    from rpg.evaluation.standalone import default_folder
+    from rpg.evaluation.standalone import evaluate as evaluate_model
+    from rpg.models.model_cache import pretrained_folder
+    from rpg.models.truncated_sampling import Restriction
     from rpg.store import Layout
 
     for value, known, option in (
@@ -182,8 +182,8 @@ def _refuse_own(context: typer.Context) -> None:
 
 def _join(layout: Layout, run: str, checkpoint: str, step: int, revision: str | None) -> int:
     from rpg.cli.app import require_sweep
-    from rpg.evaluation.joining import join
-    from rpg.models.library import pretrained_folder
+    from rpg.evaluation.join_imported import join
+    from rpg.models.model_cache import pretrained_folder
     from rpg.store.database import build
 
     require_sweep(run.partition("/")[0], layout)

@@ -13,9 +13,9 @@ import typer
 from rpg.cli.app import complain, console, say
 
 if TYPE_CHECKING:
-    from flows.live import Progress
-    from flows.sweep import Outcome
-    from rpg.config.sweep import Sweep
+    from flows.monitor import Progress
+    from flows.sweep.conductor import Outcome
+    from rpg.config.sweep_spec import Sweep
     from rpg.store import Layout
 
 
@@ -36,7 +36,7 @@ def default_workers(planned: Sweep) -> int:
 
 
 MOST_AT_ONCE = 60
-"""Trainings that one conductor follows (flows.stages has as many threads, and some for the other stages)."""
+"""Trainings that one conductor follows (flows.sweep.flow has as many threads, and some for the other stages)."""
 
 Workers = Annotated[
     int | None,
@@ -62,19 +62,19 @@ Fresh = Annotated[
 
 def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool = False) -> int:
     """Conduct a sweep in the foreground, showing its progress. Returns the exit code."""
-    from rpg.cli.extras import require
-    from rpg.cli.lenient import refuse_wrong_paths
+    from rpg.cli.data_digest import refuse_wrong_paths
+    from rpg.cli.missing_packages import require
     from rpg.config.shipped import short
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
     specs = [run.spec for run in planned.runs]
     from rpg.store import Layout
-    from rpg.store.provenance import of_other_code
+    from rpg.store.run_provenance import of_other_code
 
     layout = Layout.at(home)
     refuse_wrong_paths(specs, short(planned.path), layout)
-    from flows.live import Progress
-    from flows.sweep import conduct, sweep_lock, unfinished
+    from flows.monitor import Progress
+    from flows.sweep.conductor import conduct, sweep_lock, unfinished
     from rpg.planning.preflight import preflight
 
     name, workers = planned.spec.name, workers or default_workers(planned)
@@ -106,7 +106,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
 def _conclude(outcome: Outcome, layout: Layout, planned: Sweep, again: str) -> int:
     from rpg.report.sweep_report import print_report
     from rpg.store import StoreError
-    from rpg.store.provenance import said_of_other_code
+    from rpg.store.run_provenance import said_of_other_code
 
     name = planned.spec.name
     if not outcome.trained:

@@ -15,6 +15,6 @@ def list_(
     preset: Preset = "paper",
 ) -> None:
     """List the algorithms with formula, objective and citation, or show one with all its settings."""
-    from rpg.catalogue.table import algorithm_table, catalogue_table
+    from rpg.catalogue.listing import algorithm_table, catalogue_table
 
     console.print(algorithm_table(name, preset) if name else catalogue_table(preset))

@@ -39,7 +39,7 @@ def model(
     if source is None:
         _list(layout)
         return 0
-    from rpg.models.library import keep
+    from rpg.models.model_cache import keep
 
     folder = keep(source, layout.home, name=name, file=file, revision=revision, say=say)
     say(f"use it with: model: {{type: pretrained, path: {folder.name.replace('--', '/')}}}")

@@ -22,15 +22,15 @@ def note(
 ) -> int:
     """Write a note beside a sweep or run; the dashboard's overview shows and searches it."""
     from rpg.store import Layout
-    from rpg.store.marks import add_note, marks, place
+    from rpg.store.notes import add_note, notes_and_tags, place
 
     folder = place(Layout.at(home), where)
     if text is not None:
         add_note(folder, text)
-    found = marks(folder)
-    for one in found["notes"]:
+    notes = notes_and_tags(folder)["notes"]
+    for one in notes:
         say(f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(one.get('time', 0)))}  {one.get('text', '')}")
-    if not found["notes"]:
+    if not notes:
         say(f"{where}: no notes yet")
     return 0
 
@@ -44,7 +44,7 @@ def tag(
 ) -> int:
     """Tag a sweep or run; the dashboard's overview finds it by its tags."""
     from rpg.store import Layout
-    from rpg.store.marks import change_tags, place
+    from rpg.store.notes import change_tags, place
 
     now = change_tags(place(Layout.at(home), where), tags or [], remove)
     say(f"{where}: {', '.join(now) or 'no tags'}")

@@ -37,7 +37,7 @@ def push(
 
     from rpg.config.errors import ConfigError
     from rpg.store import Layout, RunFolder
-    from rpg.store.card import model_card
+    from rpg.store.model_card import model_card
 
     folder = _folder(Layout.at(home), checkpoint)
     run = RunFolder(folder.parents[1])

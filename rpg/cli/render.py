@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rpg.cli.app import File, Home, Set, app, complain, console
-from rpg.cli.lenient import UNKNOWN
+from rpg.cli.data_digest import UNKNOWN
 
 if TYPE_CHECKING:
-    from rpg.config.run import RunSpec
-    from rpg.config.sweep import PlannedRun
+    from rpg.config.run_spec import RunSpec
+    from rpg.config.sweep_spec import PlannedRun
 
 
 @app.command(epilog="Example: rpg render chain --set backend.type=verl --set algorithm=rpg-reinforce-urkl")
@@ -33,10 +33,10 @@ def render(
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything of the hub's is imported
     from rpg.backends.verl.overrides import plan
     from rpg.backends.verl.paths import Paths
-    from rpg.cli.lenient import LenientDigest
+    from rpg.cli.data_digest import LenientDigest
     from rpg.config.errors import ConfigError
     from rpg.config.load import parse_assignments, read_mapping
-    from rpg.config.sweep import load_sweep, single_run
+    from rpg.config.sweep_spec import load_sweep, single_run
     from rpg.config.verl_keys import unknown
     from rpg.store import Layout
     from rpg.tasks.preparation import data_files
@@ -102,6 +102,6 @@ def _model(spec: RunSpec, home: Path, known: bool) -> str | Path:
         return local.resolve() if local else spec.model.path
     if not known:
         return home / "cache" / "warm" / UNKNOWN
-    from rpg.models.digest import warm_folder
+    from rpg.models.warm_start_cache import warm_folder
 
     return warm_folder(spec, home)

@@ -34,12 +34,12 @@ def serve(
     home: Home = None,
 ) -> int:
     """Start the Prefect server and UI, a worker and the dashboard, on loopback, until Ctrl-C."""
-    from rpg.cli.extras import require
+    from rpg.cli.missing_packages import require
 
     require("prefect", "streamlit")
-    from flows.access import secret_of
-    from flows.serve import serve as run
-    from flows.services import Plan
+    from flows.serve.password import secret_of
+    from flows.serve.services import Plan
+    from flows.serve.supervisor import serve as run
     from rpg.store import Layout
 
     layout = Layout.at(home)

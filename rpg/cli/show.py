@@ -11,7 +11,7 @@ from rich.table import Table
 from rpg.cli.app import File, Home, Set, app, complain, console
 
 if TYPE_CHECKING:
-    from rpg.config.sweep import PlannedRun
+    from rpg.config.sweep_spec import PlannedRun
 
 
 @app.command(epilog="Example: rpg show quickstart --set training.steps=10")
@@ -27,10 +27,10 @@ def show(
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything of the hub's is imported
     import yaml
 
-    from rpg.cli.cost import print_cost
-    from rpg.cli.lenient import LenientDigest, refuse_wrong_paths
+    from rpg.cli.data_digest import LenientDigest, refuse_wrong_paths
+    from rpg.cli.print_cost import print_cost
     from rpg.config.load import parse_assignments
-    from rpg.config.sweep import load_file
+    from rpg.config.sweep_spec import load_file
     from rpg.planning.cost import cost
     from rpg.store import Layout
 

@@ -18,11 +18,11 @@ def status(
     """Show the state of every run, read from its files."""
     import time
 
-    from flows.live import Watch, headline, table
+    from flows.monitor import Watch, headline, table
     from rpg.store import Layout
     from rpg.store.current import current_runs, is_imported, superseded
-    from rpg.store.health import read_problems
-    from rpg.store.provenance import said
+    from rpg.store.run_provenance import said
+    from rpg.store.serve_health import read_problems
 
     layout = Layout.at(home)
     for problem in read_problems(layout.home):

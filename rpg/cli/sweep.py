@@ -26,7 +26,7 @@ def sweep(
 ) -> int:
     """Run a sweep: train, evaluate, report. Run it again and it does only what is missing."""
     from rpg.config.load import parse_assignments, parse_axes
-    from rpg.config.sweep import load_sweep
+    from rpg.config.sweep_spec import load_sweep
     from rpg.tasks.preparation import data_digest
 
     axes = parse_axes(axis)

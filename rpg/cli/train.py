@@ -16,7 +16,7 @@ def train(
 ) -> int:
     """Train one run. It is evaluated and reported like a sweep of one run."""
     from rpg.config.load import parse_assignments
-    from rpg.config.sweep import single_run
+    from rpg.config.sweep_spec import single_run
     from rpg.tasks.preparation import data_digest
 
     return execute(single_run(file, parse_assignments(set_), data_digest, name=name), home, 1, fresh)

@@ -36,12 +36,12 @@ def worker(
 
     The server listens on loopback of its machine: a tunnel leads there, ssh -N -L 4200:127.0.0.1:4200 that-machine.
     """
-    from rpg.cli.extras import require
+    from rpg.cli.missing_packages import require
 
     require("prefect")
-    from flows.access import secret_of
-    from flows.joined import join
-    from flows.services import Plan
+    from flows.serve.password import secret_of
+    from flows.serve.services import Plan
+    from flows.serve.worker import join
     from rpg.store import Layout
 
     layout = Layout.at(home)

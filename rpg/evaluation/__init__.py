@@ -8,7 +8,7 @@ __all__ = ["evaluate"]
 
 def __getattr__(name: str):
     if name == "evaluate":
-        from rpg.evaluation.by_hand import evaluate
+        from rpg.evaluation.standalone import evaluate
 
         return evaluate
     raise AttributeError(f"module 'rpg.evaluation' has no attribute {name!r}")

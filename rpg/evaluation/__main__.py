@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.detached:
         die_with_parent()
 
-    from rpg.store.files import Busy, only_one
+    from rpg.store.atomic_files import Busy, only_one
 
     sweep = options.sweep.resolve()
     if not sweep.is_dir():
@@ -58,8 +58,8 @@ def _share(text: str) -> tuple[int, int]:
 
 def _evaluate(sweep: str, home: Path, drain: bool, share: tuple[int, int]) -> None:
     with quick_imports():
-        from rpg.evaluation.limits import confine
-        from rpg.evaluation.worker import Evaluator, limits_of
+        from rpg.evaluation.evaluator import Evaluator, limits_of
+        from rpg.evaluation.resource_limits import confine
         from rpg.store.layout import Layout
 
     layout = Layout(home)

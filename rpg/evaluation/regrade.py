@@ -14,13 +14,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from rpg.config.errors import ConfigError
 from rpg.config.task import MathVerifier, Task, Verifier
-from rpg.evaluation.by_hand import RECORD
-from rpg.evaluation.summary import summarise
+from rpg.evaluation.benchmark_summary import summarise
+from rpg.evaluation.standalone import RECORD
 from rpg.rewards import Item, grader_for
 from rpg.rewards.graders import rules_name, with_rules
-from rpg.store.files import atomic_write_json, only_one, read_json_object
-from rpg.store.regrades import graded_by, grades_path, read_grades, write_grades
-from rpg.store.run import RunFolder, read_samples
+from rpg.store.atomic_files import atomic_write_json, only_one, read_json_object
+from rpg.store.run_folder import RunFolder
+from rpg.store.samples import graded_by, grades_path, read_grades, read_samples, write_grades
 from rpg.tasks import verifier_of
 
 

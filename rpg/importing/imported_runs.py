@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from rpg.importing.trainer_logs import Log, LogError
+from rpg.store.atomic_files import StoreError, atomic_write_json, atomic_write_text
 from rpg.store.current import current_runs, is_imported
-from rpg.store.files import StoreError, atomic_write_json, atomic_write_text
 from rpg.store.layout import Layout
-from rpg.store.run import IMPORTED, RunFolder
+from rpg.store.run_folder import IMPORTED, RunFolder
+from rpg.store.run_writer import write_done, write_manifest
 
 
 def take_over(
@@ -68,11 +69,11 @@ def take_over(
     }
     created = manifest["created"]
     lines = "".join(json.dumps({"time": created, **row, "attempt": 1}) + "\n" for row in log.steps)
-    folder.write_manifest(manifest)
+    write_manifest(folder, manifest)
     atomic_write_text(folder.metrics_path(1), lines)
     scores = {name: {str(step): value for step, value in curve.items()} for name, curve in log.scores.items()}
     atomic_write_json(folder.path / IMPORTED, {"scores": scores})
-    folder.write_done(seconds=sum(row.get("seconds_step", 0.0) for row in log.steps), attempts=1)
+    write_done(folder, seconds=sum(row.get("seconds_step", 0.0) for row in log.steps), attempts=1)
     _add_to_sweep(layout, record, folder.name, sorted(log.scores))
     return folder
 

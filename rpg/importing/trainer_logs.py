@@ -14,7 +14,7 @@ from typing import Any
 
 from rpg.config.errors import nearest
 from rpg.errors import UserError
-from rpg.store.run import folder_name
+from rpg.store.run_folder import folder_name
 
 Row = dict[str, Any]
 """One step of a log: its number as `step`, and its values under the names they have in the log."""

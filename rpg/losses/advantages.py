@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rpg.catalogue import Advantage, Algorithm, RewardKL
-from rpg.losses.divergences import estimator
+from rpg.losses.kl_terms import estimator
 
 EPSILON = 1e-6
 

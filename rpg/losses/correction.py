@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rpg.catalogue import ExactRatio, IgnoreSampler, RolloutCorrection, TruncatedWeights
-from rpg.losses.divergences import bounded_exp
+from rpg.losses.kl_terms import bounded_exp
 
 
 def rollout_weights(

@@ -17,7 +17,7 @@ from torch import Tensor
 from rpg.catalogue import Algorithm
 from rpg.losses.advantages import require_reference
 from rpg.losses.aggregation import Counts, token_weights
-from rpg.losses.divergences import bounded_exp, k3
+from rpg.losses.kl_terms import bounded_exp, k3
 from rpg.losses.surrogates import Batch, Ratio, token_loss
 
 LOG_PROB_FLOOR = -1e4  # log 0 = -inf becomes this, so that it can be multiplied by a weight of zero

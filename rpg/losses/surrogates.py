@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rpg.catalogue import Algorithm, LossKL, ObjectiveKL
-from rpg.losses.divergences import (
+from rpg.losses.kl_terms import (
     advantage_slope,
     bounded_exp,
     estimator,
@@ -203,7 +203,7 @@ def _clip_differentiable(
 ) -> tuple[Tensor, Tensor]:
     """Algorithm 1: a clipped sample's loss is -bound A, and A moves with the policy.
 
-    rpg.losses.divergences has dA / d log pi, catalogue.Clip explains the three readings. With prefix
+    rpg.losses.kl_terms has dA / d log pi, catalogue.Clip explains the three readings. With prefix
     products A belongs to a token and has no such derivative: it is held constant.
     """
     reading = algo.clip.gradient if algo.clip else "detached"

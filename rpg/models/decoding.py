@@ -17,9 +17,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from rpg.models.batch import Batch
-from rpg.models.stopping import Stopper
-from rpg.models.support import LEAST, WHOLE, Lists, Restriction, Support
+from rpg.models.response_batch import Batch
+from rpg.models.stop_strings import Stopper
+from rpg.models.truncated_sampling import LEAST, WHOLE, Lists, Restriction, Support
 
 
 class Engine(Protocol):

@@ -6,7 +6,7 @@ are one: what they differ in (biases, norms of queries and keys, scaling of posi
 are read from the transformers model at every call, so there is nothing to keep in step. Tests compare both, values and
 gradients.
 
-Shapes: M packed tokens, E hidden size, H query heads, K key-value heads, D head size; P, N, T as in batch.py.
+Shapes: M packed tokens, E hidden size, H query heads, K key-value heads, D head size; P, N, T as in response_batch.py.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
 
-from rpg.models.adapters import weight_and_bias
-from rpg.models.batch import Batch
+from rpg.models.chunked_log_prob import Closed, chosen_and_entropy, chosen_log_prob
+from rpg.models.gradient_checkpointing import recomputed
 from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, SwiGLU, Taken
+from rpg.models.lora import weight_and_bias
 from rpg.models.packing import Packing
-from rpg.models.recompute import recomputed
-from rpg.models.support import among
-from rpg.models.vocabulary import Closed, chosen_and_entropy, chosen_log_prob
+from rpg.models.response_batch import Batch
+from rpg.models.truncated_sampling import among
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 _ROTATIONS = {"default", "linear", "llama3", "yarn"}

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rpg.models.adapters import weight_and_bias
 from rpg.models.kernels import swap_halves
 from rpg.models.lean import Sizes, joined, rotary
 from rpg.models.lean_caches import Shared, Whole
+from rpg.models.lora import weight_and_bias
 
 _MASKED = -1e9
 _PACKED_STEPS = 16

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rpg.models.batch import Batch
+from rpg.models.response_batch import Batch
 
 _MASKED = -1e9
 _SHORTER = 0.7

@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
-from rpg.models import huggingface
-from rpg.models.batch import Batch
+from rpg.models import generic_model
 from rpg.models.decoding import Samples, generate
+from rpg.models.gradient_checkpointing import layers_recomputed
 from rpg.models.lean import log_probs_and_entropy as lean_forward
 from rpg.models.lean import longest, supports
 from rpg.models.lean_decoding import LeanEngine
-from rpg.models.recompute import layers_recomputed
-from rpg.models.stopping import Stopper
-from rpg.models.support import WHOLE, Restriction
+from rpg.models.response_batch import Batch
+from rpg.models.stop_strings import Stopper
 from rpg.models.tokenizer import stop_tokens
+from rpg.models.truncated_sampling import WHOLE, Restriction
 
 
 class Policy:
@@ -67,7 +67,7 @@ class Policy:
         (With autocast, about half of that.)
         """
         layers = [m for m in self.model.modules() if isinstance(m, nn.Linear | Conv1D)]
-        # What goes into and comes out of linear maps; the vocabulary's are not kept (vocabulary.py).
+        # What goes into and comes out of linear maps; the vocabulary's are not kept (chunked_log_prob.py).
         sizes = [sum(m.weight.shape) for m in layers if m is not self.model.get_output_embeddings()]
         room = 2**31 if self.device.type == "cpu" else 2**33
         return max(1, min(8192, room // (self._weight.dtype.itemsize * sum(sizes))))
@@ -95,7 +95,7 @@ class Policy:
         """`group_size` responses to each prompt; see decode.generate."""
         lean = self._lean(max(map(len, prompts)) + max_new_tokens)
         rows = len(prompts) * group_size
-        engine = LeanEngine(self.model, rows) if lean else huggingface.CacheEngine(self.model)
+        engine = LeanEngine(self.model, rows) if lean else generic_model.CacheEngine(self.model)
         with self._arithmetic():
             return generate(
                 engine,
@@ -128,7 +128,7 @@ class Policy:
             if self._lean(int(batch.total_lengths().max())):
                 return lean_forward(self.model, batch, temperature, entropy, recompute=self.recompute)
             with layers_recomputed(self.model) if self.recompute else contextlib.nullcontext():
-                return huggingface.log_probs_and_entropy(self.model, batch, temperature, entropy)
+                return generic_model.log_probs_and_entropy(self.model, batch, temperature, entropy)
 
     def text(self, batch: Batch) -> list[str]:
         """The responses as text, without special tokens."""

@@ -9,7 +9,7 @@ from jinja2 import TemplateError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from rpg.config.data import Chat
+from rpg.config.data_source import Chat
 from rpg.tasks import DataError
 from rpg.tasks.problems import Given
 

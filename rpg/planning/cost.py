@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.store import Layout, StoreError
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rpg.config.backend import VerlBackend
 from rpg.config.model import TinyModel, bfloat16, lora_of
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.planning.model_shapes import shape_of, tiny_shape
 
 FLOAT = 4

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rpg.config.backend import SglangRollout, VerlBackend, VllmRollout
 from rpg.config.evaluation import VllmEngineSpec
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import ChainTask, OperatorsTask, WordsTask
 from rpg.planning.disk import disk
 from rpg.planning.model_shapes import Shape, shape_of
@@ -66,7 +66,7 @@ class Estimate:
     """Of one run. Times are hours of wall clock, sizes bytes; memory is that of the fullest GPU.
 
     `evaluation_hours` are those of the evaluators: after the training, on its GPUs, where they need some of this machine's
-    (rpg.config.run, `evaluator_gpus`), else elsewhere.
+    (rpg.config.run_spec, `evaluator_gpus`), else elsewhere.
     """
 
     gpus: int

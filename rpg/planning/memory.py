@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rpg.config.backend import LocalBackend
 from rpg.config.model import TinyModel, bfloat16, lora_of
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.planning.disk import FLOAT, HALF, MOMENTS, RESPONSE_SHARE
 from rpg.planning.model_shapes import Shape, shape_of, tiny_shape
 

@@ -17,7 +17,7 @@ import psutil
 
 from rpg.config.model import PretrainedModel, lora_of
 from rpg.config.pretrained import KNOWN_MODELS, located
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import ChainTask, FileTask, MathTask, is_name
 from rpg.config.verl_keys import unknown
 from rpg.planning.disk import disk

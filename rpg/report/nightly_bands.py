@@ -19,7 +19,8 @@ from typing import Any
 from rpg.metrics import METRICS, Band
 from rpg.report.run_digests import is_settled, verdict
 from rpg.store import RunFolder, StoreError
-from rpg.store.files import read_json_object
+from rpg.store.atomic_files import read_json_object
+from rpg.store.samples import read_eval
 
 NIGHTS = 30
 ENOUGH = 3
@@ -206,6 +207,6 @@ def markdown(
 def _accuracy(folder: RunFolder, manifest: Mapping[str, Any]) -> float | None:
     means = []
     for benchmark in manifest["benchmarks"]:
-        samples = folder.read_eval(benchmark, manifest["steps"]).column("correct").to_pylist()
+        samples = read_eval(folder, benchmark, manifest["steps"]).column("correct").to_pylist()
         means.append(sum(samples) / len(samples))
     return statistics.fmean(means) if means else None

@@ -14,6 +14,7 @@ from typing import Any
 
 from rpg.store import RunFolder
 from rpg.store.checkpoints import model_digest
+from rpg.store.samples import read_eval
 
 _CLOCK = ("time", "attempt", "tokens_per_second")
 """Measured with a clock, like every seconds_*, and therefore never equal."""
@@ -41,7 +42,7 @@ def run_digest(folder: RunFolder) -> dict[str, Any]:
         "weights": model_digest(folder.checkpoint(manifest["steps"])),
         "samples": {
             f"{benchmark} at step {step}": _short(
-                json.dumps(folder.read_eval(benchmark, step).to_pylist()), 16
+                json.dumps(read_eval(folder, benchmark, step).to_pylist()), 16
             )
             for benchmark in folder.benchmarks()
             for step in folder.eval_steps(benchmark)

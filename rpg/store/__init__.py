@@ -1,9 +1,15 @@
 """Run folders, the results database and its queries. Imports neither torch nor the rest of the library."""
 
-from rpg.store.files import StoreError, atomic_path, atomic_write_bytes, atomic_write_json, atomic_write_text
+from rpg.store.atomic_files import (
+    StoreError,
+    atomic_path,
+    atomic_write_bytes,
+    atomic_write_json,
+    atomic_write_text,
+)
 from rpg.store.layout import Layout, home, user_cache
 from rpg.store.lease import lease_alive
-from rpg.store.run import Metrics, RunFolder
+from rpg.store.run_folder import Metrics, RunFolder
 
 __all__ = [
     "Layout",

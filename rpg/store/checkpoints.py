@@ -20,9 +20,10 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from rpg.store.files import StoreError, fsync_folder, fsync_tree, read_json_object
-from rpg.store.pending import pending_evaluations
-from rpg.store.run import RunFolder
+from rpg.store.atomic_files import StoreError, fsync_folder, fsync_tree, read_json_object
+from rpg.store.run_folder import RunFolder, pending_evaluations
+from rpg.store.run_writer import clear_waiting, note_removed, write_waiting
+from rpg.store.samples import read_eval
 
 FORMAT = 1
 WEIGHTS = ".safetensors"
@@ -66,12 +67,12 @@ class CheckpointFolder:
             if not said:
                 say(why)
                 with contextlib.suppress(StoreError):
-                    self.folder.wait_for(why)
+                    write_waiting(self.folder, why)
             said = True
             self.prune()  # what was evaluated meanwhile
             time.sleep(seconds)
         if said:
-            self.folder.stop_waiting()
+            clear_waiting(self.folder)
             say("goes on: there is space on the disk again")
 
     def settle(self) -> None:
@@ -91,7 +92,7 @@ class CheckpointFolder:
         gone, idle = self.superfluous(newest)
         evaluated = self.eval_steps.intersection(gone)
         if evaluated:  # before they go: nobody shall believe that they are lost and train them again
-            self.folder.note_removed(evaluated)
+            note_removed(self.folder, evaluated)
         for step in gone:
             discard(self.folder.checkpoint(step))
         for step in idle:
@@ -170,7 +171,7 @@ def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
 
 def _accuracy(folder: RunFolder, benchmark: str, step: int) -> float:
     """mean@k: the mean over problems of the share of right samples."""
-    samples = folder.read_eval(benchmark, step).select(["problem_id", "correct"]).to_pylist()
+    samples = read_eval(folder, benchmark, step).select(["problem_id", "correct"]).to_pylist()
     right: dict[str, list[bool]] = {}
     for sample in samples:
         right.setdefault(sample["problem_id"], []).append(sample["correct"])

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rpg.store import provenance
-from rpg.store.files import StoreError
+from rpg.store import run_provenance
+from rpg.store.atomic_files import StoreError
 from rpg.store.layout import Layout
-from rpg.store.run import IMPORTED, RunFolder, folder_name, folders
+from rpg.store.run_folder import IMPORTED, RunFolder, folder_name, folders
 
 Manifest = Mapping[str, Any]
 """A run's manifest, or what the database holds of it: `variant`, `seed`, `axes`, `spec` and `identity`."""
@@ -25,7 +25,7 @@ NOT_IN_FILE = "not in the newest file"
 """Why a run is superseded for which no current run has the same variant."""
 
 OUTDATED = "outdated"
-"""In the manifest of a run that was set aside because other code than today's had trained it: rpg.store.provenance."""
+"""In the manifest of a run that was set aside because other code than today's had trained it: rpg.store.run_provenance."""
 
 FRESH = "fresh"
 """In the manifest of a run that shall not take over what older code has trained, wherever it lies."""
@@ -160,7 +160,7 @@ def _difference(manifest: Manifest, twin: Manifest) -> str:
         elif name != "seed":
             parts.append(f"{name}={_at(manifest['spec'], name)}, now {_at(twin['spec'], name)}")
     if manifest.get(OUTDATED):
-        parts.append(provenance.reason(manifest[OUTDATED]))
+        parts.append(run_provenance.reason(manifest[OUTDATED]))
     return "; ".join(parts) or NOT_IN_FILE
 
 

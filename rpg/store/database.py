@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import duckdb
 
-from rpg.store.files import StoreError, atomic_write_text, readable
+from rpg.store.atomic_files import StoreError, atomic_write_text, readable
 from rpg.store.ingest import forget, ingest, look, look_aside
 from rpg.store.layout import Layout
 from rpg.store.schema import VERSION, create_tables

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rpg.store import locks
+from rpg.store.atomic_files import StoreError, readable
 from rpg.store.checkpoints import checkpoints_of, discard
-from rpg.store.files import StoreError, readable
 from rpg.store.layout import Layout
-from rpg.store.run import RunFolder, folders
+from rpg.store.run_folder import RunFolder, folders
+from rpg.store.run_writer import note_removed
 
 TRASH = "trash"
 
@@ -50,7 +51,7 @@ def collect(items: list[Item]) -> None:
                 folder = RunFolder(item.path.parents[1])
                 step = int(item.path.name.partition("-")[2].partition(".")[0])
                 if item.path == folder.checkpoint(step):
-                    folder.note_removed([step])
+                    note_removed(folder, [step])
                 if item.path.exists():
                     discard(item.path)
             elif item.path.name == "training":

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow
 
-from rpg.store import provenance
+from rpg.store import run_provenance
+from rpg.store.atomic_files import StoreError, read_json_object
 from rpg.store.current import OUTDATED, current_runs, superseded_runs, superseded_variant, why_superseded
-from rpg.store.files import StoreError, read_json_object
 from rpg.store.layout import Layout
-from rpg.store.marks import FILE as NOTES
-from rpg.store.marks import marks
-from rpg.store.run import EVAL_COLUMNS, IMPORTED, RunFolder, drift_path
+from rpg.store.notes import FILE as NOTES
+from rpg.store.notes import notes_and_tags
+from rpg.store.run_folder import IMPORTED, RunFolder
+from rpg.store.samples import EVAL_COLUMNS, drift_path
 from rpg.store.schema import KEYS, TABLES, VERSION, create_views, quote
 
 Rows = list[dict[str, Any]]
@@ -249,7 +250,7 @@ def _attempts(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Ro
         for attempt in folder.attempts():
             row = {**_key(folder), "attempt": attempt}
             try:
-                record = provenance.read(folder, attempt)
+                record = run_provenance.read(folder, attempt)
             except StoreError as error:
                 warnings.append({**_key(folder), "message": str(error)})
                 record = {}
@@ -402,9 +403,9 @@ def _marks(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> Non
         parts = path.parent.relative_to(layout.runs).parts
         key = {"sweep": parts[0], "run": parts[1] if len(parts) > 1 else None}
         try:
-            found = marks(path.parent)
-            text = "\n".join(str(note.get("text", "")) for note in found["notes"])
-            rows.append({**key, "tags": found["tags"], "notes": text})
+            record = notes_and_tags(path.parent)
+            text = "\n".join(str(note.get("text", "")) for note in record["notes"])
+            rows.append({**key, "tags": record["tags"], "notes": text})
         except StoreError as error:
             warnings.append({**key, "message": str(error)})
     _insert(db, "marks", rows)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rpg.store.files import StoreError, atomic_write_json, read_json_object
-from rpg.store.run import FORMAT, Metrics, RunFolder, folder_name, folders, read_checked
+from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
+from rpg.store.run_folder import FORMAT, Metrics, RunFolder, folder_name, folders, read_checked
 
 __all__ = ["Layout", "Metrics", "RunFolder", "StoreError", "home", "user_cache"]
 

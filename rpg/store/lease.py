@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.processes import birth, here, is_here
-from rpg.store.files import StoreError, atomic_write_json, read_json_object, readable
+from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object, readable
 
 STALE_SECONDS = 120.0
 """What works elsewhere and has not shown a heartbeat for so long is taken for dead."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.processes import here
-from rpg.store.files import StoreError, reason
+from rpg.store.atomic_files import StoreError, reason
 from rpg.store.lease import STALE_SECONDS, storage_now, whereabouts
 
 PRIVATE, EVERYONE = None, 0o666

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rpg.store.files import StoreError, folder_aside, fsync_tree, readable
+from rpg.store.atomic_files import StoreError, folder_aside, fsync_tree, readable
 from rpg.store.gc import remove
 from rpg.store.layout import Layout
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
+from rpg.store.samples import read_eval
 
 _CLOCK = ("time", "attempt", "tokens_per_second")
 
@@ -94,7 +95,7 @@ def _difference(ours: RunFolder, theirs: RunFolder) -> str | None:
 
 
 def _verdicts(folder: RunFolder, benchmark: str, step: int) -> dict[tuple[str, int], bool]:
-    rows = folder.read_eval(benchmark, step).select(["problem_id", "sample", "correct"]).to_pylist()
+    rows = read_eval(folder, benchmark, step).select(["problem_id", "sample", "correct"]).to_pylist()
     return {(row["problem_id"], row["sample"]): row["correct"] for row in rows}
 
 

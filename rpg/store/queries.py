@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 
 from rpg.stats import t_quantile
-from rpg.store.provenance import differences as provenance_differences
+from rpg.store.run_provenance import differences as provenance_differences
 from rpg.store.schema import KEYS, quote
 
 POINTS = 200  # points per curve: more cannot be told apart on a screen and make pages slow
@@ -92,7 +92,7 @@ def manifests(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, dict[str, 
 
 
 def provenance(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, list[dict[str, Any]]]:
-    """Current run that has begun -> what its attempts were computed with (rpg.store.provenance.Record), oldest first."""
+    """Current run that has begun -> what its attempts were computed with (rpg.store.run_provenance.Record), oldest first."""
     rows = db.execute(
         """SELECT a.run, a.code, a.git_revision, a.versions, a.machine FROM attempts a JOIN runs r USING (sweep, run)
            WHERE a.sweep = ? AND r.superseded IS NULL AND r.imported IS NULL ORDER BY a.run, a.attempt""",

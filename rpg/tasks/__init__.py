@@ -1,6 +1,6 @@
 """Tasks: where problems come from. Pure data and text; no torch.
 
-`load_problems(task)` gives the splits of any task of `rpg.config.run`; `demonstrations_of(task, splits)` gives what
+`load_problems(task)` gives the splits of any task of `rpg.config.run_spec`; `demonstrations_of(task, splits)` gives what
 a model made from its config is warm-started on. docs/extending.md adds a task type.
 """
 

@@ -12,12 +12,12 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from rpg.config.data import Column
+from rpg.config.data_source import Column
 from rpg.config.errors import ConfigError, explain, nearest
-from rpg.config.lines import place
 from rpg.config.load import read_mapping
 from rpg.config.section import Positive, Section
 from rpg.config.task import RECIPE_TEMPLATE, ChainTask, MathVerifier, Verifier
+from rpg.config.yaml_lines import place
 
 _SETS = Path(__file__).parent / "sets" / "benchmarks"
 

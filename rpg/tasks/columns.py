@@ -1,4 +1,4 @@
-"""Values out of rows: by the name of a column, or by one of the small forms around it (rpg.config.data)."""
+"""Values out of rows: by the name of a column, or by one of the small forms around it (rpg.config.data_source)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from rpg.answers.extraction import last_box
-from rpg.config.data import parsed_column
+from rpg.config.data_source import parsed_column
 from rpg.config.task import RECIPE_TEMPLATE
 from rpg.tasks.problems import DataError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from rpg.config.data import DataSource, FileColumns, parsed_column
+from rpg.config.data_source import DataSource, FileColumns, parsed_column
 from rpg.config.task import FileTask, RewardVerifier
 from rpg.tasks.columns import conversation, text_of, value_at
 from rpg.tasks.gold import check_gold

@@ -22,8 +22,8 @@ from typing import Any
 
 from rpg.config.identity import frozen_dump
 from rpg.config.reward import PythonReward
-from rpg.config.run import RunSpec
-from rpg.store.files import (
+from rpg.config.run_spec import RunSpec
+from rpg.store.atomic_files import (
     atomic_write_json,
     atomic_write_text,
     folder_aside,

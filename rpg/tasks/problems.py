@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rpg.config.data import Chat
+from rpg.config.data_source import Chat
 from rpg.errors import UserError
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.tracking import TrackerSection
+from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
 from rpg.store.current import current_runs, is_imported
-from rpg.store.files import StoreError, atomic_write_json, read_json_object
 from rpg.store.layout import Layout
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
 from rpg.tracking.records import Record, info, records
 from rpg.tracking.trackers import Sink, open_sink, starts_over
 

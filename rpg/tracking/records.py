@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
+from rpg.store.samples import read_eval
 
 _NOT_MEASURED = ("step", "attempt", "time")
 
@@ -64,7 +65,7 @@ def records(folder: RunFolder, sent: set[str]) -> Iterator[Record]:
 
 def evaluated(folder: RunFolder, benchmark: str, step: int) -> dict[str, float]:
     """mean@k as in the database (the mean over problems of the share of right samples), and tokens per response."""
-    table = folder.read_eval(benchmark, step)
+    table = read_eval(folder, benchmark, step)
     by_problem = table.group_by("problem_id").aggregate([("correct", "mean")])
     shares = by_problem.column("correct_mean").to_pylist()
     tokens = table.column("tokens").to_pylist()

@@ -123,7 +123,7 @@ def test_released_presets_say_what_the_released_scripts_run():
 def test_tables():
     from rich.console import Console
 
-    from rpg.catalogue.table import algorithm_table, catalogue_table
+    from rpg.catalogue.listing import algorithm_table, catalogue_table
 
     console = Console(width=140, record=True, file=open("/dev/null", "w"))
     console.print(catalogue_table())

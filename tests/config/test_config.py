@@ -9,10 +9,11 @@ import yaml
 
 from rpg.config.errors import ConfigError
 from rpg.config.identity import canonical_json, identity
-from rpg.config.load import load_run, merge, parse_assignments, parse_yaml, resolve
-from rpg.config.run import RunSpec
+from rpg.config.load import merge, parse_assignments, parse_yaml, resolve
+from rpg.config.run_spec import RunSpec
 from rpg.config.section import registered
-from rpg.config.sweep import load_sweep, single_run
+from rpg.config.sweep_spec import load_sweep, single_run
+from tests.specs import load_run
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
@@ -240,10 +241,10 @@ def test_canonical_json_refuses_nan():
 
 
 def test_the_reference_page_is_the_models():
-    from rpg.config.reference import page
+    from rpg.config.reference_page import page
 
     written = (CONFIGS.parent / "docs/configuration.md").read_text()
-    assert written == page(), "run: python -m rpg.config.reference > docs/configuration.md"
+    assert written == page(), "run: python -m rpg.config.reference_page > docs/configuration.md"
 
 
 def test_every_kind_has_its_own_fields_in_a_message():
@@ -268,7 +269,7 @@ def test_every_kind_has_its_own_fields_in_a_message():
 
 def test_a_section_without_a_registration_is_an_error():
     registered("task type", ["a", "b"], ["b", "a"], "there")
-    with pytest.raises(RuntimeError, match="task type 'b' stands in only one of rpg/config and there"):
+    with pytest.raises(RuntimeError, match="task type 'b' is in only one of rpg/config and there"):
         registered("task type", ["a", "b"], ["a"], "there")
 
 

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rpg.config.sweep import load_file
+from rpg.config.sweep_spec import load_file
 from rpg.errors import UserError
 from rpg.tasks.preparation import data_digest
 

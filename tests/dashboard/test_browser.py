@@ -17,6 +17,7 @@ from rpg.report.summary import summarise
 from rpg.report.tables import plus_minus
 from rpg.store import Layout
 from rpg.store.database import KEEP, build, connect
+from rpg.store.run_writer import append_metrics
 from tests.waiting import HANG, until
 
 playwright = pytest.importorskip(
@@ -266,7 +267,7 @@ def test_nothing_shows_while_a_sweep_writes_and_the_database_is_rebuilt(page, ad
     def work():
         try:
             for step in range(10 * rebuilds, 11 * rebuilds):
-                run.append_metrics(2, {"step": step, "reward": 1.0, "grad_norm": 1.0})
+                append_metrics(run, 2, {"step": step, "reward": 1.0, "grad_norm": 1.0})
                 builds.append(build(layout).name)
         except Exception as error:
             problems.append(error)

@@ -18,8 +18,8 @@ from rpg.report.summary import summarise
 from rpg.report.tables import plus_minus
 from rpg.store import Layout, atomic_write_json, queries
 from rpg.store.database import build, connect
-from rpg.store.regrades import grades_path, write_grades
-from rpg.store.run import drift_path
+from rpg.store.run_writer import append_metrics, claim_run, write_failed, write_waiting
+from rpg.store.samples import drift_path, grades_path, read_eval, write_eval, write_grades
 from tests.waiting import HANG
 
 PAGES = ("overview", "compare", "table", "frontier", "grid", "problems", "why", "paper", "run", "nightly")
@@ -231,9 +231,9 @@ def test_samples_that_were_drawn_anew_are_shown_anew(demo, page):
     assert not any("drawn anew" in text for text in shown(show(page, **selection)))
     for variant in ("grpo", "rpg-urkl"):
         run = demo.run("demo", f"{variant}-seed0")
-        rows = [row | {"response": "drawn anew"} for row in run.read_eval("easy", 6).to_pylist()]
+        rows = [row | {"response": "drawn anew"} for row in read_eval(run, "easy", 6).to_pylist()]
         run.eval_path("easy", 6).unlink()
-        run.write_eval("easy", 6, rows)
+        write_eval(run, "easy", 6, rows)
     assert any("drawn anew" in text for text in shown(show(page, **selection)))
 
 
@@ -358,16 +358,16 @@ def test_overview_reads_states_from_the_files_of_this_moment(demo):
     run = demo.run("demo", "grpo-seed1")
     run.done_path.unlink()
     build(demo)
-    run.claim()
-    run.append_metrics(2, {"step": 5, "reward": 0.25, "seconds_step": 1.0})
+    claim_run(run)
+    append_metrics(run, 2, {"step": 5, "reward": 0.25, "seconds_step": 1.0})
     app = show("overview", sweep="demo")
     table = by_run(app)
     assert table.loc["grpo-seed1", "state"] == "running"
     assert table.loc["grpo-seed1", "reward"] == 0.25 and table.loc["grpo-seed1", "step"] == 5
-    run.write_failed("ValueError: no", step=5)
+    write_failed(run, "ValueError: no", step=5)
     app = show("overview", sweep="demo")
     assert any("grpo-seed1: ValueError: no" in text for text in texts(app))
-    run.wait_for("waits for a slot: 2 of 2 taken")
+    write_waiting(run, "waits for a slot: 2 of 2 taken")
     row = by_run(show("overview", sweep="demo")).loc["grpo-seed1"]
     assert row["state"] == "queued" and row["waits"] == "waits for a slot: 2 of 2 taken"
 
@@ -399,17 +399,17 @@ def test_run_shows_differences_of_settings_and_finds_samples(demo):
     app.text_input(key="search").set_value("problem 3 of easy").run()
     assert any(text.startswith("3 of 15 samples") for text in texts(app))
     app.selectbox(key="show").set_value("wrong").run()
-    wrong = demo.run("demo", "grpo-seed0").read_eval("easy", 6).to_pandas()
+    wrong = read_eval(demo.run("demo", "grpo-seed0"), "easy", 6).to_pandas()
     wrong = wrong[wrong["problem"].str.contains("problem 3") & ~wrong["correct"]]
     assert any(text.startswith(f"{len(wrong)} of 15 samples") for text in texts(app))
 
 
 def test_run_shows_per_problem_where_two_gradings_differ(demo):
     run = demo.run("demo", "grpo-seed0")
-    path, rows = run.eval_path("easy", 6), run.read_eval("easy", 6).to_pylist()
+    path, rows = run.eval_path("easy", 6), read_eval(run, "easy", 6).to_pylist()
     turned = set(list(dict.fromkeys(row["problem_id"] for row in rows))[2:4])
     others = [row | {"correct": row["correct"] != (row["problem_id"] in turned)} for row in rows]
-    run.write_eval("easy", 6, rows, "lines-2")
+    write_eval(run, "easy", 6, rows, "lines-2")
     write_grades(grades_path(path, "math_dapo-0.9.1"), others, "math_dapo-0.9.1", "")
     app = show("run", sweep="demo", run="grpo-seed0", benchmark="easy")
     assert app.selectbox(key="rules").options == ["lines-2", "math_dapo-0.9.1"]
@@ -425,9 +425,9 @@ def test_run_shows_per_problem_where_two_gradings_differ(demo):
 
 def test_ten_megabytes_of_text_are_cut_and_can_be_saved(demo):
     run = demo.run("demo", "grpo-seed0")
-    rows = run.read_eval("easy", 6).to_pylist()
+    rows = read_eval(run, "easy", 6).to_pylist()
     rows[0]["response"] = "<b>word</b> " * 900_000
-    run.write_eval("easy", 6, rows)
+    write_eval(run, "easy", 6, rows)
     app = show("run", sweep="demo", run="grpo-seed0", benchmark="easy")
     assert any("more characters" in text for text in texts(app))
     assert max(len(code.value) for code in app.code) <= 20_000

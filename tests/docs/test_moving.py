@@ -2,12 +2,13 @@
 
 import pytest
 
-from flows.register import register
+from flows.sweep.registration import register
 from rpg.backends.local.training_loop import train
-from rpg.config.sweep import single_run
-from rpg.evaluation.worker import Evaluator
+from rpg.config.sweep_spec import single_run
+from rpg.evaluation.evaluator import Evaluator
 from rpg.store import Layout
-from rpg.store.pending import pending_evaluations
+from rpg.store.run_folder import pending_evaluations
+from rpg.store.samples import read_eval
 from rpg.tasks.preparation import data_digest
 from tests.docs.pages import ROOT, blocks
 
@@ -32,7 +33,7 @@ def test_the_page_is_a_training(tmp_path, page, file):
     Evaluator(layout, folder.sweep, lambda line: None).until(lambda: True)
     assert pending_evaluations(folder) == []
     (benchmark,) = folder.benchmarks()
-    samples = folder.read_eval(benchmark, 2).to_pylist()
+    samples = read_eval(folder, benchmark, 2).to_pylist()
     if page == "from-trl.md":
         assert rows[0]["reward"] == pytest.approx(rows[0]["reward_reward_num_unique_letters"])
         assert all(row["reward"] == len(set(row["response"])) for row in samples)

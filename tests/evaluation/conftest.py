@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from rpg.backends.local.checkpoints import Checkpoints
-from rpg.models.initial import prepare_model
-from rpg.models.loading import load_pretrained
+from rpg.models.initial_policy import prepare_model
+from rpg.models.model_loading import load_pretrained
 from rpg.models.policy import Policy
 from rpg.store.layout import Layout
 from rpg.tasks import load_problems
-from tests.evaluation.tiny import SPEC
+from tests.evaluation.small_model import SPEC
 
 
 @pytest.fixture(scope="session")

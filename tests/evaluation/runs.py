@@ -2,8 +2,10 @@
 
 import time
 
-from rpg.config.run import RunSpec
-from tests.evaluation.tiny import SPEC
+from rpg.config.run_spec import RunSpec
+from rpg.store.run_writer import write_manifest
+from rpg.store.samples import read_eval
+from tests.evaluation.small_model import SPEC
 
 
 def register(layout, run, checkpoints, engine="local", seed=0, **evaluation):
@@ -18,7 +20,7 @@ def register(layout, run, checkpoints, engine="local", seed=0, **evaluation):
         (folder.checkpoints / checkpoint.name).symlink_to(checkpoint)
     fields = {"run_id": run, "variant": "grpo", "algorithm": "grpo", "seed": seed, "created": time.time()}
     steps = {"steps": 1, "eval_steps": [0, 1], "benchmarks": ["chain-easy"]}
-    folder.write_manifest(fields | steps | {"spec": spec.model_dump(mode="json")})
+    write_manifest(folder, fields | steps | {"spec": spec.model_dump(mode="json")})
     runs = {path.name for path in layout.sweep_folder("sweep").iterdir() if path.is_dir()}
     layout.write_sweep(
         {
@@ -35,4 +37,4 @@ def register(layout, run, checkpoints, engine="local", seed=0, **evaluation):
 
 def rows(folder, step):
     """The graded samples of one checkpoint."""
-    return folder.read_eval("chain-easy", step).to_pylist()
+    return read_eval(folder, "chain-easy", step).to_pylist()

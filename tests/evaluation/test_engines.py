@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 from rpg.config.evaluation import EngineSpec
 from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
 from rpg.evaluation.engines.start import start_engine
-from rpg.models.loading import ModelError
-from rpg.models.support import WHOLE, Restriction
-from tests.evaluation.tiny import VLLM, WITHOUT_VLLM
+from rpg.models.model_loading import ModelError
+from rpg.models.truncated_sampling import WHOLE, Restriction
+from tests.evaluation.small_model import VLLM, WITHOUT_VLLM
 
 
 def start(kind, temperature, restriction=WHOLE, **settings):

@@ -10,12 +10,12 @@ import sys
 import pytest
 from pydantic import TypeAdapter
 
-from flows.processes import Children
+from flows.machine.children import Children
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
 from rpg.evaluation.engines.ray import deal
 from rpg.evaluation.engines.start import start_engine
-from rpg.evaluation.worker import Evaluator
+from rpg.evaluation.evaluator import Evaluator
 from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark
 from rpg.store.layout import Layout

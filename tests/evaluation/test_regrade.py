@@ -12,8 +12,8 @@ from rpg.evaluation.regrade import Change, regrade
 from rpg.rewards import grader_for
 from rpg.rewards.graders import LINES, RECIPE
 from rpg.store import Layout
-from rpg.store.regrades import graded_by, gradings, read_grades
-from rpg.store.run import EVAL_COLUMNS, write_samples
+from rpg.store.run_writer import write_manifest
+from rpg.store.samples import EVAL_COLUMNS, graded_by, gradings, read_grades, write_eval, write_samples
 from tests.evaluation.runs import register
 
 # problem, gold answer, responses; what the default rules and the recipe's make of each
@@ -109,8 +109,8 @@ def test_a_run_and_a_sweep(tmp_path):
         "benchmarks": ["aime24"],
         "verifier": verifier,
     }
-    folder.write_manifest(manifest)
-    folder.write_eval("aime24", 4, rows(), LINES)
+    write_manifest(folder, manifest)
+    write_eval(folder, "aime24", 4, rows(), LINES)
     [found] = regrade(folder.path, say=str)
     assert found.what == "one, step 4 on aime24" and found.changes == CHANGES
     assert folder.eval_steps("aime24") == [4], "grades are not taken for another evaluation"

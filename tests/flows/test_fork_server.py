@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from flows import processes
-from flows.processes import Children, Stopped
+from flows.machine import children as processes
+from flows.machine.children import Children, Stopped
 from rpg.fork_server import FORKED, ForkServer
 from rpg.processes import birth, owner_mark
 from tests.tiny import make_run, make_spec

@@ -14,12 +14,13 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from flows import remote, training
-from flows.context import Context, StageFailed
-from flows.processes import Children
-from flows.remote import Cluster, ClusterGone, Remote
-from flows.sharing import Claims
-from flows.slots import Machine
+from flows.machine import ray_cluster as remote
+from flows.machine.children import Children
+from flows.machine.ray_cluster import Cluster, ClusterGone, Remote
+from flows.machine.slots import Machine
+from flows.sweep import training
+from flows.sweep.context import Context, StageFailed
+from flows.sweep.sharing import Claims
 from rpg import provenance
 from rpg.backends import ray_task
 from rpg.backends.ray_bridge import fits, too_much
@@ -29,6 +30,8 @@ from rpg.config.backend import LocalBackend
 from rpg.config.load import resolve
 from rpg.errors import UserError
 from rpg.store import Layout
+from rpg.store.run_writer import write_waiting
+from rpg.store.samples import read_eval
 from tests.evaluation.ray_head import node_command, ray_head
 from tests.places import ROOT, namespaces, on_host
 from tests.tiny import BASE, make_run, make_spec, merged, numbers
@@ -71,7 +74,7 @@ def test_a_sweep_asks_a_cluster_for_all_its_runs_and_this_machine_for_one_per_co
 
 
 def test_a_node_with_other_packages_is_refused(folder):
-    folder.wait_for("a node")
+    write_waiting(folder, "a node")
     versions = provenance.embedded() | {"torch": "1.0", "sympy": "0.1"}
     with pytest.raises(
         UserError, match=r"cluster node .* other packages.*: torch \S+ instead of 1\.0, sympy"
@@ -85,7 +88,7 @@ def test_a_node_without_the_data_folder_is_refused_even_when_it_has_a_copy(folde
     ):
         train_here(order(folder, home="/nowhere"))
     monkeypatch.setattr(ray_task, "SEEN_SECONDS", 0.1)
-    folder.wait_for("a node")
+    write_waiting(folder, "a node")
     with pytest.raises(UserError, match="is not the one"):  # what this very process has written is not there
         train_here(order(folder, asked={**MINE, "birth": "another"}))
 
@@ -134,7 +137,7 @@ train_here(Order(**json.loads(sys.argv[1])))
 def test_a_training_whose_worker_is_killed_gives_its_lease_back(folder, tmp_path, killed, forked):
     """Else other hosts would wait two minutes for it."""
     (tmp_path / "sleeper.py").write_text(TRAINER)
-    folder.wait_for("a node")
+    write_waiting(folder, "a node")
     asked = order(folder, module="sleeper", environment={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
     worker = subprocess.Popen(
         [sys.executable, "-c", WORKER, json.dumps(vars(asked)), json.dumps(forked)],
@@ -386,7 +389,7 @@ def test_twelve_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conduc
         assert any((row.get("grad_norm") or 0) > 0 for row in numbers(mine)), "it learns something"
         weights = [folder.checkpoint(STEPS) / "model.safetensors" for folder in (mine, theirs)]
         assert weights[0].read_bytes() == weights[1].read_bytes()
-        assert mine.read_eval("chain-two", STEPS).equals(theirs.read_eval("chain-two", STEPS))
+        assert read_eval(mine, "chain-two", STEPS).equals(read_eval(theirs, "chain-two", STEPS))
         trained_on = {
             json.loads(p.read_text())["machine"]["host"] for p in theirs.path.glob("provenance-*.json")
         }

@@ -5,16 +5,18 @@ import subprocess
 
 import pytest
 
-from flows.register import register
-from flows.sharing import Claims, take_over
-from flows.sweep import unfinished
+from flows.sweep.conductor import unfinished
+from flows.sweep.registration import register
+from flows.sweep.sharing import Claims, take_over
 from rpg import provenance as code
 from rpg.config.identity import former_identity
-from rpg.config.sweep import load_sweep
-from rpg.store import Layout, atomic_write_json, provenance
+from rpg.config.sweep_spec import load_sweep
+from rpg.store import Layout, atomic_write_json, run_provenance
 from rpg.store.current import current_runs, superseded
 from rpg.store.database import build, connect
-from rpg.store.pending import pending_evaluations
+from rpg.store.run_folder import pending_evaluations
+from rpg.store.run_writer import append_metrics, note_removed, write_done, write_manifest
+from rpg.store.samples import write_eval
 from tests.real_sweep import TRIVIAL, rpg
 from tests.tiny import BASE
 
@@ -40,13 +42,13 @@ def finished(layout, sweep):
     for folder in folders:
         manifest = folder.read_manifest()
         for step in range(1, manifest["steps"] + 1):
-            folder.append_metrics(1, {"step": step, "reward": float(step)})
+            append_metrics(folder, 1, {"step": step, "reward": float(step)})
         for step in manifest["eval_steps"]:
             (folder.checkpoint(step) / "training").mkdir(parents=True)
             (folder.checkpoint(step) / "weights").write_text(str(step))
             for benchmark in manifest["benchmarks"]:
-                folder.write_eval(benchmark, step, [ROW])
-        folder.write_done(seconds=1.0, attempts=1)
+                write_eval(folder, benchmark, step, [ROW])
+        write_done(folder, seconds=1.0, attempts=1)
     return folders
 
 
@@ -141,7 +143,7 @@ def test_other_settings_that_train_are_no_beginning_of_a_longer_run(sweep, layou
 @pytest.fixture
 def by_code(monkeypatch):
     """Which of our files a training imports, and what is in them today."""
-    today = {"rpg/losses/policy_loss.py": "1", "rpg/models/batch.py": "1"}
+    today = {"rpg/losses/policy_loss.py": "1", "rpg/models/response_batch.py": "1"}
     monkeypatch.setattr(code, "_now", today.get)
     return today
 
@@ -167,7 +169,7 @@ def test_fresh_sets_aside_what_older_code_has_trained_and_only_that(sweep, layou
     assert kept == new and kept.state() == "done"
     assert again == old and again.state() == "pending" and not again.checkpoint_steps()
     [[aside, why]] = superseded(layout, "demo").items()
-    was = code.code({"rpg/losses/policy_loss.py": "1", "rpg/models/batch.py": "1"})
+    was = code.code({"rpg/losses/policy_loss.py": "1", "rpg/models/response_batch.py": "1"})
     assert aside == f"{again.name}-code-{was}"
     assert why == f"code={was}, now other: rpg/losses/policy_loss.py"
     build(layout)
@@ -209,7 +211,7 @@ def test_fresh_takes_nothing_over_from_another_sweep_that_older_code_has_trained
     write(elsewhere, by_code)
     assert Claims(layout).duplicate(folder) == elsewhere, "what today's code has trained is as good"
     take_over(folder, elsewhere)
-    assert provenance.records(folder) == provenance.records(elsewhere)
+    assert run_provenance.records(folder) == run_provenance.records(elsewhere)
 
 
 @pytest.fixture
@@ -224,7 +226,7 @@ def of_format_1(sweep, layout):
             for name in ("root_id", "former_id", "identity", "evaluation_id", "samples"):
                 del manifest[name]
             manifest["spec"]["training"].pop("keep_checkpoints", None)
-            folder.write_manifest(manifest | {"run_id": old})
+            write_manifest(folder, manifest | {"run_id": old})
             moved = layout.run("demo", folder.name.removesuffix(run.run_id[:8]) + old[:8])
             folder.path.rename(moved.path)
             folders.append(moved)
@@ -266,7 +268,7 @@ def test_an_upgrade_that_was_killed_between_name_and_manifest_is_done_again(swee
 
 
 def _remove(folder, step):
-    folder.note_removed([step])
+    note_removed(folder, [step])
     subprocess.run(["rm", "-r", str(folder.checkpoint(step))], check=True)
 
 

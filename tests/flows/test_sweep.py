@@ -16,6 +16,7 @@ import pytest
 
 from rpg.cli import main
 from rpg.store import Layout
+from rpg.store.samples import read_eval
 from tests.real_sweep import LONG, SLOW, SMALL, SWEEP, TRIVIAL, rpg, start
 from tests.waiting import HANG, ended, until
 
@@ -30,7 +31,7 @@ def numbers(home, name="small"):
         rows = [{k: v for k, v in row.items() if k not in CLOCK and not k.startswith("seconds_")}
                 for row in folder.read_metrics().rows]  # fmt: skip
         evals = {
-            (b, s): folder.read_eval(b, s).to_pylist()
+            (b, s): read_eval(folder, b, s).to_pylist()
             for b in folder.benchmarks()
             for s in folder.eval_steps(b)
         }
@@ -102,7 +103,7 @@ def test_every_stage_left_its_files(bench):
         assert [row["optimizer_step"] for row in metrics.rows] == [2, 4, 6, 8, 10, 12]
         for benchmark in ("chain-easy", "chain-medium"):
             assert folder.eval_steps(benchmark) == [0, 3, 6]
-            assert len(folder.read_eval(benchmark, 6)) == 8 * 2
+            assert len(read_eval(folder, benchmark, 6)) == 8 * 2
     assert (layout.analytics / "CURRENT").exists()
     report = layout.reports("small")
     for name in ("report.png", "report.html"):

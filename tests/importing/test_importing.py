@@ -18,7 +18,7 @@ from rpg.report.summary import summarise
 from rpg.store import Layout, StoreError, queries
 from rpg.store.current import current_runs, is_imported
 from rpg.store.database import build, connect
-from rpg.store.pending import pending_evaluations
+from rpg.store.run_folder import pending_evaluations
 
 APP = load()
 HERE = Path(__file__).parent
@@ -293,8 +293,8 @@ def test_again_is_once_and_a_newer_file_replaces(layout, tmp_path):
 
 
 def test_a_sweep_started_again_keeps_them(layout, tmp_path):
-    from flows.register import register
-    from rpg.config.sweep import load_sweep
+    from flows.sweep.registration import register
+    from rpg.config.sweep_spec import load_sweep
 
     (tmp_path / "q.yaml").write_text("name: quickstart\naxes: {algorithm: [grpo], seed: [0]}\n")
     register(load_sweep(tmp_path / "q.yaml", {}, lambda spec: "d"), layout)

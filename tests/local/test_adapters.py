@@ -10,10 +10,10 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.training_loop import train
 from rpg.catalogue import algorithm
 from rpg.config.model import Lora
-from rpg.config.run import RunSpec
-from rpg.models.adapters import adapt, adapters
-from rpg.models.initial import initial_policy
-from rpg.models.loading import load_pretrained
+from rpg.config.run_spec import RunSpec
+from rpg.models.initial_policy import initial_policy
+from rpg.models.lora import adapt, adapters
+from rpg.models.model_loading import load_pretrained
 from rpg.models.policy import Policy
 from tests.tiny import make_run, make_spec, numbers
 

@@ -6,14 +6,15 @@ import shutil
 import pytest
 
 from rpg.backends.local.training_loop import train
-from rpg.evaluation.worker import Evaluator
+from rpg.evaluation.evaluator import Evaluator
 from rpg.planning.disk import PROVENANCE_BYTES, disk
 from rpg.store import Layout
 from rpg.store.checkpoints import CheckpointFolder, checkpoints_of
 from rpg.store.current import current_runs
 from rpg.store.gc import collect, garbage, remove, size
-from rpg.store.pending import pending_evaluations
-from rpg.store.run import RunFolder, write_samples
+from rpg.store.run_folder import RunFolder, pending_evaluations
+from rpg.store.run_writer import write_done, write_manifest
+from rpg.store.samples import read_eval, write_samples
 from tests.tiny import make_run, make_spec, numbers
 
 SPEC = make_spec(training={"steps": 8, "keep_checkpoints": "all"}, evaluation={"every": 2}, algorithm="dapo")
@@ -40,7 +41,7 @@ def copy(trained, tmp_path):
         shutil.copytree(trained.path, folder.path, symlinks=True)
         manifest = folder.read_manifest()
         manifest["spec"]["training"]["keep_checkpoints"] = keep
-        folder.write_manifest(manifest)
+        write_manifest(folder, manifest)
         return folder
 
     return make
@@ -80,7 +81,7 @@ def test_the_best_checkpoint_is_that_of_the_database(copy):
     folder = copy("best")
     accuracy = {
         step: sum(
-            folder.read_eval(name, step).to_pandas().groupby("problem_id")["correct"].mean().mean()
+            read_eval(folder, name, step).to_pandas().groupby("problem_id")["correct"].mean().mean()
             for name in ("chain-one", "chain-two")
         )
         for step in (0, 2, 4, 6, 8)
@@ -107,7 +108,7 @@ def test_removed_checkpoints_are_not_trained_again(copy, home):
 
 def test_gc_says_what_would_go_and_does_it(copy):
     folder = copy("best")
-    folder.write_done(seconds=1.0, attempts=1)
+    write_done(folder, seconds=1.0, attempts=1)
     (folder.checkpoints / "step-000003.corrupt").mkdir()
     (folder.checkpoints / "step-000003.corrupt" / "x").write_text("x" * 100)
     layout = Layout(folder.path.parents[2])
@@ -121,7 +122,7 @@ def test_gc_says_what_would_go_and_does_it(copy):
 
 def test_gc_leaves_a_run_alone_that_is_being_worked_on(copy):
     folder = copy("best")
-    folder.write_done(seconds=1.0, attempts=1)
+    write_done(folder, seconds=1.0, attempts=1)
     folder.done_path.unlink()
     assert garbage(Layout(folder.path.parents[2])) == [], "it may be trained further"
 
@@ -146,17 +147,17 @@ def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch, r
     folder = copy("all")
     layout = Layout(folder.path.parents[2])
     shutil.copytree(home / "cache", layout.cache, symlinks=True)
-    before = folder.read_eval("chain-one", 4).to_pylist()
+    before = read_eval(folder, "chain-one", 4).to_pylist()
     manifest = folder.read_manifest()
     manifest["spec"]["evaluation"]["samples_per_problem"] = 5
-    folder.write_manifest(manifest)
+    write_manifest(folder, manifest)
     folder.eval_path("chain-one", 4).rename(folder.fewer_path("chain-one", 4))
     if rules == "other rules":
         wrong = [{**row, "correct": not row["correct"], "reason": "?"} for row in before]
         write_samples(folder.fewer_path("chain-one", 4), wrong, "other-1")
     said = []
     asked = []
-    import rpg.evaluation.worker as worker
+    import rpg.evaluation.evaluator as worker
 
     real = worker.evaluate_problems
 
@@ -166,6 +167,6 @@ def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch, r
 
     monkeypatch.setattr(worker, "evaluate_problems", counted)
     assert Evaluator(layout, "sweep", said.append).pass_over() == 1, said
-    after = folder.read_eval("chain-one", 4).to_pylist()
+    after = read_eval(folder, "chain-one", 4).to_pylist()
     assert asked == [8 * (5 - 2)] and len(after) == 8 * 5 and not folder.fewer_path("chain-one", 4).exists()
     assert [row for row in after if row["sample"] < 2] == before

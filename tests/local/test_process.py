@@ -18,10 +18,11 @@ import pyarrow.compute
 import pytest
 
 from rpg.backends.local.trainer import Trainer
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.processes import give_memory_back
 from rpg.store import Layout
-from rpg.store.pending import pending_evaluations
+from rpg.store.run_folder import pending_evaluations
+from rpg.store.samples import read_eval
 from tests.children import Child
 from tests.tiny import HUNGRY, make_run, make_spec, merged, numbers
 from tests.waiting import HANG, memory, until
@@ -108,10 +109,10 @@ def test_a_run_is_trained_and_evaluated(home):
     error = json.loads((second.path / "evals" / "chain-one" / "step-000002.error.json").read_text())
     assert "model.safetensors has" in error["error"]
 
-    table = first.read_eval("chain-two", 3)
+    table = read_eval(first, "chain-two", 3)
     assert len(table) == 8 * 2 and table["sample"].to_pylist() == [0, 1] * 8
     assert first.eval_path("chain-one", 0).read_bytes() == second.eval_path("chain-one", 0).read_bytes()
-    assert not first.read_eval("chain-one", 3).equals(second.read_eval("chain-one", 3))
+    assert not read_eval(first, "chain-one", 3).equals(read_eval(second, "chain-one", 3))
     accuracy = pyarrow.compute.mean(table["correct"]).as_py()
     right = [row["extracted"] == row["answer"] for row in table.to_pylist()]
     assert accuracy == sum(right) / len(right)
@@ -124,10 +125,10 @@ def test_a_run_is_trained_and_evaluated(home):
     before = second.attempts()
     assert run("train", second)[0] == 0 and second.attempts() == before
     # The same samples again.
-    samples = first.read_eval("chain-two", 3)
+    samples = read_eval(first, "chain-two", 3)
     first.eval_path("chain-two", 3).unlink()
     assert run("evaluate", sweep, "--drain")[0] == 0
-    assert first.read_eval("chain-two", 3).equals(samples)
+    assert read_eval(first, "chain-two", 3).equals(samples)
 
 
 @pytest.mark.parametrize("staleness", [0, 4])
@@ -277,7 +278,10 @@ def test_a_training_that_gets_no_memory_says_what_to_do_and_goes_on_so_to_the_sa
         "training step 1, update: not enough memory; run the same command again with --set"
     ), error
     field, value = re.search(r"--set (\S+)=(\w+):", error).groups()
-    assert "no bit changes" in error and "micro_batch_rows) go on too, but the bits will differ" in error
+    assert (
+        "bit-identical results" in error
+        and "micro_batch_rows) also help, but results are then no longer" in error
+    )
     advised = {field.removeprefix("backend."): value == "true"}
     make_run(home, "memory-parts", make_spec(**changes, backend=advised))
     code, out = run("train", parts, first=partial(limit_data, limit))

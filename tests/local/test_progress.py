@@ -6,13 +6,14 @@ import time
 import pytest
 from rich.console import Console
 
-from flows.live import Progress as Live
-from flows.live import Watch
+from flows.monitor import Progress as Live
+from flows.monitor import Watch
 from rpg.backends import progress_reporter as module
 from rpg.backends.local.training_loop import train
 from rpg.backends.progress_reporter import Progress
 from rpg.models.policy import Policy
-from rpg.store.progress import EVALUATION, TRAINING, progress_line, read_progress, write_progress
+from rpg.store.run_writer import claim_run, release_run
+from rpg.store.step_progress import EVALUATION, TRAINING, progress_line, read_progress, write_progress
 from tests.tiny import make_run, make_spec, numbers
 
 SPEC = {"algorithm": "dapo", "training": {"steps": 2}, "rollout": {"max_refills": 2}}
@@ -107,7 +108,7 @@ def test_an_old_or_broken_file_says_nothing(tmp_path):
 
 def test_status_and_the_lines_of_a_sweep_show_it(tmp_path):
     folder = make_run(tmp_path, "one", make_spec())
-    folder.claim()
+    claim_run(folder)
     write_progress(
         folder.path / TRAINING, {"step": 3, "phase": "update", "done": 16, "of": 64, "what": "responses"}
     )
@@ -121,5 +122,5 @@ def test_status_and_the_lines_of_a_sweep_show_it(tmp_path):
     assert now in console.export_text(clear=False)
     console.print(Live(console, "sweep", [folder], 1).render())
     assert console.export_text().count(now) == 2
-    folder.release()
+    release_run(folder)
     assert Watch([folder]).views()[0].now is None

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rpg.config.pretrained import kept_under, located, models_folder
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.store.checkpoints import model_digest
 from tests.tiny import make_run, numbers
 

@@ -13,10 +13,10 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer, TrainingError
-from rpg.models.initial import initial_policy
+from rpg.models.initial_policy import initial_policy
 from rpg.models.policy import Policy
 from rpg.tasks.preparation import prepare_data, read_problems
-from tests.models.test_rewarding import classifier
+from tests.models.test_reward_models import classifier
 from tests.tiny import make_spec
 
 NAMES = """step optimizer_step reward accuracy entropy loss kl_old_to_policy kl_policy_to_old kl_ref_to_policy

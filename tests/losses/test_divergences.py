@@ -9,7 +9,7 @@ import torch
 
 import rpg
 from rpg.catalogue import DIVERGENCES, AlgorithmError
-from rpg.losses.divergences import MATHEMATICS, Mathematics, advantage_slope, check, mathematics, prefix_term
+from rpg.losses.kl_terms import MATHEMATICS, Mathematics, advantage_slope, check, mathematics, prefix_term
 from tests.losses import oracle
 from tests.losses.test_levels import RESPONSES, language, log_probs
 
@@ -150,11 +150,11 @@ def test_without_its_slope_the_clip_has_to_hold_the_advantage_constant(bare):
 
 def test_the_two_places_have_to_agree():
     check(DIVERGENCES, MATHEMATICS)
-    with pytest.raises(RuntimeError, match=r"'urkl' is missing in rpg/losses/divergences.py"):
+    with pytest.raises(RuntimeError, match=r"'urkl' is missing in rpg/losses/kl_terms.py"):
         check(DIVERGENCES, {n: m for n, m in MATHEMATICS.items() if n != "urkl"})
     with pytest.raises(RuntimeError, match=r"'urkl' is missing in rpg/catalogue/divergences.py"):
         check({n: d for n, d in DIVERGENCES.items() if n != "urkl"}, MATHEMATICS)
-    with pytest.raises(RuntimeError, match=r"says prefix=False, rpg/losses/divergences.py declares one"):
+    with pytest.raises(RuntimeError, match=r"says prefix=False, rpg/losses/kl_terms.py declares one"):
         check({**DIVERGENCES, "rkl": replace(DIVERGENCES["rkl"], prefix=False)}, MATHEMATICS)
     with pytest.raises(RuntimeError, match="names no record"):
         check({**DIVERGENCES, "rkl": replace(DIVERGENCES["rkl"], normalised="kl")}, MATHEMATICS)

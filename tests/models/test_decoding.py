@@ -12,10 +12,10 @@ from transformers import (
 )
 
 from rpg.backends.local.micro_batches import Limits, score
-from rpg.models import huggingface, lean, lean_caches, lean_decoding
-from rpg.models.batch import Batch
+from rpg.models import generic_model, lean, lean_caches, lean_decoding
 from rpg.models.decoding import draw, generate
 from rpg.models.lean_decoding import LeanEngine
+from rpg.models.response_batch import Batch
 from rpg.models.seeds import uniforms
 from tests.models.test_lean import model
 
@@ -75,7 +75,7 @@ def test_lean_and_transformers_decode_the_same(greedy, temperature):
     lm = model()
     u = None if greedy else random_numbers()
     found = sample(LeanEngine(lm), u, temperature=temperature)
-    assert_alike(found, sample(huggingface.CacheEngine(lm), u, temperature=temperature))
+    assert_alike(found, sample(generic_model.CacheEngine(lm), u, temperature=temperature))
 
 
 @pytest.mark.parametrize("kind", [model, llama])
@@ -88,15 +88,15 @@ def test_a_large_model_s_steps_are_transformers_too(kind, rows, monkeypatch):
     engine, u = LeanEngine(lm, rows), random_numbers(limit=20)
     found = sample(engine, u, limit=20)
     assert bool(engine.layers[0].down.pieces) == (rows == 32)
-    assert_alike(found, sample(huggingface.CacheEngine(lm), u, limit=20))
+    assert_alike(found, sample(generic_model.CacheEngine(lm), u, limit=20))
 
 
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_log_probabilities_are_those_of_a_training_forward_pass(kind, temperature):
     lm = MODELS[kind]()
-    found = sample(huggingface.CacheEngine(lm), random_numbers(), temperature=temperature)
-    again = huggingface.log_probs(lm, found.batch, temperature)
+    found = sample(generic_model.CacheEngine(lm), random_numbers(), temperature=temperature)
+    again = generic_model.log_probs(lm, found.batch, temperature)
     assert torch.allclose(found.log_prob, again, atol=2e-5)
     assert bool((found.log_prob[~found.batch.mask] == 0).all())
 
@@ -104,7 +104,7 @@ def test_log_probabilities_are_those_of_a_training_forward_pass(kind, temperatur
 @pytest.mark.parametrize("kind", MODELS)
 def test_greedy_is_the_model_s_own_greedy_generation(kind):
     lm = MODELS[kind]()
-    found = sample(huggingface.CacheEngine(lm), None, group_size=1)
+    found = sample(generic_model.CacheEngine(lm), None, group_size=1)
     for row, prompt in enumerate(PROMPTS):
         out = lm.generate(
             torch.tensor([prompt]), do_sample=False, max_new_tokens=10, eos_token_id=[2, 11], pad_token_id=0
@@ -123,7 +123,7 @@ def test_lengths_and_truncation():
         assert not any(ids[length:])
 
 
-@pytest.mark.parametrize("engine", [LeanEngine, huggingface.CacheEngine])
+@pytest.mark.parametrize("engine", [LeanEngine, generic_model.CacheEngine])
 def test_a_sample_depends_on_its_own_numbers_only(engine):
     lm = model()
     u = random_numbers()
@@ -180,7 +180,7 @@ def test_a_prompt_that_is_computed_once_changes_nothing(kind, width):
     tokens = torch.randint(0, 19, (7, int(lengths.max())), generator=torch.Generator().manual_seed(0))
     rows = Batch(PROMPTS, prompt_of, tokens, lengths)
     found = []
-    for forward in (huggingface.log_probs, huggingface.padded_log_probs):
+    for forward in (generic_model.log_probs, generic_model.padded_log_probs):
         lm.zero_grad()
         values = forward(lm, rows, 0.7)
         values.square().sum().backward()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rpg.config.errors import ConfigError
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.evaluation.engines.here import engine_here
 from rpg.evaluation.engines.protocol import EngineError, Sampling
 from rpg.models.device import configure_device, missing

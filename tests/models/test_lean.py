@@ -11,12 +11,12 @@ from transformers import (
     Qwen3Config,
 )
 
-from rpg.models import huggingface, lean, packing
-from rpg.models.batch import Batch
+from rpg.models import generic_model, lean, packing
 from rpg.models.decoding import generate
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.packing import Packing
 from rpg.models.policy import Policy
+from rpg.models.response_batch import Batch
 from rpg.models.seeds import uniforms
 
 
@@ -92,7 +92,7 @@ FAMILIES = {
 def same_values_and_gradients(lm, rows, temperature):
     assert lean.supports(lm)
     ours = lean.log_probs(lm, rows, temperature)
-    full = huggingface.padded_log_probs(lm, rows, temperature)
+    full = generic_model.padded_log_probs(lm, rows, temperature)
     assert ours.shape == rows.tokens.shape
     assert torch.allclose(ours, full, atol=2e-5)
     assert bool((ours[~rows.mask] == 0).all())
@@ -134,7 +134,7 @@ def drawn(engine):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_decodes_as_transformers_does(family, size):
     lm = model(**FAMILIES[family])
-    found = [drawn(engine(lm)) for engine in (LeanEngine, huggingface.CacheEngine)]
+    found = [drawn(engine(lm)) for engine in (LeanEngine, generic_model.CacheEngine)]
     assert found[0].batch.tokens.equal(found[1].batch.tokens)
     assert torch.allclose(found[0].log_prob, found[1].log_prob, atol=2e-5)
     assert torch.allclose(found[0].entropy, found[1].entropy, atol=2e-5)
@@ -146,10 +146,10 @@ def test_bfloat16_errs_as_little_as_transformers_does(family, weights, size):
     """Against float32; with weights in float32 only the products are bfloat16."""
     lm, rows = model(**FAMILIES[family], initializer_range=0.1), batch(**CASES["many tokens"])
     lm = lm.to(torch.bfloat16).to(weights)
-    exact = huggingface.padded_log_probs(lm.float(), rows, 1.0)
+    exact = generic_model.padded_log_probs(lm.float(), rows, 1.0)
     lm = lm.to(weights)
     with torch.autocast("cpu", torch.bfloat16, enabled=weights == torch.float32):
-        ours, full = lean.log_probs(lm, rows, 1.0), huggingface.padded_log_probs(lm, rows, 1.0)
+        ours, full = lean.log_probs(lm, rows, 1.0), generic_model.padded_log_probs(lm, rows, 1.0)
     errors = [(found.float() - exact)[rows.mask].square().mean().sqrt() for found in (ours, full)]
     assert 0 < errors[0] < 1.5 * errors[1] < 0.1
     ours.sum().backward()
@@ -160,9 +160,9 @@ def test_bfloat16_errs_as_little_as_transformers_does(family, weights, size):
 def test_bfloat16_weights_decode_as_they_are_scored(family, size):
     lm = model(**FAMILIES[family], initializer_range=0.1).to(torch.bfloat16)
     errors = []
-    for engine in (LeanEngine, huggingface.CacheEngine):
+    for engine in (LeanEngine, generic_model.CacheEngine):
         samples = drawn(engine(lm))
-        exact = huggingface.padded_log_probs(lm.float(), samples.batch, 0.7)
+        exact = generic_model.padded_log_probs(lm.float(), samples.batch, 0.7)
         errors.append((samples.log_prob - exact)[samples.batch.mask].square().mean().sqrt())
         lm = lm.to(torch.bfloat16)
     assert 0 < errors[0] < 1.5 * errors[1] < 0.1
@@ -242,5 +242,5 @@ def test_beyond_a_sliding_window_transformers_computes(settings):
     policy.model, policy.lean, policy.bfloat16 = lm, True, False
     for width in (3, 30):
         rows = batch(prompts=2, rows=6, width=width)
-        found, full = policy.log_probs(rows, 1.0), huggingface.padded_log_probs(lm, rows, 1.0)
+        found, full = policy.log_probs(rows, 1.0), generic_model.padded_log_probs(lm, rows, 1.0)
         assert torch.allclose(found, full, atol=2e-5)

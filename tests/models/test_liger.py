@@ -6,8 +6,8 @@ import os
 import pytest
 import torch
 
-from rpg.models import liger, vocabulary
-from rpg.models.vocabulary import chosen_and_entropy, chosen_log_prob
+from rpg.models import chunked_log_prob, liger
+from rpg.models.chunked_log_prob import chosen_and_entropy, chosen_log_prob
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 here = pytest.mark.skipif(
@@ -20,8 +20,8 @@ Q, C, V, E = 41, 48, 67, 16
 @pytest.fixture
 def forced(monkeypatch):
     """As on a GPU, with logits in parts."""
-    monkeypatch.setattr(vocabulary, "_PLAIN", 0)
-    monkeypatch.setattr(vocabulary, "_PART", 8 * V)
+    monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
+    monkeypatch.setattr(chunked_log_prob, "_PART", 8 * V)
     monkeypatch.setattr(liger, "on_gpu", lambda hidden: True)
 
 
@@ -74,7 +74,7 @@ def test_what_it_cannot_do_is_ours(forced, monkeypatch):
     with pytest.raises(AssertionError, match="it was asked"):
         chosen_log_prob(hidden, weight, position, token, 1.0)
     chosen_log_prob(hidden, weight, position, token, 0.7)
-    closed = vocabulary.Closed(hidden[:, 0] > 0, token[:1])
+    closed = chunked_log_prob.Closed(hidden[:, 0] > 0, token[:1])
     chosen_log_prob(hidden, weight, position, token, 1.0, closed)
     assert torch.allclose(chosen_and_entropy(hidden, weight, position, token, 1.0)[0], expected)
     twice = chosen_log_prob(hidden, weight, position.repeat(2), token.repeat(2), 1.0)

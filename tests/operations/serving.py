@@ -106,7 +106,14 @@ class Served:
         )
 
     def command(self):
-        return [sys.executable, "-m", "flows.guarded", "rpg", "serve", *self.arguments]  # ends with the tests
+        return [
+            sys.executable,
+            "-m",
+            "flows.machine.run_with_parent",
+            "rpg",
+            "serve",
+            *self.arguments,
+        ]  # ends with the tests
 
     def family(self):
         me = psutil.Process(self.process.pid)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from flows import forms
-from flows.offers import said
+from flows.serve import forms
+from flows.serve.config_costs import said
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import SHIPPED
-from rpg.config.sweep import load_sweep
+from rpg.config.sweep_spec import load_sweep
 from rpg.planning.cost import Measured, size
 
 OWN = "name: mine\nrun: {{training: {{steps: 2}}, {extra}}}\naxes: {{seed: [0]}}\n"

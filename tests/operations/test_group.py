@@ -8,10 +8,21 @@ import traceback
 import pyarrow.parquet  # noqa: F401 - before the user changes: another one may not be able to read this environment
 import pytest
 
-from flows.sharing import Claims, take_over
-from flows.sweep import sweep_lock
+from flows.sweep.conductor import sweep_lock
+from flows.sweep.sharing import Claims, take_over
 from rpg.store import Layout, atomic_write_json, locks
-from rpg.store.files import only_one
+from rpg.store.atomic_files import only_one
+from rpg.store.run_writer import (
+    append_metrics,
+    claim_run,
+    clear_waiting,
+    renew_lease,
+    write_done,
+    write_failed,
+    write_manifest,
+    write_waiting,
+)
+from rpg.store.samples import write_eval
 from rpg.tasks.preparation import once
 
 ANNA, BORIS, GROUP = 60001, 60002, 60100
@@ -49,21 +60,21 @@ def work(home, sweep, attempt):
     layout = Layout(home)
     folder = layout.run(sweep, "r-s0-01234567")
     with sweep_lock(layout, sweep), only_one(layout.sweep_folder(sweep) / ".evaluator", "x"):
-        folder.write_manifest({"run_id": "0123456789", "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {},
+        write_manifest(folder, {"run_id": "0123456789", "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {},
                                "created": 0, "steps": 1, "eval_steps": [1], "benchmarks": ["b"]})  # fmt: skip
         claims = Claims(layout)
         assert claims.take(folder)
-        folder.claim()
-        folder.append_metrics(1, {"step": attempt})  # the same file, whoever began it
-        folder.beat()
-        folder.wait_for("x")
-        folder.stop_waiting()
+        claim_run(folder)
+        append_metrics(folder, 1, {"step": attempt})  # the same file, whoever began it
+        renew_lease(folder)
+        write_waiting(folder, "x")
+        clear_waiting(folder)
         folder.checkpoint(attempt).mkdir(parents=True)
         atomic_write_json(folder.checkpoint(attempt) / "checkpoint.json", {})
-        folder.write_eval("b", attempt, [ROW])
-        folder.write_failed("on purpose")
-        folder.claim()
-        folder.write_done(seconds=1, attempts=1)
+        write_eval(folder, "b", attempt, [ROW])
+        write_failed(folder, "on purpose")
+        claim_run(folder)
+        write_done(folder, seconds=1, attempts=1)
         claims.close()
     with once(home / "cache" / f"{sweep}-{attempt}") as build:
         (build / "file").write_text("x")
@@ -74,7 +85,7 @@ def work(home, sweep, attempt):
 def share(home):
     """Take a run over that somebody else of the group has computed."""
     source, folder = (Layout(home).run(sweep, "r-s0-01234567") for sweep in ("both", "other"))
-    folder.write_manifest({**source.read_manifest(), "sweep": "other"})
+    write_manifest(folder, {**source.read_manifest(), "sweep": "other"})
     take_over(folder, source)
 
 

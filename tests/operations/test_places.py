@@ -9,12 +9,13 @@ import time
 
 import pytest
 
-from flows.live import Watch
-from flows.reconcile import reconcile
-from flows.sharing import Claims
-from flows.sweep import SweepBusy, sweep_lock
+from flows.monitor import Watch
+from flows.prefect.reconcile import reconcile
+from flows.sweep.conductor import SweepBusy, sweep_lock
+from flows.sweep.sharing import Claims
 from rpg.processes import end_descendants, end_orphans
 from rpg.store import Layout, StoreError, locks
+from rpg.store.run_writer import claim_run, release_run, write_manifest
 from tests.operations.serving import ROOT, SMALL
 from tests.places import in_container, namespaces, on_host, python, without_flock
 from tests.waiting import HANG, until
@@ -31,18 +32,19 @@ child.wait()
 WORKER = """
 import pathlib, sys, time
 from rpg.store import Layout
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
+from rpg.store.run_writer import claim_run, release_run, renew_lease
 run, go = RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
-run.claim()
+claim_run(run)
 print("up", flush=True)
 while not go.exists():
-    run.beat()
+    renew_lease(run)
     time.sleep(0.2)
-run.release()
+release_run(run)
 """
 LOCKED = """
 import sys, time
-from flows.sweep import sweep_lock
+from flows.sweep.conductor import sweep_lock
 from rpg.store import Layout, locks
 locks.BEAT_SECONDS = 0.2
 with sweep_lock(Layout.at(sys.argv[1]), "small"):
@@ -52,17 +54,18 @@ with sweep_lock(Layout.at(sys.argv[1]), "small"):
 RACE = """
 import pathlib, sys, time
 from rpg.store import StoreError
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
+from rpg.store.run_writer import claim_run, renew_lease
 run = RunFolder(pathlib.Path(sys.argv[1]))
 print("up", flush=True)
 sys.stdin.readline()
 try:
-    run.claim()
+    claim_run(run)
 except StoreError:
     print("refused", flush=True)
     sys.exit()
 time.sleep(0.5)
-print("kept" if run.beat() else "given up", flush=True)
+print("kept" if renew_lease(run) else "given up", flush=True)
 """
 
 
@@ -97,7 +100,7 @@ def test_a_run_of_another_place_survives_and_is_shown(tmp_path, place, monkeypat
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     layout = Layout.at(tmp_path / "data")
     folder = layout.run("s", "r-s0-01234567")
-    folder.write_manifest(
+    write_manifest(folder, 
         {"run_id": "0123456789", "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {}, "created": 0, "steps": 3}
     )  # fmt: skip
     command = python(WORKER, folder.path, tmp_path / "go")
@@ -108,9 +111,9 @@ def test_a_run_of_another_place_survives_and_is_shown(tmp_path, place, monkeypat
         lease = folder.lease()
         assert lease["pid"] == 1, "and /proc/1 of this test is somebody else"
         assert reconcile(layout) == [] and end_orphans() == []
-        folder.release()
+        release_run(folder)
         with pytest.raises(StoreError, match=r"is being worked on by process 1 .* since "):
-            folder.claim()
+            claim_run(folder)
         claims = Claims(layout)
         assert not claims.take(folder)
         where = "on gpu-node-7 since" if place == "host" else "in another container on"
@@ -124,15 +127,15 @@ def test_a_run_of_another_place_survives_and_is_shown(tmp_path, place, monkeypat
 
 def test_a_host_whose_clock_is_wrong_is_not_taken_for_dead(tmp_path):
     folder = Layout.at(tmp_path).run("s", "r")
-    folder.claim()
+    claim_run(folder)
     lease = folder.lease() | {"host": "gpu-node-7", "boot": "its", "heartbeat": time.time() - 86400}
     folder.lease_path.write_text(json.dumps(lease))
     with pytest.raises(StoreError, match="on gpu-node-7"):
-        folder.claim()
+        claim_run(folder)
     os.utime(
         folder.lease_path, (0, time.time() - 3600)
     )  # no heartbeat for an hour by the clock of the storage
-    folder.claim()
+    claim_run(folder)
     assert folder.lease()["host"] != "gpu-node-7"
 
 

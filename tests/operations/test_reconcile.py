@@ -8,12 +8,13 @@ import time
 import psutil
 import pytest
 
-from flows import reconcile as module
-from flows.follow import folder_tag
-from flows.reconcile import reconcile
-from flows.server import quiet_environment
+from flows.prefect import reconcile as module
+from flows.prefect.flow_runs import folder_tag
+from flows.prefect.reconcile import reconcile
+from flows.prefect.server import quiet_environment
 from rpg.processes import end_orphans, owner_mark
 from rpg.store import Layout
+from rpg.store.run_writer import claim_run, write_waiting
 from tests.waiting import until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -56,8 +57,8 @@ def test_stale_leases_and_waiting_notes_go_and_live_ones_stay(tmp_path, gone, mo
     layout = Layout.at(tmp_path)
     dead, live = layout.run("s", "dead"), layout.run("s", "live")
     for folder in (dead, live):
-        folder.claim()
-        folder.wait_for("waits for a slot")
+        claim_run(folder)
+        write_waiting(folder, "waits for a slot")
     for name in ("lease.json", "waiting.json"):
         path = dead.path / name
         path.write_text(path.read_text().replace(f'"pid": {os.getpid()}', f'"pid": {gone}'))

@@ -10,8 +10,10 @@ import psutil
 import pytest
 
 from benchmarks.trivial import HOLD, SECONDS, SWEEP
-from flows.sharing import Claims, take_over
+from flows.sweep.sharing import Claims, take_over
 from rpg.store import Layout
+from rpg.store.run_writer import append_metrics, write_manifest
+from rpg.store.samples import read_eval, write_eval
 from tests.operations.serving import ROOT
 from tests.waiting import HANG, alive, until
 
@@ -52,7 +54,7 @@ def start(tmp_path, prefect):
 
 def numbers(folder):
     rows = [(row["step"], row["reward"]) for row in folder.read_metrics().rows]
-    evals = {s: folder.read_eval("chain-easy", s).to_pylist() for s in folder.eval_steps("chain-easy")}
+    evals = {s: read_eval(folder, "chain-easy", s).to_pylist() for s in folder.eval_steps("chain-easy")}
     return rows, evals
 
 
@@ -128,21 +130,21 @@ def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkey
         "run_id": "0123abcd", "variant": "x", "algorithm": "x", "seed": 0, "spec": {}, "created": 0.0, "steps": 4,
         "eval_steps": list(steps), "benchmarks": ["b"],
     }  # fmt: skip
-    source.write_manifest(manifest)
+    write_manifest(source, manifest)
     row = {"sample": 0, "extracted": None, "correct": True, "reason": "", "tokens": 1, "truncated": False}
     row |= dict.fromkeys(("problem_id", "problem", "answer", "response"), "?")
     for step in steps:
         (source.checkpoint(step) / "training").mkdir(parents=True)
         (source.checkpoint(step) / "training" / "state").write_text(str(step))
         (source.checkpoint(step) / "weights").write_text(str(step))
-        source.write_eval("b", step, [row])
-        source.append_metrics(1, {"step": step, "reward": step})
-    import flows.sharing as sharing
+        write_eval(source, "b", step, [row])
+        append_metrics(source, 1, {"step": step, "reward": step})
+    import flows.sweep.sharing as sharing
 
     real, calls = sharing._link, 0
     for stop in range(1, 11):
         folder = layout.run(f"new{stop}", "x-s0-0123abcd")
-        folder.write_manifest(manifest)
+        write_manifest(folder, manifest)
         calls = 0
 
         def link(source, target, stop=stop):

@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from rpg.store.run_writer import append_metrics
 from tests.tiny import make_run, make_spec
 
 
@@ -73,7 +74,7 @@ def checkpoint(tmp_path):
     (step / "training").mkdir(parents=True)
     for name in ("config.json", "model.safetensors", "checkpoint.json", "training/state.json"):
         (step / name).write_text("{}")
-    folder.append_metrics(1, {"step": 1, "reward": 0.5})
+    append_metrics(folder, 1, {"step": 1, "reward": 0.5})
     return step
 
 

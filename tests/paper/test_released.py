@@ -14,7 +14,7 @@ import pytest
 
 from rpg.backends.verl.overrides import ENDLESS_EPOCHS, Paths, plan
 from rpg.config.load import parse_yaml
-from rpg.config.sweep import load_sweep
+from rpg.config.sweep_spec import load_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("RPG_DATA", ROOT.parent / "shared" / "data"))

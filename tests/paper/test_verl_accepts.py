@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rpg.backends.verl.overrides import Paths, plan
-from rpg.config.sweep import load_sweep
+from rpg.config.sweep_spec import load_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "configs/paper").glob("*.yaml"))

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.planning.cost import measured
 
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from benchmarks.synthetic import Shape, write_sweep
-from flows.live import Watch
+from flows.monitor import Watch
 from rpg.config.task import RewardVerifier
 from rpg.report import diagnostics
 from rpg.report.summary import summarise
@@ -14,6 +14,7 @@ from rpg.report.tables import markdown
 from rpg.rewards.graders import rules_name
 from rpg.store.current import current_runs
 from rpg.store.database import build, connect
+from rpg.store.samples import read_eval, write_eval
 
 HEALTHY = {
     "reward": -0.2, "accuracy": 0.4, "truncation_rate": 0.02, "groups_kept": 12, "kl_policy_to_old": 0.002,
@@ -133,8 +134,8 @@ def test_findings_are_in_status_and_in_the_report(ill):
 
 def test_silent_responses_are_in_the_report(ill):
     run = ill.run("demo", "grpo-seed0")
-    samples = [row | {"extracted": None, "correct": False} for row in run.read_eval("easy", 12).to_pylist()]
-    run.write_eval("easy", 12, samples)
+    samples = [row | {"extracted": None, "correct": False} for row in read_eval(run, "easy", 12).to_pylist()]
+    write_eval(run, "easy", 12, samples)
     build(ill)
     with connect(ill) as db:
         found = summarise(db, "demo").health
@@ -142,7 +143,7 @@ def test_silent_responses_are_in_the_report(ill):
         "GRPO (1 of 2 runs): no answer is found in 100% of the responses to easy at step 12" in f
         for f in found
     )
-    run.write_eval("easy", 12, samples, rules_name(RewardVerifier(type="reward", at_least=0.5)))
+    write_eval(run, "easy", 12, samples, rules_name(RewardVerifier(type="reward", at_least=0.5)))
     build(ill)
     with connect(ill) as db:
         found = summarise(db, "demo").health

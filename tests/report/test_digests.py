@@ -7,6 +7,8 @@ import pytest
 from rpg.report.nightly_bands import band, compare, judge
 from rpg.report.run_digests import compare_digests, environment, run_digest, verdict
 from rpg.store import Layout
+from rpg.store.run_writer import append_metrics, write_manifest
+from rpg.store.samples import write_eval
 
 PINS = {"torch": "2.9.0", "processor": "A"}
 
@@ -98,10 +100,10 @@ def test_a_band_is_as_wide_as_seeds_scatter_and_begins_anew_when_a_change_is_acc
 def test_the_digest_of_a_run_sees_numbers_weights_and_samples_and_no_clock(tmp_path):
     def run(name, reward=0.5, seconds=1.0, weights="w", correct=True):
         folder = Layout.at(tmp_path).run("s", name)
-        folder.write_manifest({"run_id": name, "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {},
+        write_manifest(folder, {"run_id": name, "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {},
                                "created": 0, "steps": 1, "benchmarks": ["b"]})  # fmt: skip
-        folder.append_metrics(
-            1, {"step": 1, "reward": reward, "seconds_step": seconds, "tokens_per_second": seconds}
+        append_metrics(
+            folder, 1, {"step": 1, "reward": reward, "seconds_step": seconds, "tokens_per_second": seconds}
         )
         end = folder.checkpoint(1)
         end.mkdir(parents=True)
@@ -110,7 +112,7 @@ def test_the_digest_of_a_run_sees_numbers_weights_and_samples_and_no_clock(tmp_p
         )
         row = {"problem_id": "p", "sample": 0, "problem": "1+1", "answer": "2", "response": "2", "extracted": "2",
                "correct": correct, "reason": "", "tokens": 1, "truncated": False}  # fmt: skip
-        folder.write_eval("b", 1, [row])
+        write_eval(folder, "b", 1, [row])
         return run_digest(folder)
 
     first = run("one")

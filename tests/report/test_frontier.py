@@ -8,9 +8,10 @@ import pytest
 
 from benchmarks.synthetic import Shape, write_sweep
 from rpg import stats
-from rpg.evaluation.summary import summarise
+from rpg.evaluation.benchmark_summary import summarise
 from rpg.report import frontier
 from rpg.store.database import build, connect
+from rpg.store.samples import read_eval
 
 SHAPE = Shape(steps=4, eval_every=4, problems=5, samples=6, benchmarks=("easy", "hard"))
 
@@ -21,7 +22,7 @@ def test_over_k_is_what_the_evaluation_says(tmp_path):
     with connect(layout) as db:
         found = frontier.over_k(db, "demo", {"grpo": "GRPO"})
     of = {
-        (name, seed): summarise(layout.run("demo", f"grpo-seed{seed}").read_eval(name, 4).to_pylist())
+        (name, seed): summarise(read_eval(layout.run("demo", f"grpo-seed{seed}"), name, 4).to_pylist())
         for name in SHAPE.benchmarks
         for seed in (0, 1)
     }

@@ -24,7 +24,9 @@ from rpg.report.summary import Summary, label, summarise
 from rpg.report.sweep_report import print_report, write_report
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
-from rpg.store.marks import add_note
+from rpg.store.notes import add_note
+from rpg.store.run_writer import append_metrics, write_failed
+from rpg.store.samples import read_eval, write_eval
 
 SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
 
@@ -50,7 +52,7 @@ def array(layout, variant, benchmark, step, seeds=(0, 1, 2)):
     """(seeds, problems) straight from the run folders."""
     rows = []
     for seed in seeds:
-        table = layout.run("demo", f"{variant}-seed{seed}").read_eval(benchmark, step).to_pandas()
+        table = read_eval(layout.run("demo", f"{variant}-seed{seed}"), benchmark, step).to_pandas()
         rows.append(table.groupby("problem_id")["correct"].mean().sort_index().to_numpy())
     return np.array(rows)
 
@@ -108,7 +110,7 @@ def test_another_baseline_and_fewer_benchmarks(layout):
 def test_runs_that_did_not_finish_are_left_out_and_named(layout):
     shutil.rmtree(layout.run("demo", "rpg-urkl-seed1").path / "evals")
     failed = layout.run("demo", "rpg-urkl-seed1")
-    failed.write_failed("ValueError: loss is nan at step 3\ntraceback", step=3)
+    write_failed(failed, "ValueError: loss is nan at step 3\ntraceback", step=3)
     layout.write_sweep(
         layout.read_sweep("demo") | {"runs": [*layout.read_sweep("demo")["runs"], "dapo-seed0"]}
     )
@@ -215,13 +217,13 @@ def test_only_a_best_that_is_really_better_is_bold(layout, tmp_path):
 def answered(run, step, right):
     """Answer a run's stored evaluations anew: right(problem, sample) says which samples are right."""
     for benchmark in ("easy", "hard"):
-        rows = run.read_eval(benchmark, step).to_pylist()
+        rows = read_eval(run, benchmark, step).to_pylist()
         problems = sorted({row["problem_id"] for row in rows})
         for row in rows:
             row["correct"] = bool(right(problems.index(row["problem_id"]), row["sample"]))
             row["extracted"] = row["answer"] if row["correct"] else "no"
         run.eval_path(benchmark, step).unlink()
-        run.write_eval(benchmark, step, rows)
+        write_eval(run, benchmark, step, rows)
 
 
 def paired(layout, one, other, benchmark):
@@ -252,10 +254,11 @@ def test_variants_that_are_the_same_count_once_in_the_correction(tmp_path):
             for step in (0, 4, 8):
                 twin = layout.run("demo", f"rpg-urkl-seed{seed}")
                 twin.eval_path(benchmark, step).unlink()
-                twin.write_eval(
+                write_eval(
+                    twin,
                     benchmark,
                     step,
-                    layout.run("demo", f"dapo-seed{seed}").read_eval(benchmark, step).to_pylist(),
+                    read_eval(layout.run("demo", f"dapo-seed{seed}"), benchmark, step).to_pylist(),
                 )
     found = summary(layout)
     assert before["p_corrected"] >= before["p"]
@@ -362,12 +365,14 @@ def test_accuracy_curves_carry_the_intervals_of_the_table(layout):
 
 def test_a_point_without_common_problems_keeps_the_interval_over_seeds(layout):
     run = layout.run("demo", "rpg-urkl-seed0")
-    run.write_eval("easy", 8, run.read_eval("easy", 8).to_pylist()[4:])
+    write_eval(run, "easy", 8, read_eval(run, "easy", 8).to_pylist()[4:])
     build(layout)
     with connect(layout) as db:
         curves = score_curves(db, [queries.Series("demo", "rpg-urkl")], ["easy"])
     last = curves[curves["step"] == 8].iloc[0]
-    means = [layout.run("demo", f"rpg-urkl-seed{seed}").read_eval("easy", 8).to_pandas() for seed in range(3)]
+    means = [
+        read_eval(layout.run("demo", f"rpg-urkl-seed{seed}"), "easy", 8).to_pandas() for seed in range(3)
+    ]
     expected = stats.seed_interval([table.groupby("problem_id")["correct"].mean().mean() for table in means])
     assert (last["low"], last["high"]) == pytest.approx((expected.low, expected.high))
 
@@ -409,7 +414,7 @@ def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
 
 def test_a_diverged_run_has_a_gap_and_no_error(layout):
     run = layout.run("demo", "grpo-seed0")
-    run.append_metrics(2, {"step": 5, "grad_norm": math.inf, "reward": math.nan, "entropy": 0.5})
+    append_metrics(run, 2, {"step": 5, "grad_norm": math.inf, "reward": math.nan, "entropy": 0.5})
     build(layout)
     write_report(layout, "demo")
     curves = (layout.reports("demo") / "curves.csv").read_text()
@@ -441,9 +446,9 @@ def test_shares_near_one_show_both_ends_in_every_form(layout):
             run = layout.run("demo", f"rpg-urkl-seed{seed}")
             samples = [
                 sample | {"correct": index > seed}
-                for index, sample in enumerate(run.read_eval(name, 8).to_pylist())
+                for index, sample in enumerate(read_eval(run, name, 8).to_pylist())
             ]
-            run.write_eval(name, 8, samples)
+            write_eval(run, name, 8, samples)
     found = summary(layout)
     last = row(found, "rpg-urkl", "mean")
     assert last["high"] - last["last"] < 0.8 * (last["last"] - last["low"])

@@ -7,13 +7,15 @@ import pandas
 import pytest
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
-from flows.live import Watch
+from flows.monitor import Watch
 from rpg.report.summary import summarise
-from rpg.report.tables import terminal
 from rpg.report.sweep_report import write_report
+from rpg.report.tables import terminal
 from rpg.store import queries
 from rpg.store.current import NotComparable, current_runs, require_comparable, superseded, why_superseded
 from rpg.store.database import build, connect
+from rpg.store.run_writer import write_manifest
+from rpg.store.samples import read_eval
 
 SHAPE = Shape(steps=4, eval_every=2, problems=6, samples=2, benchmarks=("easy", "hard"), metrics=3)
 VARIANTS = ("grpo", "rpg-urkl")
@@ -41,7 +43,7 @@ def twice(tmp_path):
 def _rate(run, rate):
     manifest = run.read_manifest()
     manifest["spec"]["training"]["optimizer"] = {"learning_rate": rate}
-    run.write_manifest(manifest)
+    write_manifest(run, manifest)
 
 
 def test_every_view_shows_the_newest_runs_only(twice):
@@ -75,7 +77,7 @@ def test_every_view_shows_the_newest_runs_only(twice):
 
 def _accuracy(layout, run, benchmark):
     names = SHAPE.benchmarks if benchmark == "mean" else [benchmark]
-    shares = [layout.run("demo", run).read_eval(name, 4).to_pandas()["correct"].mean() for name in names]
+    shares = [read_eval(layout.run("demo", run), name, 4).to_pandas()["correct"].mean() for name in names]
     return sum(shares) / len(shares)
 
 

@@ -15,6 +15,8 @@ import pytest
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import KEEP, build, connect, current, open_file
+from rpg.store.run_writer import append_metrics, write_failed
+from rpg.store.samples import write_eval
 from rpg.store.schema import TABLES, VIEWS, documentation
 from tests.waiting import HANG
 
@@ -69,8 +71,8 @@ def test_metrics_are_those_that_the_run_folder_reads(layout):
     first = run.read_metrics().rows
     for attempt, steps in ((2, (4, 5)), (10, (5, 6, 7))):
         for step in steps:
-            run.append_metrics(
-                attempt, {"step": step, "reward": attempt + step / 8, "loss": math.nan, "x": math.inf}
+            append_metrics(
+                run, attempt, {"step": step, "reward": attempt + step / 8, "loss": math.nan, "x": math.inf}
             )
     garbage = (
         b'\xff\xfe\n[1]\nnull\n{"reward": 1}\n{"step": "7"}\n{"step": -1}\n{"step": 1.5}\n{"step": true}\n'
@@ -112,7 +114,7 @@ def test_evaluations_by_hand(tmp_path):
         for problem, tries in answers.items()
         for number, (extracted, correct) in enumerate(tries)
     ]
-    run.write_eval("b", 1, samples)
+    write_eval(run, "b", 1, samples)
     [(problems, k, accuracy, error, passed, majority)] = query(
         layout, "SELECT problems, k, accuracy, standard_error, pass_at_k, maj_at_k FROM evals"
     )
@@ -141,7 +143,7 @@ def test_pass_at_k_when_problems_have_unequal_numbers_of_samples(tmp_path):
     }
     samples = [row | {"problem_id": "a", "sample": number, "correct": number < 2} for number in range(5)]
     samples += [row | {"problem_id": "b", "sample": number, "correct": False} for number in range(2)]
-    run.write_eval("b", 1, samples)
+    write_eval(run, "b", 1, samples)
     # problem a: 5 samples, 2 right, k = 2: 1 - C(3, 2) / C(5, 2) = 0.7; problem b: 0
     assert query(layout, "SELECT pass_at_k FROM evals")[0][0] == pytest.approx(0.35)
 
@@ -197,7 +199,7 @@ def test_a_build_without_changes_makes_nothing(layout):
 def test_an_incremental_build_equals_a_full_one(layout, tmp_path):
     build(layout)
     changed = layout.run("demo", "grpo-seed1")
-    changed.append_metrics(2, {"step": 7, "reward": 1.0, "a new metric": 2.0})
+    append_metrics(changed, 2, {"step": 7, "reward": 1.0, "a new metric": 2.0})
     assert build(layout)[1:] == (1, 3, 0, True)
     write_run(layout.run("demo", "late"), "dapo", 3, 0.3, SMALL, None)
     assert build(layout)[1:] == (1, 4, 0, True)
@@ -221,7 +223,7 @@ def test_an_incremental_build_equals_a_full_one(layout, tmp_path):
 def test_states_and_promised_runs(layout):
     layout.write_sweep(layout.read_sweep("demo") | {"runs": ["grpo-seed0", "grpo-seed1", "not begun"]})
     failed = layout.run("demo", "grpo-seed1")
-    failed.write_failed("ValueError: the loss is nan", step=3)
+    write_failed(failed, "ValueError: the loss is nan", step=3)
     found = query(
         layout, "SELECT run, superseded, variant, state, error, step, steps, attempts FROM runs ORDER BY run"
     )
@@ -283,7 +285,7 @@ def test_names_are_names_whatever_they_contain(tmp_path):
     run = layout.run(name, name)
     write_run(run, HOSTILE, 0, 0.2, shape, HOSTILE)
     keys = {HOSTILE: 0.5, "a'b\"c": 1.5, "filename": 1, "sweep": 2, "Reward": 7.0, "": 3}
-    run.append_metrics(1, {"step": 4, **keys})
+    append_metrics(run, 1, {"step": 4, **keys})
     found = query(
         layout,
         'SELECT m."a\'b""c", r.variant, s.baseline FROM metrics m JOIN runs r USING (sweep, run) '
@@ -303,7 +305,7 @@ def test_a_reader_keeps_its_version_while_others_build_and_prune(layout):
     with open_file(first) as reader:
         before = rows(reader, "SELECT count(*) FROM metrics")
         for step in range(10, 10 + KEEP + 2):
-            layout.run("demo", "grpo-seed0").append_metrics(2, {"step": step, "reward": 1.0})
+            append_metrics(layout.run("demo", "grpo-seed0"), 2, {"step": step, "reward": 1.0})
             assert build(layout).new
         assert not first.exists()
         assert len(list(layout.analytics.glob("*.duckdb"))) == KEEP
@@ -333,9 +335,10 @@ print("built")
 WRITER = """
 import sys
 from rpg.store import Layout
+from rpg.store.run_writer import append_metrics
 run = Layout.at(sys.argv[1]).run("demo", "grpo-seed0")
 for step in range(100, 1000):
-    run.append_metrics(2, {"step": step, "reward": 1.0, "accuracy": 1.0})
+    append_metrics(run, 2, {"step": step, "reward": 1.0, "accuracy": 1.0})
 print("wrote")
 """
 READER = """
@@ -365,7 +368,7 @@ def test_builders_writers_and_readers_at_once(layout):
 
 def test_a_killed_build_leaves_the_previous_version(layout):
     before = build(layout).path
-    layout.run("demo", "grpo-seed0").append_metrics(2, {"step": 9, "reward": 1.0})
+    append_metrics(layout.run("demo", "grpo-seed0"), 2, {"step": 9, "reward": 1.0})
     code = "import os, sys, rpg.store.database as d\nfrom rpg.store import Layout\n"
     code += "d.ingest = lambda *a: os.kill(os.getpid(), 9)\nd.build(Layout.at(sys.argv[1]))"
     assert python(code, layout.home).wait(timeout=HANG) == -signal.SIGKILL
@@ -377,7 +380,7 @@ def test_a_killed_build_leaves_the_previous_version(layout):
 
 def test_a_full_disk_leaves_the_previous_version(layout):
     before = build(layout).path
-    layout.run("demo", "grpo-seed0").append_metrics(2, {"step": 9, "reward": 1.0})
+    append_metrics(layout.run("demo", "grpo-seed0"), 2, {"step": 9, "reward": 1.0})
     pid = os.fork()
     if pid == 0:  # files may not grow: what a full disk does to a database
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -434,7 +437,7 @@ def test_an_empty_home_and_a_run_without_numbers(tmp_path):
     layout.run("s", "r").metrics_path(1).write_text("")
     for view in VIEWS:
         assert query(layout, f"SELECT * FROM {view}") == []
-    layout.run("s", "r").append_metrics(1, {"step": 1})
+    append_metrics(layout.run("s", "r"), 1, {"step": 1})
     assert query(layout, "SELECT count(*) FROM metrics") == [(1,)]
     assert query(layout, "SELECT count(*) FROM curves") == [(0,)]
 

@@ -7,10 +7,10 @@ import pytest
 
 from benchmarks.synthetic import write_sweep
 from rpg.store import Layout, StoreError
-from rpg.store.card import model_card
 from rpg.store.database import build, connect
-from rpg.store.marks import add_note, change_tags, marks, place
 from rpg.store.merge import merge
+from rpg.store.model_card import model_card
+from rpg.store.notes import add_note, change_tags, notes_and_tags, place
 from rpg.store.queries import sweep_marks
 
 
@@ -32,7 +32,7 @@ def test_tags_and_notes_are_in_the_database_and_change_no_run(layout):
         assert sweep_marks(db).to_dict("records") == [
             {"sweep": "quickstart", "tags": "paper", "notes": "the first\nodd curve"}
         ]
-    assert [note["text"] for note in marks(place(layout, "quickstart"))["notes"]] == ["the first"]
+    assert [note["text"] for note in notes_and_tags(place(layout, "quickstart"))["notes"]] == ["the first"]
     with pytest.raises(StoreError, match=r"no such sweep .*; did you mean 'quickstart'"):
         place(layout, "quickstar")
     with pytest.raises(StoreError, match="tag 'a b': expected up to 50 letters"):

@@ -10,15 +10,15 @@ from benchmarks.synthetic import Shape, write_sweep
 from rpg import provenance as here
 from rpg.report.summary import summarise
 from rpg.report.tables import latex, markdown
-from rpg.store import provenance, queries
+from rpg.store import queries, run_provenance
 from rpg.store.database import build, connect
-from rpg.store.provenance import differences, of_other_code, said_of_other_code
+from rpg.store.run_provenance import differences, of_other_code, said_of_other_code
 
 SHAPE = Shape(steps=4, eval_every=2, problems=6, samples=2, benchmarks=("easy",), metrics=3)
 
 
 def record(loss="1", revision="a" * 40, torch="2.6.0", processor="Xeon", **sources):
-    sources = {"rpg/losses/policy_loss.py": loss, "rpg/models/batch.py": "1", **sources}
+    sources = {"rpg/losses/policy_loss.py": loss, "rpg/models/response_batch.py": "1", **sources}
     machine = {"processor": processor, "host": "here"}
     versions = {"python": "3.11.7", "torch": torch}
     return {
@@ -92,7 +92,7 @@ def test_table_status_and_database_name_runs_of_other_code(tmp_path, tree):
         if name == "rpg-urkl-seed1":
             (tree / "rpg/losses/policy_loss.py").write_text("one = 2\n")
             here._digest.cache_clear()
-        provenance.write(folder, 1, ("rpg.losses",))
+        run_provenance.write(folder, 1, ("rpg.losses",))
     assert of_other_code(folders.values()) == (
         ["grpo-seed0", "grpo-seed1", "rpg-urkl-seed0"], ["rpg/losses/policy_loss.py"]
     )  # fmt: skip
@@ -128,7 +128,9 @@ def test_a_record_that_cannot_be_read_is_a_warning(tmp_path):
 
 def test_what_a_process_has_imported_is_ours_and_nobodys_packages():
     found = here.loaded()
-    assert {"rpg/provenance.py", "rpg/store/provenance.py", "tests/store/test_provenance.py"} <= set(found)
+    assert {"rpg/provenance.py", "rpg/store/run_provenance.py", "tests/store/test_provenance.py"} <= set(
+        found
+    )
     assert not any("site-packages" in name or "lib/python" in name for name in found)
     assert here.changed(found) == []
     assert not any(name.startswith(("flows/", "rpg/report/", "rpg/evaluation/")) for name in found)

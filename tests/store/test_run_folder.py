@@ -12,6 +12,16 @@ import time
 import pytest
 
 from rpg.store import Layout, StoreError, home
+from rpg.store.run_writer import (
+    append_metrics,
+    claim_run,
+    release_run,
+    renew_lease,
+    write_done,
+    write_failed,
+    write_manifest,
+)
+from rpg.store.samples import read_eval, write_eval
 
 ROW = {
     "problem_id": "p1",
@@ -73,7 +83,7 @@ def test_sweep_and_its_runs_that_nobody_has_begun(layout):
     layout.write_sweep(
         {"name": "s", "source": "name: s", "baseline": None, "created": 1.0, "runs": ["b", "a"]}
     )
-    layout.run("s", "c").write_manifest(manifest())
+    write_manifest(layout.run("s", "c"), manifest())
     assert layout.sweeps() == ["s"]
     assert [run.name for run in layout.run_folders("s")] == ["a", "b", "c"]
     assert layout.run("s", "a").state() == "pending"
@@ -88,11 +98,11 @@ def test_a_sweep_without_a_list_of_runs_names_the_file(layout, runs):
 
 
 def test_manifest_is_read_back_and_says_what_is_missing(run):
-    run.write_manifest(manifest())
+    write_manifest(run, manifest())
     read = run.read_manifest()
     assert read["sweep"] == "sweep" and read["run"] == "grpo-s0" and read["format"] == 1
     with pytest.raises(StoreError, match=r"manifest\.json: missing seed"):
-        run.write_manifest({key: value for key, value in manifest().items() if key != "seed"})
+        write_manifest(run, {key: value for key, value in manifest().items() if key != "seed"})
 
 
 @pytest.mark.parametrize(
@@ -118,10 +128,10 @@ def test_a_missing_manifest_names_the_file(run):
 
 def test_metrics_of_the_highest_attempt_win_step_by_step(run):
     for step in range(1, 6):
-        run.append_metrics(1, {"step": step, "reward": 1.0})
+        append_metrics(run, 1, {"step": step, "reward": 1.0})
     assert run.next_attempt() == 2
     for step in (3, 4):  # resumed from the checkpoint of step 2, killed again after step 4
-        run.append_metrics(2, {"step": step, "reward": 2.0})
+        append_metrics(run, 2, {"step": step, "reward": 2.0})
     rows, warnings = run.read_metrics()
     assert [(row["step"], row["attempt"], row["reward"]) for row in rows] == [
         (1, 1, 1.0),
@@ -135,19 +145,19 @@ def test_metrics_of_the_highest_attempt_win_step_by_step(run):
 
 def test_attempts_are_ordered_as_numbers(run):
     for attempt in (2, 10, 9):
-        run.append_metrics(attempt, {"step": 1, "reward": float(attempt)})
+        append_metrics(run, attempt, {"step": 1, "reward": float(attempt)})
     assert run.attempts() == [2, 9, 10]
     assert run.read_metrics().rows[0]["reward"] == 10.0
 
 
 def test_corrupt_lines_are_counted_and_left_out(run):
-    run.append_metrics(1, {"step": 1, "reward": 0.5})
+    append_metrics(run, 1, {"step": 1, "reward": 0.5})
     garbage = (
         b'{"step": 2, "rew\n\xff\xfe\n[1]\n{"reward": 1}\n{"step": "x"}\n{"step": true}\n\n{"step": 3}\n{"st'
     )
     with open(run.metrics_path(1), "ab") as handle:
         handle.write(garbage)
-    run.append_metrics(1, {"step": 4, "reward": 0.75})  # after the torn '{"st'
+    append_metrics(run, 1, {"step": 4, "reward": 0.75})  # after the torn '{"st'
     rows, warnings = run.read_metrics()
     assert [row["step"] for row in rows] == [1, 3, 4]
     assert warnings == ["sweep/grpo-s0/metrics-1.jsonl: 7 unreadable lines left out"]
@@ -155,7 +165,7 @@ def test_corrupt_lines_are_counted_and_left_out(run):
 
 def test_numbers_come_back_bit_for_bit_and_non_finite_ones_too(run):
     values = {"reward": 0.1 + 0.2, "loss": math.nan, "ratio_max": math.inf, "tiny": 5e-324}
-    run.append_metrics(1, {"step": 1, **values})
+    append_metrics(run, 1, {"step": 1, **values})
     row = run.read_metrics().rows[0]
     assert math.isnan(row.pop("loss"))
     assert {key: row[key] for key in ("reward", "ratio_max", "tiny")} == {
@@ -166,38 +176,38 @@ def test_numbers_come_back_bit_for_bit_and_non_finite_ones_too(run):
 @pytest.mark.parametrize("step", [None, -1, 1.5, "3", True])
 def test_metrics_without_a_step_are_refused(run, step):
     with pytest.raises(StoreError, match="integer step"):
-        run.append_metrics(1, {"step": step})
+        append_metrics(run, 1, {"step": step})
 
 
 def test_a_full_disk_is_one_readable_error(run):
     run.path.mkdir(parents=True)
     os.symlink("/dev/full", run.metrics_path(1))
     with pytest.raises(StoreError, match=r"cannot append to .*metrics-1\.jsonl: no space left on the device"):
-        run.append_metrics(1, {"step": 1})
+        append_metrics(run, 1, {"step": 1})
 
 
 def test_a_line_cut_by_a_size_limit_loses_only_itself(run):
-    run.append_metrics(1, {"step": 1, "reward": 0.5})
+    append_metrics(run, 1, {"step": 1, "reward": 0.5})
     size = run.metrics_path(1).stat().st_size
     pid = os.fork()
     if pid == 0:  # the kernel writes ten bytes of the line, then refuses
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, size + 10))
         try:
-            run.append_metrics(1, {"step": 2, "reward": 0.6})
+            append_metrics(run, 1, {"step": 2, "reward": 0.6})
         except StoreError:
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     assert run.metrics_path(1).stat().st_size == size + 10
-    run.append_metrics(1, {"step": 2, "reward": 0.6})
+    append_metrics(run, 1, {"step": 2, "reward": 0.6})
     rows, warnings = run.read_metrics()
     assert [(row["step"], row["reward"]) for row in rows] == [(1, 0.5), (2, 0.6)]
     assert warnings == ["sweep/grpo-s0/metrics-1.jsonl: 1 unreadable line left out"]
 
 
 def test_a_failed_write_keeps_the_previous_file_and_leaves_nothing_behind(run):
-    run.write_manifest(manifest())
+    write_manifest(run, manifest())
     before = run.manifest_path.read_bytes()
 
     class Unwritable:
@@ -205,7 +215,7 @@ def test_a_failed_write_keeps_the_previous_file_and_leaves_nothing_behind(run):
             raise RuntimeError("no")
 
     with pytest.raises(RuntimeError):
-        run.write_manifest(manifest(spec=Unwritable()))
+        write_manifest(run, manifest(spec=Unwritable()))
     assert run.manifest_path.read_bytes() == before
     assert os.listdir(run.path) == ["manifest.json"]
 
@@ -215,39 +225,41 @@ def test_an_unwritable_folder_is_one_readable_error(run):
     run.path.mkdir(parents=True)
     run.path.chmod(0o500)
     with pytest.raises(StoreError, match="permission denied"):
-        run.write_manifest(manifest())
+        write_manifest(run, manifest())
 
 
 def test_a_file_where_a_folder_should_be(run):
     run.path.parent.parent.mkdir(parents=True)
     run.path.parent.write_text("not a folder")
     with pytest.raises(StoreError, match=r"cannot write .*manifest\.json"):
-        run.write_manifest(manifest())
+        write_manifest(run, manifest())
 
 
 def test_evaluations_come_back_as_written(run):
     rows = [ROW, ROW | {"sample": 1, "extracted": None, "correct": False, "truncated": True}]
-    run.write_eval("chain-easy", 40, rows)
-    run.write_eval("chain-easy", 1000000, rows)
+    write_eval(run, "chain-easy", 40, rows)
+    write_eval(run, "chain-easy", 1000000, rows)
     assert run.benchmarks() == ["chain-easy"]
     assert run.eval_steps("chain-easy") == [40, 1000000]
     assert run.eval_steps("chain-hard") == []
     assert run.eval_path("chain-easy", 40).name == "step-000040.parquet"
-    assert run.read_eval("chain-easy", 40).to_pylist() == rows
+    assert read_eval(run, "chain-easy", 40).to_pylist() == rows
 
 
 def test_evaluations_are_checked_when_written_and_when_read(run):
     with pytest.raises(StoreError, match=r"row 0 lacks \['tokens'\], has unknown \['token'\]"):
-        run.write_eval("b", 1, [{key: value for key, value in ROW.items() if key != "tokens"} | {"token": 3}])
+        write_eval(
+            run, "b", 1, [{key: value for key, value in ROW.items() if key != "tokens"} | {"token": 3}]
+        )
     with pytest.raises(StoreError, match=r"step-000001\.parquet"):
-        run.write_eval("b", 1, [ROW | {"tokens": "many"}])
+        write_eval(run, "b", 1, [ROW | {"tokens": "many"}])
     with pytest.raises(StoreError, match="no such file"):
-        run.read_eval("b", 1)
-    run.write_eval("b", 1, [ROW])
+        read_eval(run, "b", 1)
+    write_eval(run, "b", 1, [ROW])
     path = run.eval_path("b", 1)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(StoreError, match=r"cannot read .*step-000001\.parquet"):
-        run.read_eval("b", 1)
+        read_eval(run, "b", 1)
 
 
 def test_checkpoints_that_were_not_renamed_do_not_count(run):
@@ -259,21 +271,21 @@ def test_checkpoints_that_were_not_renamed_do_not_count(run):
 
 def test_states_follow_from_the_files(run):
     assert run.state() == "pending"
-    run.write_manifest(manifest())
+    write_manifest(run, manifest())
     assert run.state() == "pending"
-    run.claim()
+    claim_run(run)
     assert run.state() == "running"
-    run.append_metrics(1, {"step": 1})
-    run.release()
+    append_metrics(run, 1, {"step": 1})
+    release_run(run)
     assert run.state() == "interrupted"
-    run.claim()
-    run.write_failed("ValueError: bad\nsecond line", step=1)
+    claim_run(run)
+    write_failed(run, "ValueError: bad\nsecond line", step=1)
     assert run.state() == "failed"
     assert run.read_failed()["error"] == "ValueError: bad"
     assert run.lease() is None
-    run.claim()
+    claim_run(run)
     assert run.state() == "running" and run.read_failed() is None
-    run.write_done(seconds=2.5, attempts=2)
+    write_done(run, seconds=2.5, attempts=2)
     assert run.state() == "done" and run.read_done()["attempts"] == 2
     assert run.lease() is None
 
@@ -281,12 +293,12 @@ def test_states_follow_from_the_files(run):
 def test_a_lease_lives_as_long_as_its_process(run):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
     try:
-        run.claim(pid=child.pid)
+        claim_run(run, pid=child.pid)
         lease = run.lease()
         assert (lease["pid"], lease["pgid"]) == (child.pid, child.pid)
         assert run.state() == "running"
-        intruder = "from rpg.store import Layout, StoreError\nimport sys\n"
-        intruder += "try: Layout.at(sys.argv[1]).run('sweep', 'grpo-s0').claim()\n"
+        intruder = "from rpg.store import Layout, StoreError\nfrom rpg.store.run_writer import claim_run\nimport sys\n"
+        intruder += "try: claim_run(Layout.at(sys.argv[1]).run('sweep', 'grpo-s0'))\n"
         intruder += "except StoreError as error: print(error); sys.exit(3)"
         result = subprocess.run(
             [sys.executable, "-c", intruder, str(run.path.parents[2])], capture_output=True, text=True
@@ -302,12 +314,12 @@ def test_a_lease_lives_as_long_as_its_process(run):
         time.sleep(0.01)
     assert run.state() == "interrupted"
     child.wait()
-    run.claim()
+    claim_run(run)
     assert run.state() == "running"
 
 
 def test_a_reused_pid_is_somebody_else_and_a_clock_that_jumps_changes_nothing(run):
-    run.claim()
+    claim_run(run)
     lease = run.lease()
     for jump in (-1e6, 1e6):
         run.lease_path.write_text(json.dumps(lease | {"started": lease["started"] + jump}))
@@ -319,18 +331,20 @@ def test_a_reused_pid_is_somebody_else_and_a_clock_that_jumps_changes_nothing(ru
 
 
 def test_a_lease_of_another_host_lives_by_its_heartbeat(run):
-    run.claim()
+    claim_run(run)
     lease = run.lease() | {"host": "elsewhere"}
     run.lease_path.write_text(json.dumps(lease))
     assert run.state() == "running"
     run.lease_path.write_text(json.dumps(lease | {"heartbeat": time.time() - 3600}))
     assert run.state() == "interrupted"
-    assert not run.beat() and run.lease() == lease | {"heartbeat": run.lease()["heartbeat"]}, "it is not ours"
+    assert not renew_lease(run) and run.lease() == lease | {"heartbeat": run.lease()["heartbeat"]}, (
+        "it is not ours"
+    )
 
 
 def test_a_torn_lease_is_nobodys(run):
-    run.append_metrics(1, {"step": 1})
+    append_metrics(run, 1, {"step": 1})
     run.lease_path.write_text('{"host": "x"')
     assert run.state() == "interrupted"
-    run.claim()
+    claim_run(run)
     assert run.state() == "running"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rpg.config.errors import ConfigError
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import RECIPE_TEMPLATE, MathTask, MathVerifier
 from rpg.tasks import DataError, Problem, load_problems, verifier_of
 from rpg.tasks.benchmark_loading import load_benchmark

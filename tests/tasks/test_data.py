@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.store import StoreError
 from rpg.tasks import DataError, load_problems
 from rpg.tasks.preparation import data_digest, once, prepare_data, read_problems
@@ -59,7 +59,8 @@ def test_digest_follows_what_matters(tmp_path):
 
 def test_digest_and_preparation_need_no_torch(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from rpg.config.run import RunSpec; from rpg.tasks.preparation import *\n"
+        "import sys; from pathlib import Path; from rpg.config.run_spec import RunSpec\n"
+        "from rpg.tasks.preparation import *\n"
         f"prepare_data(RunSpec.model_validate({CHAIN!r}), Path({str(tmp_path)!r}))\n"
         "print([m for m in ('torch', 'transformers') if m in sys.modules])"
     )

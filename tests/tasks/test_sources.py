@@ -7,10 +7,11 @@ import pyarrow.parquet
 import pytest
 
 from rpg.config.errors import ConfigError
-from rpg.config.load import load_run, resolve
+from rpg.config.load import resolve
 from rpg.config.task import FileTask
 from rpg.tasks import DataError, kind_of, load_problems
 from rpg.tasks.preparation import data_digest, prepare_data, read_problems
+from tests.specs import load_run
 from tests.tasks.fake_hub import ask_here, card, fake_hub, json_lines
 
 HELD = [{"prompt": "held", "answer": "0"}]
@@ -169,8 +170,8 @@ def test_what_was_prepared_is_what_was_read(tmp_path):
 
 
 def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
-    from rpg.models.initial import initial_policy
-    from rpg.models.look import look
+    from rpg.models.initial_policy import initial_policy
+    from rpg.models.prompt_preview import look
 
     spec = resolve(
         {
@@ -195,7 +196,7 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
 
 
 def test_thinking_is_switched_where_the_template_can():
-    from rpg.config.data import Chat
+    from rpg.config.data_source import Chat
     from rpg.models.tokenizer import build_tokenizer, dress, rendered
 
     template = "{% if enable_thinking is defined and enable_thinking is false %}off{% else %}on{% endif %}"
@@ -232,11 +233,11 @@ def test_the_digest_is_of_what_is_there_not_of_where(tmp_path):
         ({"columns": {"answer": "after(answer)"}}, "task.columns.answer: expected a column, a.b for field b"),
         ({"columns": {"answer": 'regex("(", a)'}}, "task.columns.answer: not a regular expression"),
         ({"columns": {"anser": "a"}}, "task.columns.anser: unknown field; did you mean 'answer'?"),
-        ({"train": {"path": "a", "hub": "b/c"}}, "name a file (path) or a data set of the hub (hub), one of the two"),
-        ({"train": {"path": "a", "split": "test"}}, "config, split and revision are for a data set of the hub"),
+        ({"train": {"path": "a", "hub": "b/c"}}, "give either a file (path) or a data set on the hub (hub)"),
+        ({"train": {"path": "a", "split": "test"}}, "config, split and revision apply to a data set on the hub"),
         ({"train": [{"path": "a", "weight": 0}]}, "task.train.0.weight: Input should be greater than 0"),
         ({"train": []}, "task.train: "),
-        ({"chat": {"template": "none.jinja"}}, "no Jinja template, and no file that can be read"),
+        ({"chat": {"template": "none.jinja"}}, "neither a Jinja template nor a readable file"),
         ({"chat": {"options": {"a-b": 1}}}, "task.chat.options.a-b"),
         ({"chat": {"examples": [{"prompt": "a"}]}}, "task.chat.examples.0.response: this field is required"),
     ],

@@ -12,8 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from rpg.config.errors import ConfigError
-from rpg.config.load import load_run
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import RECIPE_TEMPLATE
 from rpg.tasks import DataError, load_problems
 from rpg.tasks.benchmark_loading import load_benchmark
@@ -21,6 +20,7 @@ from rpg.tasks.benchmarks import benchmark
 from rpg.tasks.leaks import near_duplicates, words
 from rpg.tasks.preparation import prepare_data, read_problems
 from rpg.tasks.training_sets import foreign, load_training, training_set, training_sets
+from tests.specs import load_run
 from tests.tasks.fake_hub import ask_here, card, fake_hub, json_lines
 
 ROOT = Path(__file__).resolve().parents[2]

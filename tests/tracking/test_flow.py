@@ -6,10 +6,11 @@ import json
 import pytest
 
 from benchmarks.synthetic import write_sweep
-from flows.processes import Children
-from flows.tracking import TRACKING_LOG, tracked
-from rpg.config.sweep import load_sweep
+from flows.machine.children import Children
+from flows.sweep.tracking import TRACKING_LOG, tracked
+from rpg.config.sweep_spec import load_sweep
 from rpg.store import Layout
+from rpg.store.run_writer import write_manifest
 
 SWEEP = "name: quickstart\nrun: {track: [tensorboard, {type: mlflow, uri: 'http://127.0.0.1:9'}]}\naxes: {seed: [0]}\n"
 
@@ -22,7 +23,7 @@ def test_a_sweeps_numbers_are_sent_beside_it(tmp_path):
     sweep = load_sweep(tmp_path / "q.yaml", {}, lambda spec: "d")
     for folder in layout.run_folders("quickstart"):  # as these runs' manifests would have it
         manifest = folder.read_manifest()
-        folder.write_manifest({**manifest, "spec": sweep.runs[0].spec.model_dump(mode="json")})
+        write_manifest(folder, {**manifest, "spec": sweep.runs[0].spec.model_dump(mode="json")})
     children = Children()
     with tracked(sweep, layout, children):
         pass

@@ -14,11 +14,10 @@ def cpu_verl():
     os.environ["VERL_PLATFORM"] = "cpu"
     import verl  # noqa: F401
     from verl.plugin.platform import set_platform
+    from verl_cpu.platform import CPUPlatform
+    from verl_cpu.plugin import install
 
-    from rpg.backends.verl import cpu
-    from rpg.backends.verl.cpu.platform import CPUPlatform
-
-    cpu.install()
+    install()
     set_platform(CPUPlatform())
     yield
     os.environ.pop("VERL_PLATFORM") if before is None else os.environ.update(VERL_PLATFORM=before)
@@ -26,7 +25,7 @@ def cpu_verl():
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
-    from rpg.models.initial import prepare_model
+    from rpg.models.initial_policy import prepare_model
     from rpg.tasks.preparation import prepare_data
     from tests.verl.inside import make_spec
 
@@ -38,7 +37,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def model(home):
-    from rpg.models.initial import prepare_model
+    from rpg.models.initial_policy import prepare_model
     from tests.verl.inside import make_spec
 
     return prepare_model(make_spec(), home)

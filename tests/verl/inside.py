@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 from rpg.backends.verl.main import compose, derive
 from rpg.backends.verl.overrides import Paths, plan
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.processes import parent_mark
 from tests import tiny
 from tests.waiting import HANG

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from tests.verl.inside import ROOT, make_worker, verl_config, verl_update, weights
 
 DONE = "done\n"

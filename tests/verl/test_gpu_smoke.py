@@ -5,7 +5,7 @@ import yaml
 
 from benchmarks.gpu_smoke import settings
 from rpg.backends.verl.overrides import plan
-from rpg.config.sweep import load_sweep
+from rpg.config.sweep_spec import load_sweep
 from rpg.config.verl_keys import unknown
 from tests.verl.test_launch_overrides import PATHS
 

@@ -11,7 +11,7 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.errors import UserError
-from rpg.models.initial import initial_policy
+from rpg.models.initial_policy import initial_policy
 from rpg.tasks.preparation import prepare_data, read_problems
 from tests.verl.inside import make_spec, verl_config
 

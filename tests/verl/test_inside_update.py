@@ -10,7 +10,7 @@ from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.reference_schedule import ReferenceSchedule
 from rpg.errors import UserError
-from rpg.models.initial import initial_policy
+from rpg.models.initial_policy import initial_policy
 from rpg.tasks.preparation import prepare_data, read_problems
 from tests.verl import NOT_ON_VERL
 from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update, weights

@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from rpg.models.initial import prepare_model
+from rpg.models.initial_policy import prepare_model
 from rpg.tasks.preparation import prepare_data
 from tests.verl.inside import BASE, job, make_spec, ours
 

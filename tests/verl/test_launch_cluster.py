@@ -14,6 +14,7 @@ import pytest
 from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl import jobs
 from rpg.backends.verl.launch import Launcher
+from rpg.store.run_writer import write_manifest
 from tests.evaluation.ray_head import free_port, ray_head
 from tests.tiny import make_run, make_spec
 from tests.waiting import HANG, until
@@ -121,7 +122,7 @@ def test_a_cluster_that_goes_is_said_and_another_goes_on(home, cluster, monkeypa
     with pytest.raises(TrainingFailed, match=f"no Ray cluster answers at {address}"):
         Launcher().train(folder, home, lambda line: None)
     local = make_spec(training={"steps": 3}, backend={"type": "verl"})  # the run's folder, moved elsewhere
-    folder.write_manifest({**folder.read_manifest(), "spec": local.model_dump(mode="json")})
+    write_manifest(folder, {**folder.read_manifest(), "spec": local.model_dump(mode="json")})
     said = []
     set_stand_in(folder, "")
     Launcher().train(folder, home, said.append)

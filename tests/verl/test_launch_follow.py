@@ -18,9 +18,10 @@ from rpg.backends.verl import jobs
 from rpg.backends.verl.driver_state import State
 from rpg.backends.verl.launch import Launcher, require_readable
 from rpg.config.errors import ConfigError
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.store import Layout
 from rpg.store.checkpoints import damaged, damaged_training, model_digest
+from rpg.store.run_writer import write_manifest
 from rpg.tracking.follower import Follower
 from tests.tiny import make_run, make_spec
 from tests.waiting import HANG, until
@@ -271,7 +272,7 @@ def test_other_workers_than_those_of_the_checkpoint_go_on(home):
     train(folder, home)
     more = spec(4, gpus_per_node=2)
     manifest = folder.read_manifest() | {"spec": more.model_dump(mode="json"), "steps": 4}
-    folder.write_manifest(manifest | {"eval_steps": list(more.eval_steps())})
+    write_manifest(folder, manifest | {"eval_steps": list(more.eval_steps())})
     assert "going on after step 2 of 4" in train(folder, home)[0]
 
 

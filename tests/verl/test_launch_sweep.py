@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from rpg.backends.verl.jobs import MARK
 from rpg.store import Layout
-from rpg.store.pending import pending_evaluations
+from rpg.store.run_folder import pending_evaluations
 from tests.verl import NOT_ON_VERL
 from tests.waiting import HANG
 

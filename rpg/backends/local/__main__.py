@@ -16,7 +16,7 @@ from rpg.errors import is_no_memory
 from rpg.processes import quick_imports
 
 if TYPE_CHECKING:
-    from rpg.store.run import RunFolder
+    from rpg.store.run_folder import RunFolder
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,22 +16,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rpg.auditing.fidelity import Agreement, agreement
+from rpg.auditing.gradient_agreement import Agreement, agreement
 from rpg.backends.local.micro_batches import Limits, score
 from rpg.backends.local.rollout import Graded, Roller
 from rpg.backends.local.training_loop import configure_memory, configure_torch, resume
 from rpg.backends.manifest import spec_of
 from rpg.catalogue import Algorithm, algorithm, algorithms, override
 from rpg.catalogue.exact import divergence_of, exact_loss
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.losses.advantages import advantages as advantages_of
-from rpg.losses.divergences import k3
+from rpg.losses.kl_terms import k3
 from rpg.losses.policy_loss import policy_loss
-from rpg.models.initial import initial_policy
-from rpg.models.loading import ModelError
+from rpg.models.initial_policy import initial_policy
+from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
 from rpg.store.checkpoints import damaged
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
 from rpg.tasks.preparation import prepare_data, read_problems
 
 COORDINATES = 1_000_000

@@ -16,14 +16,14 @@ from torch.nn.functional import pad
 
 from rpg.backends.progress_reporter import Progress
 from rpg.backends.prompts import PromptOrder, Refills
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.models import seeds
-from rpg.models.batch import Batch
 from rpg.models.decoding import Samples
 from rpg.models.policy import Policy
-from rpg.models.rewarding import scorer_of
-from rpg.models.support import joined, restriction_of
+from rpg.models.response_batch import Batch
+from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import encode_prompts
+from rpg.models.truncated_sampling import joined, restriction_of
 from rpg.rewards.overlong import overlong_punishment
 from rpg.rewards.scoring import Answered, Sources, parts_of
 from rpg.tasks import Problem

@@ -15,7 +15,7 @@ from rpg.backends.training_process import Say, run_training
 
 if TYPE_CHECKING:
     from rpg.backends.verl.launch import Launcher
-    from rpg.store.run import RunFolder
+    from rpg.store.run_folder import RunFolder
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,9 +13,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from rpg.backends.verl.driver_state import State
+from rpg.store.atomic_files import StoreError, fsync_tree, readable
 from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digests, link
-from rpg.store.files import StoreError, fsync_tree, readable
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
 
 _UNUSED = (".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx")
 """Other forms of the same weights, which a model from the hub may bring."""
@@ -111,7 +111,7 @@ class VerlCheckpoints(CheckpointFolder):
             for path in files:
                 link(Path(os.path.realpath(path)), build / path.name)
             if half:
-                from rpg.models.loading import halve  # torch: only where it is needed
+                from rpg.models.model_loading import halve  # torch: only where it is needed
 
                 halve(build)
             record = {"format": FORMAT, "step": step, "optimizer_step": optimizer_step}

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rpg.store.files import StoreError, atomic_write_json, read_json_object
+from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
 
 FORMAT = 1
 _NAME = re.compile(r"global_step_(\d+)")

@@ -13,7 +13,7 @@ from torch import Tensor
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.losses.advantages import advantages
 from rpg.losses.correction import rollout_weights, weight_metrics
-from rpg.losses.divergences import k3
+from rpg.losses.kl_terms import k3
 
 
 def experience(

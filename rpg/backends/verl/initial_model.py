@@ -8,7 +8,7 @@ from rpg.backends.training_process import Say
 from rpg.config.backend import LocalRay, VerlBackend
 from rpg.config.errors import ConfigError
 from rpg.config.model import PretrainedModel
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.store.checkpoints import link
 from rpg.tasks.preparation import once
 
@@ -21,10 +21,10 @@ def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
         ModelError, DataError, StoreError: the warm start cannot be made.
     """
     if not isinstance(spec.model, PretrainedModel) or spec.model.warm_start is not None:
-        from rpg.models.initial import prepare_model
+        from rpg.models.initial_policy import prepare_model
 
         return prepare_model(spec, home, say)
-    from rpg.models.library import pretrained_folder
+    from rpg.models.model_cache import pretrained_folder
 
     folder = Path(pretrained_folder(spec.model.path, home, say))
     if not folder.exists():
@@ -49,7 +49,7 @@ def _for_all_nodes(snapshot: Path, name: str, home: Path) -> Path:
 
 def _dressed(spec: RunSpec, home: Path, folder: Path) -> Path:
     """The model with the task's chat template, where that is not the tokenizer's own."""
-    from rpg.models.initial import dressed_folder
+    from rpg.models.initial_policy import dressed_folder
 
     return dressed_folder(spec, home, folder)
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from rpg.config.reward import CorrectnessReward, Rewards
-from rpg.config.run import AlgorithmField
+from rpg.config.run_spec import AlgorithmField
 from rpg.config.section import Positive, Section
 from rpg.config.task import Verifier
 from rpg.config.training import Schedule, StopTexts

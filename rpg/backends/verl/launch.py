@@ -24,17 +24,16 @@ from rpg.backends.verl.initial_model import initial_model
 from rpg.backends.verl.metrics_stream import Stream
 from rpg.backends.verl.overrides import plan
 from rpg.backends.verl.paths import STATE, Paths
-from rpg.backends.verl.readiness import facts, judge
+from rpg.backends.verl.readiness import require
 from rpg.config.backend import RayAddress, RayJob
 from rpg.config.errors import ConfigError
 from rpg.config.model import bfloat16
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.verl_keys import unknown
-from rpg.store import provenance
-from rpg.store.files import StoreError, atomic_write_json, read_json_object
-from rpg.store.pending import pending_evaluations
-from rpg.store.progress import TRAINING, clear_progress, moving, progress_line, read_progress
-from rpg.store.run import RunFolder
+from rpg.store import run_provenance
+from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
+from rpg.store.run_folder import RunFolder, pending_evaluations
+from rpg.store.step_progress import TRAINING, clear_progress, moving, progress_line, read_progress
 from rpg.tasks.preparation import PreparedData, prepare_data
 
 POLL_SECONDS = 0.5
@@ -151,7 +150,7 @@ class _Run:
             job = f"rpg-{self.folder.read_manifest()['run_id']}-{place}-{number}"
         files = (str(self.state / name) for name in (f"metrics-{number}.jsonl", f"log-{number}.txt"))
         attempt = Attempt(number, *files, job)
-        provenance.write(self.folder, number, COMPUTES)
+        run_provenance.write(self.folder, number, COMPUTES)
         atomic_write_json(self.state / "attempt.json", asdict(attempt))
         return attempt
 
@@ -222,13 +221,7 @@ def require_verl(spec: RunSpec, say: Say = lambda line: None) -> None:
         raise ConfigError("\n".join(wrong))
     if isinstance(backend.ray, RayJob):
         return  # its driver looks around where it runs
-    found = judge(backend, facts())
-    for finding in found:
-        if finding.good is None:
-            say(f"note: {finding.text}")
-    wrong = [finding.text for finding in found if finding.good is False]
-    if wrong:
-        raise ConfigError("this machine cannot run backend.type verl: " + "; ".join(wrong))
+    require(backend, say)
 
 
 def require_readable(spec: RunSpec, step: int, resume: Path | None) -> None:

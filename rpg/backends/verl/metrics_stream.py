@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rpg.store.run import RunFolder
+from rpg.store.run_folder import RunFolder
+from rpg.store.run_writer import append_metrics
 
 _OURS = "rpg/"
 
@@ -60,6 +61,6 @@ class Stream:
         records = [record for line in whole.splitlines() if (record := translate(line))]
         fresh = [record for record in records if record["step"] > self._last]
         for record in fresh:
-            self.folder.append_metrics(self.attempt, record)
+            append_metrics(self.folder, self.attempt, record)
             self._last = record["step"]
         return fresh

@@ -20,7 +20,7 @@ from rpg.backends.verl.resources import cpus_reserved, helpers
 from rpg.config.backend import LocalRay, RayAddress, SglangRollout, VerlBackend, VllmRollout
 from rpg.config.model import PretrainedModel, lora_of
 from rpg.config.reward import PythonReward
-from rpg.config.run import RunSpec
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
 from rpg.config.training import AdamW, ScheduleFreeAdamW
 from rpg.config.verl_keys import is_added
@@ -28,6 +28,8 @@ from rpg.tasks import verifier_of
 
 MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"
+HUGGINGFACE = "rpg_huggingface"
+"""The rollout server on the embedded trainer's decoder, as verl's configuration names it (verl-cpu)."""
 SETUP = "rpg.processes.collect_seldom"
 """Called by Ray's workers before they import anything of verl."""
 ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
@@ -197,7 +199,7 @@ def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
     rollout, server = spec.rollout, backend.rollout
     served = isinstance(server, VllmRollout | SglangRollout)
     keys: dict[str, Any] = {
-        f"{ROLLOUT}.name": server.type if served else "rpg_huggingface",
+        f"{ROLLOUT}.name": server.type if served else HUGGINGFACE,
         f"{ROLLOUT}.n": rollout.group_size,
         f"{ROLLOUT}.temperature": rollout.temperature,
         f"{ROLLOUT}.top_k": -1,

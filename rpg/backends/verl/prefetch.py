@@ -30,7 +30,7 @@ from rpg.backends.verl.agent_loops import prompt_name
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.rollout import Group, Rollout
 from rpg.errors import UserError
-from rpg.store.files import atomic_write_json, read_json_object
+from rpg.store.atomic_files import atomic_write_json, read_json_object
 
 TENSORS, REST = "ahead.safetensors", "ahead.json"
 

@@ -14,11 +14,11 @@ from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from rpg.backends.verl.job_settings import JobSettings
-from rpg.models.rewarding import make_scorer
-from rpg.models.stopping import Stopper
+from rpg.models.reward_models import make_scorer
+from rpg.models.stop_strings import Stopper
 from rpg.rewards.overlong import overlong_punishment
 from rpg.rewards.scoring import Answered, Scored, parts_of
-from rpg.store.files import atomic_write_text, read_json_object
+from rpg.store.atomic_files import atomic_write_text, read_json_object
 from rpg.tasks import Problem
 from rpg.tasks.preparation import problem_of
 

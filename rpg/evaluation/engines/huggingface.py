@@ -20,10 +20,10 @@ from transformers import (
 from rpg.evaluation.engines.protocol import Completion, Request, Sampling
 from rpg.models import seeds
 from rpg.models.decoding import draw
-from rpg.models.loading import load_pretrained, put_weights, shape_of
-from rpg.models.stopping import Stopper
-from rpg.models.support import Restriction
+from rpg.models.model_loading import load_pretrained, put_weights, shape_of
+from rpg.models.stop_strings import Stopper
 from rpg.models.tokenizer import encode_prompts, stop_tokens
+from rpg.models.truncated_sampling import Restriction
 
 
 class _DrawFromUniforms(LogitsProcessor):

@@ -11,7 +11,7 @@ import torch
 from rpg.evaluation.engines.protocol import Completion, Request, Sampling
 from rpg.models import seeds
 from rpg.models.decoding import Samples
-from rpg.models.loading import load_pretrained, put_weights, shape_of
+from rpg.models.model_loading import load_pretrained, put_weights, shape_of
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import encode_prompts
 

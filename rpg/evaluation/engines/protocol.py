@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from rpg.errors import UserError
-from rpg.models.support import WHOLE, Restriction
+from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.tasks.problems import Given
 
 

@@ -1,0 +1,140 @@
+"""What is already there for a run, brought to what the newest file says: without training anything again.
+
+A run is known by what trains it (rpg.config.identity). So its folder may have been begun with other settings that
+operate or evaluate, or by a version of this project that named runs by all of their settings (format 1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from rpg.config.identity import evaluation_identity, former_identity, identity, identity_record, root
+from rpg.config.run_spec import RunSpec
+from rpg.store import Layout, RunFolder, StoreError, run_provenance
+from rpg.store.atomic_files import readable
+from rpg.store.current import OUTDATED
+from rpg.store.run_folder import folders, pending_evaluations
+from rpg.store.run_writer import write_manifest
+
+
+def upgrade(layout: Layout, sweep: str, digests: Collection[str]) -> None:
+    """Give the run folders of format 1 in a sweep their names and identities of today.
+
+    Which data a run of format 1 had is known only through its identity, which holds the digest: of the `digests` of the
+    sweep's runs the one that yields it. Others (data that has changed) stay as they are. Can be killed at any moment.
+    """
+    for name in folders(layout.sweep_folder(sweep)):
+        folder = layout.run(sweep, name)
+        with contextlib.suppress(StoreError, ValidationError):
+            manifest = folder.read_manifest()
+            if "identity" in manifest or folder.state() == "running":
+                continue
+            spec = RunSpec.model_validate(manifest["spec"])
+            data = next((d for d in digests if former_identity(spec, d) == manifest["run_id"]), None)
+            if data is None:
+                continue
+            run_id, old = identity(spec, data), manifest["run_id"]
+            renamed = layout.run(sweep, name.removesuffix(old[:8]) + run_id[:8])
+            if name.endswith(old[:8]) and not renamed.path.exists():
+                with readable("rename", folder.path):
+                    folder.path.rename(renamed.path)
+                folder = renamed
+            write_manifest(folder, {**manifest, **identified(spec, data), "run": folder.name})
+
+
+def identified(spec: RunSpec, data: str) -> dict[str, Any]:
+    """What a manifest says about who its run is."""
+    return {
+        "run_id": identity(spec, data),
+        "root_id": root(spec, data),
+        "former_id": former_identity(spec, data),
+        "identity": identity_record(spec, data),
+        "evaluation_id": evaluation_identity(spec),
+        "samples": spec.evaluation.samples_per_problem,
+    }
+
+
+def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:
+    """Bring the manifest of the same run to the `wanted` one, and its evaluations to what that promises.
+
+    What says how the run began (versions, revision, machine, time) stays.
+    """
+    manifest = folder.read_manifest()
+    for name in (OUTDATED, "run"):  # of a kill while it was being set aside
+        manifest.pop(name, None)
+    fresh = {name: value for name, value in wanted.items() if name not in _BEGAN}
+    before = manifest.get("evaluation_id", fresh["evaluation_id"])
+    if before != fresh["evaluation_id"]:
+        _swap_evaluations(folder, before, fresh["evaluation_id"])
+    elif fresh["samples"] > manifest.get("samples", fresh["samples"]):
+        _extend_samples(folder)
+    fresh["eval_steps"] = _possible(folder, manifest, fresh["eval_steps"])
+    if any(manifest.get(name) != value for name, value in fresh.items()):
+        write_manifest(folder, {**manifest, **fresh})
+    if folder.done_path.exists() and pending_evaluations(folder):
+        with readable("remove", folder.done_path):
+            folder.done_path.unlink(missing_ok=True)
+
+
+def set_aside(layout: Layout, folder: RunFolder) -> bool:
+    """Make room for a run that other code than today's has trained; False where there is nothing of the kind.
+
+    What is there keeps all its files, under another name, and is superseded from now on. Can be killed at any moment.
+
+    Raises:
+        StoreError: somebody is training it.
+    """
+    found = run_provenance.outdated(folder)
+    if found is None:
+        return False
+    if folder.state() == "running":
+        raise StoreError(
+            f"{folder.path} is being trained by older code; stop that first, or wait for its end"
+        )
+    manifest = folder.read_manifest() | {OUTDATED: found}
+    name = f"{folder.name}-code-{found['code']}"
+    others = (name if number == 1 else f"{name}-{number}" for number in range(1, 1000))
+    aside = next(
+        one for one in (layout.run(folder.sweep, other) for other in others) if not one.path.exists()
+    )
+    write_manifest(folder, manifest | {"run": aside.name})
+    with readable("rename", folder.path):
+        folder.path.rename(aside.path)
+    return True
+
+
+_BEGAN = ("versions", "git_revision", "machine", "created")
+
+
+def _possible(folder: RunFolder, manifest: Mapping[str, Any], wanted: list[int]) -> list[int]:
+    """The steps whose checkpoints are there, are still to come, or were promised before.
+
+    A checkpoint that was dropped because nobody had asked for it would have to be trained again.
+    """
+    there = set(folder.checkpoint_steps()) | set(manifest["eval_steps"])
+    newest = max(folder.checkpoint_steps(), default=-1)
+    return [step for step in wanted if step > newest or step in there]
+
+
+def _swap_evaluations(folder: RunFolder, before: str, after: str) -> None:
+    """Samples drawn in another way stay aside, and come back when that way is asked for again."""
+    evals = folder.path / "evals"
+    aside, back = folder.path / f"evals-{before}", folder.path / f"evals-{after}"
+    with readable("rename", evals):
+        if evals.exists() and not aside.exists():
+            evals.rename(aside)
+        if back.exists() and not evals.exists():
+            back.rename(evals)
+
+
+def _extend_samples(folder: RunFolder) -> None:
+    """Evaluations whose checkpoint is there become the beginning of one with more samples."""
+    for benchmark in folder.benchmarks():
+        for step in folder.eval_steps(benchmark):
+            if folder.checkpoint(step).exists():
+                with readable("rename", folder.eval_path(benchmark, step)):
+                    folder.eval_path(benchmark, step).rename(folder.fewer_path(benchmark, step))

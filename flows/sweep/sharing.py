@@ -1,0 +1,207 @@
+"""Runs that several sweeps have in common are computed once.
+
+Two runs are the same when their identities are (rpg.config.identity); a longer run goes on where a shorter one ended that
+is the same otherwise. While a sweep works on a run, from the
+start of its training to its last evaluation, it holds the kernel lock of that identity; a sweep that comes to the
+same run meanwhile does its others first, then waits, then takes over the finished files as hard links.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from rpg.store import Layout, RunFolder, StoreError, locks, run_provenance
+from rpg.store.atomic_files import atomic_path, atomic_write_json, folder_aside, readable
+from rpg.store.current import FRESH, OUTDATED
+from rpg.store.run_folder import folders
+from rpg.store.run_writer import note_removed, write_waiting
+
+
+class Claims:
+    """The identities this sweep holds; `take` never waits."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._held: dict[str, locks.Lock] = {}
+        self._ids: dict[str, str] = {}
+        self._said: dict[str, str] = {}
+        self._names: dict[str, tuple[int, list[str]]] = {}
+        self._known_roots: dict[str, tuple[int, list[tuple[str, str, int]]]] = {}
+
+    def take(self, folder: RunFolder) -> bool:
+        """Claim the run's identity; False while another sweep, which the run's folder then names, or another host
+        works on it.
+        """
+        path = self._layout.runs / ".claims" / self._run_id(folder)
+        lock = locks.take(path, {"sweep": folder.sweep})
+        if lock is None:
+            why = f"waits for the same run of sweep {locks.note(path).get('sweep', '?')} ({locks.who(path)})"
+            if self._said.get(folder.name) != why:
+                write_waiting(folder, why)
+                self._said[folder.name] = why
+            return False
+        if folder.holder():  # somebody's who has no claim that could be seen from here
+            lock.close()
+            return False
+        self._held[folder.name] = lock
+        return True
+
+    def _run_id(self, folder: RunFolder) -> str:
+        if folder.name not in self._ids:
+            self._ids[folder.name] = folder.read_manifest()["run_id"]
+        return self._ids[folder.name]
+
+    def fd(self, folder: RunFolder) -> int:
+        return self._held[folder.name].fd
+
+    def release(self, folder: RunFolder) -> None:
+        lock = self._held.pop(folder.name, None)
+        if lock:
+            lock.close()
+
+    def close(self) -> None:
+        for lock in self._held.values():
+            lock.close()
+        self._held.clear()
+
+    def duplicate(self, folder: RunFolder) -> RunFolder | None:
+        """The furthest folder of the same run elsewhere, else of a shorter one; None when this one is as far."""
+        manifest = folder.read_manifest()
+        ids = [manifest[name] for name in ("run_id", "former_id") if name in manifest]
+        best, found = progress(folder), None
+        for sweep in self._layout.sweeps():
+            for name in self._folder_names(sweep):
+                other = self._layout.run(sweep, name)
+                named = any(name.endswith(f"-{one[:8]}") for one in ids)
+                if named and other != folder and _is(other, ids) and _usable(manifest, other):
+                    there = progress(other)
+                    if there > best:
+                        best, found = there, other
+        return found or self._shorter(folder, manifest, best)
+
+    def _shorter(
+        self, folder: RunFolder, manifest: dict[str, Any], best: tuple[int, int]
+    ) -> RunFolder | None:
+        """The same run with fewer steps, when it is further than this one and nobody works on it."""
+        found = None
+        for sweep in self._layout.sweeps():
+            for name, root, steps in self._roots(sweep):
+                other = self._layout.run(sweep, name)
+                if root != manifest.get("root_id") or steps >= manifest["steps"] or other == folder:
+                    continue
+                there = progress(other)
+                if there > best and other.state() != "running" and _usable(manifest, other):
+                    best, found = there, other
+        return found
+
+    def _roots(self, sweep: str) -> list[tuple[str, str, int]]:
+        """(folder, root, steps) of a sweep's runs, read again when folders have come or gone."""
+        names = self._folder_names(sweep)
+        changed = self._names[sweep][0]
+        if sweep not in self._known_roots or self._known_roots[sweep][0] != changed:
+            roots = []
+            for name in names:
+                with contextlib.suppress(StoreError):
+                    manifest = self._layout.run(sweep, name).read_manifest()
+                    if "root_id" in manifest and OUTDATED not in manifest:
+                        roots.append((name, manifest["root_id"], manifest["steps"]))
+            self._known_roots[sweep] = (changed, roots)
+        return self._known_roots[sweep][1]
+
+    def _folder_names(self, sweep: str) -> list[str]:
+        """Names in a sweep's folder, listed again when it has changed: with 1,000 runs that is what a look costs."""
+        path = self._layout.sweep_folder(sweep)
+        changed = path.stat().st_mtime_ns if path.exists() else 0
+        if self._names.get(sweep, (None,))[0] != changed:
+            self._names[sweep] = (changed, folders(path))
+        return self._names[sweep][1]
+
+
+def progress(folder: RunFolder) -> tuple[int, int]:
+    """(newest checkpoint, evaluations), to compare folders of the same run."""
+    steps = folder.checkpoint_steps()
+    return (steps[-1] if steps else -1, sum(len(folder.eval_steps(name)) for name in folder.benchmarks()))
+
+
+def take_over(folder: RunFolder, source: RunFolder) -> None:
+    """Bring what `source` has into `folder`; can be killed at any moment and done again.
+
+    Metrics come first, because a checkpoint implies the metrics of its steps; they are copied, as only they are ever
+    appended to. Checkpoints and graded samples never change once they are in place, so they are linked: the samples first,
+    because an evaluator draws its own for a checkpoint that it finds without them.
+    """
+    first = folder.next_attempt()
+    for number, attempt in enumerate(source.attempts()):
+        if source.provenance_path(attempt).exists():
+            with atomic_path(folder.provenance_path(first + number)) as temporary:
+                shutil.copyfile(source.provenance_path(attempt), temporary)
+        with atomic_path(folder.metrics_path(first + number)) as temporary:
+            shutil.copyfile(source.metrics_path(attempt), temporary)
+    mine, theirs = folder.read_manifest(), source.read_manifest()
+    alike = mine.get("evaluation_id") == theirs.get("evaluation_id", mine.get("evaluation_id"))
+    fewer = theirs.get("samples", 0) < mine.get("samples", 0)
+    if alike:
+        note_removed(folder, source.removed_steps())
+    for benchmark in source.benchmarks() if alike else ():
+        for step in source.eval_steps(benchmark):
+            target = folder.eval_path(benchmark, step)
+            if fewer and (folder.checkpoint(step).exists() or source.checkpoint(step).exists()):
+                target = folder.fewer_path(benchmark, step)
+            if step in mine["eval_steps"] and not target.exists():
+                with readable("write", target):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    _link(source.eval_path(benchmark, step), target)
+    for step in source.checkpoint_steps():
+        if not folder.checkpoint(step).exists():
+            _link_tree(source.checkpoint(step), folder.checkpoint(step))
+    atomic_write_json(
+        folder.path / "shared.json", {"sweep": source.sweep, "run": source.name, "time": time.time()}
+    )
+
+
+def _is(folder: RunFolder, ids: list[str]) -> bool:
+    try:
+        return folder.read_manifest()["run_id"] in ids
+    except StoreError:
+        return False
+
+
+def _usable(manifest: dict[str, Any], other: RunFolder) -> bool:
+    """Whether a run may take over what another folder has: one that is to be made afresh, only what today's code made."""
+    return not manifest.get(FRESH) or run_provenance.outdated(other) is None
+
+
+def _link_tree(source: Path, target: Path) -> None:
+    """A folder of links, made aside and renamed into place; nothing when the source is pruned meanwhile."""
+    with readable("write", target):
+        aside = folder_aside(target)
+        try:
+            for at, _, names in os.walk(source):
+                inside = aside / Path(at).relative_to(source)
+                inside.mkdir(exist_ok=True)
+                for name in names:
+                    _link(Path(at) / name, inside / name)
+            aside.rename(target)
+        except FileNotFoundError:
+            shutil.rmtree(aside, ignore_errors=True)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+            raise
+        with contextlib.suppress(FileExistsError), atomic_path(target) as temporary:
+            shutil.copyfile(source, temporary)

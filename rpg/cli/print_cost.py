@@ -1,0 +1,129 @@
+"""What the runs of a file will cost, for `rpg show`: counts, time as measured on runs like them, GPUs by arithmetic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from rpg.cli.app import console, say
+from rpg.config.sweep_spec import PlannedRun, Sweep
+from rpg.store import Layout
+
+if TYPE_CHECKING:
+    from rpg.planning.gpu_estimate import Estimate
+
+
+def print_cost(sweep: Sweep, layout: Layout) -> None:
+    """Counts of all runs; then hours where they can be told."""
+    from rpg.planning.cost import cost, measured
+
+    costs = [cost(run.spec) for run in sweep.runs]
+    total = sum(costs[1:], start=costs[0])
+    console.rule("cost", align="left")
+    say(
+        f"{total.rollouts:,} responses of at most {total.response_tokens_at_most:,} tokens in all, "
+        f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} checkpoints to evaluate"
+    )
+    _print_disk(sweep)
+    _print_memory(sweep)
+    known = measured(layout)
+    times = [(known.seconds_per_step(r.spec), r.spec.training.steps) for r in sweep.runs]
+    if all(m for m, _ in times):
+        minutes = sum(m[0] * steps for m, steps in times if m) / 60
+        runs_like = min(m[1] for m, _ in times if m)
+        kind = "core-minutes" if sweep.runs[0].spec.backend.device == "cpu" else "minutes"
+        console.print(
+            f"about {minutes:.1f} {kind} of training, by {runs_like} or more finished runs of the same size here"
+        )
+    elif any(run.spec.backend.type == "verl" and run.spec.backend.device == "cuda" for run in sweep.runs):
+        _print_estimates(sweep)
+    else:
+        console.print("time: unknown until a run of this size has finished in this data folder")
+
+
+def _print_disk(sweep: Sweep) -> None:
+    from rpg.planning.disk import disk
+    from rpg.planning.gpu_estimate import Assumptions, problems_of
+
+    found = [disk(run.spec, problems_of(run.spec, Assumptions())) for run in sweep.runs]
+    if not all(found):
+        say("disk: unknown, because the size of the model is not known; give its local folder")
+        return
+    known = [one for one in found if one]
+    after, last, most = sum(d.after for d in known), sum(d.if_last for d in known), sum(d.most for d in known)
+    less = f" ({size_text(last)} where the last checkpoint is the best)" if last < after else ""
+    say(
+        f"about {size_text(after)} on disk afterwards{less}, at most {size_text(most)} if all train at once; "
+        f"training.keep_checkpoints: {sweep.runs[0].spec.training.keep_checkpoints}"
+    )
+
+
+def _print_memory(sweep: Sweep) -> None:
+    """Of the run that takes most; nothing where it is not known."""
+    from rpg.planning.memory import memory, with_layers_again
+
+    found = [(need, run.spec) for run in sweep.runs if (need := memory(run.spec)) is not None]
+    if not found:
+        return
+    need, spec = max(found, key=lambda one: one[0].most)
+    parts = f"{size_text(need.fixed)} of it process and weights, {size_text(need.rollout)} rollouts or"
+    line = f"memory of a training: about {size_text(need.most)} ({parts} {size_text(need.update)} updates)"
+    again = memory(with_layers_again(spec))
+    if again is not None and again.most < 0.9 * need.most:
+        line += f"; {size_text(again.most)} with backend.gradient_checkpointing: true, to the same bits"
+    say(line)
+
+
+def size_text(size: float) -> str:
+    """`1.6 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def _print_estimates(sweep: Sweep) -> None:
+    from rpg.planning.gpu_estimate import GB, Assumptions, estimate
+
+    usual = Assumptions()
+    groups: dict[tuple[Estimate | None, Estimate | None], list[PlannedRun]] = {}
+    for run in sweep.runs:
+        low = estimate(run.spec, usual)
+        high = estimate(run.spec, Assumptions(response_share=1.0))
+        groups.setdefault((low, high), []).append(run)
+    if all(low is None for low, _ in groups):
+        console.print("time: unknown, because the size of the model is not known; give its local folder")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in (
+        "runs",
+        "GPUs",
+        "hours each",
+        "evaluator",
+        "GPU hours each",
+        "at most",
+        "memory",
+        "disk each",
+    ):
+        table.add_column(name, justify="left" if name == "runs" else "right")
+    total = most = 0.0
+    for (low, high), runs in groups.items():
+        names = ", ".join(dict.fromkeys(run.spec.algorithm.name for run in runs))
+        if low is None or high is None:
+            table.add_row(f"{len(runs)} ({names})", *["unknown"] * 7)
+            continue
+        need = max(low.memory_rollout, low.memory_update)
+        fits = "" if need <= usual.machine.memory else " !"
+        table.add_row(
+            f"{len(runs)} ({names})", str(low.gpus), f"{low.hours:.0f}", f"{low.evaluation_hours:.0f}",
+            f"{low.gpu_hours:,.0f}", f"{high.gpu_hours:,.0f}", f"{need / GB:.0f} GB{fits}",
+            f"{low.disk_bytes / GB:.0f} GB",
+        )  # fmt: skip
+        total, most = total + low.gpu_hours * len(runs), most + high.gpu_hours * len(runs)
+    console.print(table)
+    say(
+        f"in all about {total:,.0f} GPU hours, {most:,.0f} if every response is as long as allowed: an estimate by "
+        f"arithmetic for {usual.machine.name}, not a measurement (docs/paper.md). ! does not fit its memory."
+    )

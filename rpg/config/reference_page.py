@@ -1,0 +1,156 @@
+"""The page docs/configuration.md, generated from the models: `python -m rpg.config.reference_page`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from rpg.catalogue import Algorithm, Clip, Overlong, algorithm
+from rpg.config.errors import models_in
+from rpg.config.fields import kind_of
+from rpg.config.run_spec import RunSpec
+from rpg.config.section import ADDS, EVALUATES, OPERATES, TRAINS
+from rpg.config.sweep_spec import SweepSpec
+
+HEAD = """# Configuration
+
+All fields of run and sweep files, with their defaults. This page is generated from the models
+(`python -m rpg.config.reference_page > docs/configuration.md`), and a test keeps it up to date. `rpg show FILE` prints
+a file with all defaults filled in.
+
+A run file has the sections below at its top level and may name another run file as its `base`. If a section has several
+types, the field `type` selects one; the first is the default. An unknown field is an error.
+
+What happens if you change a field and run the same command again depends on the field:
+
+- Most fields affect training: a new value makes a new run.
+- *Operates* (memory, threads, places, limits): the same run continues.
+- *Adds evaluations*: evaluations are added to the same run. Existing samples are kept and extended.
+- *Evaluates*: the remaining checkpoints are evaluated again. Earlier samples are set aside.
+
+A mark on a section applies to all its fields. If you raise `training.steps`, the run continues where the shorter one ended.
+"""
+
+_PARAGRAPHS = {
+    "algorithm": (
+        "A name from `rpg list`, or a mapping with the `name` and overrides, e.g. "
+        "`{name: rpg-urkl, beta: 0.001, clip: {low: 0.1, high: 0.1}}`. `preset: released` selects the settings of the "
+        "released code where they differ from the paper. The default of each field is the catalogue's entry for that name."
+    ),
+}
+
+
+def page() -> str:
+    """The whole page as Markdown."""
+    out = [HEAD, "## A run\n"]
+    for name, field in RunSpec.model_fields.items():
+        models = models_in(field.annotation)
+        if not models:
+            out.append(
+                f"### `{name}`\n\nA whole number from 0; default `{field.default}`. The run's random seed.\n"
+            )
+        elif name == "algorithm":
+            out.append(f"### `{name}`\n\n{_PARAGRAPHS[name]}\n\n{_table(_algorithm_rows())}\n")
+        else:
+            out.append(f"### `{name}`\n")
+            out += [_section(model) for model in models]
+    out.append(f"## A sweep\n\n{_first(SweepSpec)}\n\n{_table(_rows(SweepSpec))}")
+    return "\n".join(out).rstrip() + "\n"
+
+
+def _section(model: type[BaseModel], heading: str = "####") -> str:
+    parts = [f"{_first(model)}\n\n{_table(_rows(model))}\n"]
+    for name, field in model.model_fields.items():
+        for inner in models_in(field.annotation):
+            parts.append(
+                f"{heading} `{name}`: {inner.__name__}\n\n{_first(inner)}\n\n{_table(_rows(inner))}\n"
+            )
+    return "\n".join(parts)
+
+
+def _first(model: type[BaseModel]) -> str:
+    kind = get_args(model.model_fields["type"].annotation) if "type" in model.model_fields else ()
+    return (f"**`type: {kind[0]}`**: " if kind else "") + _doc(model)
+
+
+def _doc(model: type[BaseModel]) -> str:
+    return (
+        re.sub(r"``", "`", inspect.cleandoc(model.__doc__ or model.__name__))
+        .replace("\n", " ")
+        .replace("  ", "\n\n")
+    )
+
+
+def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
+    for name, field in model.model_fields.items():
+        if name == "type":
+            continue
+        default = field.get_default(call_default_factory=True)
+        if default is PydanticUndefined:
+            shown = "required"
+        elif isinstance(default, BaseModel):
+            shown = "see below"
+        else:
+            shown = f"`{_yaml(default)}`"
+        yield name, shown, f"{_choices(field.annotation)}{field.description or ''}{_kind(field)}"
+
+
+def _kind(field: FieldInfo) -> str:
+    """What the field is for, unless it affects training."""
+    mark = {EVALUATES: "Evaluates", ADDS: "Adds evaluations", OPERATES: "Operates"}.get(
+        kind_of(field, TRAINS)
+    )
+    return f" *{mark}.*" if mark else ""
+
+
+def _choices(annotation: object) -> str:
+    """`cpu` or `cuda`: the accepted values of a field with few."""
+    if get_origin(annotation) is not Literal:
+        return ""
+    return " or ".join(f"`{value}`" for value in get_args(annotation)) + ". "
+
+
+def _algorithm_rows() -> Iterator[tuple[str, str, str]]:
+    example = algorithm("rpg-reinforce-urkl").model_dump(mode="json")
+    for name in algorithm("grpo").settings():
+        yield (
+            name,
+            f"`{_yaml(example[name])}` (rpg-reinforce-urkl)",
+            Algorithm.model_fields[name].description or "",
+        )
+    for prefix, model in (("clip", Clip), ("overlong", Overlong)):
+        for name, field in model.model_fields.items():
+            yield f"{prefix}.{name}", f"`{_yaml(field.default)}`", field.description or ""
+
+
+def _yaml(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {_yaml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(map(_yaml, value)) + "]"
+    return str(value)
+
+
+def _table(rows: Iterator[tuple[str, str, str]]) -> str:
+    lines = ["| field | default | meaning |", "|---|---|---|"]
+    listed = list(rows)
+    if not listed:
+        return "It has no fields of its own."
+    for name, default, meaning in listed:
+        text = " ".join(meaning.split()).replace("|", "\\|").replace("``", "`")
+        lines.append(f"| `{name}` | {default} | {text} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,153 @@
+"""The specification of a run: pydantic models whose defaults are the tested settings of the tiny chain task.
+
+Every union is discriminated by `type`; unknown fields are errors. The annotation of a field says what it is for: fields
+that affect training, and the digest of the data, form the run's identity (rpg.config.section, rpg.config.identity).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from rpg.catalogue import Algorithm, algorithm
+from rpg.config.backend import Backend, LocalBackend
+from rpg.config.evaluation import Evaluation, ThisMachine, VllmEngineSpec
+from rpg.config.model import Model, TinyModel, bfloat16, lora_of
+from rpg.config.reward import CorrectnessReward, Rewards
+from rpg.config.section import OPERATES, Section
+from rpg.config.task import ChainTask, RewardVerifier, Task
+from rpg.config.tracking import Trackers
+from rpg.config.training import Rollout, Training
+
+
+def _algorithm(value: Any) -> Any:
+    """`grpo`, `{name: grpo, beta: 0.01}` or an Algorithm -> Algorithm (raises AlgorithmError, a ValueError)."""
+    if isinstance(value, str):
+        return algorithm(value)
+    if isinstance(value, dict):
+        if "name" not in value:
+            raise ValueError("an algorithm needs a name, e.g. {name: grpo}")
+        if not isinstance(value["name"], str):
+            raise ValueError(f"algorithm.name: expected a name such as grpo, got {str(value['name'])[:80]}")
+        return algorithm(**value)
+    return value
+
+
+AlgorithmField = Annotated[
+    Algorithm, BeforeValidator(_algorithm), PlainSerializer(lambda a: {"name": a.name, **a.settings()})
+]
+
+
+class RunSpec(Section):
+    """One training run, fully resolved."""
+
+    task: Task = ChainTask()
+    model: Model = TinyModel()
+    algorithm: AlgorithmField = Field(default_factory=lambda: algorithm("grpo"))
+    training: Training = Training()
+    rollout: Rollout = Rollout()
+    reward: Rewards = (CorrectnessReward(),)
+    evaluation: Evaluation = Evaluation()
+    backend: Backend = LocalBackend()
+    track: Annotated[Trackers, OPERATES] = ()
+    """Trackers to which metrics are also sent: `tensorboard`, or mappings with a `type`."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    @model_validator(mode="after")
+    def _fits(self) -> RunSpec:
+        known = self.task_benchmarks()
+        for name in self.evaluation.benchmarks or ():
+            if name not in known:
+                raise ValueError(f"evaluation.benchmarks: {name!r} is not one of {', '.join(known)}")
+        if isinstance(self.model, TinyModel):
+            need = self.rollout.max_prompt_tokens + self.rollout.max_response_tokens
+            if need > self.model.max_positions:
+                raise ValueError(
+                    f"rollout.max_prompt_tokens + max_response_tokens = {need} do not fit "
+                    f"model.max_positions = {self.model.max_positions}"
+                )
+        self._check_sampler()
+        self._check_truncation()
+        self._check_verifier()
+        if lora_of(self.model) is not None:
+            self.backend.check_adapters()
+        self.backend.check_longest(self.rollout.max_prompt_tokens + self.rollout.max_response_tokens)
+        self.backend.check_mini_batch(self.training.mini_batch_prompts, self.rollout.group_size)
+        return self
+
+    def _check_verifier(self) -> None:
+        """Raises ValueError if verifier and reward each ask the other what is correct."""
+        verifier = getattr(self.task, "verifier", None)
+        if isinstance(verifier, RewardVerifier) and any(
+            isinstance(p, CorrectnessReward) for p in self.reward
+        ):
+            raise ValueError(
+                "task.verifier: {type: reward} takes its verdict from the reward, and the reward {type: correctness} from "
+                "the verifier: use another reward, e.g. reward: {type: python, function: my_rewards:score}"
+            )
+
+    def _check_sampler(self) -> None:
+        """Raises ValueError for a sampler that the back end does not support."""
+        rollout, backend = self.rollout, self.backend
+        asked = [
+            ("rollout.staleness", rollout.staleness, 0, backend.may_be_stale),
+            ("rollout.sampler.dtype", rollout.sampler.dtype, "same", backend.rounds_sampler),
+            (
+                "algorithm.rollout_correction",
+                self.algorithm.rollout_correction.type,
+                "none",
+                backend.corrects_sampler,
+            ),
+        ]
+        for field, value, plain, is_possible in asked:
+            if value != plain and not is_possible:
+                raise ValueError(
+                    f"{field} {value}: not supported by the sampler of backend {backend.type}; accepted: "
+                    f"{field} {plain}, or backend.type local"
+                )
+
+    def _check_truncation(self) -> None:
+        """Raises ValueError for restricted sampling that the trainer would treat as sampling from the whole distribution."""
+        rollout, whole = self.rollout, Rollout()
+        for field in ("top_p", "top_k", "min_p", "min_response_tokens"):
+            value, plain = getattr(rollout, field), getattr(whole, field)
+            if value != plain and not self.backend.truncates:
+                shown = "null" if plain is None else plain
+                raise ValueError(
+                    f"rollout.{field} {value}: backend {self.backend.type} computes log-probabilities of the whole "
+                    "distribution and does not know which tokens could be drawn (docs/verl-inside.md, Sampling), so its "
+                    "ratios would not match the samples; accepted: "
+                    f"rollout.{field} {shown}, or backend.type local"
+                )
+
+    def task_benchmarks(self) -> tuple[str, ...]:
+        """Names of all benchmarks of the task, in order."""
+        return self.task.benchmark_names()
+
+    def benchmarks(self) -> tuple[str, ...]:
+        """Names of the benchmarks on which this run is evaluated."""
+        return self.evaluation.benchmarks or self.task_benchmarks()
+
+    def evaluator_gpus(self) -> int:
+        """GPUs of this machine that one evaluator of this run occupies alone; 0 if it runs beside trainings.
+
+        vLLM cannot share a GPU with a process whose memory use varies, and neither can verl. The embedded trainer
+        leaves room (`evaluation.place.gpu_memory`).
+        """
+        if self.backend.device != "cuda" or not isinstance(self.evaluation.place, ThisMachine):
+            return 0
+        if isinstance(self.evaluation.engine, VllmEngineSpec):
+            return self.evaluation.engine.tensor_parallel
+        return int(self.backend.type == "verl")
+
+    def half_weights(self) -> bool:
+        """Whether the embedded trainer's model holds bfloat16 weights, beside the float32 ones that are updated.
+
+        On a GPU, where the arithmetic is bfloat16. A CPU keeps float32 weights and rounds them for each product.
+        """
+        return bfloat16(self.model) and self.backend.device == "cuda"
+
+    def eval_steps(self) -> tuple[int, ...]:
+        """Rollout steps whose checkpoints are evaluated: 0, every, 2*every, ..., and the last."""
+        return tuple(sorted({*range(0, self.training.steps, self.evaluation.every), self.training.steps}))

@@ -1,0 +1,336 @@
+"""A sweep is data: a base run, axes checked against the schema, and the list of runs they expand to."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rpg.config import shipped
+from rpg.config.code import locate
+from rpg.config.errors import ConfigError, explain, models_in, nearest
+from rpg.config.identity import canonical_json, identity
+from rpg.config.load import assign, load_raw_run, merge, parse_yaml, read_mapping, resolve
+from rpg.config.run_spec import RunSpec
+from rpg.config.yaml_lines import place
+
+MAX_RUNS = 10_000
+
+
+class SweepSpec(BaseModel):
+    """The fields of a sweep file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+    """Folder name of the sweep: lower-case letters, digits, dots, dashes."""
+    description: str = ""
+    base: str | None = None
+    """A run file, relative to this file, or the name of a shipped one (`chain`)."""
+    run: dict[str, Any] = {}
+    """Run sections that are merged over `base`."""
+    axes: dict[str, list[Any]] = {}
+    """Dotted field -> values. Every combination of the axes is a run."""
+    zip: list[list[str]] = []
+    """Groups of axes that advance together instead of being combined. Their lists must have the same length."""
+    exclude: list[dict[str, Any]] = []
+    """Combinations to leave out: a run is dropped if it has all values of one entry."""
+    set: dict[str, Any] = {}
+    """Dotted field -> value, for every run."""
+    baseline: str | dict[str, Any] | None = None
+    """What the other variants are compared with: a variant, an algorithm, or an algorithm with values (`grpo beta=1e-4`)."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a sweep, resolved. `variant` is shared by the seeds of one setting."""
+
+    folder: str
+    run_id: str
+    variant: str
+    axes: dict[str, Any]
+    spec: RunSpec
+    data: str
+    """Digest of its data."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """An expanded sweep: its specification, its runs in order, the baseline's variant and the file's text."""
+
+    spec: SweepSpec
+    runs: tuple[PlannedRun, ...]
+    baseline: str | None
+    source: str
+    path: Path
+
+
+def load_sweep(
+    path: Path,
+    overrides: dict[str, Any],
+    data_digest: Callable[[RunSpec], str],
+    *,
+    axes: dict[str, list[Any]] | None = None,
+    name: str | None = None,
+) -> Sweep:
+    """Read, check and expand a sweep file.
+
+    `overrides` (from `--set`) replace an axis of the same name by the one value; `axes` (from `--axis`) replace an
+    axis or add one; `name` replaces the file's. `data_digest` maps a run to the digest of its data, which is part of
+    the run's identity.
+
+    Raises:
+        ConfigError: naming the file, the field, the value and what would be accepted.
+    """
+    spec = _read_spec(path, axes, name)
+    base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
+    base = merge(base, spec.run)
+    varied = {field: values for field, values in spec.axes.items() if field not in overrides}
+    _check_axes(varied, spec, path)
+    fixed = {**spec.set, **overrides}
+    for field in (*varied, *fixed):
+        _check_field(field, path, "axes" if field in varied else "set" if field in spec.set else "--set")
+
+    runs: list[PlannedRun] = []
+    by_id: dict[str, str] = {}
+    several = {field: values for field, values in varied.items() if len(values) > 1}
+    for point in _points(varied, spec, path, overrides):
+        if any(all(_same(point.get(k), v) for k, v in entry.items()) for entry in spec.exclude):
+            continue
+        at = ", ".join(f"{k}={_text(v)}" for k, v in point.items())
+        run = _resolve(base, {**fixed, **point}, path, str(path), f"{path} [{at}]" if at else str(path))
+        planned = _plan(run, point, several, data_digest(run))
+        if planned.run_id in by_id:
+            raise ConfigError(
+                f"{path}: axes: {at} resolves to the same run as {by_id[planned.run_id]}: an axis must be a field that "
+                "affects training (docs/configuration.md says which do)"
+            )
+        by_id[planned.run_id] = at
+        runs.append(planned)
+    if not runs:
+        raise ConfigError(f"{path}: exclude: leaves no run")
+    baseline = _baseline(spec.baseline, runs, path, bool(overrides or axes))
+    return Sweep(spec, tuple(runs), baseline, path.read_text(encoding="utf-8"), path)
+
+
+def load_file(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str]) -> Sweep:
+    """A sweep file, or a run file as a sweep of one."""
+    load = load_sweep if "name" in read_mapping(path) else single_run
+    return load(path, overrides, data_digest)
+
+
+def single_run(
+    path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str], *, name: str | None = None
+) -> Sweep:
+    """A run file as a sweep of one, under `name` or that of the file.
+
+    Raises:
+        ConfigError: as `load_sweep`.
+    """
+    data = load_raw_run(path)
+    for dotted in overrides:
+        _check_field(dotted, path, "--set")
+    run = _resolve(data, overrides, path, "--set", str(path))
+    try:
+        spec = SweepSpec(name=name or re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run")
+    except ValidationError as error:
+        raise explain(error, SweepSpec, "--name") from None
+    planned = _plan(run, {}, {}, data_digest(run))
+    return Sweep(spec, (planned,), None, path.read_text(encoding="utf-8"), path)
+
+
+def _read_spec(path: Path, axes: dict[str, list[Any]] | None, name: str | None) -> SweepSpec:
+    """The fields of a sweep file, with a name and axes from the command line."""
+    raw = read_mapping(path)
+    if "name" not in raw and not raw.keys().isdisjoint(RunSpec.model_fields):
+        raise ConfigError(
+            f"{path}: this is a run file, and a sweep file (name, axes) is expected here; try: rpg train {path}"
+        )
+    misplaced = [key for key in raw if key in RunSpec.model_fields and key not in SweepSpec.model_fields]
+    if misplaced:
+        raise ConfigError(
+            f"{path}: {', '.join(misplaced)}: in a sweep file, sections of a run go below `run:`"
+        )
+    if name is not None:
+        raw["name"] = name
+    if axes:
+        fixed = {k: v for k, v in (raw.get("set") or {}).items() if k not in axes}
+        raw |= {"axes": {**(raw.get("axes") or {}), **axes}, "set": fixed}
+    try:
+        return SweepSpec.model_validate(raw)
+    except ValidationError as error:
+        raise explain(error, SweepSpec, str(path), partial(place, path)) from None
+
+
+def _resolve(base: dict[str, Any], values: dict[str, Any], path: Path, source: str, where: str) -> RunSpec:
+    """`base` with {dotted field: value}, whole sections before their fields; `source` is where the values come from."""
+    data = copy.deepcopy(base)
+    for dotted, value in sorted(values.items(), key=lambda item: item[0].count(".")):
+        assign(data, dotted, value, source)
+    return resolve(locate(data, path), where, path)
+
+
+def _check_axes(axes: dict[str, list[Any]], spec: SweepSpec, path: Path) -> None:
+    for field, values in axes.items():
+        if not values:
+            raise ConfigError(f"{path}: axes.{field}: the list is empty; give at least one value")
+        if len({canonical_json(value) for value in values}) != len(values):
+            raise ConfigError(f"{path}: axes.{field}: a value is given twice: {values}")
+        if field in spec.set:
+            raise ConfigError(f"{path}: set.{field}: is also an axis; keep one of the two")
+
+
+def _points(
+    axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """All combinations of the axes in file order (the last axis fastest), zipped groups moving together."""
+    _check_groups(axes, spec, path, overrides)
+    columns: list[list[dict[str, Any]]] = []
+    for name in axes:
+        group = next((g for g in spec.zip if name in g), [name])
+        members = [n for n in group if n in axes]
+        if name == members[0]:
+            rows = zip(*(axes[member] for member in members), strict=True)
+            columns.append([dict(zip(members, values, strict=True)) for values in rows])
+    total = math.prod(len(column) for column in columns)
+    if total > MAX_RUNS:
+        raise ConfigError(f"{path}: axes: {total:,} runs; at most {MAX_RUNS:,} are accepted in one sweep")
+    return [{k: v for part in combo for k, v in part.items()} for combo in itertools.product(*columns)]
+
+
+def _check_groups(axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]) -> None:
+    """`exclude` and `zip` name axes, and no axis is in two groups of `zip`."""
+    named = [("exclude", name) for entry in spec.exclude for name in entry]
+    for field, name in [*named, *(("zip", name) for group in spec.zip for name in group)]:
+        if name not in axes and name not in overrides:
+            raise ConfigError(f"{path}: {field}: {name!r} is not an axis{nearest(name, axes)}")
+    zipped = [name for group in spec.zip for name in group]
+    for name in zipped:
+        if zipped.count(name) > 1:
+            raise ConfigError(f"{path}: zip: {name!r} is in two groups")
+    for group in spec.zip:
+        lengths = {name: len(axes[name]) for name in group if name in axes}
+        if len(set(lengths.values())) > 1:
+            raise ConfigError(f"{path}: zip: the lists must be equally long, got {lengths}")
+
+
+def _check_field(dotted: str, path: Path, where: str) -> None:
+    """An axis or assignment must name a field that some member of the schema has."""
+    models: list[type[BaseModel]] = [RunSpec]
+    walked: list[str] = []
+    for part in dotted.split("."):
+        known = sorted({name for m in models for name in m.model_fields})
+        if models and part not in known:
+            prefix = ".".join(walked)
+            raise ConfigError(
+                f"{path}: {where}.{dotted}: {part!r} is not a field{f' of {prefix}' if prefix else ''}"
+                f"{nearest(part, known)} Accepted: {', '.join(known)}"
+            )
+        fields = [m.model_fields[part] for m in models if part in m.model_fields]
+        # A dict of free keys (task.tiers, task.benchmarks) has no models inside: anything below it is accepted.
+        models = [inner for f in fields for inner in models_in(f.annotation)]
+        walked.append(part)
+        if (
+            not models
+            and not any("dict" in str(f.annotation) for f in fields)
+            and len(walked) < dotted.count(".") + 1
+        ):
+            raise ConfigError(f"{path}: {where}.{dotted}: {'.'.join(walked)} has no fields")
+
+
+def _same(a: Any, b: Any) -> bool:
+    return canonical_json(a) == canonical_json(b)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        head = str(value.get("name") or value.get("type") or "")
+        rest = ",".join(f"{k}={_text(v)}" for k, v in value.items() if k not in ("name", "type"))
+        return f"{head}({rest})" if head and rest else head or f"({rest})"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_text, value)) + "]"
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _plan(run: RunSpec, point: dict[str, Any], varied: dict[str, list[Any]], digest: str) -> PlannedRun:
+    """Name a run: variant = algorithm and the varied axes but the seed; folder = variant, seed, identity."""
+
+    def name(axis: str) -> str:
+        return _text(_telling(point[axis], varied.get(axis, [])))
+
+    head = name("algorithm") if "algorithm" in point else run.algorithm.name
+    named = [k for k in varied if k not in ("algorithm", "seed")]
+    rest = [f"{k.removeprefix('algorithm.')}={name(k)}" for k in named]
+    variant = " ".join([head, *rest])
+    run_id = identity(run, digest)
+    slug = re.sub(r"[^a-z0-9.]+", "-", variant.lower()).strip("-.")[:60].strip("-.")
+    return PlannedRun(f"{slug}-s{run.seed}-{run_id[:8]}", run_id, variant, point, run, digest)
+
+
+def _telling(value: Any, values: list[Any]) -> Any:
+    """A value of an axis without the fields in which all values of the axis agree."""
+    if not isinstance(value, dict) or not all(isinstance(v, dict) for v in values):
+        return value
+    return {
+        k: v for k, v in value.items() if k in ("name", "type") or any(o.get(k, ...) != v for o in values)
+    }
+
+
+def _baseline(
+    wanted: str | dict[str, Any] | None, runs: list[PlannedRun], path: Path, overridden: bool
+) -> str | None:
+    """The variant that `wanted` names or describes; None when there is none, or an override has changed the variants."""
+    variants = list(dict.fromkeys(r.variant for r in runs))
+    if wanted is None or wanted in variants:
+        return wanted if isinstance(wanted, str) else None
+    values = _described(wanted) if isinstance(wanted, str) else wanted
+    fitting = list(dict.fromkeys(r.variant for r in runs if _fits(r, values)))
+    if len(fitting) == 1:
+        return fitting[0]
+    if overridden:  # `--set algorithm=...` may well have removed the baseline; that is not a mistake
+        return None
+    accepted = f"Accepted: {', '.join(fitting or variants)}"
+    if fitting:
+        raise ConfigError(f"{path}: baseline: {wanted!r} fits {len(fitting)} variants; name one. {accepted}")
+    hint = nearest(wanted, variants) if isinstance(wanted, str) else ";"
+    raise ConfigError(f"{path}: baseline: {wanted!r} is not a variant{hint} {accepted}")
+
+
+def _described(text: str) -> dict[str, Any]:
+    """`grpo beta=1e-4` as {algorithm: grpo, beta: 0.0001}."""
+    values: dict[str, Any] = {}
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        values[name if equals else "algorithm"] = parse_yaml(value, "baseline") if equals else word
+    return values
+
+
+def _fits(run: PlannedRun, values: dict[str, Any]) -> bool:
+    """Whether a run has all the values: of an axis, or of any field; `algorithm.` may be left out."""
+    resolved = run.spec.model_dump(mode="json")
+
+    def field(dotted: str) -> Any:
+        found: Any = resolved
+        for name in dotted.split("."):
+            found = found.get(name, ...) if isinstance(found, dict) else ...
+        return found
+
+    def fits(name: str, value: Any) -> bool:
+        if name == "algorithm" and value == run.spec.algorithm.name:
+            return True
+        found = (run.axes.get(name, ...), field(name), field(f"algorithm.{name}"))
+        return any(one is not ... and _same(one, value) for one in found)
+
+    return all(fits(name, value) for name, value in values.items())

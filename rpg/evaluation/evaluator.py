@@ -1,0 +1,264 @@
+"""One process that evaluates the checkpoints of all runs of a sweep as they appear."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rpg.backends.manifest import spec_of
+from rpg.config.evaluation import ThisMachine
+from rpg.config.identity import evaluation_identity
+from rpg.config.model import bfloat16
+from rpg.config.run_spec import RunSpec
+from rpg.config.task import RewardVerifier, chat_of
+from rpg.errors import UserError
+from rpg.evaluation.engines.local import LocalEngine
+from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
+from rpg.evaluation.engines.start import start_engine
+from rpg.evaluation.graded_samples import Progress, evaluate_problems, graded_again
+from rpg.evaluation.kl_to_initial import DriftMeter
+from rpg.evaluation.partial_samples import Partial
+from rpg.evaluation.resource_limits import explained, strictest
+from rpg.models.device import configure_device
+from rpg.models.reward_models import scorer_of
+from rpg.models.truncated_sampling import evaluation_restriction
+from rpg.rewards import grader_for
+from rpg.rewards.graders import rules_name
+from rpg.rewards.scoring import Scorer
+from rpg.store.atomic_files import StoreError, atomic_path, atomic_write_json
+from rpg.store.checkpoints import damaged, model_digest
+from rpg.store.current import current_runs
+from rpg.store.layout import Layout
+from rpg.store.run_folder import RunFolder, pending_evaluations, step_name
+from rpg.store.samples import drift_path, graded_by, read_samples, write_eval
+from rpg.store.step_progress import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
+from rpg.tasks import verifier_of
+from rpg.tasks.preparation import data_digest, prepare_data, read_problems
+
+POLL_SECONDS = 0.5
+SAY_SECONDS = 15.0
+"""How often a long evaluation reports its progress."""
+
+
+@dataclass
+class Evaluator:
+    """Does what the runs of a sweep owe; equal checkpoints under equal settings are evaluated once and copied."""
+
+    layout: Layout
+    sweep: str
+    say: Callable[[str], None] = print
+    limits: ThisMachine | None = None
+    """What this process was put under (rpg.evaluation.resource_limits)."""
+    share: tuple[int, int] = (1, 1)
+    """(i, n): this process does the i-th of n parts of the work; others, on other GPUs, do the rest."""
+    _specs: dict[str, RunSpec] = field(default_factory=dict)
+    _done: dict[str, Path] = field(default_factory=dict)
+    _engines: dict[str, Engine] = field(default_factory=dict)
+    _loaded: dict[str, str] = field(default_factory=dict)
+    _scorers: dict[str, Scorer] = field(default_factory=dict)
+    _given_up: set[tuple[str, str, int]] = field(default_factory=set)
+    _drift: DriftMeter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._drift = DriftMeter(self.layout.home, self.say)
+
+    def pass_over(self) -> int:
+        """Evaluate everything that can be evaluated now; returns how many (run, benchmark, step) were done."""
+        count = 0
+        for folder in current_runs(self.layout, self.sweep):
+            if not folder.manifest_path.exists():
+                continue
+            there = set(folder.checkpoint_steps())
+            for benchmark, step in pending_evaluations(folder):
+                key = (folder.name, benchmark, step)
+                if step in there and key not in self._given_up and self._is_ours(key):
+                    count += self._evaluate(folder, benchmark, step)
+        return count
+
+    def _is_ours(self, key: tuple[str, str, int]) -> bool:
+        """By name alone, so that processes need not talk; step 0, which runs have in common, is evaluated by one of them."""
+        part, parts = self.share
+        run, benchmark, step = key
+        return zlib.crc32(f"{run if step else ''} {benchmark} {step}".encode()) % parts == part - 1
+
+    def _evaluate(self, folder: RunFolder, benchmark: str, step: int) -> bool:
+        """True when the samples are there; a failure is reported beside them and not tried again by this process."""
+        began = time.perf_counter()
+        try:
+            target = folder.eval_path(benchmark, step)
+            copied = self._fill(folder, benchmark, step, target)
+            (target.parent / f"{step_name(step)}.error.json").unlink(missing_ok=True)
+        except Exception as error:
+            if not folder.checkpoint(step).exists():
+                return False  # removed meanwhile, to be made again
+            self._given_up.add((folder.name, benchmark, step))
+            if isinstance(error, EngineError):
+                self._close_engines()  # the next evaluation starts one that works, where there is one to be had
+            why = explained(error, self.limits)
+            line = f"{folder.checkpoint(step)} cannot be evaluated on {benchmark}: {why}"
+            self.say(f"warning: {line}")
+            record = {"error": line, "kind": type(error).__name__, "time": time.time()}
+            atomic_write_json(target.parent / f"{step_name(step)}.error.json", record)
+            return False
+        how = "copied" if copied else f"{time.perf_counter() - began:.2f} s"
+        self.say(f"{folder.name}: step {step} on {benchmark}, {how}")
+        return True
+
+    def _fill(self, folder: RunFolder, benchmark: str, step: int, target: Path) -> bool:
+        """Write the samples; True when they were copied from an equal evaluation."""
+        checkpoint = folder.checkpoint(step)
+        spec = self._spec(folder)
+        damage = damaged(checkpoint)
+        if damage:
+            raise StoreError(f"{damage}; run the sweep again to rebuild it")
+        weights = model_digest(checkpoint)
+        # Neither the number of samples nor what operates the engine: samples drawn so far are good for more of them.
+        settings = {
+            "evaluation": evaluation_identity(spec),
+            "seed": spec.seed,
+            "sampling": sampling_of(spec).record(),
+            "device": spec.backend.device,
+            "bfloat16": bfloat16(spec.model),
+        }
+        if spec.reward != RunSpec.model_fields["reward"].default:  # its values stand beside the samples
+            settings["reward"] = [part.model_dump(mode="json") for part in spec.reward]
+        drawn = json.dumps([weights, data_digest(spec), benchmark, settings], sort_keys=True)
+        same = f"{spec.evaluation.samples_per_problem} {drawn}"
+        earlier = self._done.get(same)
+        if earlier is not None and earlier.exists():
+            for source, copy in ((drift_path(earlier), drift_path(target)), (earlier, target)):
+                if source.exists():
+                    with atomic_path(copy) as temporary:
+                        shutil.copyfile(source, temporary)
+            return True
+        parquet = prepare_data(spec, self.layout.home).benchmarks[benchmark]
+        rules = rules_name(verifier_of(spec.task))
+        partial = Partial(target.with_suffix(".partial.jsonl"), f"{rules} {drawn}")
+        fewer = folder.fewer_path(benchmark, step)
+        if fewer.exists():  # of this run, weights and way of drawing: see flows.sweep.renewal
+            known, verifier = read_samples(fewer).to_pylist(), verifier_of(spec.task)
+            if graded_by(fewer) != rules and isinstance(verifier, RewardVerifier):
+                known = []  # what they earned is not known under another threshold or reward
+            elif graded_by(fewer) != rules:
+                with grader_for(verifier) as grader:
+                    known = graded_again(known, grader)
+            partial.know(known)
+        engine, problems = self._engine(spec, checkpoint, weights), read_problems(parquet)
+        if isinstance(engine, LocalEngine):
+            engine.keeps_samples = True
+        rows = evaluate_problems(
+            engine,
+            problems,
+            samples_per_problem=spec.evaluation.samples_per_problem,
+            seed=spec.seed,
+            scorer=self._scorer(folder, spec),
+            partial=partial,
+            progress=self._say_now_and_then(folder, step, benchmark),
+        )
+        moved = self._drift.measure(spec, engine, benchmark, problems, step)
+        if moved is not None:  # before the samples, whose file says that the evaluation is whole
+            atomic_write_json(drift_path(target), moved)
+        clear_progress(folder.path / EVALUATION)
+        self._done[same] = write_eval(folder, benchmark, step, rows, rules)
+        partial.remove()
+        fewer.unlink(missing_ok=True)
+        return False
+
+    def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:
+        """The engine for these settings with this checkpoint in it; one is started per kind of settings."""
+        place = spec.evaluation.place.model_dump(mode="json")
+        key = json.dumps([_engine_key(spec), sampling_of(spec).record(), place])
+        if key not in self._engines:
+            self._engines[key] = start_engine(
+                spec.evaluation.engine,
+                sampling_of(spec),
+                spec.backend.device,
+                bfloat16(spec.model),
+                spec.evaluation.place,
+                self.say,
+            )
+        loaded = f"{weights} {chat_of(spec.task).model_dump_json()}"  # the tokenizer's template is the task's
+        if self._loaded.get(key) != loaded:
+            self._loaded.pop(key, None)
+            self._engines[key].load(checkpoint)
+            self._loaded[key] = loaded
+        return self._engines[key]
+
+    def _close_engines(self) -> None:
+        for engine in self._engines.values():
+            with contextlib.suppress(Exception):  # it may be what went wrong
+                engine.close()
+        self._engines.clear()
+        self._loaded.clear()
+
+    def _scorer(self, folder: RunFolder, spec: RunSpec) -> Scorer:
+        """The scorer of a run; runs with the same verifier and reward share one."""
+        parts = [part.model_dump(mode="json") for part in spec.reward]
+        limit = spec.rollout.max_response_tokens
+        key = json.dumps([verifier_of(spec.task).model_dump(mode="json"), parts, limit])
+        if key not in self._scorers:
+            self._scorers[key] = scorer_of(spec, folder.read_manifest().get("rewards") or {})
+        return self._scorers[key]
+
+    def _say_now_and_then(self, folder: RunFolder, step: int, benchmark: str) -> Callable[[Progress], None]:
+        """Into the run's folder whenever samples are finished, into the log now and then."""
+        last, written = time.monotonic(), float("-inf")
+        what = f"{folder.name}: step {step} on {benchmark}"
+
+        def say(progress: Progress) -> None:
+            nonlocal last, written
+            record = {
+                "step": step, "phase": f"evaluation on {benchmark}", "done": progress.done, "of": progress.total,
+                "what": "samples", "tokens": progress.tokens, "tokens_per_second": progress.tokens_per_second,
+                "seconds": progress.seconds, "left": progress.seconds_left,
+            }  # fmt: skip
+            if time.monotonic() - written > WRITE_SECONDS:
+                written = time.monotonic()
+                write_progress(folder.path / EVALUATION, record)
+            if time.monotonic() - last > SAY_SECONDS:
+                last = time.monotonic()
+                self.say(f"{what}: {progress}")
+
+        return say
+
+    def _spec(self, folder: RunFolder) -> RunSpec:
+        if folder.name not in self._specs:
+            spec = self._specs[folder.name] = spec_of(folder)
+            if isinstance(spec.evaluation.place, ThisMachine):
+                configure_device(spec.backend.device)
+        return self._specs[folder.name]
+
+    def until(self, over: Callable[[], bool]) -> None:
+        """Evaluate checkpoints as they appear until `over()`, then what is still there."""
+        while not over():
+            if not self.pass_over():
+                time.sleep(POLL_SECONDS)
+        while self.pass_over():
+            pass
+
+
+def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
+    """The limits for a process that evaluates this sweep; None where all of it is evaluated elsewhere."""
+    places = []
+    for folder in current_runs(layout, sweep):
+        with contextlib.suppress(UserError):  # an unreadable manifest is reported when its run's turn comes
+            places.append(spec_of(folder).evaluation.place)
+    return strictest(places)
+
+
+def sampling_of(spec: RunSpec) -> Sampling:
+    """How a run's checkpoints are sampled."""
+    rollout, temperature = spec.rollout, spec.evaluation.temperature
+    restriction = evaluation_restriction(spec)
+    return Sampling(temperature, rollout.max_prompt_tokens, rollout.max_response_tokens, restriction)
+
+
+def _engine_key(spec: RunSpec) -> dict:
+    engine = spec.evaluation.engine.model_dump(mode="json")
+    return {**engine, "device": spec.backend.device, "bfloat16": bfloat16(spec.model)}

@@ -1,0 +1,148 @@
+"""Graded samples of one checkpoint on one benchmark, from any engine."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rpg.evaluation.engines.protocol import Completion, Engine, Request
+from rpg.evaluation.partial_samples import Partial
+from rpg.rewards import Grading, Item
+from rpg.rewards.scoring import Answered, Scorer
+from rpg.tasks import Problem
+
+_FLUSH_ROWS = 64
+_FLUSH_SECONDS = 10.0
+"""Samples are graded and put on disk this many at a time, or after this long."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an evaluation is; counts include samples of earlier attempts, rates do not."""
+
+    done: int
+    total: int
+    tokens: int
+    """Response tokens of this attempt."""
+    seconds: float
+    fresh: int
+    """Samples of this attempt."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the pace so far; None before the first sample."""
+        return (self.total - self.done) * self.seconds / self.fresh if self.fresh else None
+
+    def __str__(self) -> str:
+        left = self.seconds_left
+        shown = "" if left is None else f", {int(left) // 60}:{int(left) % 60:02d} left"
+        pace = f", {self.tokens_per_second:.0f} tokens/s" if self.fresh else ""
+        return f"{self.done}/{self.total} samples{pace}{shown}"
+
+
+def evaluate_problems(
+    engine: Engine,
+    problems: Sequence[Problem],
+    *,
+    samples_per_problem: int,
+    seed: int,
+    scorer: Scorer,
+    partial: Partial | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> list[dict[str, Any]]:
+    """One row per sample, with the columns of rpg.store.run_folder.EVAL_COLUMNS, in the order of problems and samples.
+
+    The engine has its model loaded. Greedy sampling (temperature 0) takes one sample per problem, since all are
+    equal. Sample k of a problem depends on the seed, the problem's id and k alone: a rerun, another order of
+    problems or more samples per problem give the same ones. What `partial` holds already is not drawn again.
+
+    Raises:
+        DataError: a prompt is too long; GradingError, RewardError: answers cannot be graded; StoreError: `partial`
+            cannot be written.
+    """
+    count = 1 if engine.sampling.temperature == 0 else samples_per_problem
+    wanted = [(problem, k) for problem in problems for k in range(count)]
+    rows = {} if partial is None else dict(partial.rows)
+    missing = [(p, k) for p, k in wanted if (p.id, k) not in rows]
+    requests = [request(problem, k, seed) for problem, k in missing]
+    began = flushed = time.monotonic()
+    tokens, waiting = 0, []
+
+    def tell() -> None:
+        if progress is not None:
+            fresh = len(missing) - sum((p.id, k) not in rows for p, k in missing)
+            done = len(wanted) - len(missing) + fresh
+            progress(Progress(done, len(wanted), tokens, time.monotonic() - began, fresh))
+
+    def flush() -> None:
+        graded = _grade([(*missing[i], completion) for i, completion in waiting], scorer)
+        if partial is not None:
+            partial.add(graded)
+        rows.update({(row["problem_id"], row["sample"]): row for row in graded})
+        waiting.clear()
+        tell()
+
+    tell()
+    for finished in engine.complete(requests) if requests else ():
+        waiting += finished
+        tokens += sum(len(completion.ids) for _, completion in finished)
+        if len(waiting) >= _FLUSH_ROWS or time.monotonic() - flushed > _FLUSH_SECONDS:
+            flush()
+            flushed = time.monotonic()
+    if waiting:
+        flush()
+    return [rows[problem.id, k] for problem, k in wanted]
+
+
+def graded_again(rows: Sequence[dict[str, Any]], grader: Grading) -> list[dict[str, Any]]:
+    """Stored samples with the grades that this grader gives them; nothing is drawn again.
+
+    Raises:
+        GradingError: answers cannot be graded.
+    """
+    grades = grader.grade([Item(row["response"], row["answer"], row["truncated"]) for row in rows])
+    return [{**row, **asdict(grade)} for row, grade in zip(rows, grades, strict=True)]
+
+
+def request(problem: Problem, k: int, seed: int) -> Request:
+    """Sample k of a problem."""
+    return Request(problem.given(), (seed, "evaluation", problem.id, k))
+
+
+def _grade(samples: Sequence[tuple[Problem, int, Completion]], scorer: Scorer) -> list[dict[str, Any]]:
+    answered = [
+        Answered(
+            completion.text,
+            len(completion.ids),
+            completion.truncated,
+            problem.answer,
+            problem.asked(),
+            problem.columns,
+        )
+        for problem, _, completion in samples
+    ]
+    rows = []
+    for (problem, sample, completion), scored in zip(samples, scorer.score(answered), strict=True):
+        row = {
+            "problem_id": problem.id,
+            "sample": sample,
+            "problem": problem.text,
+            "answer": problem.answer,
+            "response": scorer.turn(completion.text).encode("utf-8", "replace").decode("utf-8"),
+            "extracted": scored.grade.extracted,
+            "correct": scored.grade.correct,
+            "reason": scored.grade.reason,
+            "tokens": len(completion.ids),
+            "truncated": completion.truncated,
+        }
+        if not scorer.plain:
+            row |= {"reward": scored.reward, "rewards": json.dumps(scored.parts)}
+        rows.append(row)
+    return rows

@@ -1,0 +1,170 @@
+"""How far a policy has moved from the model it began with, from samples that are drawn anyway.
+
+KL(policy || initial) is a mean over the policy's own responses, KL(initial || policy) over the initial model's (those of
+the evaluation at step 0). With y = q/p of a token drawn from p, the sum of -log y over the tokens has the KL between
+whole responses as its expectation, and the sum of y - 1 has expectation zero: a multiple of it between 0 and 1 is added,
+as much as takes noise away (all of it is k3 of the paper's Appendix D, the best where the policies are close and noisy
+where they are not). Errors resample problems.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rpg.config.model import TinyModel
+from rpg.config.run_spec import RunSpec
+from rpg.errors import UserError
+from rpg.evaluation.engines.local import LocalEngine
+from rpg.evaluation.engines.protocol import Engine
+from rpg.evaluation.graded_samples import request
+from rpg.models.decoding import Samples
+from rpg.models.initial_policy import initial_policy, warm_folder
+from rpg.models.policy import Policy
+from rpg.tasks import Problem
+
+DIRECTIONS = ("policy_to_initial", "initial_to_policy")
+_LIMIT = 20.0  # of exponents, as in rpg.losses
+_ROWS = 256
+
+
+class DriftMeter:
+    """Measures the checkpoints that one process evaluates; keeps the initial models and their samples."""
+
+    def __init__(self, home: Path, say: Callable[[str], None]):
+        self.home, self.say = home, say
+        self._models: dict[str, Policy | None] = {}
+        self._samples: dict[str, list[Samples]] = {}
+
+    def measure(
+        self,
+        spec: RunSpec,
+        engine: Engine,
+        benchmark: str,
+        problems: Sequence[Problem],
+        step: int,
+    ) -> dict[str, Any] | None:
+        """:func:`drift` of the model in `engine` by what it has drawn just now; None where it cannot be told.
+
+        That is so for other engines than `local`, for greedy sampling, where all samples were there before, and where
+        the initial model is not at hand.
+        """
+        if not isinstance(engine, LocalEngine) or spec.evaluation.temperature == 0:
+            return None
+        own = engine.take_samples()
+        if not own or engine.policy is None:
+            return None
+        model = spec.model_dump_json(include={"task", "model"})
+        if model not in self._models:
+            self._models[model] = self._initial(spec)
+        initial = self._models[model]
+        if initial is None:
+            return None
+        count = spec.evaluation.samples_per_problem
+        key = json.dumps(
+            [
+                model,
+                benchmark,
+                spec.seed,
+                count,
+                spec.evaluation.model_dump_json(),
+                spec.rollout.model_dump_json(),
+            ]
+        )
+        if key not in self._samples:
+            whole = sum(len(part.batch) for part in own) == count * len(problems)
+            self._samples[key] = (
+                own if step == 0 and whole else _draw(engine, initial, problems, count, spec.seed)
+            )
+        return drift(engine.policy, initial, own, self._samples[key], spec.evaluation.temperature)
+
+    def _initial(self, spec: RunSpec) -> Policy | None:
+        if isinstance(spec.model, TinyModel) and not warm_folder(spec, self.home).exists():
+            return None  # a training would make it; an evaluation does not
+        try:
+            return initial_policy(spec, self.home, self.say)
+        except UserError as error:
+            self.say(f"warning: KL to the initial model is not measured: {error}")
+            return None
+
+
+def _draw(
+    engine: LocalEngine, initial: Policy, problems: Sequence[Problem], count: int, seed: int
+) -> list[Samples]:
+    """The samples of step 0's evaluation, again."""
+    again = LocalEngine.of(initial, engine.sampling)
+    again.rows, again.keeps_samples = engine.rows, True
+    for _ in again.complete([request(problem, k, seed) for problem in problems for k in range(count)]):
+        pass
+    return again.take_samples()
+
+
+def drift(
+    policy: Policy,
+    initial: Policy,
+    own: Sequence[Samples],
+    initials: Sequence[Samples],
+    temperature: float,
+) -> dict[str, Any]:
+    """{direction: {per_response, per_response_se, per_token, per_token_se, responses, problems}} in nats.
+
+    `own` are samples of the policy, `initials` of the initial model, each with their sampler's log-probabilities; a
+    direction without samples is left out. Temperature is that of the samples; both policies are taken at it.
+    """
+    found = {}
+    for direction, samples, other in zip(DIRECTIONS, (own, initials), (initial, policy), strict=True):
+        if samples:
+            found[direction] = _summary([_terms(part, other, temperature) for part in samples])
+    return found
+
+
+def _terms(samples: Samples, other: Policy, temperature: float) -> dict[tuple[int, ...], np.ndarray]:
+    """Prompt -> (responses, 3): the sums of -log y and of y - 1, and the number of tokens."""
+    batch = samples.batch
+    sums = torch.zeros(len(batch), 2, dtype=torch.float64)
+    with torch.no_grad():
+        for rows in torch.arange(len(batch), device=batch.lengths.device).split(_ROWS):
+            part = batch.rows(rows)
+            log_ratio = other.log_probs(part, temperature) - samples.log_prob[rows, : part.tokens.shape[1]]
+            terms = torch.stack([-log_ratio, torch.expm1(log_ratio.clamp(-_LIMIT, _LIMIT))], -1)
+            terms = torch.where(part.mask[..., None], terms, 0).cpu()  # not every GPU has float64
+            sums[rows.cpu()] = terms.double().sum(1)
+    values = np.concatenate([sums.numpy(), batch.lengths.cpu().double().numpy()[:, None]], 1)
+    of = batch.prompt_of.cpu().numpy()
+    return {tuple(prompt): values[of == index] for index, prompt in enumerate(batch.prompts)}
+
+
+def _summary(parts: Sequence[Mapping[tuple[int, ...], np.ndarray]]) -> dict[str, Any]:
+    problems: dict[tuple[int, ...], list[np.ndarray]] = {}
+    for part in parts:
+        for prompt, values in part.items():
+            problems.setdefault(prompt, []).append(values)
+    grouped = [np.concatenate(found) for found in problems.values()]
+    every = np.concatenate(grouped)
+    spread = every[:, 1].var()
+    share = (
+        float(np.clip(-np.cov(every[:, 0], every[:, 1], ddof=0)[0, 1] / spread, 0, 1)) if spread > 0 else 0.0
+    )
+    means = np.stack([(part[:, 0] + share * part[:, 1]).mean() for part in grouped])
+    sizes = np.stack([part[:, 2].mean() for part in grouped])
+    kl, tokens = means.mean(), sizes.mean()
+    per_token = kl / tokens
+    # of a ratio of means: the spread of what is left of each problem's KL at the common rate per token
+    rest = (means - per_token * sizes) / tokens
+    return {
+        "per_response": float(kl),
+        "per_response_se": _error(means),
+        "per_token": float(per_token),
+        "per_token_se": _error(rest),
+        "responses": len(every),
+        "problems": len(problems),
+    }
+
+
+def _error(values: np.ndarray) -> float | None:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None

@@ -1,0 +1,200 @@
+"""KL terms as (value, slope) pairs: a per-token loss and its derivative with respect to log pi.
+
+w = pi/old, v = ref/old, d = log(pi/ref); x is sampled from `old`. All tensors broadcast. A pair's slope is
+exactly what autograd finds for its value, but it is written down, because it is the quantity that has to be
+right. MATHEMATICS holds what :mod:`rpg.catalogue.divergences` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rpg.catalogue import DIVERGENCES, AlgorithmError, Divergence
+
+LIMIT = 20.0  # every exponent is clamped to [-20, 20]: ratios between 2e-9 and 5e8, squares finite in float32
+
+
+def bounded_exp(x: Tensor) -> Tensor:
+    """exp(x) with x clamped to [-LIMIT, LIMIT]."""
+    return x.clamp(-LIMIT, LIMIT).exp_()
+
+
+def k3(x: Tensor) -> Tensor:
+    """exp(x) - 1 - x, never negative, without the cancellation that would swamp it in float32 near x = 0."""
+    return torch.expm1(x.clamp(-LIMIT, LIMIT)) - x
+
+
+def estimator(name: str, d: Tensor) -> tuple[Tensor, Tensor]:
+    """k1, k2 or k3 of y = ref/pi (Schulman 2020, "Approximating KL divergence"), unweighted.
+
+    k1 = d, k2 = d^2 / 2, k3 = exp(-d) - 1 + d.
+    """
+    if name == "k1":
+        return d, torch.ones_like(d)
+    if name == "k2":
+        return d * d / 2, d
+    if name == "k3":
+        slope = 1 - bounded_exp(-d)
+        return d - slope, slope
+    raise ValueError(f"unknown KL estimator {name!r}; accepted: k1, k2, k3")
+
+
+def weighted(value: Tensor, slope: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """w * value, with the gradient through w: its derivative is w (value + slope)."""
+    return w * value, w * (value + slope)
+
+
+# --- divergences ---------------------------------------------------------------------------------------
+
+Pair = tuple[Tensor, Tensor]  # (value, slope)
+Term = Callable[[Tensor, Tensor, Tensor, Tensor], Pair]  # of (log_prob, w, v, d)
+
+
+@dataclass(frozen=True)
+class Mathematics:
+    """The formulas of one divergence D (paper, Tables 1 and 4; with three policies, the same derivation with
+    x ~ old and the KL to ref). What is None is not known, and asking for it is an error.
+
+    exact: D itself, from log pi and log ref (..., outcomes) of every outcome, summed over the last
+    dimension, masses included where D has them. It is what the audit differentiates, so it must not be
+    derived from `term`.
+    term: the pair of a sample whose mean over `old` has the value (up to a constant) and the gradient of D.
+    prefix: the same for whole responses, token by token: w and v (B, T) are products *up to and including*
+    each token, and the slopes of a response's tokens add up to the slope of D between responses. Masked
+    tokens come with d = 0 and lie after the response or carry no slope.
+    advantage_slope: dA / d log pi of the regularised advantage A = R - beta slope / w, from (beta, w, v, d).
+    """
+
+    exact: Callable[[Tensor, Tensor], Tensor]
+    term: Term
+    prefix: Term | None = None
+    advantage_slope: Callable[[float, Tensor, Tensor, Tensor], Tensor | float] | None = None
+
+
+def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """KL(p || q), summed over the last dimension."""
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+def _surplus(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """The mass of p above that of q: zero for policies, which sum to one."""
+    return (log_p.exp() - log_q.exp()).sum(-1)
+
+
+def _fkl(log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
+    return -v * log_prob, -v
+
+
+def _ufkl(log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
+    return w - v - v * d, w - v
+
+
+def _rkl(log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
+    value = w * d
+    return value, value + w
+
+
+def _urkl(log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
+    slope = w * d
+    return slope - w, slope
+
+
+# The reverse KL of a response is the sum of its tokens' E[w d]; token s moves the terms of tokens t >= s
+# only, so its slope is their sum. The forward KL of token s depends on token s alone.
+
+
+def _from_here_on(terms: Tensor) -> Tensor:
+    return terms.flip(-1).cumsum(-1).flip(-1)
+
+
+def _rkl_prefix(log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
+    value = w * d
+    return value, _from_here_on(value) + w
+
+
+def _urkl_prefix(log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
+    terms = w * d
+    return terms - w, _from_here_on(terms)
+
+
+def _forward_advantage(beta: float, w: Tensor, v: Tensor, d: Tensor) -> Tensor:
+    return -beta * v / w
+
+
+def _reverse_advantage(beta: float, w: Tensor, v: Tensor, d: Tensor) -> float:
+    return -beta
+
+
+MATHEMATICS: dict[str, Mathematics] = {
+    "fkl": Mathematics(
+        exact=lambda pi, ref: _kl(ref, pi),
+        term=_fkl,
+        prefix=_fkl,
+        advantage_slope=_forward_advantage,
+    ),
+    "rkl": Mathematics(
+        exact=_kl,
+        term=_rkl,
+        prefix=_rkl_prefix,
+        advantage_slope=_reverse_advantage,
+    ),
+    "ufkl": Mathematics(
+        exact=lambda pi, ref: _kl(ref, pi) + _surplus(pi, ref),
+        term=_ufkl,
+        prefix=_ufkl,
+        advantage_slope=_forward_advantage,
+    ),
+    "urkl": Mathematics(
+        exact=lambda pi, ref: _kl(pi, ref) - _surplus(pi, ref),
+        term=_urkl,
+        prefix=_urkl_prefix,
+        advantage_slope=_reverse_advantage,
+    ),
+}
+
+
+def mathematics(name: str) -> Mathematics:
+    """The formulas of a divergence; raises AlgorithmError for a name that is not declared."""
+    if name not in MATHEMATICS:
+        raise AlgorithmError("divergence", name, tuple(MATHEMATICS))
+    return MATHEMATICS[name]
+
+
+def prefix_term(name: str) -> Term:
+    """The prefix pair of a divergence; raises AlgorithmError where it declares none."""
+    term = mathematics(name).prefix
+    if term is None:
+        raise AlgorithmError("ratio", "prefix", "", DIVERGENCES[name].no_prefix)
+    return term
+
+
+def advantage_slope(name: str) -> Callable[[float, Tensor, Tensor, Tensor], Tensor | float]:
+    """dA / d log pi of a divergence; raises AlgorithmError where it declares none."""
+    slope = mathematics(name).advantage_slope
+    if slope is None:
+        raise AlgorithmError("clip.gradient", "exact", "", DIVERGENCES[name].no_advantage_slope)
+    return slope
+
+
+def check(records: Mapping[str, Divergence], formulas: Mapping[str, Mathematics]) -> None:
+    """Raises RuntimeError where the records of the catalogue and the formulas here do not agree."""
+    for name in {**records, **formulas}:
+        record, found = records.get(name), formulas.get(name)
+        if record is None or found is None:
+            place = "rpg/catalogue/divergences.py" if record is None else "rpg/losses/kl_terms.py"
+            raise RuntimeError(f"divergence {name!r} is missing in {place}: it needs a record there too")
+        if record.name != name or record.normalised not in records:
+            raise RuntimeError(f"divergence {name!r}: its name or its `normalised` names no record")
+        for part in ("prefix", "advantage_slope"):
+            if getattr(record, part) != (getattr(found, part) is not None):
+                raise RuntimeError(
+                    f"divergence {name!r}: rpg/catalogue/divergences.py says {part}={getattr(record, part)}, "
+                    f"rpg/losses/kl_terms.py declares {'none' if getattr(record, part) else 'one'}"
+                )
+
+
+check(DIVERGENCES, MATHEMATICS)

@@ -1,0 +1,180 @@
+"""Log-probabilities of tokens from hidden states, without keeping a number for every token of the vocabulary.
+
+For Q positions and V entries the logits are Q x V numbers; with their softmax and the gradients of both, 8,192 positions
+and 151,936 entries are 20 GB. Here a part of the positions is looked at at a time, and what the backward pass needs is
+computed again for all parts but those that fit into `_KEPT`.
+
+Shapes: Q positions, E hidden size, V vocabulary, C chosen tokens (several may stand behind one position).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rpg.models import liger
+from rpg.models.truncated_sampling import LEAST
+
+_PLAIN = 2**20
+"""Up to so many logits nothing is gained."""
+_PART = 2**26
+"""Logits of a part (256 MiB of float32)."""
+_KEPT = 2**26
+"""Logits that are kept for the backward pass,"""
+_ALL_KEPT = 2**27
+"""and where there are no more than these: all of them."""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """Tokens of probability zero at some positions."""
+
+    position: Tensor
+    """(Q,) bool."""
+    tokens: Tensor
+    """int64."""
+
+    def shut(self, logits: Tensor, rows: slice = slice(None)) -> Tensor:
+        """`logits` of the positions `rows` with minus infinity there; in place unless a gradient goes through them."""
+        closed = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
+        closed[self.tokens] = True
+        where = self.position[rows, None] & closed
+        if logits.requires_grad:
+            return logits.masked_fill(where, -torch.inf)
+        return logits.masked_fill_(where, -torch.inf)
+
+
+def chosen_log_prob(
+    hidden: Tensor,
+    weight: Tensor,
+    position: Tensor,
+    token: Tensor,
+    temperature: float,
+    closed: Closed | None = None,
+) -> Tensor:
+    """Log-probabilities (C,) of `token` (C,) at `position` (C,) under softmax(hidden @ weight.T / temperature).
+
+    `hidden` (Q, E), `weight` (V, E); float32 whatever their type; differentiable in both, once.
+    """
+    return chosen_and_entropy(hidden, weight, position, token, temperature, closed, entropy=False)[0]
+
+
+def chosen_and_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    position: Tensor,
+    token: Tensor,
+    temperature: float,
+    closed: Closed | None = None,
+    entropy: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """:func:`chosen_log_prob`, and with `entropy` that of the distribution at each position, (Q,), nats."""
+    if len(hidden) * len(weight) <= _PLAIN:
+        logits = F.linear(hidden, weight).float()
+        if temperature != 1.0:
+            logits = logits / temperature
+        if closed is not None:
+            logits = closed.shut(logits)
+        log_p = logits.log_softmax(-1)
+        return log_p[position, token], entropy_of(log_p) if entropy else None
+    if torch.is_autocast_enabled(hidden.device.type):
+        kind = torch.get_autocast_dtype(hidden.device.type)
+        hidden, weight = hidden.to(kind), weight.to(kind)
+    if not entropy and closed is None and temperature == 1.0 and liger.takes(hidden, token):
+        return liger.chosen_log_prob(hidden, weight, position, token, _PART), None
+    logits = len(hidden) * len(weight)
+    room = 0 if not torch.is_grad_enabled() else logits if logits <= _ALL_KEPT else _KEPT
+    found, spread = _ChosenLogProb.apply(hidden, weight, position, token, temperature, room, closed, entropy)
+    return found, spread if entropy else None
+
+
+def entropy_of(log_p: Tensor) -> Tensor:
+    """Entropy (...) of distributions (..., V), nats. Where p is zero its logarithm may be -inf, and zero times that is
+    not a number.
+    """
+    return -(log_p.exp() * log_p.clamp(min=LEAST)).sum(-1)
+
+
+class _ChosenLogProb(torch.autograd.Function):
+    """d log p(t) / d logits = 1[t] - p; d entropy / d logits = -p (log p + entropy)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        position: Tensor,
+        token: Tensor,
+        temperature: float,
+        room: int,
+        closed: Closed | None,
+        entropy: bool,
+    ) -> tuple[Tensor, Tensor]:
+        rows = max(1, _PART // len(weight))
+        order = position.argsort(stable=True)
+        starts = list(range(0, len(hidden), rows))
+        cuts = torch.searchsorted(
+            position[order], torch.tensor([*starts, len(hidden)], device=position.device)
+        )
+        chosen = torch.empty(len(token), device=hidden.device)
+        spread = torch.empty(len(hidden) if entropy else 0, device=hidden.device)
+        ctx.parts = []
+        for start, a, b in zip(starts, cuts.tolist(), cuts[1:].tolist(), strict=False):
+            part, where = slice(start, start + rows), order[a:b]
+            log_p = _log_softmax(hidden, part, weight, temperature, closed)
+            chosen[where] = log_p[position[where] - start, token[where]]
+            if entropy:
+                spread[part] = entropy_of(log_p)
+            room -= log_p.numel()
+            ctx.parts.append((part, where, log_p if room >= 0 else None))
+            del log_p  # before the next part is computed
+        ctx.save_for_backward(hidden, weight, position, token, spread)
+        ctx.temperature, ctx.closed, ctx.entropy = temperature, closed, entropy
+        return chosen, spread
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, spread_grad: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, position, token, spread = ctx.saved_tensors
+        of_hidden, of_weight = ctx.needs_input_grad[:2]
+        hidden_grad = torch.empty_like(hidden) if of_hidden else None
+        weight_grad: Tensor | None = None
+        grad, spread_grad = grad / ctx.temperature, spread_grad / ctx.temperature
+        for index, (part, where, log_p) in enumerate(ctx.parts):
+            # What was kept becomes its own gradient, and is then let go.
+            ctx.parts[index] = (part, where, None)
+            if log_p is None:
+                log_p = _log_softmax(hidden, part, weight, ctx.temperature, ctx.closed)
+            at, here = position[where] - part.start, grad[where]
+            total = here.new_zeros(len(log_p)).index_add_(0, at, here)
+            if ctx.entropy:
+                slope = log_p.clamp(min=LEAST).add_(spread[part, None]).mul_(spread_grad[part, None])
+                slope = slope.add_(total[:, None]).mul_(log_p.exp_()).neg_()
+            else:
+                slope = log_p.exp_().mul_(-total[:, None])
+            slope.index_put_((at, token[where]), here, accumulate=True)
+            slope = slope.to(hidden.dtype)
+            if hidden_grad is not None:
+                torch.mm(slope, weight, out=hidden_grad[part])
+            if weight_grad is not None:
+                weight_grad.addmm_(slope.t(), hidden[part])
+            elif of_weight:
+                weight_grad = slope.t() @ hidden[part]
+            del log_p, slope
+        return hidden_grad, weight_grad, None, None, None, None, None, None
+
+
+def _log_softmax(
+    hidden: Tensor, part: slice, weight: Tensor, temperature: float, closed: Closed | None
+) -> Tensor:
+    logits = (hidden[part] @ weight.t()).float()
+    if temperature != 1.0:
+        logits.div_(temperature)
+    if closed is not None:
+        logits = closed.shut(logits, part)
+    if logits.device.type == "cpu":  # row by row: each is read to its end before it is written
+        return torch.ops.aten._log_softmax.out(logits, -1, False, out=logits)
+    return logits.log_softmax(-1)

@@ -1,0 +1,149 @@
+"""Any Hugging Face causal language model: cached decoding, and log-probabilities with a gradient.
+
+Shapes: P prompts, N responses (rows), T response tokens, L prompt and response together, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from rpg.models.chunked_log_prob import Closed, entropy_of
+from rpg.models.response_batch import Batch, token_log_prob
+from rpg.models.truncated_sampling import among
+
+
+class CacheEngine:
+    """Decoding with a model's own forward pass and a DynamicCache (see decode.Engine)."""
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+        self.device = next(model.parameters()).device
+
+    def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
+        width = max(map(len, prompts))
+        ids = torch.zeros(len(prompts), width, dtype=torch.long)
+        attend = torch.zeros_like(ids)
+        for row, prompt in enumerate(
+            prompts
+        ):  # padded on the left, so that all rows append at the same place
+            ids[row, width - len(prompt) :] = torch.tensor(prompt)
+            attend[row, width - len(prompt) :] = 1
+        attend = attend.to(self.device)
+        self.cache = DynamicCache(config=self.model.config)
+        out = self.model(
+            ids.to(self.device),
+            attention_mask=attend,
+            position_ids=(attend.cumsum(-1) - 1).clamp(min=0),
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self.attend = attend
+        return out.logits[:, -1]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        return self.read(tokens[:, None])[:, -1]
+
+    def read(self, tokens: Tensor) -> Tensor:
+        """Append tokens (R, T) to the rows; logits (R, T, V) behind each."""
+        filled = self.attend.sum(-1, keepdim=True)
+        self.attend = torch.cat([self.attend, self.attend.new_ones(tokens.shape)], 1)
+        out = self.model(
+            tokens,
+            attention_mask=self.attend,
+            position_ids=filled + torch.arange(tokens.shape[1], device=self.device),
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        return out.logits
+
+    def select(self, index: Tensor) -> None:
+        self.cache.batch_select_indices(index)
+        self.attend = self.attend[index]
+
+
+def log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tensor:
+    """Log-probabilities of the response tokens, (N, T), zero behind a row's length; differentiable.
+
+    A prompt with several responses is computed once: they go on from its keys and values.
+    """
+    return log_probs_and_entropy(model, batch, temperature, entropy=False)[0]
+
+
+def log_probs_and_entropy(
+    model: nn.Module, batch: Batch, temperature: float, entropy: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    """:func:`log_probs`, and with `entropy` that of the distributions, (N, T), too."""
+    if len(batch.prompts) == len(batch):
+        return _of_logits(batch, *_padded(model, batch), temperature, entropy)
+    engine = CacheEngine(model)
+    first = engine.prefill(batch.prompts, batch.tokens.shape[1])
+    logits = first[batch.prompt_of, None]
+    if batch.tokens.shape[1] > 1:
+        engine.select(batch.prompt_of)
+        logits = torch.cat([logits, engine.read(batch.tokens[:, :-1])], 1)
+    return _of_logits(batch, logits, None, temperature, entropy)
+
+
+def _of_logits(
+    batch: Batch, logits: Tensor, at: Tensor | None, temperature: float, entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """`logits` (N, positions, V); `at` (N, T): which of its row's predicts each token, None where they are in order."""
+    mask, support, tokens = batch.mask, batch.support, batch.tokens[batch.mask]
+    row = torch.arange(len(batch), device=logits.device)[:, None].expand(mask.shape)
+    if support is None and not entropy:  # without a copy of the logits
+        targets = batch.tokens
+        if at is not None:
+            targets = targets.new_zeros(logits.shape[:2])
+            targets[row[mask], at[mask]] = tokens
+        values = token_log_prob(logits, targets, temperature)
+        if at is not None:
+            values = values.gather(1, at.clamp(max=values.shape[1] - 1))
+        return torch.where(mask, values, 0.0), None
+    logits = logits[mask] if at is None else logits[row[mask], at[mask]]  # (C, V)
+
+    def spread_out(values: Tensor) -> Tensor:
+        return torch.zeros(mask.shape, device=values.device).masked_scatter(mask, values)
+
+    logits = logits.float() / temperature
+    if support is not None and support.index is None:
+        logits = Closed(support.early(mask), torch.tensor(support.ends, device=logits.device)).shut(logits)
+    log_p = logits.log_softmax(-1)
+    if support is not None and support.index is not None:
+        place, token = support.lists(mask)
+        chosen, spread = among(place, token, log_p[place, token], tokens, entropy=entropy)
+    else:
+        chosen = log_p.gather(1, tokens[:, None])[:, 0]
+        spread = entropy_of(log_p) if entropy else None
+    return spread_out(chosen), None if spread is None else spread_out(spread)
+
+
+def padded_log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tensor:
+    """:func:`log_probs`, prompt and response in one piece."""
+    return _of_logits(batch, *_padded(model, batch), temperature, False)[0]
+
+
+def _padded(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    """(logits, (N, T) the position of the one that predicts each token), prompt and response in one piece.
+
+    Rows are padded on the right: behind a causal mask nothing sees the padding, so no attention mask is needed.
+    """
+    rows, width = batch.tokens.shape
+    device = batch.tokens.device
+    sizes = torch.tensor([len(p) for p in batch.prompts], device=device)
+    starts = sizes[batch.prompt_of]
+    first = int(sizes.min()) - 1  # the earliest position that predicts a response token
+    ids = torch.zeros(rows, int((starts + batch.lengths).max()), dtype=torch.long, device=device)
+    for row, prompt in enumerate(batch.prompt_of.tolist()):
+        ids[row, : len(batch.prompts[prompt])] = torch.tensor(batch.prompts[prompt], device=device)
+    mask = batch.mask
+    columns = torch.arange(width, device=device) + starts[:, None]
+    row_of = torch.arange(rows, device=device)[:, None].expand_as(columns)
+    ids[row_of[mask], columns[mask]] = batch.tokens[mask]
+    inputs = ids[:, :-1]
+    keep = torch.arange(first, inputs.shape[1], device=device)
+    return model(inputs, use_cache=False, logits_to_keep=keep).logits, columns - 1 - first

@@ -1,0 +1,154 @@
+"""The initial policy of a run, made once per digest and kept under `<home>/cache/warm/<digest>/`."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from rpg.config.model import PretrainedModel, bfloat16, lora_of
+from rpg.config.pretrained import located
+from rpg.config.run_spec import RunSpec
+from rpg.config.task import chat_of
+from rpg.models.lora import adapt
+from rpg.models.model_cache import pretrained_folder
+from rpg.models.model_loading import ModelError, build_tiny, load_pretrained, load_tokenizer, tokenizer_here
+from rpg.models.policy import Policy
+from rpg.models.tokenizer import build_tokenizer, check_prompts, dress, dresses
+from rpg.models.warm_start import supervised_start, warm_start
+from rpg.models.warm_start_cache import local_files, warm_folder
+from rpg.tasks import Splits, characters_of, chat_characters, demonstrations_of, load_problems
+from rpg.tasks.preparation import once
+
+
+def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Path | None:
+    """Make sure a run's warm-started model is in the cache and return its folder; None for a pretrained model as it is.
+
+    Safe to call from several processes at once: one does the warm start, the others wait for it.
+
+    Raises:
+        ModelError, DataError, StoreError
+    """
+    if isinstance(spec.model, PretrainedModel) and spec.model.warm_start is None:
+        pretrained_folder(spec.model.path, home, say)
+        return None
+    folder = warm_folder(spec, home)
+    with once(folder) as build:
+        if build is not None:
+            policy = _make(spec, home, say)
+            policy.model.save_pretrained(build)
+            policy.tokenizer.save_pretrained(build)
+    return folder
+
+
+def dressed_folder(spec: RunSpec, home: Path, model: Path) -> Path:
+    """A pretrained model with the chat template of the run's task, in the cache; the model itself where that is its own.
+
+    Raises:
+        ModelError, DataError, StoreError
+    """
+    if not dresses(chat_of(spec.task)):
+        return model
+    settings = json.dumps([str(model), local_files(model), chat_of(spec.task).model_dump(mode="json")])
+    folder = Path(home) / "cache" / "dressed" / hashlib.sha256(settings.encode()).hexdigest()[:16]
+    with once(folder) as build:
+        if build is not None:
+            tokenizer = load_tokenizer(model)
+            dress(tokenizer, chat_of(spec.task))
+            tokenizer.save_pretrained(build)
+            for path in model.iterdir():
+                if path.is_file() and not (build / path.name).exists():
+                    (build / path.name).symlink_to(path.resolve())
+    return folder
+
+
+def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
+    """Which prompts of a run's problems, of training or of a benchmark, are longer than `rollout.max_prompt_tokens`.
+
+    Counted with the run's own tokenizer; None also where that is not on this machine (it is not downloaded for this).
+    """
+    if isinstance(spec.model, PretrainedModel):
+        tokenizer = tokenizer_here(located(spec.model.path, home) or spec.model.path, spec.model.revision)
+        if tokenizer is None:
+            return None
+    else:
+        tokenizer = build_tokenizer(characters_of(spec.task, splits))
+    dress(tokenizer, chat_of(spec.task))
+    problems = [*splits.train, *(one for held_out in splits.benchmarks.values() for one in held_out)]
+    return check_prompts(tokenizer, [one.given() for one in problems], spec.rollout.max_prompt_tokens)
+
+
+def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
+    """The policy a run starts from, on its device.
+
+    Raises:
+        ModelError, DataError, StoreError
+    """
+    folder = prepare_model(spec, home, say)
+    if folder is None:
+        model, tokenizer = _pretrained(spec, home, say)
+    else:
+        try:
+            model, tokenizer = load_pretrained(folder)
+        except ModelError as error:
+            say(f"warning: the cached warm start is damaged and is made again: {error}")
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                folder.replace(folder.with_name(f".{folder.name}.{os.getpid()}.tmp"))
+            model, tokenizer = load_pretrained(prepare_model(spec, home, say))
+    return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
+
+
+def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
+    """:func:`initial_policy` as it is trained: with its adapters, where it is these that are trained.
+
+    Raises:
+        ModelError, DataError, StoreError
+    """
+    policy = initial_policy(spec, home, say)
+    if lora := lora_of(spec.model):
+        adapt(policy.model, lora, spec.seed)
+    return policy
+
+
+def _pretrained(
+    spec: RunSpec, home: Path, say: Callable[[str], None]
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    chosen = spec.model
+    assert isinstance(chosen, PretrainedModel)
+    model, tokenizer = load_pretrained(pretrained_folder(chosen.path, home, say), chosen.revision)
+    dress(tokenizer, chat_of(spec.task))
+    return model, tokenizer
+
+
+def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
+    splits = load_problems(spec.task)
+    warm = spec.model.warm_start
+    if isinstance(spec.model, PretrainedModel):
+        demos = demonstrations_of(spec.task, splits)
+        model, tokenizer = _pretrained(spec, home, say)
+        policy = Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
+        say(f"warm start: {warm.steps} steps of {warm.batch_size} demonstrations (cached for later runs)")
+        supervised_start(policy, demos, warm, say)
+        return policy
+    if warm is None:
+        tokenizer = build_tokenizer(characters_of(spec.task, splits))
+        dress(tokenizer, chat_of(spec.task))
+        return Policy(build_tiny(spec.model, tokenizer, seed=0), tokenizer)
+    demos = demonstrations_of(spec.task, splits)
+    tokenizer = build_tokenizer(demos.characters() | chat_characters(spec.task))
+    dress(tokenizer, chat_of(spec.task))
+    policy = Policy(build_tiny(spec.model, tokenizer, warm.seed), tokenizer)
+    threads = torch.get_num_threads()
+    say("warm start: begins (cached for later runs)")
+    try:
+        torch.set_num_threads(1)  # at this size more threads only wait for each other
+        warm_start(policy, spec.task, demos, warm, say)
+    finally:
+        torch.set_num_threads(threads)
+    return policy

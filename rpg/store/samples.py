@@ -1,0 +1,138 @@
+"""Files of graded samples, and beside each of them the grades of the same samples under other rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from rpg.store.atomic_files import StoreError, atomic_path, readable
+from rpg.store.run_folder import RunFolder
+
+EVAL_COLUMNS = {
+    "problem_id": "string",
+    "sample": "int32",
+    "problem": "string",
+    "answer": "string",
+    "response": "string",
+    "extracted": "string",
+    "correct": "bool",
+    "reason": "string",
+    "tokens": "int32",
+    "truncated": "bool",
+}
+REWARD_COLUMNS = {"reward": "double", "rewards": "string"}
+"""Of runs whose reward is more than the verifier's verdict: the weighted sum, and its parts as JSON."""
+GRADE_COLUMNS = {
+    "problem_id": "string",
+    "sample": "int32",
+    "extracted": "string",
+    "correct": "bool",
+    "reason": "string",
+}
+_MARK = ".grades-"
+
+
+def write_samples(path: Path, rows: Iterable[Mapping[str, Any]], rules: str | None = None) -> None:
+    """Write graded samples, whole or not at all; every row has the keys of EVAL_COLUMNS, or also of REWARD_COLUMNS.
+
+    `rules` is the name of those by which they were graded (rpg.rewards.graders); the file keeps it as metadata.
+    """
+    rows = list(rows)
+    columns = EVAL_COLUMNS | (REWARD_COLUMNS if rows and "reward" in rows[0] else {})
+    for index, row in enumerate(rows):
+        if set(row) != set(columns):
+            missing, extra = set(columns) - set(row), set(row) - set(columns)
+            raise StoreError(
+                f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown {sorted(extra)}"
+            )
+    schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in columns.items()])
+    try:
+        table = pyarrow.Table.from_pylist([dict(row) for row in rows], schema)
+    except (pyarrow.ArrowException, UnicodeError) as error:
+        raise StoreError(f"cannot write {path}: {error}") from error
+    if rules is not None:
+        table = table.replace_schema_metadata({"rules": rules})
+    with atomic_path(path) as temporary:
+        pyarrow.parquet.write_table(table, temporary, compression="zstd")
+
+
+def read_samples(path: Path) -> pyarrow.Table:
+    """Graded samples as a pyarrow.Table (columns of EVAL_COLUMNS, and of REWARD_COLUMNS where they are there)."""
+    try:
+        with readable("read", path), open(path, "rb") as handle:
+            table = pyarrow.parquet.ParquetFile(handle).read()  # read_table imports pandas
+        return table.select([*EVAL_COLUMNS, *(name for name in REWARD_COLUMNS if name in table.column_names)])
+    except (pyarrow.ArrowException, KeyError) as error:
+        raise StoreError(f"cannot read {path}: {error}") from error
+
+
+def write_eval(
+    folder: RunFolder, benchmark: str, step: int, rows: Iterable[Mapping[str, Any]], rules: str | None = None
+) -> Path:
+    """Write the graded samples of one checkpoint; see write_samples."""
+    path = folder.eval_path(benchmark, step)
+    write_samples(path, rows, rules)
+    return path
+
+
+def read_eval(folder: RunFolder, benchmark: str, step: int) -> pyarrow.Table:
+    """The graded samples of one checkpoint; see read_samples."""
+    return read_samples(folder.eval_path(benchmark, step))
+
+
+def drift_path(samples: Path) -> Path:
+    """How far the policy had moved from the initial model, beside the samples that say so (rpg.evaluation.kl_to_initial)."""
+    return samples.with_suffix(".drift.json")
+
+
+def grades_path(samples: Path, rules: str) -> Path:
+    """`step-000040.grades-math_dapo-0.9.1.parquet` beside `step-000040.parquet`."""
+    return samples.with_name(f"{samples.stem}{_MARK}{rules}.parquet")
+
+
+def gradings(samples: Path) -> dict[str, Path]:
+    """Rules by which these samples were graded again, and the files with the grades."""
+    found = samples.parent.glob(f"{samples.stem}{_MARK}*.parquet")
+    return {
+        path.name.removeprefix(samples.stem + _MARK).removesuffix(".parquet"): path for path in sorted(found)
+    }
+
+
+def graded_by(path: Path) -> str | None:
+    """The rules that a file of samples or grades names; None in files from before rules had names."""
+    return _metadata(path).get(b"rules", b"").decode() or None
+
+
+def write_grades(path: Path, rows: Iterable[Mapping[str, Any]], rules: str, samples: str) -> None:
+    """Write grades, whole or not at all; `samples` is the digest of the file of samples that they belong to."""
+    schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in GRADE_COLUMNS.items()])
+    table = pyarrow.Table.from_pylist([{name: row[name] for name in GRADE_COLUMNS} for row in rows], schema)
+    with atomic_path(path) as temporary:
+        marked = table.replace_schema_metadata({"rules": rules, "samples": samples})
+        pyarrow.parquet.write_table(marked, temporary, compression="zstd")
+
+
+def read_grades(path: Path, samples: str | None = None) -> list[dict[str, Any]] | None:
+    """The grades in a file; None where they belong to other samples than those of the digest `samples`."""
+    if samples is not None and _metadata(path).get(b"samples") != samples.encode():
+        return None
+    try:
+        with readable("read", path), open(path, "rb") as handle:
+            table = pyarrow.parquet.ParquetFile(handle).read()  # read_table imports pandas
+            rows: list[dict[str, Any]] = table.select(list(GRADE_COLUMNS)).to_pylist()
+        return rows
+    except (pyarrow.ArrowException, KeyError) as error:
+        raise StoreError(f"cannot read {path}: {error}") from error
+
+
+def _metadata(path: Path) -> Mapping[bytes, bytes]:
+    try:
+        with readable("read", path), open(path, "rb") as handle:
+            found: Mapping[bytes, bytes] = pyarrow.parquet.read_schema(handle).metadata or {}
+        return found
+    except pyarrow.ArrowException as error:
+        raise StoreError(f"cannot read {path}: {error}") from error

@@ -1,0 +1,24 @@
+"""Pin the identities of configurations that ship and are not pinned yet: python -m tests.config.pin_identities."""
+
+import json
+from pathlib import Path
+
+from rpg.config.identity import former_identity
+from rpg.config.sweep_spec import load_file
+
+CONFIGS = (Path(__file__).parents[2] / "configs").resolve()
+PINNED = Path(__file__).with_name("identities.json")
+
+
+def main() -> None:
+    pinned = json.loads(PINNED.read_text()) if PINNED.exists() else {}
+    for path in sorted(CONFIGS.rglob("*.yaml")):
+        runs = load_file(path, {}, lambda spec: "d").runs
+        pinned.setdefault(
+            str(path.relative_to(CONFIGS)), [[run.run_id, former_identity(run.spec, "d")] for run in runs]
+        )
+    PINNED.write_text(json.dumps(pinned, indent=0) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The evaluator of a sweep: the same samples from any engine, one engine for all checkpoints, nothing lost."""
+
+import pytest
+
+import rpg.evaluation.graded_samples as samples
+from rpg.evaluation import evaluate
+from rpg.evaluation.engines.local import LocalEngine
+from rpg.evaluation.engines.protocol import EngineError
+from rpg.evaluation.evaluator import Evaluator
+from rpg.store.atomic_files import read_json_object
+from rpg.store.layout import Layout
+from rpg.store.run_folder import pending_evaluations
+from rpg.store.samples import read_samples
+from tests.evaluation.runs import register, rows
+
+
+@pytest.fixture
+def layout(tmp_path):
+    return Layout.at(tmp_path)
+
+
+def test_every_engine_fills_the_same_files(layout, checkpoints):
+    one = register(layout, "one", checkpoints, "local")
+    other = register(layout, "other", checkpoints, "huggingface")
+    assert len(pending_evaluations(one)) == 2
+    evaluator = Evaluator(layout, "sweep", lambda line: None)
+    assert evaluator.pass_over() == 4 and pending_evaluations(one) == pending_evaluations(other) == []
+    for step in (0, 1):
+        assert rows(one, step) == rows(other, step) and len(rows(one, step)) == 2 * 64
+    assert rows(one, 0) != rows(one, 1)
+    assert len(evaluator._engines) == 2, "one engine per kind, not one per checkpoint"
+    assert not list(layout.home.rglob("*.partial.jsonl"))
+
+
+def test_samples_graded_before_an_end_are_kept(layout, checkpoints, monkeypatch):
+    folder = register(layout, "one", checkpoints[:1], "local")
+    monkeypatch.setattr(samples, "_FLUSH_ROWS", 16)
+    drawn = []
+    real = LocalEngine.complete
+
+    def until_the_end(self, requests):
+        self.rows = 16
+        for part in real(self, requests):
+            drawn.append(len(part))
+            if len(drawn) == 4:
+                raise KeyboardInterrupt
+            yield part
+
+    monkeypatch.setattr(LocalEngine, "complete", until_the_end)
+    with pytest.raises(KeyboardInterrupt):
+        Evaluator(layout, "sweep", lambda line: None).pass_over()
+    assert Evaluator(layout, "sweep", lambda line: None).pass_over() == 1
+    assert sum(drawn) == 2 * 64 + 16, "only what was drawn and not graded is drawn again"
+    whole = register(Layout.at(layout.home / "w"), "one", checkpoints[:1], "local")
+    monkeypatch.setattr(LocalEngine, "complete", real)
+    assert Evaluator(Layout.at(layout.home / "w"), "sweep", lambda line: None).pass_over() == 1
+    assert rows(folder, 0) == rows(whole, 0)
+
+
+def test_an_engine_that_broke_is_replaced_and_its_checkpoint_reported(layout, checkpoints, monkeypatch):
+    folder = register(layout, "one", checkpoints)
+    real, broken = LocalEngine.complete, []
+
+    def once_broken(self, requests):
+        if not broken:
+            broken.append(self)
+            raise EngineError("the cluster is gone")
+        assert self is not broken[0]
+        return real(self, requests)
+
+    monkeypatch.setattr(LocalEngine, "complete", once_broken)
+    said = []
+    assert Evaluator(layout, "sweep", said.append).pass_over() == 1
+    assert pending_evaluations(folder) == [("chain-easy", 0)]
+    record = folder.eval_path("chain-easy", 0).with_suffix(".error.json")
+    assert "cannot be evaluated on chain-easy: the cluster is gone" in read_json_object(record)["error"]
+    assert Evaluator(layout, "sweep", said.append).pass_over() == 1 and not record.exists()
+
+
+def test_by_hand_a_checkpoint_gives_the_samples_of_its_sweep(layout, checkpoints, tmp_path):
+    folder = register(layout, "one", checkpoints)
+    assert Evaluator(layout, "sweep", lambda line: None).pass_over() == 2
+    own = tmp_path / "chain-easy.yaml"
+    own.write_text(
+        "source: {chain: {tiers: {easy: 2}, train_problems: 2000}}\nverifier: {type: marker, marker: '#'}\n"
+    )
+    [result] = evaluate(
+        folder.checkpoint(1),
+        [own],
+        out=tmp_path / "out",
+        samples_per_problem=2,
+        max_prompt_tokens=64,
+        max_response_tokens=42,
+        say=str,
+    )
+    assert read_samples(result.samples).to_pylist() == rows(folder, 1)

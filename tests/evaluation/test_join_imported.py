@@ -1,0 +1,103 @@
+"""Checkpoints of other trainers, evaluated as a sweep evaluates its own and paired with them."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rpg.cli import load
+from rpg.evaluation.evaluator import Evaluator
+from rpg.evaluation.join_imported import JoinError, join
+from rpg.importing import read, take_over
+from rpg.report.summary import summarise
+from rpg.store.database import build, connect
+from rpg.store.layout import Layout
+from tests.evaluation.runs import register, rows
+
+
+@pytest.fixture
+def layout(tmp_path, checkpoints):
+    layout = Layout.at(tmp_path / "data")
+    register(layout, "own", checkpoints, seed=3)
+    history = [{"step": s, "reward": s / 4} for s in (0, 1)]
+    state = tmp_path / "trainer_state.json"
+    state.write_text(json.dumps({"log_history": [*history, {"step": 1, "eval_right": 0.75}]}))
+    log = read("trl", state, {}, {"chain-easy": "eval_right"})
+    take_over(layout, log, kind="trl", source=state, sweep="sweep", variant="TRL", seed=3)
+    Evaluator(layout, "sweep", lambda line: None).pass_over()
+    return layout
+
+
+def summary(layout):
+    build(layout)
+    with connect(layout) as db:
+        found = summarise(db, "sweep", baseline="grpo")
+        scores = db.execute(
+            "SELECT step, accuracy FROM scores WHERE variant = 'TRL' AND benchmark = 'chain-easy'"
+        )
+        return found, dict(scores.fetchall())
+
+
+def test_a_joined_checkpoint_has_the_samples_of_our_own_and_is_paired_with_them(layout, checkpoints):
+    """The same weights under the same seed: the very samples; and a paired test where there was none."""
+    found, scores = summary(layout)
+    assert scores == {1: 0.75} and any("no paired test" in note for note in found.notes)
+    assert found.table.set_index("variant").loc["TRL", "verdict"] == ""
+    for step in (0, 1):
+        written = join(layout, "sweep/TRL", checkpoints[0], step, say=lambda line: None)
+    own, imported = (layout.run("sweep", name) for name in ("own", written["chain-easy"].parents[2].name))
+    assert rows(imported, 0) == rows(own, 0) == rows(imported, 1) != rows(own, 1)
+    found, scores = summary(layout)
+    table = found.table.set_index("variant")
+    assert scores == {
+        0: pytest.approx(table.loc["grpo", "first"]),
+        1: pytest.approx(table.loc["grpo", "first"]),
+    }
+    assert (
+        table.loc["TRL", "verdict"] in ("within noise", "better", "worse") and 0 <= table.loc["TRL", "p"] <= 1
+    )
+    assert table.loc["TRL", "difference"] == pytest.approx(
+        table.loc["TRL", "last"] - table.loc["grpo", "last"]
+    )
+    assert not any("no paired test" in note for note in found.notes)
+    assert any("trained elsewhere" in note for note in found.notes)
+
+
+def test_what_cannot_be_joined_is_said(layout, checkpoints, tmp_path):
+    with pytest.raises(JoinError, match=r"--join sweep/own: it was trained here, .*Imported: sweep/trl-s3-"):
+        join(layout, "sweep/own", checkpoints[0], 0)
+    for name, words in (
+        ("sweep/trl-s4", r"--join sweep/trl-s4: no such imported run; did you mean 'trl-s3-"),
+        ("sweep", r"--join sweep: say which run, SWEEP/RUN. Imported: sweep/trl-s3-"),
+    ):
+        with pytest.raises(JoinError, match=words):
+            join(layout, name, checkpoints[0], 0)
+    with pytest.raises(
+        JoinError, match=r"--step 2: sweep/trl-s3-\w+ ends at step 1. Import a longer log first"
+    ):
+        join(layout, "sweep/TRL", checkpoints[0], 2)
+    said = CliRunner().invoke(
+        load(),
+        [
+            "evaluate",
+            str(checkpoints[0]),
+            "--join",
+            "sweep/TRL",
+            "--step",
+            "1",
+            "--k",
+            "2",
+            "--benchmarks",
+            "x",
+        ],
+    )
+    assert "--k, --benchmarks: --join evaluates as the sweep evaluates its own runs; leave them out" in str(
+        said.exception
+    )
+    lonely = Layout.at(tmp_path / "other")
+    log = read("trl", tmp_path / "trainer_state.json", {}, {})
+    take_over(
+        lonely, log, kind="trl", source=tmp_path / "trainer_state.json", sweep="s", variant="TRL", seed=0
+    )
+    with pytest.raises(JoinError, match="s has no run of its own to be evaluated like"):
+        join(lonely, "s/TRL", checkpoints[0], 0)

@@ -1,0 +1,184 @@
+"""The evaluator beside trainings: what it may take, and that a kill in the middle loses nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import psutil
+import pytest
+
+from flows.machine.children import Children
+from flows.sweep.evaluation import run_evaluator
+from rpg.config.evaluation import OnRay, ThisMachine
+from rpg.evaluation import resource_limits
+from rpg.evaluation.evaluator import Evaluator
+from rpg.evaluation.resource_limits import LimitError, explained, strictest
+from rpg.fork_server import ForkServer
+from rpg.processes import owner_mark
+from rpg.store.layout import Layout
+from tests.children import Child
+from tests.evaluation.runs import register, rows
+from tests.waiting import HANG, until
+
+LONG = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}
+slow = pytest.mark.slow
+
+
+def evaluator(layout):
+    return Child("evaluate", layout.sweep_folder("sweep"), "--drain")
+
+
+def wait_for_samples(partial, count, child=None):
+    until(
+        lambda: partial.exists() and len(partial.read_bytes().splitlines()) > count,
+        "that many samples",
+        lambda: child is not None and not child.alive(),
+        pause=0.002,
+    )
+
+
+def test_of_several_runs_the_strictest_limits_hold():
+    ours = [
+        ThisMachine(threads=4, niceness=2),
+        ThisMachine(threads=2, memory_gib=8),
+        ThisMachine(niceness=9, memory_gib=3),
+    ]
+    assert strictest([*ours, OnRay(type="ray")]) == ThisMachine(threads=1, niceness=9, memory_gib=3)
+    assert strictest([ThisMachine(threads=4, niceness=0)]) == ThisMachine(threads=4, niceness=0)
+    assert strictest([OnRay(type="ray")]) is None and strictest([]) is None
+
+
+def test_a_failure_for_want_of_memory_names_the_field():
+    torchs = RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"
+    )
+    tight = ThisMachine(memory_gib=2)
+    for error in (torchs, MemoryError()):
+        assert explained(error, tight).startswith("evaluation.place.memory_gib: 2 is not enough")
+        assert "memory_gib" not in explained(error, ThisMachine())
+    assert explained(RuntimeError("first\nsecond"), tight) == "first"
+
+
+def test_a_share_of_the_gpu_is_asked_for(monkeypatch):
+    import torch
+
+    asked = []
+    monkeypatch.setattr(resource_limits.os, "nice", lambda n: asked.append(("nice", n)))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda f: asked.append(("gpu", f)))
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: asked.append(("threads", n)))
+    resource_limits.confine(ThisMachine(gpu_memory=0.25, threads=3))
+    assert asked == [("nice", 5), ("threads", 3), ("gpu", 0.25)]
+
+
+@slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
+def test_the_process_is_under_its_limits_and_a_second_one_is_told(checkpoints, tmp_path):
+    layout = Layout.at(tmp_path)
+    folder = register(
+        layout, "one", checkpoints, **LONG, place={"niceness": 7, "memory_gib": 60, "threads": 1}
+    )
+    first = evaluator(layout)
+    wait_for_samples(folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl"), 0, first)
+    first.send(signal.SIGSTOP)  # it is still there when the second comes
+    process = psutil.Process(first.pid)
+    assert process.nice() == min(19, os.nice(0) + 7)
+    assert process.rlimit(psutil.RLIMIT_DATA)[0] == 60 * 2**30
+    second = evaluator(layout)
+    assert second.wait() == 75
+    told = f"{layout.sweep_folder('sweep')} is already being evaluated by process {first.pid}"
+    assert second.output().strip() == told
+    first.send(signal.SIGCONT)
+    assert first.wait() == 0, first.output()
+    assert len(rows(folder, 1)) == 64 * 12
+
+
+@slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
+def test_too_little_memory_is_said_with_its_field(checkpoints, tmp_path):
+    layout = Layout.at(tmp_path)
+    register(layout, "one", checkpoints, place={"memory_gib": 0.01})
+    child = evaluator(layout)
+    code, said = child.wait(), child.output()
+    assert code == 1 and said.startswith("evaluation.place.memory_gib: 0.01, but the process takes")
+    assert "Traceback" not in said
+
+
+BEYOND = """
+import torch
+from rpg.config.evaluation import ThisMachine
+from rpg.evaluation.resource_limits import _data_bytes, confine, explained
+limits = ThisMachine(memory_gib=_data_bytes() / 2**30 + 0.25)
+confine(limits)
+torch.zeros(2**24)  # 64 MiB fit
+try:
+    torch.zeros(2**28)  # 1 GiB does not
+except Exception as error:
+    print(explained(error, limits))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
+def test_the_kernel_refuses_memory_beyond_the_limit():
+    done = subprocess.run([sys.executable, "-c", BEYOND], capture_output=True, text=True, timeout=HANG)
+    assert done.stdout.startswith("evaluation.place.memory_gib: ") and "is not enough" in done.stdout, done
+
+
+def test_no_room_for_a_limit_is_an_error(monkeypatch):
+    monkeypatch.setattr(resource_limits, "_data_bytes", lambda: 3 * 2**30)
+    with pytest.raises(LimitError, match=r"memory_gib: 2, but the process takes 3\.00 GiB"):
+        resource_limits._limit_memory(2.0)
+
+
+@pytest.mark.long
+def test_a_killed_evaluation_goes_on_where_it_was(checkpoints, tmp_path):
+    """kill -9 of the sweep's evaluation process, in the middle and between two samples."""
+    layout, whole_layout = Layout.at(tmp_path / "killed"), Layout.at(tmp_path / "whole")
+    folder, whole = (register(one, "one", checkpoints, **LONG) for one in (layout, whole_layout))
+    partial = folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
+    kept = 0
+    for more in (1, 64):
+        child = evaluator(layout)
+        wait_for_samples(partial, kept + more, child)
+        child.send(signal.SIGKILL)
+        child.wait()
+        lines = partial.read_text().splitlines()
+        before, kept = kept, len(lines) - 1
+        assert before < kept < 64 * 12, "the kill came in the middle"
+    # A mark that only rows of the file can have shows that they are taken over and not drawn again.
+    graded = [json.loads(line) for line in lines[1:]]
+    partial.write_text("\n".join(lines).replace('"reason": "wrong"', '"reason": "wrong, from before"') + "\n")
+    marks = sum(row["reason"] == "wrong" for row in graded)
+    done = evaluator(layout)
+    assert done.wait() == 0, done.output()
+    assert Evaluator(whole_layout, "sweep", lambda line: None).pass_over() == 2
+    found = rows(folder, 0)
+    assert sum(row["reason"] == "wrong, from before" for row in found) == marks > 0
+    assert [{**r, "reason": r["reason"].removesuffix(", from before")} for r in found] == rows(whole, 0)
+    assert rows(folder, 1) == rows(whole, 1) and not partial.exists()
+
+
+@slow
+def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
+    """As a sweep runs it: trainings go on, the evaluation process is killed, its successor finishes."""
+    layout = Layout.at(tmp_path)
+    folder = register(layout, "one", checkpoints, **LONG)
+    partial = folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
+    fork_server = ForkServer(tmp_path / "fork-server.log", ["rpg.evaluation"], owner_mark())
+    over, children = threading.Event(), Children(fork_server)
+    task = threading.Thread(target=run_evaluator, args=(layout, "sweep", children, over))
+    task.start()
+    try:
+        wait_for_samples(partial, 1)
+        [victim] = children._running
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.wait()
+        until(lambda: len(folder.eval_steps("chain-easy")) == 2, "the end of both")
+    finally:
+        over.set()
+        task.join(HANG)
+        fork_server.close()
+    assert not task.is_alive() and len(rows(folder, 0)) == 64 * 12

@@ -1,0 +1,211 @@
+"""`rpg.evaluation.evaluate`: any model on any benchmark, nothing lost by a kill, nothing done twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rpg.config.errors import ConfigError
+from rpg.evaluation import evaluate
+from rpg.evaluation.partial_samples import Partial
+from rpg.models.truncated_sampling import Restriction
+from rpg.store.atomic_files import Busy, only_one
+from rpg.store.samples import EVAL_COLUMNS, read_samples
+from rpg.tasks import DataError
+from tests.evaluation.small_model import VLLM
+
+LIMITS = {"max_prompt_tokens": 64, "max_response_tokens": 32}
+
+
+def samples(result):
+    return read_samples(result.samples).to_pylist()
+
+
+def test_every_sample_is_kept_with_what_was_extracted_and_why(checkpoints, own_benchmark, tmp_path):
+    lines = []
+    [result] = evaluate(checkpoints[0], [own_benchmark], out=tmp_path / "out", say=lines.append, **LIMITS)
+    rows = samples(result)
+    assert len(rows) == 24 * 4 and set(rows[0]) == set(EVAL_COLUMNS)
+    right = [row for row in rows if row["correct"]]
+    assert 0 < len(right) < len(rows)
+    assert all(row["extracted"] == row["answer"] and row["reason"] == "correct" for row in right)
+    assert result.summary.mean_at_k.mean == pytest.approx(len(right) / len(rows))
+    assert lines[-1].startswith("mine: 96/96 samples, ") and "tokens/s" in lines[-1]
+    record = json.loads((tmp_path / "out" / "evaluation.json").read_text())["mine"]
+    assert record["summary"]["k"] == 4 and record["identity"]["prompt"]["version"] == 1
+
+
+def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchmark, tmp_path):
+    def run(**changes):
+        lines = []
+        [result] = evaluate(
+            changes.pop("model", checkpoints[0]),
+            [own_benchmark],
+            out=tmp_path,
+            say=lines.append,
+            **LIMITS | changes,
+        )
+        return lines, samples(result)
+
+    _, first = run()
+    lines, again = run()
+    assert lines == ["mine: done before"] and again == first
+    narrow = Restriction(top_k=3, top_p=0.9, stop=("#",))
+    changes = ({"seed": 1}, {"temperature": 0.7}, {"model": checkpoints[1]}, {"samples_per_problem": 2})
+    for change in (*changes, {"restriction": narrow}):
+        lines, other = run(**change)
+        assert lines != ["mine: done before"] and other != first
+    assert run(restriction=narrow) == (["mine: done before"], other)
+    assert all("#" not in row["response"][:-1] for row in other)
+    lines, more = run(samples_per_problem=6)
+    assert [row for row in more if row["sample"] < 4] == first, (
+        "more samples of a problem keep the first ones"
+    )
+
+
+def test_a_limit_takes_the_first_problems_and_is_not_taken_for_the_whole(
+    checkpoints, own_benchmark, tmp_path
+):
+    [some] = evaluate(checkpoints[0], [own_benchmark], limit=3, out=tmp_path, say=str, **LIMITS)
+    first = samples(some)
+    [whole] = evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
+    assert (some.summary.problems, whole.summary.problems) == (3, 24)
+    assert some.notes == whole.notes == [] and samples(whole)[:12] == first
+
+
+@pytest.mark.parametrize("kind", ["huggingface", VLLM])
+def test_greedy_results_do_not_depend_on_the_engine(kind, checkpoints, own_benchmark, tmp_path):
+    found = []
+    for name in ("local", kind):
+        out = tmp_path / name
+        [result] = evaluate(
+            checkpoints[0], [own_benchmark], engine=name, temperature=0.0, out=out, say=str, **LIMITS
+        )
+        found.append((samples(result), result.summary))
+    assert found[0] == found[1] and found[0][1].k == 1
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import rpg.evaluation.graded_samples as samples
+samples._FLUSH_ROWS = 8
+real = samples.Partial.add
+count = 0
+def add(self, rows):
+    global count
+    real(self, rows)
+    count += 1
+    if count == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+samples.Partial.add = add
+from rpg.evaluation import evaluate
+evaluate(sys.argv[1], [sys.argv[2]], out=Path(sys.argv[3]), engine={"type": "local", "rows": 8},
+         max_prompt_tokens=64, max_response_tokens=32)
+"""
+
+
+def test_a_kill_loses_no_graded_sample(checkpoints, own_benchmark, tmp_path):
+    out = tmp_path / "killed"
+    child = subprocess.run([sys.executable, "-c", KILLED, checkpoints[0], own_benchmark, out])
+    assert child.returncode == -signal.SIGKILL
+    partial = out / "mine.partial.jsonl"
+    kept = [json.loads(line) for line in partial.read_text().splitlines()[1:]]
+    assert len(kept) == 24
+    with open(partial, "a") as handle:
+        handle.write('{"problem_id": "torn')
+    # A mark that only rows from the file can have shows that they are taken over and not drawn again.
+    text = partial.read_text().replace('"reason": "wrong"', '"reason": "wrong, from before"', 5)
+    partial.write_text(text)
+    engine = {"type": "local", "rows": 8}
+    progress = []
+    [resumed] = evaluate(
+        checkpoints[0], [own_benchmark], out=out, engine=engine, say=progress.append, **LIMITS
+    )
+    [whole] = evaluate(checkpoints[0], [own_benchmark], out=tmp_path / "w", engine=engine, say=str, **LIMITS)
+    marked = [row for row in samples(resumed) if row["reason"] == "wrong, from before"]
+    assert len(marked) == 5
+    plain = [{**row, "reason": row["reason"].removesuffix(", from before")} for row in samples(resumed)]
+    assert plain == samples(whole)
+    assert not partial.exists()
+
+
+def test_samples_of_other_settings_are_not_mixed_in(tmp_path):
+    row = dict.fromkeys(EVAL_COLUMNS) | {"problem_id": "a", "sample": 0}
+    Partial(tmp_path / "p.jsonl", "one").add([row])
+    assert Partial(tmp_path / "p.jsonl", "one").rows == {("a", 0): row}
+    assert Partial(tmp_path / "p.jsonl", "two").rows == {}
+    assert Partial(tmp_path / "p.jsonl", "one").rows == {}
+
+
+def test_a_torn_or_corrupt_line_costs_itself_only(tmp_path):
+    path = tmp_path / "p.jsonl"
+    rows = [
+        dict.fromkeys(EVAL_COLUMNS) | {"problem_id": "a", "sample": k, "response": "\ud800"} for k in range(3)
+    ]
+    Partial(path, "x").add(rows)
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:2], b"\x00garbage", *lines[2:4]])[:-20])
+    partial = Partial(path, "x")
+    assert sorted(partial.rows) == [("a", 0), ("a", 1)]
+    partial.add(rows[2:])
+    assert sorted(Partial(path, "x").rows) == [("a", 0), ("a", 1), ("a", 2)]
+
+
+def test_two_at_once_into_one_folder_the_second_is_told(checkpoints, own_benchmark, tmp_path):
+    with only_one(tmp_path / ".lock", "a lock"):
+        with pytest.raises(Busy, match=rf"{tmp_path}: an evaluation is going on .* by process {os.getpid()}"):
+            evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
+    assert evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
+
+
+def test_leaks_and_duplicates_are_reported_with_the_numbers(checkpoints, tmp_path):
+    long = "Tom has {} red balls, {} blue balls and a bag. He takes two of them without looking; "
+    long += "what colour has each of them, and how often?"
+    rows = [{"problem": long.format(3, 4), "answer": "1"}, {"problem": long.format(3, 9), "answer": "2"}]
+    rows += [{"problem": text, "answer": "3"} for text in ("1+2-3=", "4-4+1=", "4-4+1=")]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "own.yaml").write_text(
+        "source: {path: own.jsonl}\nprompt: {template: '1+{prompt}'}\nverifier: {type: marker, marker: '#'}\n"
+    )
+    train = tmp_path / "train.jsonl"
+    train.write_text(json.dumps({"problem": " 1+2-3= ", "answer": "0"}) + "\n")
+    [result] = evaluate(
+        checkpoints[0],
+        [tmp_path / "own.yaml"],
+        training=str(train),
+        out=tmp_path / "out",
+        samples_per_problem=2,
+        max_prompt_tokens=200,
+        max_response_tokens=20,
+        say=str,
+    )
+    found, ids = result.checks, [row["problem_id"] for row in samples(result)][::2]
+    assert found.rows == 5 and len(ids) == 4
+    [(one, other, similarity)] = found.near_duplicates
+    assert {one, other} == set(ids[:2]) and 0.6 <= similarity < 1
+    assert [(leak.problem, leak.similarity) for leak in found.leaks] == [(ids[2], 1.0)]
+    assert (result.summary.problems, result.without_leaks.problems) == (4, 3)
+    record = json.loads((tmp_path / "out" / "evaluation.json").read_text())["own"]
+    assert record["checks"]["leaks"][0]["problem"] == ids[2] and record["checks"]["training"] == str(train)
+    assert record["summary_without_leaks"]["problems"] == 3
+
+
+def test_mistakes_are_said_in_one_line(checkpoints, own_benchmark, tmp_path):
+    with pytest.raises(ConfigError, match=r"benchmark 'aime42' is not known; did you mean 'aime2[45]'\?"):
+        evaluate(checkpoints[0], ["aime42"], out=tmp_path)
+    with pytest.raises(ConfigError, match="known: local, huggingface, vllm"):
+        evaluate(checkpoints[0], [own_benchmark], engine="sglang", out=tmp_path)
+    with pytest.raises(ConfigError, match="benchmarks: 'mine' is named twice"):
+        evaluate(checkpoints[0], [own_benchmark, own_benchmark], out=tmp_path)
+    with pytest.raises(ConfigError, match="benchmarks: none is named"):
+        evaluate(checkpoints[0], [], out=tmp_path)
+    with pytest.raises(ConfigError, match=r"engine\.rows: Input should be greater than .* \(got 0\)"):
+        evaluate(checkpoints[0], [own_benchmark], engine={"type": "local", "rows": 0}, out=tmp_path)
+    with pytest.raises(ConfigError, match=r"place\.worker: Extra inputs are not permitted"):
+        evaluate(checkpoints[0], [own_benchmark], place={"worker": 2}, out=tmp_path)
+    with pytest.raises(DataError, match=r"max_prompt_tokens: 3, but 24 prompts are longer"):
+        evaluate(checkpoints[0], [own_benchmark], out=tmp_path, max_prompt_tokens=3)

@@ -1,0 +1,75 @@
+"""Log-probabilities computed in parts are those computed at once, and so are their gradients."""
+
+import pytest
+import torch
+
+from rpg.models import chunked_log_prob
+from rpg.models.chunked_log_prob import chosen_log_prob
+
+Q, E, V, C = 23, 8, 50, 40
+
+
+def inputs(dtype=torch.float32):
+    g = torch.Generator().manual_seed(0)
+    hidden, weight = (torch.randn(n, E, generator=g).to(dtype).requires_grad_() for n in (Q, V))
+    position = torch.randint(0, Q, (C,), generator=g)
+    token = torch.randint(0, V, (C,), generator=g)
+    position[1], token[1] = position[0], token[0]  # equal responses
+    return hidden, weight, position, token, torch.randn(C, generator=g)
+
+
+def found(inputs, temperature):
+    hidden, weight, position, token, slope = inputs
+    hidden.grad = weight.grad = None
+    values = chosen_log_prob(hidden, weight, position, token, temperature)
+    (values * slope).sum().backward()
+    return values.detach(), hidden.grad, weight.grad
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("rows", [1, 5, Q])
+@pytest.mark.parametrize("kept", [0, 2 * 5 * V, Q * V])
+def test_parts_are_the_whole(monkeypatch, rows, kept, temperature):
+    whole = found(inputs(), temperature)
+    monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
+    monkeypatch.setattr(chunked_log_prob, "_PART", rows * V)
+    monkeypatch.setattr(chunked_log_prob, "_KEPT", kept)
+    for part, expected in zip(found(inputs(), temperature), whole, strict=True):
+        assert torch.allclose(part, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_bfloat16_is_summed_in_float32(monkeypatch):
+    whole = found(inputs(torch.bfloat16), 1.0)
+    monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
+    parts = found(inputs(torch.bfloat16), 1.0)
+    assert parts[0].dtype == torch.float32
+    for part, expected in zip(parts, whole, strict=True):
+        assert part.dtype == expected.dtype and torch.allclose(part, expected, rtol=0.02, atol=0.02)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = found(inputs(), 1.0)
+    assert cast[1].dtype == torch.float32
+    assert torch.allclose(cast[0], whole[0], atol=0.1)
+
+
+def test_nothing_is_kept_without_a_gradient(monkeypatch):
+    monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
+    *rest, _ = inputs()
+    expected = chosen_log_prob(*rest, 1.0)
+    with torch.no_grad():
+        values = chosen_log_prob(*rest, 1.0)
+    assert not values.requires_grad and values.equal(expected.detach())
+    frozen = [rest[0], rest[1].detach(), *rest[2:]]
+    chosen_log_prob(*frozen, 1.0).sum().backward()
+    assert rest[0].grad is not None
+
+
+@pytest.mark.parametrize("kept", [0, Q * V])
+def test_a_second_backward_pass_gives_the_same(monkeypatch, kept):
+    """As `training.fidelity_every` makes one, and the audit of a checkpoint's gradients."""
+    monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
+    monkeypatch.setattr(chunked_log_prob, "_PART", 5 * V)
+    monkeypatch.setattr(chunked_log_prob, "_KEPT", kept)
+    hidden, weight, position, token, slope = inputs()
+    values = chosen_log_prob(hidden, weight, position, token, 1.0)
+    passes = [torch.autograd.grad(values, (hidden, weight), slope, retain_graph=True) for _ in range(2)]
+    assert all(one.equal(other) for one, other in zip(*passes, strict=True))

@@ -1,0 +1,95 @@
+"""Models with low-rank adapters: the lean pass and transformers agree, and merged they are ordinary models."""
+
+import copy
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config
+
+from rpg.config.model import Lora
+from rpg.models import generic_model, lean
+from rpg.models.decoding import generate
+from rpg.models.lean_decoding import LeanEngine
+from rpg.models.lora import adapt, adapters, merged, put_adapters
+from rpg.models.model_loading import ModelError
+from rpg.models.seeds import uniforms
+from rpg.planning.model_shapes import Shape
+from tests.models.test_lean import CASES, FAMILIES, batch, model
+
+ALL, SOME = Lora(rank=3, alpha=6), Lora(rank=2, alpha=3, targets=("q_proj", "down_proj"))
+
+
+def with_adapters(lm, lora, seed=0):
+    adapt(lm, lora, seed)
+    for number, (name, value) in enumerate(adapters(lm).items()):
+        if "lora_B" in name:  # zeros would hide adapters that are left out
+            value.normal_(std=0.2, generator=torch.Generator().manual_seed(number))
+    return lm
+
+
+@pytest.mark.parametrize("lora", [ALL, SOME], ids=["all", "some"])
+@pytest.mark.parametrize("family", ["qwen3", "llama, biases"])
+def test_values_gradients_and_samples_are_those_of_transformers(family, lora, size):
+    plain = model(**FAMILIES[family])
+    lm, rows = with_adapters(copy.deepcopy(plain), lora), batch(**CASES["long"])
+    assert lean.supports(lm)
+    ours, full = lean.log_probs(lm, rows, 0.7), generic_model.padded_log_probs(lm, rows, 0.7)
+    assert torch.allclose(ours, full, atol=2e-5)
+    assert not torch.allclose(ours, lean.log_probs(plain, rows, 0.7), atol=1e-2)
+    trained = [p for p in lm.parameters() if p.requires_grad]
+    assert len(trained) == len(adapters(lm)) > 0
+    weight = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
+    expected = torch.autograd.grad((full * weight).sum(), trained)
+    for found, right in zip(torch.autograd.grad((ours * weight).sum(), trained), expected, strict=True):
+        assert (found - right).abs().max() < 1e-5 * right.abs().max() + 1e-6
+    samples = [
+        generate(
+            engine(lm), [[1, 5, 6], [1, 7]], group_size=4, max_new_tokens=12, stop=(2,),
+            uniforms=uniforms(8, 12, "test"), temperature=0.7,
+        )
+        for engine in (LeanEngine, generic_model.CacheEngine)
+    ]  # fmt: skip
+    assert samples[0].batch.tokens.equal(samples[1].batch.tokens)
+    assert torch.allclose(samples[0].log_prob, samples[1].log_prob, atol=2e-5)
+
+
+def gpt2():
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=19, n_embd=32, n_layer=2, n_head=2, n_positions=64, initializer_range=0.3)
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.mark.parametrize("make", [model, gpt2])
+def test_merged_it_is_an_ordinary_model_that_computes_the_same(make):
+    plain, rows = make(), batch(**CASES["long"])
+    lm = with_adapters(copy.deepcopy(plain), ALL)
+    assert merged(lm).keys() == plain.state_dict().keys()
+    plain.load_state_dict(merged(lm))
+    expected = generic_model.padded_log_probs(lm, rows, 1.0)
+    assert torch.allclose(generic_model.padded_log_probs(plain, rows, 1.0), expected, atol=2e-5)
+
+
+def test_they_begin_at_the_model_itself_and_are_those_of_the_seed():
+    plain, rows = model(), batch()
+    one, same, other = (copy.deepcopy(plain) for _ in range(3))
+    for lm, seed in ((one, 1), (same, 1), (other, 2)):
+        adapt(lm, ALL, seed)
+    assert lean.log_probs(one, rows, 1.0).equal(lean.log_probs(other, rows, 1.0))
+    assert torch.allclose(lean.log_probs(one, rows, 1.0), lean.log_probs(plain, rows, 1.0), atol=1e-6)
+    assert all(value.equal(adapters(same)[name]) for name, value in adapters(one).items())
+    assert any(not value.equal(adapters(other)[name]) for name, value in adapters(one).items())
+    put_adapters(other, adapters(one))
+    assert all(value.equal(adapters(other)[name]) for name, value in adapters(one).items())
+
+
+@pytest.mark.parametrize("target", ["q_porj", "embed_tokens", "lm_head", "mlp"])
+def test_a_target_that_is_no_linear_map_is_named_with_those_that_are(target):
+    with pytest.raises(ModelError, match=f"model.lora.targets: '{target}'.*down_proj, gate_proj, k_proj"):
+        adapt(model(), Lora(targets=("q_proj", target)), 0)
+
+
+@pytest.mark.parametrize("lora", [ALL, SOME], ids=["all", "some"])
+def test_the_estimate_knows_how_many_numbers_they_are(lora):
+    lm = with_adapters(model(), lora)
+    foretold = Shape(2, 32, 4, 2, 8, 48, 19).adapter_parameters(lora)
+    assert sum(value.numel() for value in adapters(lm).values()) == foretold
