@@ -91,12 +91,11 @@ def curve_data(
 
     `points`: at most so many per training curve, as averages of neighbours; None keeps every step.
     """
-    known = queries.metric_names(db)
-    accuracies = score_curves(db, list(labels), scores, x)
-    training = queries.metric_curves(
-        db, list(labels), [name for name in metrics if name in known], x, points=points
-    )
-    data = pandas.concat([accuracies, training.rename(columns={"metric": "name"})], ignore_index=True)
+    known, series = queries.metric_names(db), list(labels)
+    measured = [name for name in metrics if name in known]
+    training = queries.metric_curves(db, series, measured, x, points=points)
+    parts = [score_curves(db, series, scores, x)] if scores else []
+    data = pandas.concat([*parts, training.rename(columns={"metric": "name"})], ignore_index=True)
     return curves.labelled(data[data["mean"].notna()], labels)
 
 

@@ -122,5 +122,5 @@ def test_what_is_printed():
     console.print(terminal_tables.findings([]))
     text = console.export_text()
     assert (
-        "0.5938 / 0.6177" in text and "last 0.5261 is above best 0.4938" in text and "nothing found" in text
+        "0.5938 / 0.6177" in text and "last 0.5261 is above best 0.4938" in text and "no findings" in text
     )

@@ -10,6 +10,7 @@ import shutil
 import altair as alt
 import numpy as np
 import pandas
+import pyarrow.parquet
 import pytest
 from rich.console import Console
 from scipy.stats import t as student
@@ -74,6 +75,20 @@ def test_last_first_and_best_by_hand(layout):
     estimate = stats.accuracy([last])
     assert (found["low"], found["high"]) == pytest.approx((estimate.low, estimate.high))
     assert (found["seeds"], found["problems"], found["k"], found["step"], found["steps"]) == (3, 6, 4, 8, 8)
+
+
+def test_best_is_the_mean_over_seeds_of_each_seeds_best_checkpoint(layout):
+    """Seeds whose best checkpoints differ: the best of the mean curve would be lower."""
+    for seed, best in enumerate((4, 8, 0)):
+        for step in (0, 4, 8):
+            path = layout.run("demo", f"rpg-urkl-seed{seed}").eval_path("easy", step)
+            samples = pyarrow.parquet.read_table(path)
+            verdicts = pyarrow.array([step == best] * len(samples))
+            samples = samples.set_column(samples.column_names.index("correct"), "correct", verdicts)
+            pyarrow.parquet.write_table(samples, path)
+    found = summary(layout, names=["easy"])
+    assert row(found, "rpg-urkl", "easy")["best"] == 1.0
+    assert row(found, "rpg-urkl", "easy")["last"] == pytest.approx(1 / 3)
 
 
 def test_mean_accuracy_and_its_difference_by_hand(layout):
