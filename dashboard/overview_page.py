@@ -25,7 +25,7 @@ def page(view: View) -> None:
         created=pandas.to_datetime(sweeps["created"], unit="s"),
         share=sweeps["done"] / sweeps["runs"].clip(lower=1),
     )
-    annotations = view.ask("sweep_marks").set_index("sweep")
+    annotations = view.ask("notes_and_tags").set_index("sweep")
     columns = "sweep share runs done running failed interrupted pending superseded variants created".split()
     if len(annotations):
         columns += ["tags", "notes"]
@@ -115,7 +115,8 @@ def _row(view: View, record: dict[str, Any], accuracy: dict[str, float]) -> dict
 def _current(folder: RunFolder, row: dict[str, Any]) -> dict[str, Any]:
     """The cells of a row that the files of an unfinished run decide."""
     cells: dict[str, Any] = {"state": folder.state()}
-    if last := folder.last_metrics():
+    if tail := folder.last_metrics():
+        last = tail[-1]
         cells |= {"step": last["step"], "reward": last.get("reward")}
         seconds, steps = last.get("seconds_step"), row["steps"]
         if cells["state"] == "running" and isinstance(seconds, int | float) and pandas.notna(steps):

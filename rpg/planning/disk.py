@@ -36,8 +36,8 @@ RESPONSE_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes of one run. `after`: when it is done; `if_last`: when it is done and its last checkpoint is its best; `most`: the
-    peak during training; `newest`: a checkpoint from which the training can continue."""
+    """Bytes of one run. `after`: when it is done; `if_last`: when it is done and its last checkpoint is its best; `most`:
+    the peak during training; `newest`: a checkpoint from which the training can continue."""
 
     after: float
     if_last: float

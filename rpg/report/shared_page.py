@@ -174,7 +174,7 @@ def _benchmarks_in_common(summaries: Sequence[Summary]) -> str:
 
 
 def _notes_and_tags(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:
-    rows = queries.sweep_marks(db)
+    rows = queries.notes_and_tags(db)
     rows = rows[rows["sweep"] == sweep]
     tags = [f"tags: {text}" for text in rows["tags"] if text]
     return [*tags, *(f"note: {line}" for text in rows["notes"] for line in str(text or "").splitlines())]
