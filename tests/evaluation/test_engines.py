@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 
 from rpg.config.evaluation import EngineSpec
+from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
-from rpg.evaluation.engines.start import start_engine
 from rpg.models.model_loading import ModelError
 from rpg.models.truncated_sampling import WHOLE, Restriction
 from tests.evaluation.small_model import VLLM, WITHOUT_VLLM

@@ -12,9 +12,9 @@ from pydantic import TypeAdapter
 
 from flows.processes import Children
 from rpg.config.evaluation import EngineSpec, OnRay
+from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
 from rpg.evaluation.engines.ray import deal
-from rpg.evaluation.engines.start import start_engine
 from rpg.evaluation.evaluator import Evaluator
 from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark
