@@ -70,10 +70,8 @@ class DriftMeter:
         if initial is None:
             return None
         count = spec.evaluation.samples_per_problem
-        key = json.dumps(
-            [model, benchmark, spec.seed, count]
-            + [spec.evaluation.model_dump_json(), spec.rollout.model_dump_json()]
-        )
+        settings = (spec.evaluation.model_dump_json(), spec.rollout.model_dump_json())
+        key = json.dumps([model, benchmark, spec.seed, count, *settings])
         if key not in self._samples:
             complete = sum(len(part.batch) for part in samples) == count * len(problems)
             self._samples[key] = (
