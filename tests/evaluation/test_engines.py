@@ -1,9 +1,7 @@
 """The same tokens from every engine, the same samples in every rerun."""
 
-import contextlib
 import json
 import os
-import re
 import shutil
 import sys
 from types import ModuleType, SimpleNamespace
@@ -105,12 +103,13 @@ def test_weights_that_do_not_fit_are_loaded_anew_or_refused(kind, damage, checkp
     engine, fresh = start(kind, 0.0), start(kind, 0.0)
     engine.load(checkpoints[0])
     expected = complete(engine, requests_for(problems, 1))
-    if damage == "cut":
-        with pytest.raises(ModelError, match=rf"\A.*{re.escape(str(copy))}.*\Z"):
-            engine.load(copy)
-    else:  # transformers may make up what is missing, as it would for anyone
-        with contextlib.suppress(ModelError):
-            engine.load(copy)
+    error = ""
+    try:
+        engine.load(copy)
+    except ModelError as refused:
+        error = str(refused)
+    # transformers may make up what is missing, as it would for anyone
+    assert (str(copy) in error and "\n" not in error) or (not error and damage != "cut")
     engine.load(checkpoints[0])
     assert complete(engine, requests_for(problems, 1)) == expected
     fresh.load(checkpoints[1])

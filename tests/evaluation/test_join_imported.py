@@ -70,7 +70,7 @@ def test_what_cannot_be_joined_is_said(layout, checkpoints, tmp_path):
         join(layout, "sweep/own", checkpoints[0], 0)
     for name, words in (
         ("sweep/trl-s4", r"--join sweep/trl-s4: no such imported run; did you mean 'trl-s3-"),
-        ("sweep", r"--join sweep: say which run, SWEEP/RUN. Imported: sweep/trl-s3-"),
+        ("sweep", r"--join sweep: name a run, SWEEP/RUN. Imported: sweep/trl-s3-"),
     ):
         with pytest.raises(JoinError, match=words):
             join(layout, name, checkpoints[0], 0)
