@@ -11,12 +11,19 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 3
 TESTS = $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
-.PHONY: help setup quickstart test test-long test-all lint dashboard serve clean
+# What a processor without AVX-512 computes: the libraries below PyTorch are told to use AVX2 only.
+test-avx2: export ATEN_CPU_CAPABILITY = avx2
+test-avx2: export ONEDNN_MAX_CPU_ISA = AVX2
+test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
+
+.PHONY: help setup quickstart test test-long test-all test-avx2 mutants lint dashboard serve clean
 help:
 	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (under 5 minutes)"
 	@echo "make test         set up, then run the tests (8 minutes on two cores)"
 	@echo "make test-long    set up, then run the tests that take minutes each"
 	@echo "make test-all     set up, then run both"
+	@echo "make test-avx2    run the tests that compute as on a processor without AVX-512"
+	@echo "make mutants      plant 300 small faults in the core and count those that the tests see"
 	@echo "make dashboard    set up, then open the comparison dashboard on http://127.0.0.1:8501"
 	@echo "make serve        set up, then serve the Prefect UI, its worker and the dashboard on loopback"
 	@echo "make lint         ruff: style, imports, formatting; mypy: types"
@@ -24,11 +31,11 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt .ci/install.py
+$(STAMP): pyproject.toml verl-cpu/pyproject.toml constraints.txt .ci/install.py
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"Python 3.11, 3.12 or 3.13 is needed; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=/path/to/python3.11")'
 	@echo "Setting up $(VENV) with $$($(PYTHON) --version): about a minute, once."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python .ci/install.py -e '.[$(EXTRAS)]'
+	@$(BIN)/python .ci/install.py -e '.[$(EXTRAS)]' -e ./verl-cpu
 	@touch $(STAMP)
 
 quickstart: $(STAMP)
@@ -45,6 +52,12 @@ test-all: WORKERS = 4
 test-all: $(STAMP)
 	@$(TESTS) $(ARGS)
 
+test-avx2: $(STAMP)
+	@$(TESTS) -m 'not long' tests/losses tests/models tests/local tests/auditing tests/test_stats.py $(ARGS)
+
+mutants: $(STAMP)
+	@$(BIN)/python -m benchmarks.mutants $(ARGS)
+
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
@@ -55,4 +68,4 @@ dashboard: $(STAMP)
 	@$(BIN)/rpg dashboard
 
 clean:
-	rm -rf $(VENV) *.egg-info
+	rm -rf $(VENV) *.egg-info verl-cpu/*.egg-info

@@ -169,9 +169,9 @@ def tree(folder: Path, mutation: str | None, mark: str) -> Path:
 
 def one_night(home: Path, sets: Path) -> dict[str, object]:
     """A night in this process."""
-    from flows.evaluating import finish
     from flows.nightly import run_night
-    from flows.register import register
+    from flows.sweep.evaluation import finish
+    from flows.sweep.registration import register
     from rpg.backends.local.training_loop import train
     from rpg.config.sweep_spec import Sweep
     from rpg.errors import UserError

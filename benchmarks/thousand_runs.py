@@ -27,8 +27,8 @@ import psutil
 
 from benchmarks.browser import CHROMIUM, FLAGS
 from benchmarks.trivial import SWEEP
-from flows.server import HOST
-from flows.services import Plan, services_of
+from flows.prefect.server import HOST
+from flows.serve.services import Plan, services_of
 from rpg.store import Layout
 
 BOUND = 0.1

@@ -113,7 +113,7 @@ def _one_server(home: Path) -> Iterator[None]:
 
     Where there is none each sweep says so, and the night is red.
     """
-    from flows.server import ServerError, prefect_api
+    from flows.prefect.server import ServerError, prefect_api
 
     with ExitStack() as held:
         with suppress(ServerError):

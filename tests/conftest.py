@@ -148,7 +148,7 @@ def policy(home):
 @pytest.fixture(scope="session")
 def prefect(tmp_path_factory):
     """What a sweep has to be told so that it uses one Prefect server for all tests: each would start its own."""
-    from flows.server import EPHEMERAL, HOST, quiet_environment, wait_healthy
+    from flows.prefect.server import EPHEMERAL, HOST, quiet_environment, wait_healthy
 
     folder = tmp_path_factory.mktemp("prefect")
     with socket.socket() as probe:
@@ -158,7 +158,7 @@ def prefect(tmp_path_factory):
     log = folder / "server.log"
     with log.open("wb") as output:
         server = subprocess.Popen(
-            [sys.executable, "-m", "flows.server", str(port)],
+            [sys.executable, "-m", "flows.prefect.server", str(port)],
             stdout=output,
             stderr=output,
             env=environment | {"PREFECT_UI_ENABLED": "0"},

@@ -10,7 +10,7 @@ import threading
 import psutil
 import pytest
 
-from flows.processes import Children, Stopped
+from flows.machine.children import Children, Stopped
 from rpg.processes import PARENT, parent_mark
 from tests.waiting import HANG, until
 
@@ -45,7 +45,7 @@ def pids(path):
 
 
 def test_stop_ends_the_whole_group_even_if_it_ignores_sigterm(tmp_path, module, monkeypatch):
-    monkeypatch.setattr("flows.processes.GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("flows.machine.children.GRACE_SECONDS", 0.3)
     children = Children()
     child = children.start(module, tmp_path / "ids", log=tmp_path / "log")
     family = pids(tmp_path / "ids")

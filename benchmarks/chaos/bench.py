@@ -13,7 +13,7 @@ import psutil
 
 from benchmarks.chaos.patient import ROOT, Patient, lives
 from benchmarks.trivial import SECONDS, SWEEP
-from flows.server import EPHEMERAL, HOST, quiet_environment, wait_healthy
+from flows.prefect.server import EPHEMERAL, HOST, quiet_environment, wait_healthy
 
 STEPS = 30
 
@@ -23,7 +23,7 @@ class Server:
 
     def __init__(self, root: Path, port: int) -> None:
         self.root, self.url = root, f"http://{HOST}:{port}/api"
-        self._command = ["flows.server", str(port)]
+        self._command = ["flows.prefect.server", str(port)]
         self.process: subprocess.Popen | None = None
 
     def start(self) -> None:

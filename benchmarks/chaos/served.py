@@ -14,7 +14,7 @@ import httpx
 import psutil
 
 from benchmarks.chaos.patient import ROOT, Patient
-from flows.server import HOST
+from flows.prefect.server import HOST
 
 SWEEP = """\
 name: {name}
@@ -73,7 +73,7 @@ class Served(Patient):
         command = [
             sys.executable,
             "-m",
-            "flows.guarded",
+            "flows.machine.run_with_parent",
             "rpg",
             "serve",
             "--home",

@@ -4,8 +4,8 @@
 #   python -m benchmarks.elsewhere.prepare elsewhere
 #   sh benchmarks/elsewhere/verl_run.sh elsewhere 0
 #
-# Of this project there is only what verl needs on a machine without a GPU: the CPU platform and the rollout server, which
-# rpg.backends.verl.plugin adds to verl's registries (docs/verl-inside.md). Four minutes on a machine that does other things. The lines of verl's
+# Of this project there is only what verl needs on a machine without a GPU: the CPU platform and the rollout server (verl-cpu),
+# which rpg.backends.verl.plugin adds to verl's registries (docs/verl-inside.md). Four minutes on a machine that does other things. The lines of verl's
 # file logger are ELSEWHERE/verl-s0.jsonl, those of its console ELSEWHERE/verl-s0.log; trimmed (trim.py) they are
 # tests/importing/verl.jsonl and verl.log.
 set -e
@@ -19,7 +19,7 @@ python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo \
   data.dataloader_num_workers=0 \
   reward.custom_reward_function.path="$here/reward.py" reward.num_workers=1 \
   actor_rollout_ref.model.path="$folder/model" actor_rollout_ref.model.use_remove_padding=False \
-  actor_rollout_ref.model.external_lib=rpg.backends.verl.cpu.engine +actor_rollout_ref.model.override_config.attn_implementation=sdpa \
+  actor_rollout_ref.model.external_lib=verl_cpu.engine +actor_rollout_ref.model.override_config.attn_implementation=sdpa \
   actor_rollout_ref.actor.strategy=fsdp2 actor_rollout_ref.ref.strategy=fsdp2 \
   actor_rollout_ref.actor.use_torch_compile=False actor_rollout_ref.ref.use_torch_compile=False \
   actor_rollout_ref.actor.fsdp_config.use_torch_compile=False actor_rollout_ref.ref.fsdp_config.use_torch_compile=False \

@@ -25,7 +25,7 @@ def dashboard(
     from rpg.cli.missing_packages import require
 
     require("streamlit")
-    from flows.services import dashboard as command
+    from flows.serve.services import dashboard as command
     from rpg.processes import parent_mark
     from rpg.store import Layout
     from rpg.store.database import build

@@ -126,7 +126,7 @@ def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> l
 
 def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]:
     """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, ports, and its problems themselves."""
-    from flows.slots import machine, need_of
+    from flows.machine.slots import machine, need_of
     from rpg.cli.data_digest import LenientDigest
     from rpg.config.sweep_spec import load_file
     from rpg.models.initial_policy import check_lengths

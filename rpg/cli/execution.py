@@ -13,8 +13,8 @@ import typer
 from rpg.cli.app import complain, console, say
 
 if TYPE_CHECKING:
-    from flows.live import Progress
-    from flows.sweep import Outcome
+    from flows.monitor import Progress
+    from flows.sweep.conductor import Outcome
     from rpg.config.sweep_spec import Sweep
     from rpg.store import Layout
 
@@ -36,7 +36,7 @@ def default_workers(planned: Sweep) -> int:
 
 
 MOST_AT_ONCE = 60
-"""Trainings that one conductor follows (flows.stages has as many threads, and some for the other stages)."""
+"""Trainings that one conductor follows (flows.sweep.flow has as many threads, and some for the other stages)."""
 
 Workers = Annotated[
     int | None,
@@ -73,8 +73,8 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
 
     layout = Layout.at(home)
     refuse_wrong_paths(specs, short(planned.path), layout)
-    from flows.live import Progress
-    from flows.sweep import conduct, sweep_lock, unfinished
+    from flows.monitor import Progress
+    from flows.sweep.conductor import conduct, sweep_lock, unfinished
     from rpg.planning.preflight import preflight
 
     name, workers = planned.spec.name, workers or default_workers(planned)
@@ -106,7 +106,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
 def _conclude(outcome: Outcome, layout: Layout, planned: Sweep, again: str) -> int:
     from rpg.report.sweep_report import print_report
     from rpg.store import StoreError
-    from rpg.store.run_provenance import said_of_other_code
+    from rpg.store.run_provenance import other_code_notes
 
     name = planned.spec.name
     if not outcome.trained:
@@ -115,7 +115,7 @@ def _conclude(outcome: Outcome, layout: Layout, planned: Sweep, again: str) -> i
         print_report(layout, name, console)
     except StoreError as error:
         outcome.error = outcome.error or str(error)
-    for line in said_of_other_code(layout.run(name, run.folder) for run in planned.runs):
+    for line in other_code_notes(layout.run(name, run.folder) for run in planned.runs):
         complain(f"! {line}", "yellow")
     lines = [f"failed: {run}: {error}" for run, error in outcome.failed.items()]
     if outcome.error and not outcome.failed:

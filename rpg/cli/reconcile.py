@@ -8,7 +8,7 @@ from rpg.cli.app import Home, app, console, say
 @app.command(epilog="Example: rpg reconcile")
 def reconcile(home: Home = None) -> int:
     """Repair what a crash left behind: orphaned processes, stale leases, flow runs without a process."""
-    from flows.reconcile import reconcile
+    from flows.prefect.reconcile import reconcile
     from rpg.store import Layout
 
     done = reconcile(Layout.at(home))

@@ -37,10 +37,14 @@ def serve(
     from rpg.cli.missing_packages import require
 
     require("prefect", "streamlit")
-    from flows.access import secret_of
-    from flows.serve import serve as run
-    from flows.services import Plan
+    from flows.serve.password import secret_of
+    from flows.serve.services import Plan
+    from flows.serve.supervisor import serve as run
     from rpg.store import Layout
 
     layout = Layout.at(home)
-    return run(layout, Plan(port, dashboard_port, database, nightly, secret_of(layout.home, auth)), say)
+    return run(
+        layout,
+        Plan("rpg.__main__", port, dashboard_port, database, nightly, secret_of(layout.home, auth)),
+        say,
+    )

@@ -39,10 +39,12 @@ def worker(
     from rpg.cli.missing_packages import require
 
     require("prefect")
-    from flows.access import secret_of
-    from flows.joined import join
-    from flows.services import Plan
+    from flows.serve.password import secret_of
+    from flows.serve.services import Plan
+    from flows.serve.worker import join
     from rpg.store import Layout
 
     layout = Layout.at(home)
-    return join(layout, Plan(port, dashboard_port, None, "", secret_of(layout.home, auth)), say)
+    return join(
+        layout, Plan("rpg.__main__", port, dashboard_port, None, "", secret_of(layout.home, auth)), say
+    )

@@ -1,33 +1,68 @@
-"""In which line of which file a field stands that an error is about."""
+"""Safe and strict YAML, and the line and file of the field that an error is about."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-try:  # libyaml's is some ten times as quick
+try:  # libyaml's is about ten times as fast
     from yaml import CSafeLoader as SafeLoader
 except ImportError:  # PyYAML was built without it
     from yaml import SafeLoader  # type: ignore[assignment]
 
 from rpg.config import shipped
 
-__all__ = ["Place", "SafeLoader", "place"]
+__all__ = ["Place", "SafeLoader", "StrictLoader", "place"]
 
 Place = tuple[Path, int]
 MAX_FILES = 20
-"""Files that a file is based on, one on the other."""
+"""Longest chain of `base` files."""
+
+
+class StrictLoader(SafeLoader):
+    """safe_load that also refuses a key given twice and reads 1e-4 as a number (YAML 1.1 reads it as text)."""
+
+
+def _no_duplicates(loader: StrictLoader, node: yaml.MappingNode) -> dict[str, Any]:
+    seen = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node)
+        if not isinstance(key, str):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {key!r} is not text", key_node.start_mark
+            )
+        if key in seen:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {key!r} is given twice", key_node.start_mark
+            )
+        seen.add(key)
+    return {str(key): value for key, value in loader.construct_mapping(node, deep=True).items()}
+
+
+StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_duplicates)
+_NOT_GUESSED = ("tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")  # a date is the text it looks like
+StrictLoader.yaml_implicit_resolvers = {
+    key: [pair for pair in pairs if pair[0] not in _NOT_GUESSED]
+    for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\d[\d_]*\.[\d_]*(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?)$"),
+    list("-+0123456789."),
+)
 
 
 def place(file: Path, field: Sequence[str], value: object) -> Place | None:
-    """(file, line from 1) where `file`, or what it is based on, gives `field` the `value`; None when it comes from
-    elsewhere: the command line, a default. `field` is the path within a run, or within the file itself.
+    """(file, line from 1) where `file` or one of its bases sets `field` to `value`; None if the value comes from the
+    command line or is a default. `field` is the path within a run, or within the file.
     """
     for _ in range(MAX_FILES):
         try:
-            root = yaml.compose(file.read_text(encoding="utf-8"), Loader=SafeLoader)
+            root = yaml.compose(file.read_text(encoding="utf-8"), Loader=StrictLoader)
         except (OSError, ValueError, yaml.YAMLError):
             return None
         if not isinstance(root, yaml.MappingNode):
@@ -48,7 +83,7 @@ def place(file: Path, field: Sequence[str], value: object) -> Place | None:
 
 
 def _under(node: yaml.Node, field: list[str], line: int | None = None) -> Iterator[tuple[int, yaml.Node]]:
-    """(line from 0, value) of everything at the path below `node`; a key may be a path itself (`a.b: 1`)."""
+    """(line from 0, value) of everything at the path below `node`; a key may itself be a path (`a.b: 1`)."""
     if not field:
         yield node.start_mark.line if line is None else line, node
     elif isinstance(node, yaml.MappingNode):
@@ -61,37 +96,18 @@ def _under(node: yaml.Node, field: list[str], line: int | None = None) -> Iterat
 
 
 def _axes(axes: yaml.Node | None, field: list[str]) -> Iterator[tuple[int, yaml.Node]]:
-    """The same among the values of axes."""
+    """The same for the values of axes."""
     if isinstance(axes, yaml.MappingNode):
         for key, values in axes.value:
             parts = str(key.value).split(".")
             if field[: len(parts)] == parts and isinstance(values, yaml.SequenceNode):
-                for one in values.value:
-                    yield from _under(one, field[len(parts) :])
+                for choice in values.value:
+                    yield from _under(choice, field[len(parts) :])
 
 
 def _says(node: yaml.Node, value: object) -> bool:
-    """Whether this is where the value comes from."""
-    if isinstance(node, yaml.MappingNode):
-        pairs = {str(key.value): inner for key, inner in node.value}
-        return (
-            isinstance(value, dict)
-            and pairs.keys() == value.keys()
-            and all(_says(pairs[key], value[key]) for key in pairs)
-        )
-    if isinstance(node, yaml.SequenceNode):
-        return (
-            isinstance(value, list | tuple)
-            and len(value) == len(node.value)
-            and all(_says(one, other) for one, other in zip(node.value, value, strict=True))
-        )
-    if isinstance(value, dict | list | tuple) or not isinstance(node, yaml.ScalarNode):
+    """Whether the node is the source of the value."""
+    try:
+        return bool(StrictLoader("").construct_document(node) == value)
+    except yaml.YAMLError:
         return False
-    if isinstance(value, bool) or value is None:
-        return bool(yaml.safe_load(node.value) is value) if node.value else value is None
-    if isinstance(value, int | float):
-        try:
-            return float(node.value.replace("_", "")) == value
-        except ValueError:
-            return False
-    return str(node.value) == str(value)

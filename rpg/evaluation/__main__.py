@@ -15,7 +15,7 @@ from pathlib import Path
 from rpg.errors import UserError
 from rpg.evaluation.resource_limits import confine
 from rpg.processes import BUSY, die_with_parent, quick_imports, stdin_closed
-from rpg.store.atomic_files import Busy, only_one
+from rpg.store.locks import Busy, only_one
 from rpg.store.layout import Layout
 
 

@@ -12,7 +12,7 @@ from rpg.catalogue import Algorithm
 from rpg.catalogue.entry import PROSE
 from rpg.config.errors import models_in
 from rpg.config.fields import REQUIRED, kind_of, leaves
-from rpg.config.frozen import ADDED, DEFAULTS
+from rpg.config.frozen_defaults import FROZEN, is_frozen_kind
 from rpg.config.identity import (
     STEPS,
     evaluation_identity,
@@ -20,7 +20,6 @@ from rpg.config.identity import (
     frozen_dump,
     identity,
     identity_record,
-    is_frozen_kind,
     root,
 )
 from rpg.config.load import resolve
@@ -169,12 +168,11 @@ def _schema(
 
 
 def test_every_field_of_the_schema_has_a_frozen_default_and_was_walked_above():
-    known = {*DEFAULTS, *ADDED}
-    missing = sorted({place for place, _ in _schema(RunSpec) if is_frozen_kind(place)} - known)
-    assert missing == [], f"a new field: give it a line in ADDED of rpg/config/frozen.py: {missing}"
-    plain = {
-        place for place in known if not place.endswith(".type") and {**DEFAULTS, **ADDED}[place] != "section"
-    }
+    missing = sorted({place for place, _ in _schema(RunSpec) if is_frozen_kind(place)} - FROZEN.keys())
+    assert missing == [], (
+        f"a new field: give it a line in `added` of rpg/config/frozen_defaults.json: {missing}"
+    )
+    plain = {place for place, value in FROZEN.items() if not place.endswith(".type") and value != "section"}
     unwalked = plain - set(FIELDS)
     # sections that are null by default stand there as a place of their own
     assert unwalked <= {"algorithm.clip", "algorithm.overlong", "algorithm.advantage.gae.gamma",

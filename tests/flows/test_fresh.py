@@ -51,7 +51,7 @@ def test_an_edited_loss_is_named_and_fresh_trains_again_exactly_what_it_concerns
         assert (
             "rpg/losses/policy_loss.py differs" in text and f": {first};" in text and f": {second};" in text
         )
-    assert f"trained by other code than today's: {first}; rpg/losses/policy_loss.py has changed" in said
+    assert f"trained by older code: {first}; rpg/losses/policy_loss.py has changed" in said
     assert first in rpg(tmp_path, "status", "small", PYTHONPATH=str(tree)).stdout.partition("!")[2]
 
     before = begun()
@@ -66,7 +66,7 @@ def test_an_edited_loss_is_named_and_fresh_trains_again_exactly_what_it_concerns
     assert len(digests) == 1
     assert "different code" not in (layout.reports("small") / "table.md").read_text()
 
-    for name in ("dashboard/app.py", "rpg/report/charts.py", "flows/live.py"):
+    for name in ("dashboard/app.py", "rpg/report/charts.py", "flows/monitor.py"):
         edit(tree / name)
     said = sweep(*both, "--fresh")
     assert begun() == after and "nothing was trained" in said and "other code" not in said

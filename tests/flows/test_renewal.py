@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from flows.register import register
-from flows.sharing import Claims, take_over
-from flows.sweep import unfinished
+from flows.sweep.conductor import unfinished
+from flows.sweep.registration import register
+from flows.sweep.sharing import Claims, take_over
 from rpg import provenance as code
 from rpg.config.identity import former_identity
 from rpg.config.sweep_spec import load_sweep

@@ -21,7 +21,7 @@ def folders(tmp_path, monkeypatch):
 
 
 def begin():
-    from flows.server import _begin_with_a_copy
+    from flows.prefect.server import _begin_with_a_copy
 
     _begin_with_a_copy()
 

@@ -5,13 +5,10 @@ from collections import namedtuple
 
 import pytest
 
-from flows import space
-from flows.context import Context
-from flows.live import Watch
-from flows.processes import Children, Stopped
-from flows.sharing import Claims
-from flows.slots import machine
-from rpg.store import Layout
+from flows.machine import disk_space
+from flows.machine.children import Stopped
+from flows.machine.disk_space import DiskSpace, bytes_needed
+from flows.monitor import Watch
 from tests.tiny import make_run, make_spec
 from tests.waiting import until
 
@@ -19,69 +16,68 @@ Usage = namedtuple("Usage", "total used free")
 
 
 @pytest.fixture
-def context(tmp_path):
-    return Context(Children(), None, machine(), Claims(Layout.at(tmp_path)))
-
-
-@pytest.fixture
 def free(monkeypatch):
     """Bytes that are free, as the disk says."""
     now = {"free": 0.0}
-    monkeypatch.setattr(space.shutil, "disk_usage", lambda path: Usage(0, 0, now["free"]))
-    monkeypatch.setattr(space, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda path: Usage(0, 0, now["free"]))
+    monkeypatch.setattr(disk_space, "POLL_SECONDS", 0.01)
     return now
 
 
-def test_it_waits_says_why_and_goes_on_by_itself(tmp_path, context, free):
+def test_it_waits_says_why_and_goes_on_by_itself(tmp_path, free):
+    disk = DiskSpace()
     folder = make_run(tmp_path, "one", make_spec())
     began = threading.Event()
 
     def training():
-        with space.room(folder, context):
+        with disk.reserve(folder, threading.Event()):
             began.set()
 
-    free["free"] = space.needed(folder) / 2
+    free["free"] = bytes_needed(folder) / 2
     thread = threading.Thread(target=training, daemon=True)
     thread.start()
     until(folder.waiting, "the run says what it waits for")
     [view] = Watch([folder]).views()
     assert view.state == "queued" and view.error.startswith("waits for disk space: 0 MB free, ")
     assert "rpg gc" in view.error and not began.is_set()
-    free["free"] = 2 * space.needed(folder)
+    free["free"] = 2 * bytes_needed(folder)
     thread.join()
-    assert began.is_set() and folder.waiting() is None and not context.writing
+    assert began.is_set() and folder.waiting() is None and not disk.reserved
 
 
-def test_what_those_that_train_will_write_is_theirs(tmp_path, context, free):
+def test_what_those_that_train_will_write_is_theirs(tmp_path, free):
+    disk = DiskSpace()
     one, two = (make_run(tmp_path, name, make_spec()) for name in ("one", "two"))
-    free["free"] = 1.5 * space.needed(one)
-    with space.room(one, context):
-        why = space._begin(two, space.needed(two), context)
+    free["free"] = 1.5 * bytes_needed(one)
+    with disk.reserve(one, threading.Event()):
+        why = disk.take(two, bytes_needed(two))
         assert "MB of it for runs that train now" in why
-    with space.room(two, context):
-        assert list(context.writing) == [two]
+    with disk.reserve(two, threading.Event()):
+        assert list(disk.reserved) == [two]
 
 
-def test_a_sweep_that_is_stopped_does_not_wait_on(tmp_path, context, free):
+def test_a_sweep_that_is_stopped_does_not_wait_on(tmp_path, free):
     folder = make_run(tmp_path, "one", make_spec())
-    context.children.stopping.set()
-    with pytest.raises(Stopped), space.room(folder, context):
+    stopping = threading.Event()
+    stopping.set()
+    with pytest.raises(Stopped), DiskSpace().reserve(folder, stopping):
         raise AssertionError("there is no room")
 
 
-def test_a_training_may_end_while_another_one_adds_up(tmp_path, context, free, monkeypatch):
+def test_a_training_may_end_while_another_one_adds_up(tmp_path, free, monkeypatch):
+    disk = DiskSpace()
     one, two, three = (make_run(tmp_path, name, make_spec()) for name in ("one", "two", "three"))
-    free["free"] = 9 * space.needed(one)
+    free["free"] = 9 * bytes_needed(one)
     over, looked = threading.Event(), threading.Event()
 
     def training(folder):
-        with space.room(folder, context):
+        with disk.reserve(folder, threading.Event()):
             over.wait()
 
     threads = [threading.Thread(target=training, args=(folder,), daemon=True) for folder in (one, two)]
     for thread in threads:
         thread.start()
-    until(lambda: len(context.writing) == 2, "both train")
+    until(lambda: len(disk.reserved) == 2, "both train")
 
     def slow(path):
         if path != three.path:
@@ -91,8 +87,8 @@ def test_a_training_may_end_while_another_one_adds_up(tmp_path, context, free, m
                 thread.join(0.2)  # as far as it comes
         return 0
 
-    monkeypatch.setattr(space, "size", slow)
-    assert space._begin(three, space.needed(three), context) is None and looked.is_set()
+    monkeypatch.setattr(disk_space, "size", slow)
+    assert disk.take(three, bytes_needed(three)) is None and looked.is_set()
     for thread in threads:
         thread.join()
-    assert list(context.writing) == [three]
+    assert list(disk.reserved) == [three]

@@ -50,22 +50,22 @@ def test_what_is_left_out_is_zero(home, monkeypatch, all_silent):
     if all_silent:
         changes["rollout"] = {"max_response_tokens": 1}  # nothing is right
     lazy = make(home, **changes)
-    sent, backward = [], torch.Tensor.backward
-    monkeypatch.setattr(
-        torch.Tensor, "backward", lambda x, *a, **k: (sent.append(x.ndim), backward(x, *a, **k))
-    )
+    sent, backward = [], torch.autograd.backward
+    monkeypatch.setattr(torch.autograd, "backward", lambda x, *a: (sent.append(x.ndim), backward(x, *a)))
     metrics = [plain(lazy.step(step)) for step in (1, 2)]
     losses, gradients = sent.count(0), sent.count(2)
     assert 0 < gradients < losses if not all_silent else gradients == 0 < losses
     monkeypatch.undo()
 
     full = make(home, **changes)
-    monkeypatch.setattr(full, "_accumulate", lambda mini, meter, probe: _everything(full, mini, meter, probe))
+    monkeypatch.setattr(
+        full, "_accumulate", lambda mini, meter, diagnostics: _everything(full, mini, meter, diagnostics)
+    )
     assert [plain(full.step(step)) for step in (1, 2)] == metrics
     assert weights(full).equal(weights(lazy))
 
 
-def _everything(trainer, mini, meter, probe):
+def _everything(trainer, mini, meter, diagnostics):
     trainer.optimizer.zero_grad()
     spec, lengths = trainer.spec, mini.batch.lengths
     counts = Counts(int(lengths.sum()), len(lengths), spec.rollout.max_response_tokens)
@@ -83,6 +83,6 @@ def _everything(trainer, mini, meter, probe):
         out = policy_loss(spec.algorithm, log_prob=log_prob, **inputs)
         out.loss.backward()
         meter.add(out.metrics, out.weight)
-        if probe is not None:
-            probe.add(log_prob, inputs)
+        if diagnostics is not None:
+            diagnostics.add(log_prob, inputs)
     return 0.0

@@ -6,8 +6,8 @@ import time
 import pytest
 from rich.console import Console
 
-from flows.live import Progress as Live
-from flows.live import Watch
+from flows.monitor import Progress as Live
+from flows.monitor import Watch
 from rpg.backends import progress_reporter as module
 from rpg.backends.local.training_loop import train
 from rpg.backends.progress_reporter import Progress

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from flows import forms
-from flows.offers import said
+from flows.serve import forms
+from flows.serve.config_costs import said
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import SHIPPED
 from rpg.config.sweep_spec import load_sweep

@@ -8,10 +8,10 @@ import traceback
 import pyarrow.parquet  # noqa: F401 - before the user changes: another one may not be able to read this environment
 import pytest
 
-from flows.sharing import Claims, take_over
-from flows.sweep import sweep_lock
+from flows.sweep.conductor import sweep_lock
+from flows.sweep.sharing import Claims, take_over
 from rpg.store import Layout, atomic_write_json, locks
-from rpg.store.atomic_files import only_one
+from rpg.store.locks import only_one
 from rpg.store.run_writer import (
     append_metrics,
     claim_run,

@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 
 from dashboard.view import problems_shown
-from flows.follow import folder_tag
-from flows.health import ServerLog, look, schedule_problems
-from flows.server import quiet_environment
+from flows.prefect.flow_runs import folder_tag
+from flows.prefect.server import quiet_environment
+from flows.serve.problems import ServerLog, look, schedule_problems
 from rpg.store.serve_health import path_of, read_problems, write_problems
 from tests.real_sweep import rpg
 from tests.waiting import until

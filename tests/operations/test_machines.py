@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from flows.follow import ALIVE
-from flows.server import WORKERS
+from flows.prefect.flow_runs import ALIVE
+from flows.prefect.server import WORKERS
 from rpg.store import locks
 from tests.operations.serving import FINAL
 from tests.places import namespaces, on_host
@@ -23,14 +23,21 @@ pytestmark = [pytest.mark.slow, namespaces]
 
 def command(served, home):
     arguments = ["rpg", "worker", "--home", str(home), "--port", str(served.port)]
-    return [sys.executable, "-m", "flows.guarded", *arguments, "--dashboard-port", str(served.dashboard_port)]
+    return [
+        sys.executable,
+        "-m",
+        "flows.machine.run_with_parent",
+        *arguments,
+        "--dashboard-port",
+        str(served.dashboard_port),
+    ]
 
 
 @contextlib.contextmanager
 def machine(served, tmp_path):
     """`rpg worker` on another host, and the worker of `rpg serve` standing still: what is started goes to the other."""
     log = tmp_path / "worker.log"
-    own = served.part("worker")
+    own = served.part("serve.flow_runner")
     with log.open("wb") as output:
         host = subprocess.Popen(
             on_host(HOST, tmp_path / "boot", *command(served, served.home)), stdout=output, stderr=output,

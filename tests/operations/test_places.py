@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from flows.live import Watch
-from flows.reconcile import reconcile
-from flows.sharing import Claims
-from flows.sweep import SweepBusy, sweep_lock
+from flows.monitor import Watch
+from flows.prefect.reconcile import reconcile
+from flows.sweep.conductor import SweepBusy, sweep_lock
+from flows.sweep.sharing import Claims
 from rpg.processes import end_descendants, end_orphans
 from rpg.store import Layout, StoreError, locks
 from rpg.store.run_writer import claim_run, release_run, write_manifest
@@ -44,7 +44,7 @@ release_run(run)
 """
 LOCKED = """
 import sys, time
-from flows.sweep import sweep_lock
+from flows.sweep.conductor import sweep_lock
 from rpg.store import Layout, locks
 locks.BEAT_SECONDS = 0.2
 with sweep_lock(Layout.at(sys.argv[1]), "small"):
@@ -112,7 +112,7 @@ def test_a_run_of_another_place_survives_and_is_shown(tmp_path, place, monkeypat
         assert lease["pid"] == 1, "and /proc/1 of this test is somebody else"
         assert reconcile(layout) == [] and end_orphans() == []
         release_run(folder)
-        with pytest.raises(StoreError, match=r"is being worked on by process 1 .* since "):
+        with pytest.raises(StoreError, match=r"is in use by process 1 .* since "):
             claim_run(folder)
         claims = Claims(layout)
         assert not claims.take(folder)

@@ -8,10 +8,10 @@ import time
 import psutil
 import pytest
 
-from flows import reconcile as module
-from flows.follow import folder_tag
-from flows.reconcile import reconcile
-from flows.server import quiet_environment
+from flows.prefect import reconcile as module
+from flows.prefect.flow_runs import folder_tag
+from flows.prefect.reconcile import reconcile
+from flows.prefect.server import quiet_environment
 from rpg.processes import end_orphans, owner_mark
 from rpg.store import Layout
 from rpg.store.run_writer import claim_run, write_waiting

@@ -11,11 +11,11 @@ import threading
 import psutil
 import pytest
 
-from flows.follow import ALIVE, alive_path
-from flows.reconcile import reconcile
-from flows.serve import START_TRIES, _start
-from flows.server import ServerError
-from flows.services import Service
+from flows.prefect.flow_runs import ALIVE, alive_path
+from flows.prefect.reconcile import reconcile
+from flows.prefect.server import ServerError
+from flows.serve.services import Service
+from flows.serve.supervisor import START_TRIES, _start
 from rpg.store import locks
 from tests.operations.serving import FINAL, SMALL
 from tests.waiting import HANG, ended, until
@@ -76,7 +76,7 @@ def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again
     schedule = f"/deployments/{found['id']}/schedules/{found['schedules'][0]['id']}"
     assert served.api.patch(schedule, json=edit).status_code == 204
     served.api.patch(f"/deployments/{found['id']}", json={"parameters": {"workers": 1}})
-    edited, worker = served.api.get(path).json(), served.part("worker")
+    edited, worker = served.api.get(path).json(), served.part("serve.flow_runner")
     told = served.log.read_text().count("its flow runs only")
     worker.kill()
     until(
@@ -185,7 +185,7 @@ def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
 
 def test_cancelled_from_the_api_the_whole_tree_ends(served):
     run = served.run_id("sweep", config="own/trivial", steps=5000, name="cancelled")
-    trainers, worker = until(served.trainers, "a training"), served.part("worker")
+    trainers, worker = until(served.trainers, "a training"), served.part("serve.flow_runner")
     shown = "/v2/concurrency_limits/training slots cpu"
     until(
         lambda: served.api.get(shown).json().get("active_slots"),
@@ -207,7 +207,7 @@ def test_cancelled_from_the_api_the_whole_tree_ends(served):
     )
     reconcile(served.layout, f"{served.ui}/api")
     assert {one["state_type"] for one in served.tasks(run)} == {"COMPLETED", "CANCELLED"}
-    assert worker.is_running() and served.part("worker") == worker, "other flow runs go on"
+    assert worker.is_running() and served.part("serve.flow_runner") == worker, "other flow runs go on"
 
 
 def test_a_failed_training_fails_the_flow_run_with_its_reason_and_retry_goes_on(served):
@@ -239,7 +239,7 @@ def _leave_behind(served, run, attempt):
 def test_kill_nine_of_the_worker_ends_its_runs_and_retry_goes_on(served):
     run = served.run_id("sweep", config="own/trivial", steps=15, name="retried")
     trainers = until(served.trainers, "a training")
-    worker = served.part("worker")
+    worker = served.part("serve.flow_runner")
     tree = [worker, *worker.children(recursive=True)]
     worker.send_signal(signal.SIGKILL)
     ended(tree)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from benchmarks.trivial import HOLD, SECONDS, SWEEP
-from flows.sharing import Claims, take_over
+from flows.sweep.sharing import Claims, take_over
 from rpg.store import Layout
 from rpg.store.run_writer import append_metrics, write_manifest
 from rpg.store.samples import read_eval, write_eval
@@ -139,7 +139,7 @@ def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkey
         (source.checkpoint(step) / "weights").write_text(str(step))
         write_eval(source, "b", step, [row])
         append_metrics(source, 1, {"step": step, "reward": step})
-    import flows.sharing as sharing
+    import flows.sweep.sharing as sharing
 
     real, calls = sharing._link, 0
     for stop in range(1, 11):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from flows.slots import Machine, Need, machine, need_of
+from flows.machine.slots import Machine, Need, machine, need_of
 from rpg.config.backend import BACKENDS, LocalBackend
 from rpg.errors import UserError
 from rpg.store import locks
@@ -29,7 +29,7 @@ def test_n_trainings_at_a_time_and_the_next_is_told_who_has_them(two):
 
 def test_a_holder_that_is_killed_leaves_nothing_behind(two):
     code = (
-        "import sys; from pathlib import Path; from flows.slots import Machine, Need; "
+        "import sys; from pathlib import Path; from flows.machine.slots import Machine, Need; "
         f"held = Machine(Path({str(two.folder)!r}), 2, ()).take(Need('cpu', 2), 'x/y'); "
         "print(bool(held), flush=True); sys.stdin.read()"
     )

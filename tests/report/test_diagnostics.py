@@ -6,7 +6,7 @@ import math
 import pytest
 
 from benchmarks.synthetic import Shape, write_sweep
-from flows.live import Watch
+from flows.monitor import Watch
 from rpg.config.task import RewardVerifier
 from rpg.report import diagnostics
 from rpg.report.summary import summarise

@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
-from flows.live import Watch
+from flows.monitor import Watch
 from rpg.report.summary import summarise
 from rpg.report.sweep_report import write_report
 from rpg.report.tables import terminal

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from benchmarks.synthetic import write_sweep
-from flows.processes import Children
-from flows.tracking import TRACKING_LOG, tracked
+from flows.machine.children import Children
+from flows.sweep.tracking import TRACKING_LOG, tracked
 from rpg.config.sweep_spec import load_sweep
 from rpg.store import Layout
 from rpg.store.run_writer import write_manifest

@@ -14,11 +14,10 @@ def cpu_verl():
     os.environ["VERL_PLATFORM"] = "cpu"
     import verl  # noqa: F401
     from verl.plugin.platform import set_platform
+    from verl_cpu.platform import CPUPlatform
+    from verl_cpu.plugin import install
 
-    from rpg.backends.verl import cpu
-    from rpg.backends.verl.cpu.platform import CPUPlatform
-
-    cpu.install()
+    install()
     set_platform(CPUPlatform())
     yield
     os.environ.pop("VERL_PLATFORM") if before is None else os.environ.update(VERL_PLATFORM=before)

@@ -11,18 +11,18 @@ from rpg.backends.verl.launch import require_verl
 from rpg.backends.verl.readiness import Facts, Gpu, facts, judge, of_cluster
 from rpg.cli import main
 from rpg.config.errors import ConfigError
-from rpg.config.load import load_run
 from rpg.config.sweep_spec import load_sweep
 from rpg.planning.preflight import preflight
 from rpg.store import Layout
 from tests.evaluation.ray_head import free_port, ray_head
+from tests.specs import load_run
 from tests.verl.test_gpu_resources import VLLM
 from tests.verl.test_launch_overrides import CHAIN
 from tests.waiting import until
 
 RELEASED = {"torch": "2.11.0", "vllm": "0.24.0", "transformers": "5.9.0"}
 GOOD = Facts(
-    versions={"verl": "0.9.1", "ray": "2.60.0", "TransferQueue": "0.1.11", **RELEASED},
+    versions={"verl": "0.9.1", "ray": "2.60.0", "TransferQueue": "0.1.11", "rpg-lab-verl-cpu": "0.1.0", **RELEASED},
     released=RELEASED, flash_attn=True, torch_cuda="13.0", gpus=(Gpu("NVIDIA H100", 80 * 2**30, 2**20),) * 8,
     cores=64, shm=64 * 2**30, temporary=Path("/tmp"), temporary_free=0.5, open_files=65536, interfaces=("eth0",),
 )  # fmt: skip
@@ -44,7 +44,7 @@ def test_a_good_machine_has_nothing_to_say_no_to():
     ("changes", "differences", "says"),
     [
         (EIGHT, {"versions": {**GOOD.versions, "vllm": None}}, "vllm is not installed; install it with"),
-        (EIGHT, {"versions": {**GOOD.versions, "verl": "0.8.0"}}, "verl 0.8.0: 0.9.1 is wanted"),
+        (EIGHT, {"versions": {**GOOD.versions, "verl": "0.8.0"}}, "verl 0.8.0: 0.9.1 is required"),
         (EIGHT, {"torch_cuda": None}, "torch 2.11.0 is built without CUDA"),
         (EIGHT, {"gpus": GOOD.gpus[:2]}, "gpus_per_node 8: this machine shows 2 GPUs"),
         (EIGHT, {"shm": 64 * 2**20}, "/dev/shm holds 64 MiB"),
@@ -53,9 +53,13 @@ def test_a_good_machine_has_nothing_to_say_no_to():
         ({**EIGHT, "backend.sequence_parallel": 2}, {"flash_attn": False}, "sequence_parallel needs the package flash_attn"),
         (NODES, {"environment": {"NCCL_SOCKET_IFNAME": "ib0"}}, "NCCL_SOCKET_IFNAME=ib0: no such network interface"),
         (NODES, {"interfaces": ()}, "no network interface besides loopback"),
+        (
+            {"backend.type": "verl"}, {"versions": {**GOOD.versions, "rpg-lab-verl-cpu": None}},
+            "rpg-lab-verl-cpu is not installed; install it with: pip install ./verl-cpu",
+        ),
     ],
 )  # fmt: skip
-def test_what_a_run_would_fail_of(changes, differences, says):
+def test_what_would_make_a_run_fail(changes, differences, says):
     found = wrong(changes, **differences)
     assert len(found) == 1 and says in found[0]
 
@@ -65,6 +69,7 @@ def test_what_a_run_would_fail_of(changes, differences, says):
     [
         (VLLM, {"shm": 64 * 2**20}),  # one GPU shares with nobody
         (VLLM, {"flash_attn": False}),
+        (VLLM, {"versions": {**GOOD.versions, "rpg-lab-verl-cpu": None}}),  # it is for CPUs
         (VLLM, {"versions": {**GOOD.versions, "torch": "2.11.0+cu130"}}),
         (NODES, {"environment": {"NCCL_SOCKET_IFNAME": "eth"}}),
         (NODES, {"environment": {"NCCL_SOCKET_IFNAME": "^docker0"}}),
@@ -88,7 +93,7 @@ def test_another_release_and_a_gpu_in_use_are_worth_a_word():
         if finding.good is None
     ]
     assert notes[0] == "torch 2.13.0 (verl 0.9.1 is released with 2.11.0: constraints-gpu.txt)"
-    assert "something else holds 30.0: vLLM may refuse to start" in notes[1]
+    assert "another process holds 30.0: vLLM may refuse to start" in notes[1]
 
 
 def test_a_run_is_refused_before_anything_is_prepared():
@@ -118,7 +123,11 @@ def test_the_command(capsys, monkeypatch, tmp_path):
     with pytest.raises(SystemExit):
         main()
     out = capsys.readouterr().out
-    assert "ok  verl 0.9.1" in out and "Ray is told of as many as verl reserves" in out
+    assert (
+        "ok  verl 0.9.1" in out
+        and "Ray is told the number that verl reserves" in out
+        and "rpg-lab-verl-cpu" in out
+    )
     monkeypatch.setattr(sys, "argv", ["rpg", "doctor", "--backend", "slurm"])
     with pytest.raises(SystemExit) as end:
         main()

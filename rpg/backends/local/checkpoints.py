@@ -1,10 +1,13 @@
 """The embedded trainer's checkpoints: a Hugging Face model folder plus what is needed to go on bit for bit.
 
-`training/` holds state.json, optimizer.safetensors and, where they are kept, reference.safetensors, the past policies
-that are still to sample, past-<rollout steps done>.safetensors, and the float32 weights.safetensors of a model that is
-exported in bfloat16 (the masters, where it computes with bfloat16 weights), or the adapters.safetensors of one that is
-exported with its adapters merged; no file is a pickle.
-How checkpoints lie on disk and are kept: rpg.store.checkpoints.
+`training/` holds state.json, optimizer.safetensors and, where the run has them:
+
+    reference.safetensors                    the reference policy
+    past-<rollout steps done>.safetensors    past policies that are still to sample
+    weights.safetensors                      the float32 weights of a model that is exported in bfloat16
+    adapters.safetensors                     the adapters of a model that is exported with its adapters merged
+
+No file is a pickle. How checkpoints lie on disk and are kept: rpg.store.checkpoints.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import json
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -31,10 +34,11 @@ from rpg.store.run_folder import RunFolder
 _MODEL = "model.safetensors"
 _PAST = "past-"
 _ADAPTERS = "adapters.safetensors"
+_WEIGHTS = "weights.safetensors"
 
 
 class Checkpoints(CheckpointFolder):
-    """Writes the checkpoints of one run and keeps only what is needed."""
+    """Writes the checkpoints of one run and removes those that are no longer needed."""
 
     def __init__(self, folder: RunFolder, eval_steps: Collection[int], keep: Keep = KEEP):
         super().__init__(folder, eval_steps, keep)
@@ -54,10 +58,10 @@ class Checkpoints(CheckpointFolder):
     ) -> None:
         """Write the checkpoint of `step`, then drop what is no longer needed.
 
-        `trained` are the weights that are trained, in full, where the model has them rounded.
+        `trained` are the weights that are trained, at full precision, where the model holds rounded ones.
 
         Raises:
-            StoreError: it cannot be written (the message names the folder); what was there before is unharmed.
+            StoreError: it cannot be written (the message names the folder); earlier checkpoints are unharmed.
         """
         final = self.folder.checkpoint(step)
         build = final.with_name(f".{final.name}.tmp")
@@ -68,12 +72,12 @@ class Checkpoints(CheckpointFolder):
                 self._write_model(policy, build)
                 save_file(optimizer, build / "training" / "optimizer.safetensors")
                 if adapted(policy.model):
-                    found = adapters(policy.model)
-                    full = {name: (trained or found)[name] for name in found}
-                    save_file(full, build / "training" / _ADAPTERS)
+                    rounded = adapters(policy.model)
+                    save_file(
+                        {name: (trained or rounded)[name] for name in rounded}, build / "training" / _ADAPTERS
+                    )
                 elif policy.bfloat16:
-                    full = self._tensors(policy, trained)
-                    save_file(full, build / "training" / "weights.safetensors")
+                    save_file(self._tensors(policy, trained), build / "training" / _WEIGHTS)
                 if reference is not None:
                     save_file(reference, build / "training" / "reference.safetensors")
                 self._write_past(past, build / "training")
@@ -92,7 +96,7 @@ class Checkpoints(CheckpointFolder):
         self.prune()
 
     def _write_past(self, past: Sequence[tuple[int, Weights]], folder: Path) -> None:
-        """A past policy never changes: a link where the checkpoint before has it."""
+        """A past policy never changes, so its file is a link where the previous checkpoint has it."""
         for step, weights in past:
             name = f"{_PAST}{step:06d}.safetensors"
             before = self._last / "training" / name if self._last else None
@@ -102,16 +106,16 @@ class Checkpoints(CheckpointFolder):
                 save_file({key: value.contiguous() for key, value in weights.items()}, folder / name)
 
     def _write_model(self, policy: Policy, build: Path) -> None:
-        """Weights anew; config and tokenizer, which never change, as links to those of the last checkpoint."""
+        """New weights; config and tokenizer never change, so they are links to those of the last checkpoint."""
         if self._last is None or self._keys is None:
             state = merged(policy.model) if adapted(policy.model) else None
-            policy.model.save_pretrained(build, max_shard_size="1000GB", state_dict=state)
+            cast(Any, policy.model).save_pretrained(build, max_shard_size="1000GB", state_dict=state)
             policy.tokenizer.save_pretrained(build)
             if policy.bfloat16:
                 halve(build)
             with safe_open(build / _MODEL, "pt") as file:
                 keys = list(file.keys())
-            # A model that is stored under other names than its own takes the slow way every time.
+            # A model that is stored under other names than its parameters' is written by transformers every time.
             self._keys = keys if all(key in merged(policy.model) for key in keys) else None
             self._digests = digests(build)
             return
@@ -125,7 +129,7 @@ class Checkpoints(CheckpointFolder):
         self._digests = {**self._digests, _MODEL: digest(build / _MODEL)}
 
     def _tensors(self, policy: Policy, trained: Weights | None = None) -> dict[str, Tensor]:
-        """The model's weights, or those that are `trained`; of several names for one tensor, the one it is stored under."""
+        """The model's weights, with those that are `trained`; a tensor of several names has the one it is stored under."""
         weights = {**merged(policy.model), **(trained or {})}
         names = dict(policy.model.named_parameters()) if self._keys is None else self._keys
         return {name: weights[name].contiguous() for name in names}
@@ -133,12 +137,12 @@ class Checkpoints(CheckpointFolder):
 
 def restore_weights(model: nn.Module, checkpoint: Path) -> None:
     """Put the float32 weights of a checkpoint that was exported in bfloat16 back into the model loaded from it."""
-    path = checkpoint / "training" / "weights.safetensors"
+    path = checkpoint / "training" / _WEIGHTS
     if path.exists():
-        own = model.state_dict()
+        rounded = model.state_dict()
         with torch.no_grad():
             for name, value in load_file(path).items():
-                own[name].copy_(value)
+                rounded[name].copy_(value)
 
 
 def restore_adapters(model: nn.Module, checkpoint: Path) -> None:

@@ -1,5 +1,5 @@
-"""What one mini-batch is looked at for beside its loss: the spread of its ratios, how much of its gradient is the KL's,
-and, where that is asked for, how its gradient lies to the exact one.
+"""Diagnostics of one mini-batch: the spread of its ratios, the KL's share of its gradient and, where the run asks for it,
+the agreement of its gradient with the exact one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from rpg.losses.policy_loss import policy_loss
 QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p99": 0.99}
 
 
-class Probe:
-    """Fed with the micro-batches of one optimizer step; costs two further losses, no forward or backward pass.
+class Diagnostics:
+    """Gets the micro-batches of one optimizer step; costs two more losses, but no forward or backward pass.
 
-    With `parameters` it costs a backward pass more: for the exact gradient of the loss's objective on the same responses,
-    unclipped and with the sampler's own log-probabilities. (A KL in the reward is part of the advantages, for both.)
-    `masters` have the loss's own gradient, where that is not with the `parameters`.
+    With `parameters` it costs one more backward pass, for the exact gradient of the loss's objective on the same responses,
+    unclipped and with the sampler's own log-probabilities. (A KL in the reward is part of the advantages in both.)
+    `masters` hold the loss's own gradient, where the `parameters` do not.
     """
 
     def __init__(
@@ -39,29 +39,31 @@ class Probe:
     def exact(
         self, log_prob: Tensor, sampler_log_prob: Tensor, inputs: dict[str, Any], bonus: Tensor | None = None
     ) -> None:
-        """The exact gradient's part of a micro-batch; before the backward pass that frees `log_prob`'s graph.
+        """Add a micro-batch's part of the exact gradient, before the backward pass that frees `log_prob`'s graph.
 
         An entropy bonus is part of the objective.
         """
         if not self._parameters:
             return
-        honest = {**inputs, "old_log_prob": sampler_log_prob, "rollout_weights": None}
+        unbiased = {**inputs, "old_log_prob": sampler_log_prob, "rollout_weights": None}
         if inputs["ref_log_prob"] is None:  # the reference is `old`, whichever that is
-            honest["ref_log_prob"] = inputs["old_log_prob"]
+            unbiased["ref_log_prob"] = inputs["old_log_prob"]
         algo = self.algorithm
         divergence = "none" if algo.kl.type == "reward" else divergence_of(algo)
         target = exact_loss(divergence, algo.beta, loss_agg_mode=algo.loss_agg_mode, reference=algo.reference)
-        slope = _slope(target, log_prob.detach(), honest)
+        slope = _slope(target, log_prob.detach(), unbiased)
         outputs, slopes = [log_prob], [slope]
         if bonus is not None:
             outputs, slopes = [log_prob, bonus], [slope, -torch.ones_like(bonus)]
-        found = torch.autograd.grad(outputs, self._parameters, slopes, retain_graph=True, allow_unused=True)
-        for total, gradient in zip(self._sums, found, strict=True):
+        gradients = torch.autograd.grad(
+            outputs, self._parameters, slopes, retain_graph=True, allow_unused=True
+        )
+        for total, gradient in zip(self._sums, gradients, strict=True):
             if gradient is not None:
                 total += gradient
 
     def add(self, log_prob: Tensor, inputs: dict[str, Any]) -> None:
-        """`log_prob` (N, T) and the other arguments of `policy_loss`."""
+        """Add a micro-batch: `log_prob` (N, T) and the other arguments of `policy_loss`."""
         log_prob, mask = log_prob.detach(), inputs["response_mask"]
         self._log_ratios.append((log_prob - inputs["old_log_prob"])[mask])
         if self._without is not None:
@@ -71,27 +73,29 @@ class Probe:
 
     def metrics(self) -> dict[str, float]:
         """After the loss's backward pass: quantiles of the token ratios; the KL's share |g - r| / (|g - r| + |r|) for the
-        gradients g with and r without it, with respect to the tokens' log-probabilities; and cosine and relative bias
-        |g - e| / |e| to the exact gradient e, where it was asked for.
+        gradients g with and r without it, with respect to the tokens' log-probabilities; and, with `parameters`, cosine
+        and relative bias |g - e| / |e| with respect to the exact gradient e.
         """
         ratios = torch.cat(self._log_ratios).exp()
         levels = ratios.new_tensor(list(QUANTILES.values()))
-        found = dict(zip(QUANTILES, torch.quantile(ratios, levels).tolist(), strict=True))
+        metrics = dict(zip(QUANTILES, torch.quantile(ratios, levels).tolist(), strict=True))
         if self._without is not None:
             kl, rest = self._kl**0.5, self._rest**0.5
-            found["kl_gradient_share"] = kl / (kl + rest) if kl + rest > 0 else 0.0
+            metrics["kl_gradient_share"] = kl / (kl + rest) if kl + rest > 0 else 0.0
         if self._parameters:
-            found |= self._fidelity()
-        return found
+            metrics |= self._fidelity()
+        return metrics
 
     def _fidelity(self) -> dict[str, float]:
-        own = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._masters]
-        product = sum(float((a * b).sum()) for a, b in zip(own, self._sums, strict=True))
-        size, exact = (sum(float(g.square().sum()) for g in part) ** 0.5 for part in (own, self._sums))
-        apart = sum(float((a - b).square().sum()) for a, b in zip(own, self._sums, strict=True)) ** 0.5
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._masters]
+        product = sum(float((a * b).sum()) for a, b in zip(gradients, self._sums, strict=True))
+        size, exact = (sum(float(g.square().sum()) for g in part) ** 0.5 for part in (gradients, self._sums))
+        distance = (
+            sum(float((a - b).square().sum()) for a, b in zip(gradients, self._sums, strict=True)) ** 0.5
+        )
         if not size or not exact:
             return {}
-        return {"gradient_cosine": product / (size * exact), "gradient_bias": apart / exact}
+        return {"gradient_cosine": product / (size * exact), "gradient_bias": distance / exact}
 
 
 def _slope(algorithm: Algorithm, log_prob: Tensor, inputs: dict[str, Any]) -> Tensor:

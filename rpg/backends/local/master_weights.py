@@ -1,13 +1,14 @@
-"""bfloat16 weights to compute with, and the float32 ones behind them that are trained, their masters.
+"""bfloat16 weights to compute with, and the float32 master weights behind them, which are trained.
 
-bfloat16 has 8 significant bits: of a weight it keeps no change below a 512th part, and one update of a usual learning rate
-is a thousandth of that. So the optimizer updates masters, and the model holds what they round to (Micikevicius et al., 2018,
-arXiv 1710.03740, section 3.1). Gradients come in bfloat16, a micro-batch at a time, and are added up in float32.
+bfloat16 has 8 significant bits: it loses any change of a weight below 1/512 of it, and one update at a usual learning rate
+is a thousandth of that. So the optimizer updates master weights, and the model holds their rounded values (Micikevicius et
+al., 2018, arXiv 1710.03740, section 3.1). Gradients come in bfloat16, one micro-batch at a time, and are summed in float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -19,27 +20,28 @@ def halve_weights(model: nn.Module) -> None:
         weight.data = weight.data.bfloat16()
 
 
-def keep_masters(model: nn.Module) -> list[Tensor]:
-    """:func:`halve_weights`, with the float32 weights that are trained kept and returned.
+def make_master_weights(model: nn.Module) -> list[Tensor]:
+    """:func:`halve_weights`, but the float32 weights that are trained are kept and returned.
 
-    From now on a backward pass adds to the masters' gradients, and leaves none with the model's weights.
+    From now on a backward pass adds to the gradients of the master weights and leaves none with the model's weights.
     """
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     masters = [weight.detach().requires_grad_() for weight in trained]
     halve_weights(model)
     for weight, master in zip(trained, masters, strict=True):
-        weight.register_post_accumulate_grad_hook(lambda weight, master=master: _hand_over(weight, master))
+        weight.register_post_accumulate_grad_hook(partial(_move_gradient, master))  # type: ignore[no-untyped-call]  # torch's
     return masters
 
 
-def put_masters(masters: Iterable[Tensor], weights: Iterable[Tensor]) -> None:
-    """Round the masters into the model's weights."""
+def round_into(weights: Iterable[Tensor], masters: Iterable[Tensor]) -> None:
+    """Round the master weights into the model's."""
     with torch.no_grad():
         for master, weight in zip(masters, weights, strict=True):
             weight.copy_(master)
 
 
-def _hand_over(weight: Tensor, master: Tensor) -> None:
+def _move_gradient(master: Tensor, weight: Tensor) -> None:
+    assert weight.grad is not None
     if master.grad is None:
         master.grad = weight.grad.float()
     else:

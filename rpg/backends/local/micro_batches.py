@@ -1,4 +1,4 @@
-"""How responses are divided into passes through the model: memory, and work that is known to change nothing.
+"""How responses are divided into passes through the model, to bound memory and to leave out work that changes nothing.
 
 Shapes: N responses (rows), T response tokens.
 """
@@ -16,19 +16,19 @@ from rpg.models.policy import Policy
 from rpg.models.response_batch import Batch
 
 _LONG = 512
-"""Tokens of a response from which on attention is much of the work: its queries, keys and masks should fit the cache."""
+"""Tokens from which on attention is much of the work of a response: its queries, keys and masks should fit the cache."""
 _TOKENS_OF_LONG = 4096
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one pass. One row is a pass whatever its size."""
+    """Limits of one pass. A single row is a pass whatever its size."""
 
     rows: int
     tokens: int
     """A prompt counts once for all of its responses."""
     tokens_of_long: int
-    """The same where one of them is long."""
+    """The same for a pass with a long response."""
 
     @classmethod
     def of(cls, training: Training, policy: Policy) -> Limits:
@@ -38,26 +38,26 @@ class Limits:
         return cls(training.micro_batch_rows, tokens, min(tokens, _TOKENS_OF_LONG))
 
     def split(self, batch: Batch, order: Sequence[int]) -> list[list[int]]:
-        """The rows `order` in passes that are as long as the limits allow."""
+        """The rows `order`, in passes as large as the limits allow."""
         prompts, lengths = batch.prompt_of.tolist(), batch.lengths.tolist()
         passes: list[list[int]] = []
-        tokens, longest, known = 0, 0, set[int]()
+        tokens, longest, counted = 0, 0, set[int]()
         for row in order:
             prompt = prompts[row]
-            more = lengths[row] + (0 if prompt in known else len(batch.prompts[prompt]))
+            more = lengths[row] + (0 if prompt in counted else len(batch.prompts[prompt]))
             limit = self.tokens_of_long if max(longest, lengths[row]) > _LONG else self.tokens
             if not passes or len(passes[-1]) == self.rows or tokens + more > limit:
                 passes.append([])
-                tokens, longest, known = 0, 0, set()
+                tokens, longest, counted = 0, 0, set()
                 more = lengths[row] + len(batch.prompts[prompt])
             passes[-1].append(row)
             tokens, longest = tokens + more, max(longest, lengths[row])
-            known.add(prompt)
+            counted.add(prompt)
         return passes
 
 
 def score(policy: Policy, batch: Batch, temperature: float, limits: Limits) -> Tensor:
-    """Log-probabilities (N, T) without a gradient, a pass at a time."""
+    """Log-probabilities (N, T) without a gradient, one pass at a time."""
     result = torch.zeros(batch.tokens.shape, device=batch.tokens.device)
     with torch.no_grad():
         for rows in limits.split(batch, range(len(batch))):
@@ -68,8 +68,10 @@ def score(policy: Policy, batch: Batch, temperature: float, limits: Limits) -> T
 
 
 def micro_batches(batch: Batch, advantages: Tensor, limits: Limits) -> list[Tensor]:
-    """Rows (int64) of each micro-batch. If there are several: sequences of similar length, groups together, and
-    groups whose advantages (N, T) are all zero by themselves, so that their backward pass can be left out.
+    """Rows (int64) of each micro-batch.
+
+    If there are several: sequences of similar length and groups stay together, and groups whose advantages (N, T) are all
+    zero get their own micro-batches, so that their backward pass can be left out.
     """
     everything = list(range(len(batch)))
     if len(limits.split(batch, everything)) < 2:
@@ -77,8 +79,8 @@ def micro_batches(batch: Batch, advantages: Tensor, limits: Limits) -> list[Tens
     groups = len(batch.prompts)
     total = batch.total_lengths()
     longest = total.new_zeros(groups).scatter_reduce(0, batch.prompt_of, total, "amax")
-    speaks = ((advantages != 0) & batch.mask).any(-1).long()
-    speaking = speaks.new_zeros(groups).scatter_reduce(0, batch.prompt_of, speaks, "amax")[batch.prompt_of]
+    signal = ((advantages != 0) & batch.mask).any(-1).long()
+    has_signal = signal.new_zeros(groups).scatter_reduce(0, batch.prompt_of, signal, "amax")[batch.prompt_of]
     order = (longest[batch.prompt_of] * groups + batch.prompt_of).argsort(stable=True)
-    parts = [order[speaking[order] == kind].tolist() for kind in (1, 0)]
+    parts = [order[has_signal[order] == kind].tolist() for kind in (1, 0)]
     return [torch.tensor(rows, device=total.device) for part in parts for rows in limits.split(batch, part)]

@@ -1,27 +1,28 @@
-"""The two optimizers of a run behind one interface: update, and switch between the policies they have."""
+"""The two optimizers of a run behind one interface: update, and switch between the weights they keep."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from schedulefree import AdamWScheduleFree
 from torch import Tensor, nn
 
 from rpg.backends.learning_rate import rate_factor
-from rpg.backends.local.master_weights import keep_masters, put_masters
+from rpg.backends.local.master_weights import make_master_weights, round_into
 from rpg.config.training import AdamW, ScheduleFreeAdamW
 
 
 class Optimizer:
     """Wraps torch's AdamW or schedule-free AdamW for a model's parameters.
 
-    Schedule-free AdamW has two policies: gradients are taken at one, the other (an average) is the one to sample
-    from, to evaluate and to save. `rollout_mode()` puts the averaged weights into the model and `update_mode()` the
-    others; with plain AdamW both do nothing. A new wrapper is in rollout mode.
+    Schedule-free AdamW keeps two sets of weights: gradients are taken at one; the other, an average, is sampled from,
+    evaluated and saved. `rollout_mode()` puts the averaged weights into the model and `update_mode()` the others; with plain
+    AdamW both do nothing. A new wrapper is in rollout mode.
 
     Attributes:
         parameters: the model's weights that are trained.
-        masters: what is updated, and has the gradients: the same tensors, or the float32 ones behind bfloat16 weights.
+        masters: the tensors that are updated and hold the gradients: the same, or float32 ones behind bfloat16 weights.
     """
 
     def __init__(
@@ -32,14 +33,14 @@ class Optimizer:
         *,
         half_weights: bool = False,
     ):
-        """`total` optimizer steps are to come in all, where the rate is to fall until then.
+        """`total` is the number of optimizer steps of the whole run, over which a learning-rate schedule falls.
 
-        With `half_weights` the model's weights, which have to be float32 ones, are bfloat16 from now on.
+        With `half_weights` the model's weights, which have to be float32, are bfloat16 from now on.
         """
         self.settings, self.total = settings, total
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.names = [name for name, p in model.named_parameters() if p.requires_grad]
-        self.masters = keep_masters(model) if half_weights else self.parameters
+        self.masters = make_master_weights(model) if half_weights else self.parameters
         common: dict[str, Any] = {
             "lr": settings.learning_rate,
             "betas": settings.betas,
@@ -47,27 +48,23 @@ class Optimizer:
         }
         self.averaged = isinstance(settings, ScheduleFreeAdamW)
         if self.averaged:
-            import schedulefree
-
-            self._inner = schedulefree.AdamWScheduleFree(
-                self.masters, warmup_steps=settings.warmup_steps, **common
-            )
+            self._inner: Any = AdamWScheduleFree(self.masters, warmup_steps=settings.warmup_steps, **common)
         else:
             self._inner = torch.optim.AdamW(self.masters, fused=True, **common)
 
     def rollout_mode(self) -> None:
         if self.averaged:
             self._inner.eval()
-            self._put()
+            self._round()
 
     def update_mode(self) -> None:
         if self.averaged:
             self._inner.train()
-            self._put()
+            self._round()
 
-    def _put(self) -> None:
+    def _round(self) -> None:
         if self.masters is not self.parameters:
-            put_masters(self.masters, self.parameters)
+            round_into(self.parameters, self.masters)
 
     def zero_grad(self) -> None:
         self._inner.zero_grad(set_to_none=True)
@@ -85,21 +82,21 @@ class Optimizer:
         if not grads:  # no micro-batch had a gradient; moments and weight decay go on
             for master in self.masters:
                 master.grad = torch.zeros_like(master)
-            grads = [p.grad for p in self.masters]
+            grads = [p.grad for p in self.masters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
         value = float(norm)
         if not value - value == 0.0:
             raise FloatingPointError(f"grad_norm is {value}")
         if max_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self.masters, max_grad_norm, norm)
-        rate = self.settings.learning_rate
-        if not self.averaged:
-            settings = self.settings
+        settings = self.settings
+        rate = settings.learning_rate
+        if isinstance(settings, AdamW):
             rate *= rate_factor(settings.schedule, settings.warmup_steps, optimizer_step, self.total)
             for group in self._inner.param_groups:
                 group["lr"] = rate
         self._inner.step()
-        self._put()
+        self._round()
         if self.averaged:
             rate = float(self._inner.param_groups[0]["scheduled_lr"])
         return value, rate
@@ -109,7 +106,7 @@ class Optimizer:
         return {name: master.detach() for name, master in zip(self.names, self.masters, strict=True)}
 
     def tensors(self) -> dict[str, Tensor]:
-        """State tensors by `<parameter>/<what>`, for a safetensors file."""
+        """State tensors by `<parameter>/<name of the state>`, for a safetensors file."""
         state = self._inner.state
         return {
             f"{name}/{key}": value
@@ -119,20 +116,20 @@ class Optimizer:
         }
 
     def numbers(self) -> dict[str, Any]:
-        """State that is not tensors (counters of the schedule-free average), for a JSON file."""
+        """Numbers of the state (counters of the schedule-free average), for a JSON file."""
         group = self._inner.param_groups[0]
         return {key: value for key, value in group.items() if isinstance(value, int | float | bool)}
 
     def load(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-        """Put back what :meth:`tensors` and :meth:`numbers` gave.
+        """Restore what :meth:`tensors` and :meth:`numbers` gave.
 
         Raises:
             KeyError: the state belongs to another model or optimizer.
         """
-        known = dict(zip(self.names, self.masters, strict=True))
+        masters = dict(zip(self.names, self.masters, strict=True))
         for name, value in tensors.items():
             parameter, _, key = name.rpartition("/")
-            owner = known[parameter]
-            self._inner.state[owner][key] = value.to(owner.device)
+            master = masters[parameter]
+            self._inner.state[master][key] = value.to(master.device)
         for key in self.numbers():
             self._inner.param_groups[0][key] = numbers[key]

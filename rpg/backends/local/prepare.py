@@ -1,6 +1,6 @@
-"""python -m rpg.backends.local.prepare SWEEP_DIR: data and initial models of all runs of a sweep, once each.
+"""python -m rpg.backends.local.prepare SWEEP_DIR: data and initial models of all runs of a sweep, each made once.
 
-Exit codes: 0 all there, 1 something cannot be had (the last line of the output says what and why).
+Exit codes: 0 everything is there, 1 something cannot be made (the last line of the output says what and why).
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ import functools
 import sys
 from pathlib import Path
 
+from rpg.backends.manifest import spec_of
+from rpg.config.run_spec import RunSpec
+from rpg.errors import UserError
+from rpg.models.warm_start_cache import is_prepared, lengths_checked
 from rpg.processes import die_with_parent
+from rpg.store.current import current_runs, is_imported
+from rpg.store.layout import Layout
+from rpg.tasks import DataError, Splits
+from rpg.tasks.preparation import data_files, data_notes, prepare_data, read_problems
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,48 +29,52 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not options.detached:
         die_with_parent()
-
-    from rpg.backends.manifest import spec_of
-    from rpg.errors import UserError
-    from rpg.models.warm_start_cache import is_prepared, lengths_checked
-    from rpg.store.current import current_runs, is_imported
-    from rpg.store.layout import Layout
-    from rpg.tasks import DataError, Splits
-    from rpg.tasks.preparation import data_files, data_notes, prepare_data, read_problems
-
     sweep = options.sweep.resolve()
-    home = (options.home or sweep.parents[1]).absolute()
-    say = functools.partial(print, flush=True)
-    seen, notes, layout = set(), {}, Layout(home)
     try:
-        for folder in current_runs(layout, sweep.name):
-            if is_imported(folder):
-                continue
-            spec = spec_of(folder)
-            key = (spec.task.model_dump_json(), spec.model.model_dump_json())
-            if key not in seen:
-                prepared = prepare_data(spec, home)
-                notes |= dict.fromkeys(data_notes(prepared))
-                if not is_prepared(spec, home):
-                    from rpg.models.initial_policy import prepare_model  # torch, which takes seconds
-
-                    prepare_model(spec, home, say)
-                seen.add(key)
-            mark = lengths_checked(spec, home)
-            if not mark.exists():  # a training would come upon a prompt that is too long some day, and fail
-                from rpg.models.initial_policy import check_lengths
-
-                files = data_files(spec, home)
-                held_out = {name: read_problems(path) for name, path in files.benchmarks.items()}
-                if too_long := check_lengths(spec, Splits(read_problems(files.train), held_out), home):
-                    raise DataError(too_long)
-                mark.parent.mkdir(parents=True, exist_ok=True)
-                mark.touch()
-        layout.write_data_notes(sweep.name, list(notes))
+        _prepare(sweep.name, (options.home or sweep.parents[1]).absolute())
     except UserError as error:
-        say(str(error))
+        print(error, flush=True)
         return 1
     return 0
+
+
+def _prepare(sweep: str, home: Path) -> None:
+    layout = Layout(home)
+    prepared: set[tuple[str, str]] = set()
+    notes: dict[str, None] = {}  # in order, each once
+    for folder in current_runs(layout, sweep):
+        if is_imported(folder):
+            continue
+        spec = spec_of(folder)
+        key = (spec.task.model_dump_json(), spec.model.model_dump_json())
+        if key not in prepared:
+            notes |= dict.fromkeys(data_notes(prepare_data(spec, home)))
+            if not is_prepared(spec, home):
+                from rpg.models.initial_policy import prepare_model  # noqa: PLC0415 (torch, which takes seconds)
+
+                prepare_model(spec, home, functools.partial(print, flush=True))
+            prepared.add(key)
+        _check_lengths(spec, home)
+    layout.write_data_notes(sweep, list(notes))
+
+
+def _check_lengths(spec: RunSpec, home: Path) -> None:
+    """A training would come upon a prompt that is too long some day, and fail.
+
+    Raises:
+        DataError: a prompt is too long.
+    """
+    mark = lengths_checked(spec, home)
+    if mark.exists():
+        return
+    from rpg.models.initial_policy import check_lengths  # noqa: PLC0415 (torch, which takes seconds)
+
+    files = data_files(spec, home)
+    held_out = {name: read_problems(path) for name, path in files.benchmarks.items()}
+    if too_long := check_lengths(spec, Splits(read_problems(files.train), held_out), home):
+        raise DataError(too_long)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
 
 
 if __name__ == "__main__":

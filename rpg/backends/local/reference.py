@@ -16,10 +16,10 @@ from rpg.models.response_batch import Batch
 
 
 class Reference(ReferenceSchedule):
-    """The reference of one run. For `old` (and algorithms without a KL) nothing is kept or computed.
+    """The reference of one run. For `old`, and for algorithms without a KL, nothing is kept or computed.
 
     Attributes:
-        policy: its own weights, or None while it is the policy that the next rollout updates.
+        policy: a copy with the reference's weights; None while the reference is the policy that the next rollout updates.
     """
 
     def __init__(self, algorithm: Algorithm):
@@ -27,31 +27,29 @@ class Reference(ReferenceSchedule):
         self.policy: Policy | None = None
 
     def begin_rollout(self, optimizer_step: int) -> None:
-        """Renew if it is due: from here to :meth:`begin_updates` it is the policy itself."""
+        """Renew the reference if that is due: until :meth:`begin_updates` it is then the policy itself."""
         if self.renew_if_due(optimizer_step):
             self.policy = None
 
     def log_probs(self, batch: Batch, temperature: float, limits: Limits) -> Tensor | None:
-        """(N, T) under the reference, a pass at a time; None where it is the policy as it is."""
+        """(N, T) under the reference, one pass at a time; None where the reference is the policy itself."""
         if self.policy is None:
             return None
         return score(self.policy, batch, temperature, limits)
 
     def begin_updates(self, policy: Policy) -> None:
-        """The policy is about to change: keep its weights where it is the reference."""
+        """The policy is about to change: keep its weights if it is the reference."""
         if self.needed and self.policy is None:
             self.policy = policy.frozen_copy(share=True)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
         """(numbers, weights) for a checkpoint; the initial policy's weights are in the cache, so they are left out."""
-        kept = "initial" if self.renewed_at == 0 else "own"
-        numbers = {
-            "renewed_at": self.renewed_at,
-            "average": self.average,
-            "weights": "policy" if self.policy is None else kept,
-        }
-        if numbers["weights"] != "own":
-            return numbers, None
+        numbers: dict[str, Any] = {"renewed_at": self.renewed_at, "average": self.average}
+        if self.policy is None:
+            return numbers | {"weights": "policy"}, None
+        if self.renewed_at == 0:
+            return numbers | {"weights": "initial"}, None
+        numbers["weights"] = "own"
         model = self.policy.model
         if adapted(model):
             return numbers, adapters(model)
@@ -70,4 +68,4 @@ class Reference(ReferenceSchedule):
             self.policy = initial().frozen_copy()
         elif numbers["weights"] == "own":
             self.policy = sampler.frozen_copy(share=True)
-            self.policy.model.load_state_dict(weights, strict=False)  # tied weights have one name only
+            self.policy.model.load_state_dict(weights or {}, strict=False)  # tied weights have one name only

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rpg.config.training import Rollout
 from rpg.models.policy import Policy
@@ -17,8 +17,8 @@ class Sampler:
     """Keeps as many past policies as `rollout.staleness` says.
 
     Attributes:
-        past: (rollout steps done, weights) of the policies before the current one, oldest first. Tensors that did not
-            change between two of them are one tensor.
+        past: (rollout steps done, weights) of the policies before the current one, oldest first. Two of them share a
+            tensor that did not change between them.
     """
 
     def __init__(self, rollout: Rollout):
@@ -32,7 +32,7 @@ class Sampler:
         return not self.staleness and self.dtype == "same"
 
     def policy(self, current: Policy) -> Policy:
-        """What the next rollout is sampled from; good until the next call."""
+        """The policy that the next rollout is sampled from; valid until the next call."""
         if self.is_policy:
             return current
         if self._copy is None:
@@ -50,11 +50,16 @@ class Sampler:
     def keep(self, current: Policy, step: int) -> None:
         """The policy that rollout step `step` (from 1) is about to update becomes a past one."""
         if self.staleness:
-            self.past.append((step - 1, self._shared(_weights(current.model), copy=True)))
+            weights = {
+                name: value.detach()
+                for name, value in current.model.named_parameters()
+                if value.requires_grad
+            }
+            self.past.append((step - 1, self._shared(weights, copy=True)))
             del self.past[: -self.staleness]
 
     def restore(self, past: list[tuple[int, Weights]]) -> None:
-        """Back to a :attr:`past`."""
+        """Back to an earlier :attr:`past`."""
         self.past = []
         for step, weights in past:
             self.past.append((step, self._shared(weights, copy=False)))
@@ -73,15 +78,10 @@ class Sampler:
 
 
 def rounded(weight: Tensor, dtype: str) -> Tensor:
-    """A weight as `rollout.sampler.dtype` has it, in its own dtype again."""
+    """A weight rounded to `rollout.sampler.dtype`, in its original dtype."""
     if dtype == "bfloat16":
         return weight.bfloat16().to(weight.dtype)
-    if dtype == "int8" and weight.ndim > 1:  # vectors (norms, biases) are few and stay
+    if dtype == "int8" and weight.ndim > 1:  # vectors (norms, biases) are few and stay exact
         scale = weight.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
         return (weight / scale).round() * scale
     return weight
-
-
-def _weights(model: nn.Module) -> Weights:
-    """Those that are trained."""
-    return {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}

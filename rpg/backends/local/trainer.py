@@ -9,11 +9,12 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rpg.backends.local.diagnostics import Probe
+from rpg.backends.local.diagnostics import Diagnostics
 from rpg.backends.local.micro_batches import Limits, micro_batches, score
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
@@ -47,17 +48,16 @@ class Experience:
     reference: Tensor | None
     advantages: Tensor
     drawn: Tensor
-    """Log-probabilities under the policy that sampled: `old`, unless another one is corrected for."""
+    """Log-probabilities under the policy that sampled: `old`, unless the loss corrects for another one."""
     weights: Tensor | None = None
-    """(N, T) or (N, 1): what corrects for a sampler that is not `old`."""
+    """(N, T) or (N, 1): importance weights for a sampler that is not `old`."""
 
     def rows(self, index: Tensor) -> Experience:
         batch = self.batch.rows(index)
-        width = batch.tokens.shape[1]
-        old, advantages = self.old[index, :width], self.advantages[index, :width]
-        reference = None if self.reference is None else self.reference[index, :width]
-        weights = None if self.weights is None else self.weights[index, :width]
-        return Experience(batch, old, reference, advantages, self.drawn[index, :width], weights)
+        part = (index, slice(batch.tokens.shape[1]))
+        reference = None if self.reference is None else self.reference[part]
+        weights = None if self.weights is None else self.weights[part]
+        return Experience(batch, self.old[part], reference, self.advantages[part], self.drawn[part], weights)
 
 
 class Trainer:
@@ -66,7 +66,7 @@ class Trainer:
     Attributes:
         optimizer_step: optimizer steps done.
         tokens: response tokens sampled so far.
-        place: a folder on a disk, for what `backend.offload` keeps out of memory; by itself that of temporary files.
+        place: a folder on a disk, for what `backend.offload` keeps out of memory (default: that of temporary files).
     """
 
     place: Path | None = None
@@ -93,7 +93,7 @@ class Trainer:
 
     @property
     def progress(self) -> Progress:
-        """Where it is within its step."""
+        """How far the current step is."""
         return self.roller.progress
 
     def step(self, step: int) -> dict[str, float]:
@@ -158,16 +158,16 @@ class Trainer:
         self.progress.begin("log-probabilities", 0, "")
         limits, temperature = Limits.of(spec.training, self.policy), spec.rollout.temperature
         drawn = graded.samples.log_prob
-        own = drawn if self.policy.exact_samples else score(sampler, batch, temperature, limits)
-        begin = own if sampler is self.policy else score(self.policy, batch, temperature, limits)
+        sampled = drawn if self.policy.exact_samples else score(sampler, batch, temperature, limits)
+        current = sampled if sampler is self.policy else score(self.policy, batch, temperature, limits)
         correction = spec.algorithm.rollout_correction
-        old = own if correction.type == "none" else begin
+        old = sampled if correction.type == "none" else current
         weights = rollout_weights(
             correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=batch.mask
         )
         reference = self.reference.log_probs(batch, temperature, limits)
         if reference is None and spec.algorithm.needs_reference:
-            reference = begin  # it has just been renewed: it is the policy as it is
+            reference = current  # just renewed: the reference is the policy itself
         advantages = advantages_of(
             spec.algorithm,
             rewards=graded.rewards,
@@ -176,8 +176,8 @@ class Trainer:
             old_log_prob=old,
             ref_log_prob=reference,
         )
-        kl = float(torch.where(batch.mask, k3(begin - drawn), 0).sum() / batch.lengths.sum())
-        return Experience(batch, old, reference, advantages, own, weights), kl
+        kl = float(torch.where(batch.mask, k3(current - drawn), 0).sum() / batch.lengths.sum())
+        return Experience(batch, old, reference, advantages, sampled, weights), kl
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
@@ -188,32 +188,32 @@ class Trainer:
         self.progress.begin("update", training.epochs * len(experience.batch), "responses")
         every = training.fidelity_every
         exact = (self.optimizer.parameters, self.optimizer.masters) if every and step % every == 0 else ()
-        probe = Probe(self.spec.algorithm, *exact)
-        looked_at: dict[str, float] = {}
+        diagnostics = Diagnostics(self.spec.algorithm, *exact)
+        measured: dict[str, float] = {}
         for epoch in range(training.epochs):
             order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch).to(device)
-            parts = order.split(training.mini_batch_prompts)
+            parts = torch.split(order, training.mini_batch_prompts)
             for number, chosen in enumerate(parts, 1):
                 rows = (chosen.sort().values[:, None] * size + torch.arange(size, device=device)).flatten()
                 last = epoch == training.epochs - 1 and number == len(parts)
-                token_kl = self._accumulate(experience.rows(rows), meter, probe if last else None)
+                token_kl = self._accumulate(experience.rows(rows), meter, diagnostics if last else None)
                 if last:
-                    looked_at = probe.metrics()  # before gradients are clipped
+                    measured = diagnostics.metrics()  # before gradients are clipped
                 norm, rate = self.optimizer.step(self.optimizer_step + 1, training.max_grad_norm)
                 self.optimizer_step += 1
                 norms.append(norm)
                 self.reference.observe(token_kl)
-        self.optimizer.zero_grad()  # a rollout needs the room
+        self.optimizer.zero_grad()  # the next rollout needs the memory
         return {
             **meter.means(len(norms)),
-            **looked_at,
+            **measured,
             "grad_norm": sum(norms) / len(norms),
             "grad_norm_max": max(norms),
             "learning_rate": rate,
         }
 
-    def _accumulate(self, mini: Experience, meter: Meter, probe: Probe | None = None) -> float:
-        """Gradients of one mini-batch, a micro-batch at a time; returns its mean KL(policy || reference)."""
+    def _accumulate(self, mini: Experience, meter: Meter, diagnostics: Diagnostics | None = None) -> float:
+        """Gradients of one mini-batch, one micro-batch at a time; returns its mean KL(policy || reference)."""
         self.optimizer.zero_grad()
         spec = self.spec
         lengths = mini.batch.lengths
@@ -221,7 +221,7 @@ class Trainer:
         token_kl = 0.0
         for rows in micro_batches(mini.batch, mini.advantages, Limits.of(spec.training, self.policy)):
             micro = mini if len(rows) == len(lengths) else mini.rows(rows)
-            inputs = {
+            inputs: dict[str, Any] = {
                 "old_log_prob": micro.old,
                 "advantages": micro.advantages,
                 "response_mask": micro.batch.mask,
@@ -230,31 +230,33 @@ class Trainer:
                 "counts": counts,
                 "optimizer_step": self.optimizer_step,
             }
-            with self._kept():
-                log_prob, bonus, more = self._forward(micro.batch, counts)
+            with self._saved_for_backward():
+                log_prob, bonus, entropy = self._forward(micro.batch, counts)
             leaf = log_prob.detach().requires_grad_()
             out = policy_loss(spec.algorithm, log_prob=leaf, **inputs)
-            if probe is not None:
-                probe.exact(log_prob, micro.drawn, inputs, bonus)
-            out.loss.backward()
+            if diagnostics is not None:
+                diagnostics.exact(log_prob, micro.drawn, inputs, bonus)
+            torch.autograd.backward(out.loss)
+            slope = leaf.grad
+            assert slope is not None
             if bonus is not None:
-                torch.autograd.backward([log_prob, bonus], [leaf.grad, -torch.ones_like(bonus)])
+                torch.autograd.backward([log_prob, bonus], [slope, -torch.ones_like(bonus)])
             elif bool(
-                leaf.grad.any()
-            ):  # otherwise it would add zeros: groups without a signal, everything clipped
-                log_prob.backward(leaf.grad)
-            del log_prob, bonus  # and with them what was kept for a backward pass
-            meter.add(out.metrics | more, out.weight)
+                slope.any()
+            ):  # a gradient of zero adds nothing: groups without a signal, everything clipped
+                torch.autograd.backward(log_prob, slope)
+            del log_prob, bonus  # and with them what was kept for the backward pass
+            meter.add(out.metrics | entropy, out.weight)
             token_kl += out.metrics["kl_policy_to_ref"] * out.weight / counts.tokens
             self.progress.done += len(rows)
             self.progress.tokens += int(micro.batch.lengths.sum())
             self.progress.share = self.progress.done / self.progress.of
-            if probe is not None:
-                probe.add(leaf, inputs)
+            if diagnostics is not None:
+                diagnostics.add(leaf, inputs)
         return token_kl
 
     def _forward(self, batch: Batch, counts: Counts) -> tuple[Tensor, Tensor | None, dict[str, float]]:
-        """Log-probabilities (N, T); the entropy bonus, a scalar, where there is one; and what is measured of it."""
+        """Log-probabilities (N, T); the entropy bonus, a scalar, or None; and its metric."""
         coefficient, temperature = self.spec.training.entropy_coeff, self.spec.rollout.temperature
         if not coefficient:
             return self.policy.log_probs(batch, temperature), None, {}
@@ -263,15 +265,15 @@ class Trainer:
         mean = float(entropy.detach().sum() / batch.lengths.sum())
         return log_prob, bonus, {"policy_entropy": mean}
 
-    def _kept(self) -> AbstractContextManager[None]:
-        """Where the forward pass leaves what the backward pass needs."""
+    def _saved_for_backward(self) -> AbstractContextManager[None]:
+        """Decides where the forward pass keeps what the backward pass needs."""
         if not self.spec.backend.offload:
             return nullcontext()
         return offloaded(self.policy.model, self.place)
 
 
 def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
-    """Of the first round's groups, except the group counts."""
+    """Metrics of the first round's groups, except for the counts of groups."""
     graded = rollout.first
     samples = graded.samples
     lengths = samples.batch.lengths

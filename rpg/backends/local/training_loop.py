@@ -1,4 +1,4 @@
-"""One run from its folder to its end: find out what is missing, do it, leave the folder consistent at every moment."""
+"""One run from its folder to its last step: find out what is missing and do it; the folder is consistent at every moment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rpg.backends.local.master_weights import halve_weights
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
-from rpg.backends.local.sampler import Sampler
+from rpg.backends.local.sampler import Sampler, Weights
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.manifest import spec_of
 from rpg.backends.progress_reporter import Reporter
@@ -52,7 +52,7 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
     with Reporter(trainer.progress, folder.path / TRAINING, say):
         for step in range(done + 1, steps + 1):
             metrics = trainer.step(step)
-            if step == done + 1:  # by now everything is imported that the training computes with
+            if step == done + 1:  # by now everything that the training computes with is imported
                 run_provenance.write(folder, attempt)
             # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
             append_metrics(folder, attempt, metrics)
@@ -66,13 +66,13 @@ def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
 
 
 def configure_torch(spec: RunSpec) -> None:
-    """Threads, and what `configure_device` does."""
+    """Threads, and the settings of the device."""
     torch.set_num_threads(spec.backend.threads)
     configure_device(spec.backend.device)
 
 
 def configure_memory(spec: RunSpec) -> None:
-    """What is freed goes back at once where a training has to save memory, else it is there for the next step."""
+    """Return freed memory at once where a training has to save memory; else keep it for the next step."""
     if spec.backend.gradient_checkpointing or spec.backend.offload:
         give_memory_back()
     else:
@@ -90,13 +90,7 @@ def _begin(
     newest = checkpoints.resumable({step for _, step in pending_evaluations(folder)}, say)
     if newest is None:
         policy = starting_policy(spec, home, say)
-        trainer = Trainer(
-            spec,
-            policy,
-            _optimizer(spec, policy),
-            Reference(spec.algorithm),
-            roller,
-        )
+        trainer = Trainer(spec, policy, _optimizer(spec, policy), Reference(spec.algorithm), roller)
         _save(checkpoints, 0, trainer)
         return trainer, checkpoints, 0
     trainer, done = _resumed(spec, newest, home, roller, say)
@@ -105,7 +99,7 @@ def _begin(
 
 
 def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], None]) -> Trainer:
-    """The training as it was at a checkpoint; with new optimizer state where the checkpoint has none of its own.
+    """The training as it was at a checkpoint; with a new optimizer where the checkpoint has no training state.
 
     Raises:
         UserError: data, model or files that cannot be used.
@@ -115,7 +109,7 @@ def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], Non
         return _resumed(spec, checkpoint, home, roller, say)[0]
     policy = _policy(spec, checkpoint, home, say)
     reference = Reference(spec.algorithm)
-    if reference.needed:  # without the state only `fixed` can be had; it stands for the other schedules
+    if reference.needed:  # without the state only `fixed` is known; it stands in for the other schedules
         reference.policy = _initial(spec, home, say).frozen_copy()
     return Trainer(spec, policy, _optimizer(spec, policy), reference, roller)
 
@@ -139,7 +133,7 @@ def _resumed(
 
 
 def _optimizer(spec: RunSpec, policy: Policy) -> Optimizer:
-    """From here on the policy computes with the weights it is trained with."""
+    """The optimizer of a policy, which from here on computes with the weights it is trained with."""
     training = spec.training
     return Optimizer(
         policy.model, training.optimizer, training.optimizer_steps, half_weights=spec.half_weights()
@@ -147,7 +141,7 @@ def _optimizer(spec: RunSpec, policy: Policy) -> Optimizer:
 
 
 def _initial(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
-    """The policy that the training began with, as it computed then."""
+    """The policy that the training started from, with the weights it computed with."""
     policy = starting_policy(spec, home, say)
     if spec.half_weights():
         halve_weights(policy.model)
@@ -155,10 +149,10 @@ def _initial(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
 
 
 def _policy(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], None]) -> Policy:
-    if lora_of(spec.model):  # the checkpoint has them merged, and there is no way back from that to the bit
+    if lora_of(spec.model):  # merged in the checkpoint, which cannot be undone to the bit
         if not (checkpoint / "training").exists():
             raise ModelError(
-                f"{checkpoint}: its adapters are merged; only the newest checkpoints can be trained on"
+                f"{checkpoint}: its adapters are merged; only the newest checkpoints can be trained further"
             )
         policy = starting_policy(spec, home, say)
         restore_adapters(policy.model, checkpoint)
@@ -169,36 +163,32 @@ def _policy(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], No
 
 
 def _room(trainer: Trainer) -> float:
-    """Bytes that have to be free for a checkpoint: twice its size, since others write too."""
-    weights = sum(value.nbytes for value in trainer.policy.model.state_dict().values())
+    """Bytes that have to be free for a checkpoint: twice its size, since other runs write too."""
+    optimizer = trainer.optimizer
+    written: list[Weights] = [trainer.policy.model.state_dict(), optimizer.tensors()]
     if trainer.policy.bfloat16:
-        weights += sum(value.nbytes for value in trainer.optimizer.weights().values())
-    newest = trainer.sampler.past[-1:]  # the others are links to what is there
-    past = sum(value.nbytes for _, kept in newest for value in kept.values())
-    return 2.0 * (weights + past + sum(value.nbytes for value in trainer.optimizer.tensors().values())) + 1e6
+        written.append(optimizer.weights())
+    written += [kept for _, kept in trainer.sampler.past[-1:]]  # the older ones are links to existing files
+    return 2.0 * sum(value.nbytes for tensors in written for value in tensors.values()) + 1e6
 
 
 def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
+    optimizer, past = trainer.optimizer, trainer.sampler.past
     numbers, weights = trainer.reference.state()
     state = {
         "optimizer_step": trainer.optimizer_step,
         "tokens": trainer.tokens,
-        "optimizer": trainer.optimizer.numbers(),
+        "optimizer": optimizer.numbers(),
         "reference": numbers,
     }
-    optimizer, past = trainer.optimizer, trainer.sampler.past
     checkpoints.save(
         step, trainer.policy, state, optimizer.tensors(), weights, past, trained=optimizer.weights()
     )
 
 
 def _line(step: int, steps: int, metrics: dict[str, float]) -> str:
-    clock = time.strftime("%H:%M:%S")
-    parts = [
-        f"{clock} step {step}/{steps}",
-        f"reward {metrics['reward']:+.3f}",
-        f"accuracy {metrics['accuracy']:.3f}",
-    ]
-    parts += [f"entropy {metrics['entropy']:.3f}", f"tokens {metrics['response_length']:.1f}"]
+    parts = [f"{time.strftime('%H:%M:%S')} step {step}/{steps}", f"reward {metrics['reward']:+.3f}"]
+    parts += [f"accuracy {metrics['accuracy']:.3f}", f"entropy {metrics['entropy']:.3f}"]
+    parts.append(f"tokens {metrics['response_length']:.1f}")
     parts.append(f"grad {metrics['grad_norm']:.2f}" if "grad_norm" in metrics else "no group to learn from")
     return "  ".join([*parts, f"{metrics['seconds_step']:.2f} s"])

@@ -14,8 +14,8 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
 from rpg.backends.prompts import LARGEST_REFILL
-from rpg.backends.verl.cpu import ROLLOUT
 from rpg.backends.verl.job_settings import JobSettings
+from rpg.backends.verl.overrides import HUGGINGFACE
 from rpg.models import seeds
 
 _NAME = re.compile(r"s(\d+)r(\d+)p(\d+)")
@@ -57,7 +57,7 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         vLLM has a seed of its own for all requests: one for each would have it draw every token by itself.
         """
         s = self.settings
-        if self.config.actor_rollout_ref.rollout.name != ROLLOUT:
+        if self.config.actor_rollout_ref.rollout.name != HUGGINGFACE:
             return {}
         rows = (LARGEST_REFILL if round_ else 1) * s.prompts_per_step * s.group_size
         table = _uniforms(rows, s.max_response_tokens, s.seed, "rollout", step, round_)

@@ -24,7 +24,7 @@ from rpg.backends.verl.initial_model import initial_model
 from rpg.backends.verl.metrics_stream import Stream
 from rpg.backends.verl.overrides import plan
 from rpg.backends.verl.paths import STATE, Paths
-from rpg.backends.verl.readiness import facts, judge
+from rpg.backends.verl.readiness import require
 from rpg.config.backend import RayAddress, RayJob
 from rpg.config.errors import ConfigError
 from rpg.config.model import bfloat16
@@ -221,13 +221,7 @@ def require_verl(spec: RunSpec, say: Say = lambda line: None) -> None:
         raise ConfigError("\n".join(wrong))
     if isinstance(backend.ray, RayJob):
         return  # its driver looks around where it runs
-    found = judge(backend, facts())
-    for finding in found:
-        if finding.good is None:
-            say(f"note: {finding.text}")
-    wrong = [finding.text for finding in found if finding.good is False]
-    if wrong:
-        raise ConfigError("this machine cannot run backend.type verl: " + "; ".join(wrong))
+    require(backend, say)
 
 
 def require_readable(spec: RunSpec, step: int, resume: Path | None) -> None:

@@ -1,8 +1,8 @@
 """python -m rpg.backends.verl.main KEY=VALUE...: verl's PPO trainer with our trainer mode.
 
-The overrides are Hydra's, on verl's `ppo_trainer` config; ours are below `+rpg` (rpg/backends/verl/job_settings.py).
-`rpg render FILE` prints them for a run. Exit code 0 when all steps are done; otherwise 1, and the last line on stderr
-is `error: <one line>`.
+The overrides are Hydra's, on verl's configuration `ppo_trainer`; ours are below `+rpg` (rpg/backends/verl/job_settings.py).
+`rpg render FILE` prints them for a run. The exit code is 0 when all steps are done; otherwise it is 1, and the last line on
+stderr is `error: <one line>`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,22 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, cast
 
+import hydra
+from omegaconf import OmegaConf, open_dict
+
+from rpg.backends.verl import cpu, readiness
 from rpg.backends.verl.failure_reason import clean
+from rpg.backends.verl.job_settings import JobSettings, SettingsError
+from rpg.backends.verl.overrides import PLUGIN
+from rpg.config.backend import HuggingFaceRollout, RayAddress, SglangRollout, VerlBackend, VllmRollout
 from rpg.errors import UserError
 from rpg.processes import PARENT, collect_seldom, die_with_parent
 
-_PLUGIN = "rpg.backends.verl.plugin"
-_OURS = ("UserError", "SettingsError", "StoreError")
+_OURS = ("UserError", "ConfigError", "SettingsError", "StoreError")
 """Errors whose text is a whole sentence for the user."""
 
 
@@ -31,50 +39,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     overrides = list(sys.argv[1:] if arguments is None else arguments)
     try:
         config = compose(overrides)
-        _environment(config.trainer.device)
-        look_around(config)
+        _prepare_environment(config.trainer.device)
+        require_machine(config)
         derive(config)
-        _run(config)
+        from rpg.backends.verl.task_runner import run  # noqa: PLC0415 (verl and Ray read what was prepared above)
+
+        run(config)
     except KeyboardInterrupt:
         return 130
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (whatever ends a job is told in its last line)
         traceback.print_exc()
         print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
         return 1
     return 0
 
 
-def compose(overrides: Sequence[str]):
-    """verl's config with these overrides; no folder is made and the working directory stays."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_module
-
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return hydra_compose("ppo_trainer", overrides=list(overrides))
+def compose(overrides: Sequence[str]) -> Any:
+    """verl's configuration with these overrides; no folder is made and the working directory stays."""
+    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        return hydra.compose("ppo_trainer", overrides=list(overrides))
 
 
-def _environment(device: str) -> None:
+def _prepare_environment(device: str) -> None:
     """Load the plug-in here, and have every process of the job do so; Ray hands it on to those on this machine."""
     modules = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
-    os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join(dict.fromkeys([*modules, _PLUGIN]))
+    os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join(dict.fromkeys([*modules, PLUGIN]))
     if device == "cpu":
-        from rpg.backends.verl.cpu import ENVIRONMENT
-
-        for name, value in ENVIRONMENT.items():
+        for name, value in cpu.part("job").ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-    importlib.import_module(_PLUGIN)  # composing the config has imported verl already
+    importlib.import_module(PLUGIN)  # composing the configuration has imported verl already
 
 
-def look_around(config) -> None:
-    """What is missing where the driver runs, which may be a node of a cluster: in the first seconds, and by name.
+def require_machine(config: Any) -> None:
+    """Name in the first seconds what is missing where the driver runs, which may be a node of a cluster.
 
     Raises:
-        SettingsError: something that the job would fail of.
+        ConfigError: the job would fail without it.
     """
-    from rpg.backends.verl.job_settings import SettingsError
-    from rpg.backends.verl.readiness import facts, judge
-    from rpg.config.backend import HuggingFaceRollout, RayAddress, SglangRollout, VerlBackend, VllmRollout
-
     trainer, role = config.trainer, config.actor_rollout_ref
     servers = {"vllm": VllmRollout(type="vllm"), "sglang": SglangRollout(type="sglang")}
     backend = VerlBackend.model_construct(
@@ -84,28 +85,20 @@ def look_around(config) -> None:
         gpus_per_node=trainer.n_gpus_per_node,
         sequence_parallel=role.actor.get("ulysses_sequence_parallel_size", 1),
         rollout=servers.get(role.rollout.name, HuggingFaceRollout()),
-        ray=RayAddress(type="address", address="auto"),  # what is on this node is no matter of the driver
+        ray=RayAddress(type="address", address="auto"),  # the driver needs no GPU of this node
     )
-    found = judge(backend, facts())
-    for finding in found:
-        if finding.good is None:
-            print(f"note: {finding.text}", flush=True)
-    if wrong := [finding.text for finding in found if finding.good is False]:
-        raise SettingsError("this machine cannot run a job of verl: " + "; ".join(wrong))
+    readiness.require(backend, partial(print, flush=True))
 
 
-def derive(config) -> None:
-    """Set, in place, what follows from our settings: nothing of it is for the user to choose.
+def derive(config: Any) -> None:
+    """Set, in place, what follows from our settings: none of it is for the user to choose.
 
     Raises:
         SettingsError: an override of ours is missing or refused.
     """
-    from omegaconf import OmegaConf, open_dict
-
-    from rpg.backends.verl.job_settings import JobSettings
-
-    # A worker's config holds the part actor_rollout_ref only, so our settings travel there.
-    settings = JobSettings.of(OmegaConf.to_container(config, resolve=True, throw_on_missing=False))
+    # A worker's configuration holds the part actor_rollout_ref only, so our settings travel there.
+    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
+    settings = JobSettings.of(cast(Mapping[str, Any], plain))
     values = {
         "trainer.use_v1": True,
         "trainer.v1.trainer_mode": "rpg",
@@ -126,9 +119,7 @@ def derive(config) -> None:
         "actor_rollout_ref.rpg": settings.model_dump_json(),
     }
     if settings.device == "cpu":
-        from rpg.backends.verl.cpu import BUCKET, OVERRIDES, bucket
-
-        values |= OVERRIDES | {BUCKET: bucket(config.actor_rollout_ref.model.path)}
+        values |= cpu.part("job").overrides(config.actor_rollout_ref.model.path)
     else:
         values |= attention(config)
     with open_dict(config):
@@ -137,17 +128,14 @@ def derive(config) -> None:
             OmegaConf.update(config, name, value, force_add=True)
 
 
-def attention(config) -> dict[str, object]:
+def attention(config: Any) -> dict[str, object]:
     """verl would take flash attention, which is a package of its own (verl/workers/config/model.py:185); torch has another.
 
     Raises:
         SettingsError: sequence parallelism without flash attention, the only one that verl splits.
     """
-    from rpg.backends.verl.job_settings import SettingsError
-
     name = "actor_rollout_ref.model.override_config.attn_implementation"
-    chosen = config.actor_rollout_ref.model.override_config.get("attn_implementation")
-    if chosen is not None:
+    if config.actor_rollout_ref.model.override_config.get("attn_implementation") is not None:
         return {}
     if importlib.util.find_spec("flash_attn") is not None:
         return {name: "flash_attention_2"}
@@ -156,29 +144,8 @@ def attention(config) -> dict[str, object]:
             "backend.sequence_parallel needs the package flash_attn, which is not installed where verl's driver runs; "
             "install it (docs/verl.md), or set backend.sequence_parallel: 1"
         )
-    print(
-        "flash_attn is not installed: attention is torch's (sdpa), and padding is computed, too", flush=True
-    )
+    print(readiness.NO_FLASH_ATTENTION, flush=True)
     return {name: "sdpa", "actor_rollout_ref.model.use_remove_padding": False}
-
-
-def _run(config) -> None:
-    import ray
-    from verl.trainer.main_ppo import run_ppo
-    from verl.trainer.ppo.utils import need_critic, need_reference_policy
-    from verl.utils.config import validate_config
-
-    from rpg.backends.verl.task_runner import InDriver, Runner
-
-    validate_config(
-        config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
-    )
-    # On a GPU it stays an actor: Ray hides the GPUs from one that has asked for none, and nothing begins there by mistake.
-    here = config.trainer.device == "cpu" and config.ray_kwargs.ray_init.get("address") == "local"
-    try:
-        run_ppo(config, task_runner_class=InDriver if here else ray.remote(Runner))
-    finally:
-        ray.shutdown()
 
 
 _ERROR_LINE = re.compile(

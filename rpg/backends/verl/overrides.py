@@ -28,6 +28,8 @@ from rpg.tasks import verifier_of
 
 MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"
+HUGGINGFACE = "rpg_huggingface"
+"""The rollout server on the embedded trainer's decoder, as verl's configuration names it (verl-cpu)."""
 SETUP = "rpg.processes.collect_seldom"
 """Called by Ray's workers before they import anything of verl."""
 ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
@@ -197,7 +199,7 @@ def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
     rollout, server = spec.rollout, backend.rollout
     served = isinstance(server, VllmRollout | SglangRollout)
     keys: dict[str, Any] = {
-        f"{ROLLOUT}.name": server.type if served else "rpg_huggingface",
+        f"{ROLLOUT}.name": server.type if served else HUGGINGFACE,
         f"{ROLLOUT}.n": rollout.group_size,
         f"{ROLLOUT}.temperature": rollout.temperature,
         f"{ROLLOUT}.top_k": -1,

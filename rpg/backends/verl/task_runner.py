@@ -1,28 +1,44 @@
-"""verl's task runner, which is the driver of a job, with our trainer mode registered."""
+"""verl's task runner, which is the driver of a job, with our trainer mode; and how it is started."""
 
 from __future__ import annotations
 
 import os
 import socket
 import time
-from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import ray
-from verl.trainer.main_ppo import TaskRunnerV1
+from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils.config import validate_config
 
+from rpg.backends.verl import cpu
 from rpg.backends.verl.resources import lacking
 from rpg.errors import UserError
 
 REPORT_SECONDS = 10.0
-"""Ray's nodes report what is free with a delay, and this very actor has just started."""
+"""Ray's nodes report their free resources with a delay, and this very actor has just started."""
+
+
+def run(config: Any) -> None:
+    """The whole training of a job, on the Ray that its configuration names."""
+    validate_config(
+        config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
+    )
+    # On GPUs the runner stays an actor: Ray hides the GPUs from one that asks for none, so nothing starts there by mistake.
+    here = config.trainer.device == "cpu" and config.ray_kwargs.ray_init.get("address") == "local"
+    try:
+        run_ppo(config, task_runner_class=InDriver if here else ray.remote(Runner))
+    finally:
+        ray.shutdown()
 
 
 class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
-    """verl's own, which looks around first; everything it starts hangs on it."""
+    """verl's own, which first checks files and resources; everything it starts is a child of it."""
 
-    def run(self, config):
-        import rpg.backends.verl.trainer  # noqa: F401 (registers the trainer mode "rpg")
+    def run(self, config: Any) -> Any:
+        import rpg.backends.verl.trainer  # noqa: F401, PLC0415 (registers the trainer mode, in the runner's process)
 
         require_files(config)
         require_resources(config)
@@ -30,10 +46,9 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
 
 
 class InDriver:
-    """The runner in the very process that asks for it, with as much of an actor's interface as `run_ppo` uses.
+    """The runner in the calling process, with as much of an actor's interface as `run_ppo` uses.
 
-    For a Ray of the job's own on a CPU: there the two are always on the same machine, and a process less imports all of
-    verl.
+    For a job on a CPU with its own Ray: both would be on the same machine, and one process fewer imports all of verl.
     """
 
     def __init__(self) -> None:
@@ -44,28 +59,26 @@ class InDriver:
         return cls()
 
 
-def _run_here(config):
-    from rpg.backends.verl.cpu import helpers
-
-    with helpers.in_this_process(config) if helpers.suffice(config) else nullcontext():
+def _run_here(config: Any) -> Any:
+    with cpu.part("in_driver")(config):
         return Runner().run(config)
 
 
-def require_files(config) -> None:
-    """Raises: UserError: data or model lie where this node, which may be another than the launcher's, does not see them."""
+def require_files(config: Any) -> None:
+    """Raises: UserError: this node, which need not be the launcher's, does not see the data or the model."""
     for path in (str(config.data.train_files), str(config.actor_rollout_ref.model.path)):
         if os.path.isabs(path) and not os.path.exists(path):
             raise UserError(
-                f"{path}: is not to be seen on {socket.gethostname()}, where verl's driver runs; every node must see the "
+                f"{path}: not visible on {socket.gethostname()}, where verl's driver runs; every node must see the "
                 "data folder (RPG_HOME) and the model under the same path"
             )
 
 
-def require_resources(config) -> None:
-    """Before anything is asked of Ray that it would wait for without end.
+def require_resources(config: Any) -> None:
+    """Before Ray is asked for something that it would wait for without end.
 
     Raises:
-        UserError: it cannot be had.
+        UserError: Ray does not have it.
     """
     units = config.transfer_queue.backend.SimpleStorage.num_data_storage_units
     deadline = time.monotonic() + REPORT_SECONDS

@@ -1,0 +1,120 @@
+"""Children of a sweep: each in its own process group, none of which outlives the sweep."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from flows.machine.ray_cluster import Cluster, Remote
+from rpg.fork_server import ForkedProcess, ForkServer
+from rpg.processes import end_descendants, owner_mark, python_module, thread_environment
+
+GRACE_SECONDS = 5.0
+"""Between SIGTERM and SIGKILL: a trainer leaves its files consistent at any moment, so this is a courtesy."""
+
+
+class Stopped(Exception):
+    """The sweep was told to stop while this child was running or waiting to start."""
+
+
+class Children:
+    """Starts one-thread Python children and ends every one of them on `stop()`.
+
+    A child leads its own process group, so that whatever it starts ends with it; it also watches for the death of
+    its parent (see rpg.backends.training_process), so that `kill -9` of the sweep leaves no orphan.
+    """
+
+    def __init__(self, fork_server: ForkServer | None = None) -> None:
+        self._fork_server = fork_server
+        self._running: set[subprocess.Popen | ForkedProcess | Remote] = set()
+        self._clusters: dict[str, Cluster] = {}
+        self._lock = threading.Lock()
+        self.stopping = threading.Event()
+
+    def start(
+        self,
+        module: str,
+        *args: str | Path,
+        log: Path,
+        threads: int = 1,
+        stdin: int = subprocess.DEVNULL,
+        keep: Sequence[int] = (),
+        extra: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen | ForkedProcess:
+        """Start `python -m module args`, its output appended to `log`: forked from the fork server, where there is one.
+
+        `keep` are open files the child inherits (locks it is to hold), `extra` goes over its environment.
+        """
+        environment = {**os.environ, **thread_environment(threads), **owner_mark(), **(extra or {})}
+        with self._lock, log.open("ab") as output:
+            if self.stopping.is_set():
+                raise Stopped
+            child: subprocess.Popen | ForkedProcess | None = None
+            if self._fork_server is not None and threads == 1:
+                child = self._fork_server.start(
+                    module, [str(arg) for arg in args], output.fileno(),
+                    pipe=stdin == subprocess.PIPE, keep=keep, environment=extra or {},
+                )  # fmt: skip
+            if child is None:
+                if self.stopping.is_set():  # that is why the fork server is gone
+                    raise Stopped
+                child = subprocess.Popen(
+                    python_module(module, *args),
+                    stdin=stdin,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=keep,
+                    env=environment,
+                )
+            self._running.add(child)
+        return child
+
+    def cluster(self, address: str, log: Path) -> Cluster:
+        """The connection to a Ray cluster, on which trainings run that are no processes of this machine."""
+        with self._lock:
+            if self.stopping.is_set():
+                raise Stopped
+            return self._clusters.setdefault(address, Cluster(address, log))
+
+    def wait(self, child: subprocess.Popen | ForkedProcess | Remote) -> int:
+        """The child's exit code; raises Stopped when the sweep is being stopped."""
+        try:
+            code = child.wait()
+        finally:
+            self._end_group(child, signal.SIGKILL)  # grandchildren, if any
+            with self._lock:
+                self._running.discard(child)
+        if self.stopping.is_set():
+            raise Stopped
+        return code
+
+    def stop(self) -> None:
+        """End every child's whole group: SIGTERM, a short grace, SIGKILL. Safe to call twice and from a handler."""
+        self.stopping.set()
+        running = list(self._running)
+        for child in running:
+            self._end_group(child, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for cluster in self._clusters.values():
+            cluster.close()
+        while time.monotonic() < deadline and any(child.poll() is None for child in running):
+            time.sleep(0.05)
+        for child in running:
+            self._end_group(child, signal.SIGKILL)
+        if self._fork_server is not None:
+            self._fork_server.close()
+        end_descendants()  # what has left its group, as Ray's processes do
+
+    @staticmethod
+    def _end_group(child: subprocess.Popen | ForkedProcess | Remote, how: int) -> None:
+        if isinstance(child, Remote):  # ends with the connection to its cluster
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, how)

@@ -1,0 +1,81 @@
+"""Trainings are held back while the disk has no room for what they will write: paused and said, instead of failing."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pydantic import ValidationError
+
+from flows.machine.children import Stopped
+from rpg.config.run_spec import RunSpec
+from rpg.planning.disk import disk
+from rpg.planning.gpu_estimate import Assumptions, problems_of
+from rpg.store import RunFolder
+from rpg.store.gc import size
+from rpg.store.run_writer import clear_waiting, write_waiting
+
+POLL_SECONDS = 2.0
+"""How often a run that waits for space looks again."""
+REPEAT_SECONDS = 60.0
+"""How often it writes what it waits for: other hosts believe a note while it is young."""
+
+
+class DiskSpace:
+    """What the trainings of one sweep will still write, so that none begins in the space of another."""
+
+    def __init__(self) -> None:
+        self.reserved: dict[RunFolder, float] = {}
+        """Runs that train now, and the bytes that each will take at most."""
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def reserve(self, folder: RunFolder, stopping: threading.Event) -> Iterator[None]:
+        """Wait until the disk has room for a training beside those that have begun; its share stays reserved inside.
+
+        Raises:
+            Stopped: `stopping` was set meanwhile.
+        """
+        needed = bytes_needed(folder)
+        noted_at = None
+        while (why := self.take(folder, needed)) is not None:
+            if noted_at is None or time.monotonic() - noted_at > REPEAT_SECONDS:
+                write_waiting(folder, why)
+                noted_at = time.monotonic()
+            if stopping.wait(POLL_SECONDS):
+                raise Stopped
+        try:
+            if noted_at is not None:
+                clear_waiting(folder)
+            yield
+        finally:
+            with self._lock:  # other threads may be adding up the reservations
+                self.reserved.pop(folder, None)
+
+    def take(self, folder: RunFolder, needed: float) -> str | None:
+        """Reserve the space; or, where there is no room, a line about what the run waits for."""
+        with self._lock:
+            free = shutil.disk_usage(folder.path).free
+            missing = max(0.0, needed - size(folder.path))
+            others = sum(max(0.0, most - size(other.path)) for other, most in self.reserved.items())
+            if missing + others > free and needed:
+                beside = f", {others / 1e6:,.0f} MB of it for runs that train now" if others else ""
+                return (
+                    f"waits for disk space: {free / 1e6:,.0f} MB free{beside}, {missing / 1e6:,.0f} MB needed; "
+                    "free some (rpg gc), and it goes on by itself"
+                )
+            self.reserved[folder] = needed
+            return None
+
+
+def bytes_needed(folder: RunFolder) -> float:
+    """Bytes that a run takes at most while it trains, by arithmetic; 0 where that is not known."""
+    try:
+        spec = RunSpec.model_validate(folder.read_manifest()["spec"])
+    except ValidationError:  # its trainer says what is wrong
+        return 0.0
+    estimate = disk(spec, problems_of(spec, Assumptions()))
+    return estimate.most if estimate else 0.0

@@ -1,0 +1,170 @@
+"""Trainings on a Ray cluster, as a conductor sees them (rpg.backends.ray_bridge is the process that talks with Ray)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from flows.machine.programs import FORKED, RAY_BRIDGE
+from rpg import provenance
+from rpg.errors import UserError
+from rpg.processes import PARENT, birth, here, owner_mark, python_module
+from rpg.store import RunFolder
+
+LOST = -1000
+"""In place of an exit code: the training is gone with its node, or with the connection to the cluster."""
+RELEASE_SECONDS = 4.0
+"""How long trainings that are told to end may take to give their leases back."""
+_NOT_SENT = {PARENT, "RPG_OWNED_BY", "RPG_SLOTS", "RPG_SLOTS_FOLDER", "RPG_WORK", "RPG_FLOW_RUN", "RPG_AUTH"}
+"""Variables of ours that mean nothing on another machine, or that nobody else shall see."""
+
+
+class ClusterGone(UserError):
+    """The Ray cluster of a sweep cannot be reached; the message says what to do."""
+
+
+class Remote:
+    """A training on the cluster, with as much of Popen's interface as a sweep uses."""
+
+    stdin = None
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.returncode: int | None = None
+        self.answer: dict[str, Any] = {}
+        self._ended = threading.Event()
+
+    def answered(self, answer: dict[str, Any]) -> None:
+        """What became of it: {code: exit code}, {refused: why} or {lost: why}."""
+        self.answer = answer
+        self.returncode = answer.get("code", LOST)
+        self._ended.set()
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self) -> int:
+        self._ended.wait()
+        return LOST if self.returncode is None else self.returncode
+
+
+class Cluster:
+    """The connection of one sweep to one Ray cluster; made when it is first needed, and again when it was lost."""
+
+    def __init__(self, address: str, log: Path) -> None:
+        self.address, self._log = address, log
+        self._changed = threading.Condition()
+        self._process: subprocess.Popen | None = None
+        self._ready = self._closed = self._was_up = False
+        self._error: str | None = None
+        self._running: dict[str, Remote] = {}
+        self._count = 0
+
+    def start(
+        self, module: str, folder: RunFolder, home: Path, threads: int, needs: Mapping[str, float]
+    ) -> Remote:
+        """Ask for a training; it waits at the cluster until a node has room.
+
+        Raises:
+            ClusterGone: there is no such cluster, or no longer.
+        """
+        order = {
+            "module": module,
+            "program": asdict(FORKED[module]) if module in FORKED else None,
+            "folder": str(folder.path),
+            "home": str(home),
+            "asked": {"pid": os.getpid(), "boot": here()["boot"], "birth": birth(os.getpid())},
+            "threads": threads,
+            "environment": _environment(),
+            "versions": provenance.embedded(),
+            "needs": dict(needs),
+        }
+        with self._changed:
+            self._connect()
+            self._count += 1
+            remote, key = Remote(folder), str(self._count)
+            self._running[key] = remote
+            assert self._process is not None and self._process.stdin is not None
+            try:
+                self._process.stdin.write(json.dumps({"key": key, **order}) + "\n")
+                self._process.stdin.flush()
+            except OSError:  # it has just ended; the listener says so to all
+                pass
+            return remote
+
+    def _connect(self) -> None:
+        """With the lock held: until the process is there and knows its cluster."""
+        if self._process is None and not self._closed:
+            self._error, self._ready = None, False
+            begun = threading.Event()
+            # The process ends with the thread that starts it (rpg.processes.die_with_parent).
+            threading.Thread(target=self._keep, args=(begun,), name="ray cluster", daemon=True).start()
+            begun.wait()
+        self._changed.wait_for(lambda: self._ready or self._error is not None or self._closed)
+        if not self._ready:
+            again = "; every run goes on from its last checkpoint when the same command is run again"
+            why = self._error or "the connection was closed"
+            raise ClusterGone(why + again if self._was_up else why)
+
+    def _keep(self, begun: threading.Event) -> None:
+        try:
+            with self._log.open("ab") as output:
+                process = self._process = subprocess.Popen(
+                    python_module(RAY_BRIDGE, self.address),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    text=True,
+                    start_new_session=True,
+                    env={**os.environ, **owner_mark(), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+                )
+        except OSError as error:
+            self._error = f"the process for the Ray cluster cannot be started: {error.strerror}"
+            return
+        finally:
+            begun.set()
+        assert process.stdout is not None
+        for line in process.stdout:
+            told = json.loads(line)
+            with self._changed:
+                if "key" in told:
+                    self._running.pop(told["key"]).answered(told)
+                elif "error" in told:
+                    self._error = told["error"]
+                else:
+                    self._ready = self._was_up = True
+                self._changed.notify_all()
+        process.wait()
+        with self._changed:
+            self._error = (
+                self._error
+                or f"backend.place: the Ray cluster at {self.address!r} was lost (log: {self._log})"
+            )
+            self._process, self._ready = None, False
+            for remote in self._running.values():
+                remote.answered({"lost": "the connection to the Ray cluster was lost"})
+            self._running.clear()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End all trainings there; when this returns they have given their leases back, as far as can be seen."""
+        running = [remote.folder for remote in self._running.values()]
+        self._closed = True
+        if self._process is not None:
+            self._process.kill()
+        deadline = time.monotonic() + RELEASE_SECONDS
+        while time.monotonic() < deadline and any(folder.lease() for folder in running):
+            time.sleep(0.1)
+
+
+def _environment() -> dict[str, str]:
+    return {
+        name: value for name, value in os.environ.items() if name.startswith("RPG_") and name not in _NOT_SENT
+    }

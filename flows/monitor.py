@@ -1,0 +1,258 @@
+"""What a sweep is doing, read from its files: one row a run, for the terminal."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console, Group
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from rpg.report.diagnostics import OFTEN, of_training
+from rpg.store import RunFolder, StoreError
+
+STYLES = {
+    "done": "green",
+    "running": "cyan",
+    "evaluating": "blue",
+    "failed": "bold red",
+    "interrupted": "yellow",
+    "queued": "magenta",
+    "pending": "dim",
+}
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run at one moment. `rate` is steps per second of its last steps; `reward` the last step's mean reward."""
+
+    name: str
+    variant: str
+    seed: int
+    state: str
+    step: int
+    steps: int
+    reward: float | None
+    accuracy: float | None
+    rate: float | None
+    evals: int
+    evals_due: int
+    error: str | None
+    """What went wrong, what a queued run waits for, or where else it is running."""
+    health: tuple[str, ...] = ()
+    """What is noticed about its training, each with its evidence and what to do (rpg.report.diagnostics)."""
+    now: str | None = None
+    """Where it is within a step that takes long, or which checkpoint is being evaluated (rpg.store.step_progress)."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        return (self.steps - self.step) / self.rate if self.rate else None
+
+
+class Watch:
+    """Reads the runs of a sweep; manifests are read once, metrics by their last few kilobytes."""
+
+    def __init__(self, folders: Sequence[RunFolder]) -> None:
+        self._folders = list(folders)
+        self._manifests: dict[str, dict[str, Any]] = {}
+        self._finished: dict[str, RunView] = {}
+        self._pending: dict[str, tuple[int, RunView]] = {}
+
+    def views(self) -> list[RunView]:
+        return [
+            self._finished.get(one.name) or self._not_begun(one) or self._view(one) for one in self._folders
+        ]
+
+    def _not_begun(self, folder: RunFolder) -> RunView | None:
+        """The view of a pending run whose folder has not changed since: of 1,000 runs, most of the time most."""
+        changed, view = self._pending.get(folder.name, (None, None))
+        return view if view and changed == _changed(folder) else None
+
+    def _view(self, folder: RunFolder) -> RunView:
+        if not folder.path.exists():  # removed by hand, or never written: a rerun begins it
+            return RunView(folder.name, folder.name, 0, folder.state(), 0, 0, None, None, None, 0, 0, None)
+        try:
+            manifest = self._manifests.get(folder.name) or folder.read_manifest()
+        except StoreError as error:
+            return RunView(folder.name, folder.name, 0, "failed", 0, 0, None, None, None, 0, 0, str(error))
+        self._manifests[folder.name] = manifest
+        changed = _changed(folder)
+        state, error = folder.state(), None
+        if state == "interrupted" and folder.checkpoint(manifest["steps"]).exists():
+            state = "evaluating"  # trained; DONE.json comes with the last evaluation
+        if state == "failed":
+            try:
+                error = (folder.read_failed() or {}).get("error")
+            except StoreError as unreadable:
+                error = str(unreadable)
+        if "imported" in manifest:
+            error = f"trained elsewhere, imported from {manifest['imported']['from']}"
+        if state != "done" and (why := folder.waiting()):  # for a slot, another sweep, or space on the disk
+            state, error = "queued", why
+        if state == "running":
+            error = folder.elsewhere()
+        tail = folder.last_metrics()
+        last = tail[-1] if tail else {}
+        rate = None
+        if state == "running" and len(tail) > 1 and tail[-1]["time"] > tail[0]["time"]:
+            rate = (tail[-1]["step"] - tail[0]["step"]) / (tail[-1]["time"] - tail[0]["time"])
+        due = len(manifest.get("eval_steps", [])) * len(manifest.get("benchmarks", []))
+        evals = sum(len(folder.eval_steps(name)) for name in manifest.get("benchmarks", []))
+        view = RunView(
+            folder.name, manifest["variant"], manifest["seed"], state, int(last.get("step", 0)), manifest["steps"],
+            last.get("reward"), last.get("accuracy"), rate, evals, due, error,
+            tuple(str(finding) for finding in of_training([*first_metrics(folder), *tail])),
+            folder.now() if state in ("running", "evaluating") else None,
+        )  # fmt: skip
+        if state == "done":
+            self._finished[folder.name] = view
+        if state == "pending":
+            self._pending[folder.name] = (changed, view)
+        return view
+
+
+def _changed(folder: RunFolder) -> int:
+    """When a file was last added to the folder or taken away."""
+    try:
+        return folder.path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def first_metrics(folder: RunFolder, most: int = 8_192) -> list[dict[str, Any]]:
+    """The first steps of the first attempt, for what is compared with how it began."""
+    attempts = folder.attempts()
+    if not attempts:
+        return []
+    with folder.metrics_path(attempts[0]).open("rb") as file:
+        lines = file.read(most).split(b"\n")[:-1]
+    return [row for line in lines if (row := _row(line)) is not None and row["step"] <= OFTEN]
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
+
+
+def clock(seconds: float | None) -> str:
+    """`75` -> `1:15`."""
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def time_left(views: Sequence[RunView], workers: int, started: float, at_start: int) -> float | None:
+    """Seconds until all steps are done at the sweep's own pace since it started; None before there is a pace."""
+    done = sum(v.step for v in views) - at_start
+    left = sum(v.steps - v.step for v in views if v.state != "failed")
+    elapsed = time.time() - started
+    return left * elapsed / done if done > 0 and left > 0 and elapsed > 3 else None
+
+
+def table(views: Sequence[RunView], most: int = 30) -> Table:
+    """One row a run; in a large sweep, those that are running or failed first."""
+    out = Table(box=None, pad_edge=False, header_style="bold", expand=False)
+    for name, how in (("run", "left"), ("seed", "right"), ("state", "left"), ("", "left"), ("step", "right"),
+                      ("reward", "right"), ("train acc", "right"), ("evals", "right"), ("left", "right")):  # fmt: skip
+        out.add_column(name, justify=how, no_wrap=True)
+    order = {
+        "running": 0,
+        "failed": 1,
+        "evaluating": 2,
+        "interrupted": 3,
+        "queued": 4,
+        "pending": 5,
+        "done": 6,
+    }
+    shown = list(views) if len(views) <= most else sorted(views, key=lambda v: order[v.state])[:most]
+    for v in shown:
+        bar = ProgressBar(total=max(v.steps, 1), completed=v.step, width=16)
+        number = "" if v.reward is None else f"{v.reward:+.3f}"
+        accuracy = "" if v.accuracy is None else f"{v.accuracy:.3f}"
+        evals = f"{v.evals}/{v.evals_due}" if v.evals_due else str(v.evals or "")
+        out.add_row(
+            Text(v.variant[:44]), str(v.seed), Text(v.state, style=STYLES.get(v.state, "")), bar,
+            f"{v.step}/{v.steps}", number, accuracy, evals, clock(v.seconds_left),
+        )  # fmt: skip
+        if v.now:
+            out.add_row(Text(f"  {v.now}"[:140], style="dim"))
+        for finding in v.health:
+            out.add_row(Text(f"  ! {finding}"[:140], style="yellow"))
+        if v.error:
+            out.add_row(Text(f"  {v.error}"[:100], style="red" if v.state == "failed" else "dim"))
+    if len(shown) < len(views):
+        out.add_row(Text(f"... and {len(views) - len(shown)} more", style="dim"))
+    return out
+
+
+def headline(title: str, views: Sequence[RunView], phase: str, left: float | None) -> Text:
+    counts = {state: sum(v.state == state for v in views) for state in STYLES}
+    parts = [f"{n} {state}" for state, n in counts.items() if n]
+    rate = sum(v.rate or 0 for v in views)
+    text = Text.assemble((title, "bold"), f"  {phase}  ", (" · ".join(parts), "dim"))
+    if rate:
+        text.append(f"  {rate:.1f} steps/s", style="dim")
+    if left is not None:
+        text.append(f"  about {clock(left)} left", style="bold")
+    return text
+
+
+class Progress:
+    """Shows a sweep until told to stop: a live table on a terminal, a line per change elsewhere."""
+
+    def __init__(self, console: Console, title: str, folders: Sequence[RunFolder], workers: int) -> None:
+        self.console, self.title, self.workers = console, title, workers
+        self.watch = Watch(folders)
+        self.phase = "starting"
+        self.note = ""
+        self._started = time.time()
+        self._at_start = sum(v.step for v in self.watch.views())
+        self._said: dict[str, tuple] = {}
+        self._noticed: dict[str, set[str]] = {}
+        self._last_line = 0.0
+
+    def render(self) -> Group:
+        views = self.watch.views()
+        left = time_left(views, self.workers, self._started, self._at_start)
+        parts: list[Any] = [headline(self.title, views, self.phase, left), table(views)]
+        if self.note:
+            parts.append(Text(self.note, style="dim"))
+        return Group(*parts)
+
+    def lines(self) -> None:
+        """For logs and pipes: one line when a run changes state, and one about the whole every ten seconds."""
+        views = self.watch.views()
+        for v in views:
+            said = (v.state,)
+            if self._said.get(v.name, ("pending",)) != said:
+                extra = f"  step {v.step}/{v.steps}" if v.state != "running" else ""
+                self.console.print(
+                    f"{v.state:>11}  {v.variant} seed {v.seed}{extra}", markup=False, highlight=False
+                )
+                if v.error:
+                    self.console.print(f"             {v.error}", markup=False, highlight=False)
+            self._said[v.name] = said
+            for finding in set(v.health) - self._noticed.get(v.name, set()):
+                self.console.print(
+                    f"           ! {v.variant} seed {v.seed}: {finding}", markup=False, highlight=False
+                )
+            self._noticed.setdefault(v.name, set()).update(v.health)
+        if time.time() - self._last_line > 10:
+            self._last_line = time.time()
+            left = time_left(views, self.workers, self._started, self._at_start)
+            phase = f"{self.phase}: {self.note}" if self.note else self.phase
+            self.console.print(headline(self.title, views, phase, left))
+            for v in views:
+                if v.now:
+                    line = f"             {v.variant} seed {v.seed}: {v.now}"
+                    self.console.print(line, markup=False, highlight=False, soft_wrap=True)

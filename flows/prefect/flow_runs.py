@@ -1,0 +1,125 @@
+"""A command as a child of a flow: its output becomes the flow's log, and it ends with the flow, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rpg.errors import UserError
+from rpg.processes import die_with_parent, owner_mark, python_module
+from rpg.store import locks
+
+ALIVE = Path("prefect") / "alive"
+DASHBOARD = "RPG_DASHBOARD_URL"
+"""In the environment of what `rpg serve` starts: where the dashboard is."""
+WORK = "RPG_WORK"
+"""In the environment of a flow run's process: the folder in which `rpg serve` was started."""
+COMMAND = "RPG_COMMAND"
+"""In the environment of a flow run's process: the module of the command `rpg`, which is above the flows."""
+FLOW_RUN = "RPG_FLOW_RUN"
+"""In the environment of a command: the flow run that started it, to which the tasks of its sweeps belong."""
+GRACE_SECONDS = 7.0
+"""Between SIGTERM and SIGKILL of the command, which gives its own children five."""
+LAST_LINES = 40
+
+
+def folder_tag(home: Path | str) -> str:
+    """The tag of flow runs that work on this data folder: one Prefect server may serve several, on several machines."""
+    return f"data {home}"
+
+
+class CommandFailed(UserError):
+    """The command ended with an error; the message is what it said last."""
+
+
+def alive_path(home: Path, flow_run: str, attempt: int) -> Path:
+    """The lock of one attempt at a flow run; a retry has another, so that neither is taken for the other."""
+    return home / ALIVE / f"{flow_run}.{attempt}"
+
+
+@contextmanager
+def alive(home: Path, flow_run: str, attempt: int) -> Iterator[None]:
+    """Hold the lock that says this attempt has a process (flows.prefect.reconcile looks at it, on other machines too)."""
+    lock = locks.take(alive_path(home, flow_run, attempt), beat=True)
+    if lock is None:
+        raise UserError(f"flow run {flow_run} is already running in another process")
+    with lock:
+        try:
+            yield
+        finally:
+            lock.path.unlink(missing_ok=True)
+
+
+def follow(
+    arguments: Sequence[str],
+    say: Callable[[str], None],
+    look: Callable[[], None] = lambda: None,
+    every: float = 3.0,
+    environment: dict[str, str] | None = None,
+) -> list[str]:
+    """Run `rpg ARGUMENTS` to its end, calling `look` every few seconds; returns its last lines.
+
+    Call it directly in a flow: then a cancellation reaches this thread, and the whole process tree has ended within
+    GRACE_SECONDS.
+
+    Raises:
+        CommandFailed: it ended with an exit code other than 0.
+    """
+    die_with_parent()
+    child = subprocess.Popen(
+        python_module("flows.machine.run_with_parent", os.environ[COMMAND], *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        env={**os.environ, **owner_mark(), "PYTHONUNBUFFERED": "1", **(environment or {})},
+        text=True,
+        errors="replace",
+    )
+    lines: deque[str] = deque(maxlen=LAST_LINES)
+
+    def read() -> None:
+        for line in child.stdout or ():
+            if line.strip():
+                lines.append(line.rstrip())
+                say(line.rstrip())
+
+    reader = threading.Thread(target=read, daemon=True, name="output")
+    reader.start()
+    try:
+        looked = time.monotonic()
+        while child.poll() is None:
+            time.sleep(0.2)
+            if time.monotonic() - looked > every:
+                look()
+                looked = time.monotonic()
+        reader.join(timeout=5)
+    finally:
+        _end(child)
+    if child.returncode:
+        raise CommandFailed(_why(lines) or f"rpg {arguments[0]} ended with code {child.returncode}")
+    return list(lines)
+
+
+def _end(child: subprocess.Popen) -> None:
+    """SIGTERM to the command, which ends its own children; after the grace SIGKILL to its whole group."""
+    if child.poll() is None:
+        child.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE_SECONDS)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _why(lines: Sequence[str]) -> str:
+    """The lines of the end that say what went wrong."""
+    told = [line for line in lines if line.startswith(("error:", "failed:"))]
+    return "; ".join(told[-5:]) if told else (lines[-1] if lines else "")

@@ -1,0 +1,194 @@
+"""Repairs what a crash leaves behind. Files and kernel locks say what is alive; Prefect's states follow them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+from flows.prefect.flow_runs import ALIVE, alive_path, folder_tag
+from flows.prefect.server import SERVE_LOCK, WORKERS, quiet_environment
+from rpg.processes import end_orphans, is_here
+from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
+from rpg.store.lease import read_lease
+from rpg.store.run_writer import clear_waiting, release_run
+
+NEVER_STARTED_SECONDS = 600.0
+"""A flow run that is Pending or Cancelling for so long, and never had a process, has lost its worker."""
+NO_PROCESS_SECONDS = 300.0
+"""A flow run that is Running for so long, and has no process, was killed just before it could say which it has. Its
+process imports Prefect first, which may take more than a minute on a machine with much else to do."""
+UNFINISHED = ["RUNNING", "PENDING", "CANCELLING"]
+DEPLOYMENTS = ("sweep", "evaluate", "audit", "aggregate", "nightly")
+
+
+def reconcile(layout: Layout, api: str | None = None, worker_since: float | None = None) -> list[str]:
+    """Repair and say what was repaired, a line each. Safe at any time, also beside sweeps that are running.
+
+    `api` is the URL of the Prefect API; without one, that of the settings, else that of `rpg serve` of this folder.
+    `worker_since` is when the only worker of this data folder was started (seconds since 1970), where that is known.
+
+    - processes whose owner was killed are ended (rpg.processes.end_orphans);
+    - leases and waiting notes of dead processes are removed from run folders, those of other hosts and containers never;
+    - flow runs that Prefect believes alive and whose process is gone become Crashed, or Cancelled where that was
+      asked for, with their task runs; `rpg sweep` or the UI's Retry goes on from there.
+    """
+    done = [f"ended process {pid}: its owner was gone" for pid in end_orphans()]
+    for sweep in layout.sweeps():
+        for folder in layout.run_folders(sweep):
+            done += _tidy(folder)
+    os.environ.update(quiet_environment(layout.home))
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    served = layout.home / SERVE_LOCK
+    api = api or PREFECT_API_URL.value() or (locks.note(served).get("api") if locks.held(served) else None)
+    if api:
+        with temporary_settings({PREFECT_API_URL: api}):
+            done += _flow_runs(layout, worker_since)
+    return done
+
+
+def _tidy(folder: RunFolder) -> Iterator[str]:
+    lease = folder.lease()
+    if lease and is_here(lease) and not lease_alive(lease):
+        with contextlib.suppress(StoreError):
+            release_run(folder)
+            yield f"{folder.sweep}/{folder.name}: removed the lease of process {lease.get('pid')}, which is gone"
+    note = read_lease(folder.path / "waiting.json")
+    if note and is_here(note) and not lease_alive(note):
+        with contextlib.suppress(StoreError):
+            clear_waiting(folder)
+            yield f"{folder.sweep}/{folder.name}: waits for nothing any more"
+
+
+def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+
+    if any(locks.alive(path) for path in (layout.home / WORKERS).glob("*")):
+        worker_since = None  # of another machine's worker (flows.serve.worker) it says nothing
+    with get_client(sync_client=True) as client:
+        known = layout.home / ALIVE
+        for path in sorted(known.iterdir()) if known.is_dir() else []:
+            if _may_live(path):
+                continue
+            identifier, _, attempt = path.name.partition(".")
+            try:
+                run = client.read_flow_run(UUID(identifier))
+            except (ObjectNotFound, ValueError):
+                run = None
+            state = run.state if run else None
+            # Else it is what an earlier attempt left, and of the retry, which may still be starting, it says nothing.
+            mine = run is not None and attempt == str(run.run_count)
+            if run and state and mine and (state.is_running() or state.is_cancelling()):
+                yield _close(client, run, "its process is gone")
+            path.unlink(missing_ok=True)
+        yield from _without_process(client, layout, worker_since)
+        _tasks_of_cancelled(client, layout)
+
+
+def _may_live(path: Path) -> bool:
+    """Whether the process of an attempt may be alive: it holds its lock, or locks where we do not see it.
+
+    An attempt that ends removes its file before it lets go of the lock. So a file that is still there once the lock is
+    free is that of a process which was killed; one without a note is that of a process which is just taking the lock.
+    """
+    note = locks.note(path)
+    if locks.other_machine(note):
+        return locks.alive(path) or not path.exists()
+    try:
+        young = not note and time.time() - path.stat().st_mtime < NO_PROCESS_SECONDS
+    except FileNotFoundError:
+        return True
+    return young or locks.held(path) or not path.exists()
+
+
+def _without_process(client, layout: Layout, worker_since: float | None) -> Iterator[str]:
+    """Flow runs that were killed before they could hold a lock: of this data folder, or of no folder that is known."""
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
+
+    ours, states = folder_tag(layout.home), ["PENDING", "CANCELLING"]
+    tagged = {"state": {"type": {"any_": ["RUNNING", *states]}}, "tags": {"all_": [ours]}}
+    deployed = DeploymentFilter.model_validate({"name": {"any_": list(DEPLOYMENTS)}})
+    runs = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(tagged))
+    runs += [  # of somebody's own worker, by prefect.yaml
+        run
+        for run in client.read_flow_runs(
+            flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": states}}}),
+            deployment_filter=deployed,
+        )
+        if not any(tag.startswith(folder_tag("")) for tag in run.tags)
+    ]
+    for run in runs:
+        if run.state is None or alive_path(layout.home, str(run.id), run.run_count).exists():
+            continue
+        since = run.state.timestamp.timestamp()
+        allowed = NO_PROCESS_SECONDS if run.state.is_running() else NEVER_STARTED_SECONDS
+        before_worker = worker_since is not None and run.deployment_id and since < worker_since
+        if before_worker or time.time() - since > allowed:
+            yield _close(client, run, "its worker was lost before it began")
+
+
+def _tasks_of_cancelled(client, layout: Layout) -> None:
+    """The tasks of a flow run that was cancelled were cancelled: Prefect calls them Crashed, which is noise for every
+    automation.
+    """
+    from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+    from prefect.states import Cancelled
+
+    ours = {"tags": {"all_": [folder_tag(layout.home)]}, "state": {"type": {"any_": ["CANCELLED"]}}}
+    for task in client.read_task_runs(
+        flow_run_filter=FlowRunFilter.model_validate(ours),
+        task_run_filter=TaskRunFilter.model_validate({"state": {"type": {"any_": ["CRASHED"]}}}),
+    ):
+        client.set_task_run_state(task.id, Cancelled(message="its flow run was cancelled"), force=True)
+
+
+def _close(client, run, why: str) -> str:
+    """Give a flow run and its unfinished task runs the state that is true."""
+    from prefect.states import Cancelled, Crashed
+
+    new = Cancelled if run.state.is_cancelling() else Crashed
+    _set_tasks(client, run.id, new, why, UNFINISHED)
+    _set_flow_run(client, run.id, new, why)
+    return f"flow run {run.name}: {new.__name__}, {why}"
+
+
+def cancelled(flow_run: UUID, why: str) -> None:
+    """Say that a flow run was stopped on purpose: Prefect takes every interrupt for a crash, of its tasks too.
+
+    Of the API in the settings.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.states import Cancelled
+
+    tasks_cancelled(flow_run, why)
+    with get_client(sync_client=True) as client:
+        _set_flow_run(client, flow_run, Cancelled, why)
+
+
+def tasks_cancelled(flow_run: UUID, why: str) -> None:
+    """The same of the tasks only: the flow run's own process says what became of it."""
+    from prefect.client.orchestration import get_client
+    from prefect.states import Cancelled
+
+    with get_client(sync_client=True) as client:
+        _set_tasks(client, flow_run, Cancelled, why, [*UNFINISHED, "CRASHED"])
+
+
+def _set_tasks(client, flow_run: UUID, new, why: str, states: list[str]) -> None:
+    from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+
+    for task in client.read_task_runs(
+        flow_run_filter=FlowRunFilter.model_validate({"id": {"any_": [str(flow_run)]}}),
+        task_run_filter=TaskRunFilter.model_validate({"state": {"type": {"any_": states}}}),
+    ):
+        client.set_task_run_state(task.id, new(message=why), force=True)
+
+
+def _set_flow_run(client, flow_run: UUID, new, why: str) -> None:
+    message = f"{why}; nothing finished is lost: retry, or run the same sweep again"
+    client.set_flow_run_state(flow_run, new(message=message), force=True)

@@ -1,0 +1,170 @@
+"""The Prefect API a sweep talks to: the configured one, else a private one on loopback that dies with the sweep.
+
+Prefect's own ephemeral server is an unguarded child: after `kill -9` of the sweep it stays behind for ever. Run as a
+module, this file is the same server made to end when its parent does.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from rpg.errors import UserError
+from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
+from rpg.store import StoreError, atomic_path, user_cache
+
+START_SECONDS = 180
+"""A loaded two-core machine needs most of a minute for the first start, which creates the database."""
+
+
+HOST = "127.0.0.1"
+SERVE_LOCK = "serve.lock"
+"""In the data folder: held by `rpg serve`; its note says where the API, the UI and the dashboard are."""
+WORKERS = Path("serve") / "workers"
+"""In the data folder: a file for each other machine that works for `rpg serve`, locked by its `rpg worker`."""
+EPHEMERAL = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+"""Without schedules, late runs and other services that only a server for many needs."""
+
+
+class ServerError(UserError):
+    """The private Prefect server did not come up; the message names its log."""
+
+
+def quiet_environment(home: Path) -> dict[str, str]:
+    """Prefect settings for an unattended, offline, silent client; what the user has set stays."""
+    wanted = {
+        "PREFECT_HOME": str(home / "prefect"),
+        "DO_NOT_TRACK": "1",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_LOGGING_LEVEL": "CRITICAL",
+        "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
+        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+        "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
+    }
+    return {name: os.environ.get(name, value) for name, value in wanted.items()}
+
+
+@contextmanager
+def prefect_api(home: Path) -> Iterator[str]:
+    """Yield the URL of the API to use; `PREFECT_API_URL` is set to it inside.
+
+    Raises:
+        ServerError: the private server ended or did not answer in START_SECONDS.
+    """
+    log = home / "prefect" / "server.log"
+    log.parent.mkdir(parents=True, exist_ok=True)  # before Prefect is imported, which warns without it
+    os.environ.update(quiet_environment(home))
+    from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
+
+    configured = PREFECT_API_URL.value()
+    if configured:
+        yield configured
+        return
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port = probe.getsockname()[1]
+    url = f"http://{HOST}:{port}/api"
+    with log.open("ab") as output:
+        server = subprocess.Popen(
+            python_module("flows.prefect.server", port),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for the sweep, which needs the API to record its end
+            env={**os.environ, "PREFECT_UI_ENABLED": "0", **EPHEMERAL, **parent_mark()},
+        )
+    try:
+        wait_healthy(server, url, log)
+        with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: ""}):  # it has no pages
+            yield url
+    finally:
+        server.terminate()
+        try:
+            server.wait(timeout=3)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
+    """Wait until the API at `url` answers; ServerError when its process ends or START_SECONDS pass."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise ServerError(
+                f"the private Prefect server ended with code {server.returncode}; its log: {log}"
+            )
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.1)
+    raise ServerError(f"the private Prefect server did not answer in {START_SECONDS} s; its log: {log}")
+
+
+def _begin_with_a_copy() -> None:
+    """The database of a new data folder: a copy of an empty one of this version of Prefect, kept in the user's cache.
+
+    Prefect makes it by more than a hundred migrations, which is most of what a server's first start costs.
+    """
+    import anyio
+    from prefect import __version__
+    from prefect.server.database import provide_database_interface
+    from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_HOME
+
+    database = PREFECT_HOME.value() / "prefect.db"
+    if database.exists() or PREFECT_API_DATABASE_CONNECTION_URL.value() != f"sqlite+aiosqlite:///{database}":
+        return
+    kept = user_cache() / f"prefect-{__version__}.db"
+    if kept.exists():
+        _copy(kept, database)
+        return
+    anyio.run(provide_database_interface().create_db)
+    _copy(database, kept)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A whole database or none; what is not a database is removed, and raises sqlite3.Error."""
+    try:
+        with (
+            atomic_path(target) as part,
+            closing(sqlite3.connect(source)) as old,
+            closing(sqlite3.connect(part)) as new,
+        ):
+            old.backup(new)
+    except sqlite3.Error:
+        source.unlink()
+        raise
+
+
+def main() -> None:
+    """`python -m flows.prefect.server PORT`: Prefect's API on loopback, until the parent process dies."""
+    die_with_parent()
+    with quick_imports():
+        import uvicorn
+        from prefect.server.api.server import create_app
+
+        from rpg.web import AccessControl, origins_of
+
+    # A cache that cannot be used: the server makes its database itself.
+    with suppress(OSError, StoreError, sqlite3.Error):
+        _begin_with_a_copy()
+    # Around the app, not in it: Prefect's automations call it from within, by a name of their own. The password is
+    # Prefect's own matter (PREFECT_SERVER_API_AUTH_STRING).
+    port, names = int(sys.argv[1]), (HOST, "localhost")
+    app = AccessControl(create_app(), names, origins_of(names, port))
+    uvicorn.run(app, host=HOST, port=port, log_level="error", lifespan="on")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Phrases that made readers stumble stay out of code, configurations and documentation."""
+
+import re
+import subprocess
+from pathlib import Path
+
+from tests.docs.pages import ROOT
+
+PHRASES = Path(__file__).with_name("banned_phrases.txt")
+
+
+def banned():
+    """The phrases, in lower case with single spaces."""
+    lines = PHRASES.read_text(encoding="utf-8").splitlines()
+    return [" ".join(line.split()).lower() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def phrases_in(text, phrases):
+    """The banned phrases of a text, however its lines are broken."""
+    text = re.sub(r"\s+#?\s*", " ", text).lower()
+    return [phrase for phrase in phrases if re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text)]
+
+
+def test_a_planted_phrase_is_found_across_a_line_break():
+    assert phrases_in('"""Steps are so\n    many."""', ["so many"]) == ["so many"]
+    assert phrases_in("# told so\n# many times", ["so many"]) == ["so many"]
+    assert not phrases_in("so manyfold", ["so many"])
+
+
+def test_no_banned_phrase_is_in_a_tracked_file():
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "*.py", "*.md", "*.yaml", "*.toml", "*.html"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout  # fmt: skip
+    phrases = banned()
+    assert len(phrases) > 30
+    offences = [
+        f"{name}: {phrase}"
+        for name in filter(None, listed.split("\0"))
+        if (path := ROOT / name).is_file()
+        for phrase in phrases_in(path.read_text(encoding="utf-8"), phrases)
+    ]
+    assert not offences, "\n".join(offences)
