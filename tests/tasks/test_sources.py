@@ -191,7 +191,7 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
 
 def test_thinking_is_switched_where_the_template_can():
     from rpg.config.data_source import Chat
-    from rpg.models.tokenizer import build_tokenizer, set_chat_template, rendered
+    from rpg.models.tokenizer import build_tokenizer, rendered, set_chat_template
 
     template = "{% if enable_thinking is defined and enable_thinking is false %}off{% else %}on{% endif %}"
     for options, expected in (
