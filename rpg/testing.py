@@ -68,7 +68,7 @@ def assert_gradient(
     if not worst <= within:
         sentence = diagnose(subject, Settings(seeds=settings.seeds)).sentence
         raise AssertionError(
-            f"{subject.name}: {worst:.2g} off the {level}-level gradient of {of!r} at drift {drift:g} (allowed: {within:g}). "
+            f"{subject.name} is {worst:.2g} off the {level}-level gradient of {of!r} at drift {drift:g} ({within:g} allowed). "
             + sentence
         )
 

@@ -255,9 +255,9 @@ def _coupled(subject: Subject, settings: Settings) -> Diagnosis:
         remarks.append(f"In batches of {size}: {fit}.")
     if abs(shares[0] - 1 / 2) < 1e-6 and abs(shares[1] - 2 / 3) < 1e-6:
         remarks.append(
-            "The reward counts 1 − 1/B in batches of B: the batch's own mean is subtracted from the advantages."
+            "The reward counts 1 − 1/B in batches of B: the batch's mean is subtracted from the advantages."
         )
-    first = "The responses of a batch affect each other: a response's gradient is another in a permuted, mixed or larger batch."
+    first = "The responses of a batch affect each other: permuting, mixing or enlarging it changes a response's gradient."
     return Diagnosis(remarks=(first, *remarks))
 
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.worlds import World
+from rpg.losses.policy_loss import LossOutput
 
-LossFunction = Callable[..., Tensor]  # called with the keyword arguments of `batches_of` below
+LossFunction = Callable[..., Tensor | LossOutput]  # called with the keyword arguments of `batches_of` below
 Batches = Callable[[Tensor], dict[str, Any]]
 
 
@@ -44,7 +45,8 @@ def batch_slopes(
     assert log_prob is not None and mask is not None
     log_prob = log_prob.detach().requires_grad_()
     result = loss(**{**inputs, "log_prob": log_prob})
-    return torch.autograd.grad(getattr(result, "loss", result), log_prob)[0] * NORMALISERS[normaliser](mask)
+    scalar = result if isinstance(result, Tensor) else result.loss
+    return torch.autograd.grad(scalar, log_prob)[0] * NORMALISERS[normaliser](mask)
 
 
 def normaliser_of(loss: LossFunction, batch: Batches, count: int) -> str | None:

@@ -1,5 +1,6 @@
 """What every loss of the catalogue is exact for, and facts about losses that the audit has to find."""
 
+import io
 import json
 from pathlib import Path
 
@@ -164,16 +165,29 @@ def test_a_loss_without_a_gradient_still_makes_json():
         return (log_prob * 0).sum()
 
     report = rpg.audit(silent)
-    assert report["silent"].exact_off_policy == ()
-    assert json.loads(report.to_json())["rows"][0]["noise"] is None
+    assert "constant" in report["silent"].note and report["silent"].exact_off_policy == ()
+    assert "constant" in json.loads(report.to_json())["losses"][0]["note"]
 
 
-def test_a_loss_that_mixes_its_batch_is_reported_not_measured():
-    def whitened(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
-        return (-(log_prob - log_prob.detach().mean()) * advantages).sum() / len(log_prob) ** 2
+def test_a_loss_that_mixes_its_batch_is_measured_over_all_batches_of_two():
+    """E over pairs of responses, against a sum over pairs and autograd through the policy itself."""
 
-    result = rpg.audit(whitened)["whitened"]
-    assert result.note == "depends on the batch" and not result.points
+    def mixed(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+        return -(log_prob.sum(-1) * (advantages[:, 0] - advantages[:, 0].mean())).mean()
+
+    result = rpg.audit(mixed, per_token=False)["mixed"]
+    w = world(vocabulary=2, length=3, seed=0)
+    logits = w.policy(0.0).requires_grad_()
+    probability, log_prob, rewards = w.probabilities(w.old), w.log_probs(logits).sum(-1), w.rewards
+    pairs = [
+        probability[i] * probability[j] * ((rewards[i] - rewards[j]) / 2 * (log_prob[i] - log_prob[j])) / 2
+        for i in range(8) for j in range(8)
+    ]  # fmt: skip
+    (step,) = torch.autograd.grad(sum(pairs), logits)
+    measured = result.point(0.0)
+    half = 0.5 * gradient(Objective("sequence", "none"), w, w.policy(0.0), w.ref, 0.0)
+    assert torch.allclose(step.flatten(), half, atol=1e-12), "on-policy it is half of the reward's gradient"
+    assert result.batch == 2 and measured.bias[str(Objective("sequence", "none"))] == pytest.approx(0.5)
 
 
 def test_expected_gradient_against_finite_differences():
@@ -228,24 +242,24 @@ def test_slopes_are_those_of_policy_loss():
 
 
 def test_advantage_estimators(report):
-    bends = {(b.name, b.setting): b for b in report.bends}
+    results = {(b.name, b.setting): b for b in report.studies}
     for n in (2, 4, 8, 16):
-        others = bends["mean of the others (RLOO)", f"group of {n}"]
+        others = results["mean of the others (RLOO)", f"group of {n}"]
         assert others.scale == pytest.approx(1.0, abs=1e-12) and others.bias < EXACT
-        mean = bends["group mean (RPG, Dr. GRPO)", f"group of {n}"]
+        mean = results["group mean (RPG, Dr. GRPO)", f"group of {n}"]
         assert mean.scale == pytest.approx(1 - 1 / n, abs=1e-12) and mean.bias < EXACT
     # dividing by each group's std weighs prompts by their difficulty: a change of direction
-    assert bends["group mean and std (GRPO, DAPO)", "group of 16"].bias > 0.05
+    assert results["group mean and std (GRPO, DAPO)", "group of 16"].bias > 0.05
     # two responses: the std is the same for every mixed group, so only the scale changes
-    assert bends["group mean and std (GRPO, DAPO)", "group of 2"].bias < 1e-10
+    assert results["group mean and std (GRPO, DAPO)", "group of 2"].bias < 1e-10
 
 
 def test_aggregation(report):
-    bends = {b.name: b for b in report.bends if b.study == "aggregation"}
-    assert bends["seq-mean-token-sum"].scale == pytest.approx(1.0, abs=1e-12)
+    results = {b.name: b for b in report.studies if b.study == "aggregation"}
+    assert results["seq-mean-token-sum"].scale == pytest.approx(1.0, abs=1e-12)
     for unbiased in ("seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean"):
-        assert bends[unbiased].bias < EXACT
-    assert bends["seq-mean-token-mean"].bias > 0.05  # GRPO's length bias
+        assert results[unbiased].bias < EXACT
+    assert results["seq-mean-token-mean"].bias > 0.05  # GRPO's length bias
 
 
 def test_report_as_json_table_and_figure(report):
@@ -256,7 +270,7 @@ def test_report_as_json_table_and_figure(report):
     assert {"loss", "source", "drift", "clipped", "level", "divergence", "bias", "variance", "exact"} <= set(
         data["rows"][0]
     )
-    console = Console(width=120, record=True, file=open("/dev/null", "w"))
+    console = Console(width=120, record=True, file=io.StringIO())
     console.print(report.table())
     text = console.export_text()
     for name in rpg.algorithms():
@@ -297,12 +311,12 @@ def test_documented_figures_are_the_measured_ones(report):
             cells.append(f"{bias} / {point.noise:.1f}")
         assert f"| `{divergence}` | {level} | {' | '.join(cells)} |" in levels
     advantages = (DOCS / "losses" / "advantages.md").read_text()
-    bends = [b for b in report.bends if b.study == "advantage"]
-    for name in dict.fromkeys(b.name for b in bends):
+    results = [b for b in report.studies if b.study == "advantage"]
+    for name in dict.fromkeys(b.name for b in results):
         if name.startswith(("no baseline", "batch mean (")):
             continue
         cells = [
-            f"{b.scale:.3f}, {'0' if b.bias <= EXACT else f'{b.bias:.1%}'}" for b in bends if b.name == name
+            f"{b.scale:.3f}, {'0' if b.bias <= EXACT else f'{b.bias:.1%}'}" for b in results if b.name == name
         ]
         assert f"| {name.partition(' (')[0]} | {' | '.join(cells)} |" in advantages
 

@@ -86,7 +86,7 @@ def sentence(loss):
     (wrong_sign, ["On-policy: 1 of the reward's gradient − 0.3 of RKL's", "tokens with w > 1.05. Their sign is wrong."]),
     (no_weight, ["importance weight w = π/old is missing from every token"]),
     (last_token_dropped, ["the last token of each response. They have no gradient"]),
-    (batch_mean, ["responses of a batch affect each other", "In batches of 2: 0.5 of the reward's", "batch's mean is subtracted"]),
+    (batch_mean, ["responses of a batch affect each other", "In batches of 2: 0.5 of the reward's", "mean is subtracted"]),
     (by_length, ["divided by its length"]),
     (detached_k2, ["1 of the reward's gradient; nothing left over", "No KL is in it: the RKL", "detached"]),
     (not_a_number, ["is NaN on finite inputs"]),

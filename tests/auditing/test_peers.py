@@ -29,7 +29,8 @@ def test_verl():
         assert result.exact_on_policy == (TOKEN_RKL,) and result.exact_off_policy == ()
     assert found["vanilla + kl_penalty abs"].exact_on_policy == ()
     assert found["gspo"].exact_on_policy == (TOKEN, RESPONSE) and found["gspo"].exact_off_policy == ()
-    assert found["clip_cov"].note == "depends on the batch"
+    for name in ("clip_cov", "kl_cov"):
+        assert found[name].batch == 2 and found[name].points, "measured with the coupling of its responses"
 
 
 def test_trl():
