@@ -142,22 +142,16 @@ def test_conversations_keep_their_own_system_message_and_get_the_examples(tmp_pa
     shown = [("user", "0"), ("assistant", "zero")]
     roles = lambda one: [(m["role"], m["content"]) for m in one.messages]  # noqa: E731
     assert roles(first) == [("system", "Be good."), *shown, ("user", "Q hi")]
-    assert roles(second) == [
-        ("system", "own"),
-        *shown,
-        ("user", "one"),
-        ("assistant", "two"),
-        ("user", "Q hi"),
-    ]
+    asked = [("user", "one"), ("assistant", "two"), ("user", "Q hi")]
+    assert roles(second) == [("system", "own"), *shown, *asked]
     assert (
         third.demonstration == "a demonstration"
         and third.text == "last"
         and first.text == "hi" != second.text
     )
     assert first.chat and first.asked() == list(first.messages)
-    plain = load_problems(
-        task(tmp_path, jsonl(tmp_path / "p.jsonl", [{"prompt": "x", "answer": "1"}]), chat=CHAT)
-    ).train[0]
+    rows = jsonl(tmp_path / "p.jsonl", [{"prompt": "x", "answer": "1"}])
+    plain = load_problems(task(tmp_path, rows, chat=CHAT)).train[0]
     assert plain.asked() == "x" and plain.given()[-1] == {"role": "user", "content": "x"}
 
 
