@@ -19,7 +19,7 @@ from flows.prefect.concurrency import mirror
 from flows.prefect.flow_runs import folder_tag
 from flows.prefect.server import HOST, SERVE_LOCK, START_SECONDS, ServerError, quiet_environment, using_api
 from flows.serve.password import client_environment
-from flows.serve.problems import ServerLog, look, show
+from flows.serve.schedule_checks import ServerLog, look, show
 from flows.serve.services import (
     LOOK_SECONDS,
     RECONCILE_SECONDS,

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from rpg.backends.ray_cluster import use_token
+from rpg.backends.ray_connection import use_token
 from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl.overrides import MAIN, Plan
 from rpg.config.backend import RayAddress, RayJob

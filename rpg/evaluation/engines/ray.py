@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rpg.backends.ray_cluster import ClusterError, connect, last_line
+from rpg.backends.ray_connection import ClusterError, connect, last_line
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.errors import UserError
 from rpg.evaluation.engines.here import engine_here
