@@ -32,8 +32,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.mutants.observed import Observer, Order
 from benchmarks.mutants.mutations import Mutant, mutants
+from benchmarks.mutants.observed import Observer, Order
 
 ROOT = Path(__file__).resolve().parents[2]
 SURVIVORS = Path(__file__).with_name("survivors.yaml")
