@@ -259,7 +259,6 @@ NAMED_AFTER = ("rpg/cli/", "rpg/config/", "benchmarks/trivial/")
 """Here a file is named after its command, its section of the configuration, the program that it stands in for."""
 SAME_IN_TWO_ROOMS = {
     "checkpoints.py": "checkpoints of a run, of either back end and in the store",
-    "errors.py": "the base of all errors, and those of configurations",
     "plugin.py": "what verl loads at its start, of ours and of verl-cpu",
     "rollout.py": "the rollout of either back end",
     "trainer.py": "the trainer of either back end",
