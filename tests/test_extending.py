@@ -161,7 +161,7 @@ def test_a_forgotten_registration_is_an_error_that_says_where(tree, tmp_path):
     path = tmp_path / "rpg" / "tasks" / "__init__.py"
     path.write_text(path.read_text().replace('    "sort": "rpg.tasks.sort",\n', ""))
     done = run(tmp_path, "-c", "import rpg.tasks", check=False)
-    assert "task type 'sort' stands in only one of rpg/config and rpg/tasks/__init__.py" in done.stderr
+    assert "task type 'sort' is in only one of rpg/config and rpg/tasks/__init__.py" in done.stderr
 
 
 def test_the_verifier_grades_and_is_accepted_by_a_file_task(tree):

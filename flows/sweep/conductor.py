@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flows.machine import children as processes
+from flows.machine import programs
 from flows.machine.children import Children
 from flows.machine.slots import machine
 from flows.prefect.reconcile import cancelled, tasks_cancelled
@@ -23,7 +23,7 @@ from flows.sweep.sharing import Claims
 from flows.sweep.tracking import tracked
 from rpg.config.sweep_spec import Sweep
 from rpg.errors import UserError
-from rpg.fork_server import FORKED, ForkServer
+from rpg.fork_server import ForkServer
 from rpg.processes import end_orphans, owner_mark, quick_imports
 from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.run_folder import pending_evaluations
@@ -146,9 +146,9 @@ def _fork_server(sweep: Sweep, layout: Layout) -> ForkServer | None:
     """One process for the imports of all children, where they are of the kind that it forks."""
     backends = [run.spec.backend for run in sweep.runs]
     wanted = all(one.device == "cpu" and one.threads == 1 for one in backends)
-    if not wanted or sys.platform != "linux" or processes.TRAINER.format("local") not in FORKED:
+    if not wanted or sys.platform != "linux" or programs.TRAINER.format("local") not in programs.FORKED:
         return None
-    return ForkServer(layout.sweep_folder(sweep.spec.name) / "fork-server.log", FORKED, owner_mark())
+    return ForkServer(layout.sweep_folder(sweep.spec.name) / "fork-server.log", programs.FORKED, owner_mark())
 
 
 def _in_a_line(error: BaseException) -> str | None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flows.machine import children as processes
+from flows.machine import programs
 from flows.machine.children import Children
 from flows.sweep.context import StageFailed
 from rpg.store import Layout, RunFolder, StoreError
@@ -75,7 +75,7 @@ def run_evaluator(
     log = layout.sweep_folder(sweep) / EVALUATION_LOG
     for attempt in range(1, EVALUATOR_TRIES + 1):
         child = children.start(
-            processes.EVALUATOR, layout.sweep_folder(sweep), log=log, stdin=subprocess.PIPE
+            programs.EVALUATOR, layout.sweep_folder(sweep), log=log, stdin=subprocess.PIPE
         )
         while child.poll() is None:
             if not child.stdin.closed and trainings_over.wait(0.2):

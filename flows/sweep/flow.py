@@ -26,7 +26,7 @@ from prefect.states import Cancelled, State
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
-from flows.machine import children as processes
+from flows.machine import programs
 from flows.machine.children import Stopped
 from flows.prefect import artifacts
 from flows.prefect.flow_runs import FLOW_RUN, alive
@@ -69,7 +69,7 @@ def prepare(sweep: str, home: str, context: Context) -> None:
     """Data and warm starts of all runs, once each, in a process of its own (it imports torch)."""
     layout = Layout.at(home)
     log = layout.sweep_folder(sweep) / "prepare.log"
-    child = context.children.start(processes.PREPARE, layout.sweep_folder(sweep), log=log)
+    child = context.children.start(programs.PREPARE, layout.sweep_folder(sweep), log=log)
     while child.poll() is None:
         context.note(last_line(log))
         time.sleep(0.3)

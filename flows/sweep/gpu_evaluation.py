@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 from pydantic import ValidationError
 
-from flows.machine import children as processes
+from flows.machine import programs
 from flows.machine.children import Stopped
 from flows.machine.slots import Held, Need
 from flows.sweep.context import Context, StageFailed
@@ -139,7 +139,7 @@ def _turn(layout: Layout, sweep: str, context: Context, held: list[Held], tell: 
     folder, log = layout.sweep_folder(sweep), layout.sweep_folder(sweep) / EVALUATION_LOG
     running = [
         context.children.start(
-            processes.EVALUATOR, folder, "--drain", "--share", f"{number}/{len(held)}", log=log,
+            programs.EVALUATOR, folder, "--drain", "--share", f"{number}/{len(held)}", log=log,
             keep=one.fds, extra=one.environment,
         )
         for number, one in enumerate(held, 1)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from flows.machine import children as processes
+from flows.machine import programs
 from flows.machine.children import Children
 from rpg.config.sweep_spec import Sweep
 from rpg.store import Layout
@@ -24,7 +24,7 @@ def tracked(sweep: Sweep, layout: Layout, children: Children) -> Iterator[None]:
         yield
         return
     folder = layout.sweep_folder(sweep.spec.name)
-    child = children.start(processes.TRACKING, folder, log=folder / TRACKING_LOG, stdin=subprocess.PIPE)
+    child = children.start(programs.TRACKING, folder, log=folder / TRACKING_LOG, stdin=subprocess.PIPE)
     try:
         yield
     finally:

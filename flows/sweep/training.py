@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pydantic import TypeAdapter, ValidationError
 
-from flows.machine import children as processes
+from flows.machine import programs
 from flows.machine.children import Stopped
 from flows.machine.ray_cluster import LOST, Remote
 from flows.machine.slots import Held, need_of
@@ -94,7 +94,7 @@ def _start(
     folder: RunFolder, backend: BackendSection, context: Context, held: Held
 ) -> subprocess.Popen | ForkedProcess | Remote:
     """The training process: a child of this one, or a process on a node of a Ray cluster."""
-    module = processes.TRAINER.format(backend.type)
+    module = programs.TRAINER.format(backend.type)
     if not (isinstance(backend, LocalBackend) and isinstance(backend.place, OnNodes)):
         return context.children.start(
             module, folder.path, log=folder.log_path, threads=backend.threads,

@@ -1,4 +1,4 @@
-"""Means of the loss's metrics, weighted by tokens."""
+"""Means of a loss's metrics."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
 def _conclude(outcome: Outcome, layout: Layout, planned: Sweep, again: str) -> int:
     from rpg.report.sweep_report import print_report
     from rpg.store import StoreError
-    from rpg.store.run_provenance import said_of_other_code
+    from rpg.store.run_provenance import other_code_notes
 
     name = planned.spec.name
     if not outcome.trained:
@@ -115,7 +115,7 @@ def _conclude(outcome: Outcome, layout: Layout, planned: Sweep, again: str) -> i
         print_report(layout, name, console)
     except StoreError as error:
         outcome.error = outcome.error or str(error)
-    for line in said_of_other_code(layout.run(name, run.folder) for run in planned.runs):
+    for line in other_code_notes(layout.run(name, run.folder) for run in planned.runs):
         complain(f"! {line}", "yellow")
     lines = [f"failed: {run}: {error}" for run, error in outcome.failed.items()]
     if outcome.error and not outcome.failed:

@@ -12,7 +12,7 @@ from rpg.config.verl_keys import refused
 
 
 class BackendSection(Section):
-    """Base of every back end: what sweeps, slots and the command line have to know about it.
+    """Base of every back end: what sweeps, slots and the command line need to know about it.
 
     Back end `x` is the module that is started as `python -m rpg.backends.x RUN_DIR`; docs/extending.md adds one.
     """
@@ -23,61 +23,61 @@ class BackendSection(Section):
     """Threads of each process on a CPU."""
 
     needs: ClassVar[tuple[str, ...]] = ()
-    """Packages without which no run of it can begin on this machine; empty where the back end says so itself."""
+    """Packages that must be installed on this machine before a run can start; empty if the back end checks this itself."""
     fills_machine: ClassVar[bool] = False
-    """A run takes all processors that it is given, so sweeps begin one at a time unless told otherwise."""
+    """A run uses all processors it is given, so by default the runs of a sweep start one at a time."""
 
     may_be_stale: ClassVar[bool] = False
     """Samples can be drawn from an earlier policy."""
     rounds_sampler: ClassVar[bool] = False
     """Samples can be drawn from a rounded policy."""
     corrects_sampler: ClassVar[bool] = False
-    """The loss can be corrected for samples of another policy than the one that trains (vLLM's, which rounds otherwise)."""
+    """The loss can be corrected for samples from a policy other than the trained one (vLLM's, which rounds differently)."""
 
     truncates: ClassVar[bool] = False
-    """Samples can be drawn from a part of the vocabulary, with log-probabilities of that distribution."""
+    """Sampling can be restricted to part of the vocabulary, with the log-probabilities of that distribution."""
 
     trains_adapters: ClassVar[bool] = False
-    """`model.lora` is known: adapters are trained, checkpoints that are exported have them merged."""
+    """`model.lora` is supported: adapters are trained, and merged into exported checkpoints."""
 
     def workers_here(self) -> int | None:
-        """GPUs (or, on a CPU, processes) of this machine that a run takes; None where its workers are elsewhere."""
+        """GPUs (or, on a CPU, processes) of this machine that a run occupies; None if its workers are elsewhere."""
         return 1
 
     def check_longest(self, tokens: int) -> None:
-        """Raises ValueError when a sequence of so many tokens, prompt and response, does not fit."""
+        """Raises ValueError if a sequence (prompt and response) of this many tokens does not fit."""
 
     def check_adapters(self) -> None:
-        """Raises ValueError where `model.lora` cannot be trained."""
+        """Raises ValueError if `model.lora` cannot be trained."""
         if not self.trains_adapters:
             raise ValueError(
-                f"model.lora: backend {self.type} trains no adapters yet; accepted there: model.lora null"
+                f"model.lora: backend {self.type} does not train adapters yet; accepted: model.lora null"
             )
 
     def check_mini_batch(self, prompts: int, group_size: int) -> None:
-        """Raises ValueError when a mini-batch of so many prompts and responses to each cannot be shared out."""
+        """Raises ValueError if a mini-batch of this many prompts does not divide evenly among the workers."""
 
-    def less_memory(self, phase: str | None = None) -> str:
-        """What to do where a training ran out of memory in this phase of a step, for the message; "" if unknown."""
+    def less_memory(self, phase: str | None = None) -> str:  # noqa: ARG002 - for the back ends that override this
+        """Advice for a training that ran out of memory in this phase of a step; "" if there is none."""
         return ""
 
 
 class OnThisMachine(Section):
-    """Processes of the machine that conducts the sweep."""
+    """Processes on the machine that runs the sweep."""
 
     type: Literal["here"] = "here"
 
 
 class OnNodes(Section):
-    """A process per run on whichever node of a Ray cluster has room; the data folder is shared by all nodes."""
+    """One process per run, on whichever node of a Ray cluster has room; all nodes share the data folder."""
 
     type: Literal["ray"]
     address: Annotated[str, Field(min_length=1)] = "auto"
     """`auto` for the cluster this machine belongs to, `host:port` of its head, `ray://host:port` of its client server."""
     cpus: Annotated[float, Field(ge=0)] | None = None
-    """Processors to reserve per run; `threads` of them if null."""
+    """Processors to reserve per run; null: as many as `threads`."""
     gpus: Annotated[float, Field(ge=0)] = 0
-    """GPUs per run; below 1 it shares one. `device: cuda` needs some, `device: cpu` none."""
+    """GPUs per run; a value below 1 shares a GPU. Above 0 with `device: cuda`, and 0 with `device: cpu`."""
     memory_gib: Annotated[float, Field(gt=0)] | None = None
     """Memory per run that Ray reserves."""
 
@@ -86,20 +86,19 @@ TrainingPlace = Annotated[OnThisMachine | OnNodes, Field(discriminator="type"), 
 
 
 class LocalBackend(BackendSection):
-    """The embedded trainer: one process on the CPU or one GPU (`mps`: that of a Mac)."""
+    """The embedded trainer: one process on the CPU or on one GPU (`mps`: the GPU of a Mac)."""
 
     type: Literal["local"] = "local"
     device: Literal["cpu", "cuda", "mps"] = "cpu"
     threads: Annotated[Positive, OPERATES] = 1
     """Threads per process. On a CPU, several runs with one thread each are faster than one run with several threads."""
     gradient_checkpointing: Annotated[bool, OPERATES] = False
-    """Compute each layer again in the backward pass instead of keeping what it needs: less memory, more time, and the same
-    numbers to the bit."""
+    """Recompute activations in the backward pass instead of storing them: less memory, more time, bit-identical results."""
     offload: Annotated[bool, OPERATES] = False
-    """Keep what the backward pass needs in the host's memory (GPU) or in a file of the run's folder (CPU): more time, and
-    the same numbers to the bit."""
+    """Store the activations for the backward pass in host memory (GPU) or in a file in the run's folder (CPU): slower, with
+    bit-identical results."""
     place: Annotated[TrainingPlace, OPERATES] = OnThisMachine()
-    """Where runs train. May change between two calls of the same sweep; a run goes on from its last checkpoint."""
+    """Where runs train. It may change between two calls of the same sweep; a run resumes from its last checkpoint."""
 
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
     may_be_stale: ClassVar[bool] = True
@@ -116,23 +115,23 @@ class LocalBackend(BackendSection):
         if not isinstance(self.place, OnNodes):
             return self
         if self.device == "mps":
-            raise ValueError("place.type ray: device mps is of this machine; accepted there: cpu, cuda")
+            raise ValueError("place.type ray: device mps exists on this machine only; accepted: cpu, cuda")
         if (self.device == "cuda") != (self.place.gpus > 0):
             raise ValueError(
-                f"device {self.device!r} with place.gpus {self.place.gpus:g}; on a Ray cluster device cuda needs place.gpus "
-                "(1, or less to share one), and device cpu none"
+                f"device {self.device!r} with place.gpus {self.place.gpus:g}; on a Ray cluster, device cuda needs "
+                "place.gpus above 0 (1, or less to share a GPU), and device cpu needs 0"
             )
         return self
 
     def less_memory(self, phase: str | None = None) -> str:
         if phase == "rollout":
             return (
-                "a rollout holds the keys and values of all responses of a step; fewer of them (training.prompts_per_step, "
-                "rollout.group_size) or shorter ones (rollout.max_response_tokens) need less, and are another run"
+                "a rollout holds the keys and values of all responses of a step; fewer (training.prompts_per_step, "
+                "rollout.group_size) or shorter responses (rollout.max_response_tokens) need less, but make a different run"
             )
         passes = (
-            "smaller passes (training.micro_batch_tokens, training.micro_batch_rows) go on too, but the bits will differ, "
-            "since sums are grouped differently"
+            "smaller passes (training.micro_batch_tokens, training.micro_batch_rows) also help, but results are then no "
+            "longer bit-identical, because sums are grouped differently"
         )
         here = [] if phase == "log-probabilities" else ["gradient_checkpointing", "offload"]
         exact = [f"backend.{name}" for name in here if not getattr(self, name)]
@@ -141,8 +140,8 @@ class LocalBackend(BackendSection):
         first, *more = exact
         also = f"; if that is not enough, {more[0]}=true as well" if more else ""
         return (
-            f"run the same command again with --set {first}=true: it goes on after the last checkpoint, and no bit "
-            f"changes{also}; {passes}"
+            f"run the same command again with --set {first}=true: it resumes from the last checkpoint, with "
+            f"bit-identical results{also}; {passes}"
         )
 
 
@@ -167,7 +166,7 @@ class VllmRollout(Section):
 
 
 class SglangRollout(Section):
-    """SGLang, where it is installed; verl keeps its weights up to date. Not tried yet."""
+    """SGLang, if installed; verl keeps its weights up to date. Untested."""
 
     type: Literal["sglang"]
     tensor_parallel: Annotated[Positive, OPERATES] = 1
@@ -182,7 +181,7 @@ RolloutServer = Annotated[
 
 
 class LocalRay(Section):
-    """A separate Ray on this machine that ends with the run."""
+    """A separate Ray instance on this machine that ends with the run."""
 
     type: Literal["local"] = "local"
 
@@ -215,13 +214,13 @@ class VerlBackend(BackendSection):
     """Threads of each worker on a CPU."""
     nodes: Annotated[Positive, OPERATES] = 1
     gpus_per_node: Annotated[Positive, OPERATES] = 1
-    """Workers per node: on a CPU, processes."""
+    """Workers per node (on a CPU, processes)."""
     strategy: Literal["fsdp", "fsdp2"] = "fsdp2"
     """How verl shards the model; on a CPU only fsdp2 works."""
     sequence_parallel: Annotated[Positive, OPERATES] = 1
     """Ulysses: GPUs that share one sequence."""
     offload: Annotated[bool, OPERATES] = False
-    """Keep parameters and optimizer state in host memory between uses: slower, but for models that do not fit."""
+    """Keep parameters and optimizer state in host memory between uses: slower, for models that would not fit otherwise."""
     gradient_checkpointing: Annotated[bool, OPERATES] = True
     max_tokens_per_gpu: Annotated[Positive, OPERATES] = 16384
     """Dynamic batching: tokens per forward and backward pass on each GPU; affects memory, never the gradient."""
@@ -230,15 +229,15 @@ class VerlBackend(BackendSection):
     ray: Annotated[RayPlace, OPERATES] = LocalRay()
     """Where the workers run."""
     validation_samples: Annotated[int, Field(ge=0), OPERATES] = 0
-    """Samples per problem of verl's own validation, every `evaluation.every` steps; 0 for none. It gives a quick
-    look during training (metric `validation_accuracy`); reports use the evaluated checkpoints."""
+    """Samples per problem of verl's own validation, every `evaluation.every` steps; 0 for none. It gives a first
+    impression during training (metric `validation_accuracy`); reports use the evaluated checkpoints."""
     hang_minutes: Annotated[float, Field(gt=0), OPERATES] = 60.0
-    """A run that gets on with nothing for this long is ended and counts as failed; also the longest that one worker waits
-    for another. What counts is a phase of a step, or a prompt that got its responses; a step may take longer."""
+    """A run that makes no progress for this long is stopped and counts as failed; also the longest time one worker waits
+    for another. Progress is a finished phase of a step, or a prompt that got its responses; a whole step may take longer."""
 
     verl: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
-    """Settings of verl itself by their dotted names, e.g. `{actor_rollout_ref.rollout.max_num_seqs: 128}`, for what has no
-    field here; docs/verl.md has a table. A name with a `+` before it is one that verl's own file lacks."""
+    """Settings of verl that have no field here, by their dotted names, e.g. `{actor_rollout_ref.rollout.max_num_seqs: 128}`
+    (table in docs/verl.md). A leading `+` marks a name that verl's own configuration lacks."""
 
     fills_machine: ClassVar[bool] = True
     may_be_stale: ClassVar[bool] = True
@@ -273,10 +272,10 @@ class VerlBackend(BackendSection):
         near = sorted({max(step, prompts // step * step), (prompts // step + 1) * step})
         raise ValueError(
             f"a mini-batch of training.mini_batch_prompts {prompts} x rollout.group_size {group_size} = "
-            f"{prompts * group_size} responses does not spread evenly over the {shards} data-parallel workers of "
+            f"{prompts * group_size} responses does not divide evenly among the {shards} data-parallel workers of "
             f"backend.nodes {self.nodes} x gpus_per_node {self.gpus_per_node}"
             + (f" / sequence_parallel {self.sequence_parallel}" if self.sequence_parallel > 1 else "")
-            + f"; these would do: {fewer} GPUs in all, or training.mini_batch_prompts {' or '.join(map(str, near))}"
+            + f"; possible: {fewer} GPUs in total, or training.mini_batch_prompts {' or '.join(map(str, near))}"
         )
 
     @field_validator("verl")

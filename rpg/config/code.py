@@ -1,7 +1,8 @@
 """The source of functions that a configuration names: found and read as text, never imported.
 
-A function belongs to its run like any other setting: the run's identity holds the digest of its source, and the manifest
-the source itself, from which it runs. The source is the module's file and whatever it imports from the same folder.
+A function is part of its run like any other setting: the run's identity contains the digest of its source, and the
+manifest the source itself, from which it is executed. The source is the module's file and every module that it imports
+from the same folder.
 """
 
 from __future__ import annotations
@@ -33,39 +34,39 @@ class Source:
 
 
 def digest(sources: list[Source]) -> str:
-    """Of the modules and their texts, wherever they lie: 16 hexadecimal digits."""
-    found = hashlib.sha256()
-    for one in sources:
-        found.update(f"{one.module}\0{len(one.text)}\0{one.text}".encode())
-    return found.hexdigest()[:16]
+    """Digest of the modules and their texts, wherever they lie: 16 hexadecimal digits."""
+    hashed = hashlib.sha256()
+    for source in sources:
+        hashed.update(f"{source.module}\0{len(source.text)}\0{source.text}".encode())
+    return hashed.hexdigest()[:16]
 
 
 def sources(function: str, beside: Path, where: str) -> list[Source]:
     """The module of `module:function` and what it imports from the folder `beside`, the module itself first.
 
     Raises:
-        ConfigError: no such module or function, or a file that is no Python.
+        ConfigError: there is no such module or function, or the file is not valid Python.
     """
     module, _, name = function.partition(":")
-    found: dict[str, Source] = {}
-    wanted = [module]
-    while wanted:
-        one = wanted.pop(0)
-        path = _required(one, beside, where) if one == module else _file(one, beside)
-        if path is None or one in found:
+    read: dict[str, Source] = {}
+    queue = [module]
+    while queue:
+        current = queue.pop(0)
+        path = _required(current, beside, where) if current == module else _file(current, beside)
+        if path is None or current in read:
             continue
         text, tree = _parsed(path, where)
-        if one == module:
+        if current == module:
             _check_defined(name, tree, path, where)
-        found[one] = Source(one, text, str(path))
+        read[current] = Source(current, text, str(path))
         if beside in path.parents:
-            wanted += [inner for inner in _imports(one, tree) if _file(inner, beside)]
-    first = found.pop(module)
-    return [first, *(found[one] for one in sorted(found))]
+            queue += [inner for inner in _imports(current, tree) if _file(inner, beside)]
+    first = read.pop(module)
+    return [first, *(read[inner] for inner in sorted(read))]
 
 
 def locate(data: dict[str, Any], file: Path) -> dict[str, Any]:
-    """A raw run in which every function is looked for beside `file`, unless an earlier file has said where."""
+    """A raw run in which every function is searched beside `file`, unless a file merged before has set a folder."""
     reward = data.get("reward")
     parts = reward if isinstance(reward, list) else [reward]
     located = [
@@ -81,7 +82,7 @@ def with_digests(spec: RunSpec, where: str) -> RunSpec:
     """The run with the digest of each function that it names.
 
     Raises:
-        ConfigError: a function that cannot be found or read, or that has another digest than the file says.
+        ConfigError: a function cannot be found or read, or its digest differs from the one in the file.
     """
     if not any(isinstance(part, PythonReward) for part in spec.reward):
         return spec
@@ -90,7 +91,7 @@ def with_digests(spec: RunSpec, where: str) -> RunSpec:
 
 
 def kept_sources(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
-    """For a manifest: name of a part of the reward -> the source that its function shall run from.
+    """For a manifest: name of a part of the reward -> the source from which its function is executed.
 
     Raises:
         ConfigError: it has changed since the run was planned.
@@ -104,34 +105,35 @@ def kept_source(part: PythonReward) -> list[dict[str, str]]:
     Raises:
         ConfigError: they cannot be read, or are not those of the part's digest.
     """
-    found = sources(part.function, part.beside or Path.cwd(), "reward")
-    if part.digest is not None and digest(found) != part.digest:
-        raise ConfigError(f"{found[0].path}: was changed after the run was planned; try again")
-    return [asdict(one) for one in found]
+    modules = sources(part.function, part.beside or Path.cwd(), "reward")
+    if part.digest is not None and digest(modules) != part.digest:
+        raise ConfigError(f"{modules[0].path}: was changed after the run was planned; try again")
+    return [asdict(module) for module in modules]
 
 
 def _with_digest(part: PythonReward, where: str) -> PythonReward:
-    found = sources(part.function, part.beside or Path.cwd(), where)
-    if part.digest is not None and part.digest != digest(found):
+    modules = sources(part.function, part.beside or Path.cwd(), where)
+    current = digest(modules)
+    if part.digest is not None and part.digest != current:
         raise ConfigError(
-            f"{where}: reward.digest: {part.digest!r}, but {found[0].path} has the digest {digest(found)!r}; leave the "
-            "field out to take the function as it is now"
+            f"{where}: reward.digest: {part.digest!r}, but {modules[0].path} has the digest {current!r}; leave the "
+            "field out to use the function as it is now"
         )
-    return part.model_copy(update={"digest": digest(found)})
+    return part.model_copy(update={"digest": current})
 
 
 def _required(module: str, beside: Path, where: str) -> Path:
-    found = _file(module, beside) or _installed(module)
-    if found is None:
+    path = _file(module, beside) or _installed(module)
+    if path is None:
         there = sorted(path.stem for path in beside.glob("*.py"))
         shown = (
-            f" In {beside} there are: {', '.join(there)}." if there else f" {beside} holds no Python file."
+            f" In {beside} there are: {', '.join(there)}." if there else f" {beside} contains no Python file."
         )
         raise ConfigError(
             f"{where}: {FIELD}: no module {module!r}{nearest(module, there)}{shown} "
             "Accepted: a file beside the YAML file, or an installed module, as module:function"
         )
-    return found
+    return path
 
 
 def _file(module: str, beside: Path) -> Path | None:

@@ -1,4 +1,4 @@
-"""Where problems lie, which columns hold them, and what is put around them: sections that tasks share."""
+"""Where problems are read from, which columns contain them, and the chat around them: sections that tasks share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rpg.config.section import Positive, Section
+from rpg.config.section import Positive, Section, regular_expression
 
 _PLAIN = re.compile(r"[\w.]+")
 _FORM = re.compile(r"""(boxed|asked|after|regex)\(\s*(?:(["'])(.*)\2\s*,\s*)?([\w.]+)\s*\)""", re.DOTALL)
@@ -17,22 +17,19 @@ FORMS = 'a column, a.b for field b of column a, boxed(a), asked(a), after("####"
 
 
 def parsed_column(text: str) -> tuple[str, str, str]:
-    """(form, its text, column) of a column as people write it; the form is empty for the column as it is.
+    """(form, its text, column) of a column expression; the form is empty for the column as it is.
 
     Raises:
-        ValueError: it is none; the message says what would be accepted.
+        ValueError: not a column expression; the message says what would be accepted.
     """
     if _PLAIN.fullmatch(text):
         return "", "", text
-    found = _FORM.fullmatch(text.strip())
-    if found is None or (found[1] in ("after", "regex")) != bool(found[3]):
+    match = _FORM.fullmatch(text.strip())
+    if match is None or (match[1] in ("after", "regex")) != bool(match[3]):
         raise ValueError(f"expected {FORMS}")
-    if found[1] == "regex":
-        try:
-            re.compile(found[3])
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
-    return found[1], found[3] or "", found[4]
+    if match[1] == "regex":
+        regular_expression(match[3])
+    return match[1], match[3] or "", match[4]
 
 
 def _column(text: str) -> str:
@@ -41,49 +38,49 @@ def _column(text: str) -> str:
 
 
 Column = Annotated[str, AfterValidator(_column)]
-r"""`boxed(column)` is the last `\boxed{...}` of a column; `asked(column)` the user's message of a conversation, without the
-words the paper's recipe puts around a problem; `after("####", column)` what follows the last `####`; `regex("pattern",
-column)` the first group of the first place where the pattern is found, or all of that place."""
+r"""`boxed(column)` is the last `\boxed{...}` of a column; `asked(column)` the user's message of a conversation, without
+the paper's prompt around the problem; `after("####", column)` what follows the last `####`; `regex("pattern", column)`
+the first group of the first match of the pattern, or the whole match."""
 
 
 class FileColumns(Section):
-    """Which columns of the rows hold what: a name, `a.b`, `boxed(a)`, `after("####", a)` or `regex("pattern", a)`."""
+    """Which columns contain what: a name, `a.b`, `boxed(a)`, `after("####", a)` or `regex("pattern", a)`."""
 
     prompt: Column | None = None
     """The problem, as text or as a list of messages with `role` and `content`. Default: `prompt`, else `messages`."""
     answer: Column | None = None
-    """The right answer. Default: `answer`. Not needed with `verifier: {type: reward, ...}`."""
+    """The correct answer. Default: `answer`. Not needed with `verifier: {type: reward, ...}`."""
     demonstration: Column | None = None
-    """A full response, for the warm start of a tiny model. Default: `demonstration`, where there is one."""
+    """A full response, for the warm start of a tiny model. Default: `demonstration`, if there is such a column."""
 
 
 class DataSource(Section):
-    """A file, or a data set of the Hugging Face hub, that problems are read from."""
+    """A file or a data set on the Hugging Face hub from which problems are read."""
 
     path: Path | None = None
     """A JSON-lines, Parquet or CSV file."""
     hub: Annotated[str, Field(pattern=r"^[\w.-]+(/[\w.-]+)?$")] | None = None
-    """Hub id of a data set, e.g. openai/gsm8k; or `path`."""
+    """Hub id of a data set, e.g. openai/gsm8k; instead of `path`."""
     config: str | None = None
     """Configuration of the data set on the hub, e.g. main."""
     split: Annotated[str, Field(min_length=1)] = "train"
-    """Of a data set on the hub; parts as `train[:500]`."""
+    """Split of a data set on the hub; slices such as `train[:500]` work."""
     revision: str | None = None
-    """Commit of the data set; null is the newest, whatever that is on the day."""
+    """Commit of the data set; null: the newest at the time."""
     columns: FileColumns | None = None
     """Instead of the task's columns."""
     weight: Annotated[float, Field(gt=0)] = 1.0
-    """Of several sources: how often its problems are asked, relative to the others. Every problem is asked at least once
-    in a pass over the data."""
+    """With several sources: how often its problems are sampled, relative to the others. Every problem is sampled at least
+    once in a pass over the data."""
     limit: Positive | None = None
-    """Only so many of its first rows."""
+    """Use only this many rows, from the start."""
 
     @model_validator(mode="after")
     def _somewhere(self) -> DataSource:
         if (self.path is None) == (self.hub is None):
-            raise ValueError("name a file (path) or a data set of the hub (hub), one of the two")
+            raise ValueError("give either a file (path) or a data set on the hub (hub)")
         if self.hub is None and (self.config or self.revision or self.split != "train"):
-            raise ValueError("config, split and revision are for a data set of the hub (hub)")
+            raise ValueError("config, split and revision apply to a data set on the hub (hub) only")
         return self
 
     def called(self) -> str:
@@ -101,22 +98,22 @@ class Example(Section):
 
 
 class Chat(Section):
-    """What stands around a problem in the conversation that the model is given."""
+    """The conversation around a problem that the model is given."""
 
     system: str | None = None
-    """The system message, where the data bring none."""
+    """The system message, used if the data contain none."""
     examples: tuple[Example, ...] = ()
     """Worked examples, each a `prompt` and a `response`, as earlier turns of the conversation."""
     prefix: str = ""
-    """How the assistant's turn begins. It is part of what is graded, and not trained on."""
+    """The start of the assistant's turn. It is graded with the response, but not trained on."""
     template: str | None = None
-    """Chat template in Jinja, or a file `*.jinja` that holds it, instead of the tokenizer's own."""
+    """Chat template in Jinja, or a file `*.jinja` containing one, used instead of the tokenizer's."""
     options: dict[Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")], bool | int | float | str] = {}  # noqa: RUF012 (pydantic copies it)
-    """What the template is told besides, e.g. `{enable_thinking: false}` where it can switch thinking off."""
+    """Further variables for the template, e.g. `{enable_thinking: false}` if it can switch thinking off."""
 
     @classmethod
     def own_paths(cls, raw: Any, at: Callable[[Any], Any]) -> Any:
-        """A template's file becomes its text, which is what makes the run."""
+        """Replace a template's file by its text, which is what identifies the run."""
         named = raw.get("template") if isinstance(raw, dict) else None
         if not isinstance(named, str) or not named.endswith(".jinja") or "\n" in named:
             return raw
@@ -128,7 +125,5 @@ class Chat(Section):
     @model_validator(mode="after")
     def _is_template(self) -> Chat:
         if self.template is not None and "{" not in self.template:
-            raise ValueError(
-                f"template: {self.template!r} is no Jinja template, and no file that can be read"
-            )
+            raise ValueError(f"template: {self.template!r} is neither a Jinja template nor a readable file")
         return self

@@ -1,4 +1,4 @@
-"""One kind of error for everything a user can get wrong in a file: it names file, field, value and what is accepted."""
+"""The error for every mistake in a configuration: it names file, field, value and what would be accepted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ConfigError(UserError):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` when a known word is close, else a full stop: the end of a sentence either way."""
+    """`; did you mean 'x'?` if a known word is similar, else a full stop."""
     close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else "."
 
@@ -31,7 +31,7 @@ def _cut(text: str, length: int) -> str:
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Names of the fields that stand beside the one at `location`, found by walking the model's annotations."""
+    """Names of the fields beside the one at `location`, found by walking the model's annotations."""
     candidates: list[type[BaseModel]] = [model]
     for part in location[:-1]:
         found: list[type[BaseModel]] = []
@@ -45,7 +45,7 @@ def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[
 
 
 def _written(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The path as a person writes it: without the tag that pydantic puts behind the name of a union."""
+    """The path as written in a file, without the tag that pydantic inserts after the name of a union."""
     candidates, path, union = [model], [], False
     for part in location:
         if union and any(part in _tags(candidate) for candidate in candidates):
@@ -75,7 +75,7 @@ Places = Callable[[Sequence[str], object], "tuple[Path, int] | None"]
 
 
 def _at(where: str, found: tuple[Path, int] | None) -> str:
-    """`where` with the line of its file, or with the other file that says it."""
+    """`where` with the line in its file, or with the other file that sets the value."""
     if found is None:
         return where
     file, line = found
@@ -84,19 +84,23 @@ def _at(where: str, found: tuple[Path, int] | None) -> str:
     return f"{where}: {file}:{line}"
 
 
+def _nowhere(_field: Sequence[str], _value: object) -> None:
+    return None
+
+
 def explain(
     error: ValidationError, model: type[BaseModel], where: str, place: Places | None = None
 ) -> ConfigError:
-    """Turn pydantic's report into ours: `where: field: what is wrong (got value); what would be accepted`.
+    """Pydantic's report as a ConfigError: `where: field: what is wrong (got value); what would be accepted`.
 
-    `place` (rpg.config.yaml_lines) knows the file and line of a field with a value; then `where` is `file:line`.
+    `place` (rpg.config.yaml_lines) finds the file and line of a field with a value; then `where` is `file:line`.
     """
     lines = []
-    place = place or (lambda field, value: None)
+    place = place or _nowhere
     for item in error.errors(include_url=False):
         cause = item.get("ctx", {}).get("error")
         path = _written(model, item["loc"])
-        if isinstance(cause, AlgorithmError):  # it has looked at the field itself already
+        if isinstance(cause, AlgorithmError):  # its message names the field
             given = item.get("input")
             part = given.get(cause.field) if isinstance(given, dict) else None
             found = (place([*path, cause.field], part) if part is not None else None) or place(path, given)

@@ -1,4 +1,4 @@
-"""How checkpoints are evaluated: what produces the responses, and where."""
+"""The section `evaluation`: how checkpoints are evaluated, with which engine and where."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ ENGINES: dict[str, type[Section]] = kinds_of(EngineSpec)
 
 
 class ThisMachine(Section):
-    """A separate process on the training machine, with limits so that it does not slow down the trainings."""
+    """A separate process on the training machine, limited so that it does not slow down training."""
 
     type: Literal["here"] = "here"
     threads: Positive = 1
     niceness: Annotated[int, Field(ge=0, le=19)] = 5
-    """Priority of trainings when processors are scarce (0: none; 19: evaluation gets only what is left)."""
+    """Priority of training when processors are scarce (0: none; 19: evaluation gets only what is left)."""
     memory_gib: Annotated[float, Field(gt=0)] | None = None
-    """Memory limit of the process (Linux; GPU memory not included). An evaluation that needs more fails with an error."""
+    """Memory limit of the process (Linux; GPU memory not included). An evaluation that needs more fails."""
     gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of GPU memory for the engines local and huggingface; vllm has `gpu_memory_utilization`."""
+    """Share of GPU memory for the engines `local` and `huggingface`; `vllm` has `gpu_memory_utilization`."""
 
 
 class OnRay(Section):
-    """Workers on a Ray cluster. They receive the problems; grading and files stay in this process."""
+    """Workers on a Ray cluster. They receive problems; grading and writing files stay in this process."""
 
     type: Literal["ray"]
     address: Annotated[str, Field(min_length=1)] = "auto"
@@ -66,9 +66,9 @@ class OnRay(Section):
     workers: Positive = 1
     """Copies of the model."""
     cpus: Annotated[float, Field(ge=0)] = 1
-    """Processors per worker, and its number of threads."""
+    """Processors, and threads, per worker."""
     gpus: Annotated[float, Field(ge=0)] = 0
-    """GPUs per worker; below 1 it shares one. With 0 it runs on processors."""
+    """GPUs per worker; a value below 1 shares a GPU. 0: on the CPU."""
     memory_gib: Annotated[float, Field(gt=0)] | None = None
     """Memory per worker that Ray reserves."""
 
@@ -81,16 +81,16 @@ class Evaluation(Section):
 
     every: Annotated[Positive, ADDS] = 10
     samples_per_problem: Annotated[Positive, ADDS] = 4
-    """k of mean@k (the paper: 32)."""
+    """The k of mean@k (the paper uses 32)."""
     temperature: Annotated[float, Field(ge=0), EVALUATES] = 1.0
     """0 is greedy."""
     top_p: Annotated[float, Field(gt=0, le=1), EVALUATES] = 1.0
-    """As in `rollout`; by itself checkpoints are evaluated with all tokens, however they were trained."""
+    """Nucleus sampling, as in `rollout`. By default evaluation does not use it, even if training does."""
     top_k: Annotated[Positive | None, EVALUATES] = None
     min_p: Annotated[float, Field(ge=0, lt=1), EVALUATES] = 0.0
     benchmarks: Annotated[tuple[str, ...] | None, ADDS] = None
-    """Names of benchmarks to use; all of the task's if null."""
+    """Names of benchmarks to use; null: all benchmarks of the task."""
     engine: Annotated[EngineSpec, EVALUATES] = LocalEngineSpec()
     """What produces the responses."""
     place: Annotated[Place, OPERATES] = ThisMachine()
-    """Where evaluation runs, and its limits. May change between two calls of the same sweep."""
+    """Where evaluation runs, and its limits. It may change between two calls of the same sweep."""

@@ -20,7 +20,7 @@ from rpg.catalogue.entry import PROSE
 from rpg.config.section import BY_CONTENT, TRAINS, Kind
 
 SECTION = "section"
-"""Value of a section that has one kind only: that it is there at all."""
+"""Value of a section that has only one type: that it is there at all."""
 REQUIRED = object()
 """Default of a field that has none."""
 

@@ -1,15 +1,14 @@
-"""A run's identity: one hash of what trains it.
+"""A run's identity: one hash of everything that affects its training.
 
-It holds the digest of the run's data and every training field that differs from a default frozen for the format
-(rpg.config.frozen_defaults). So a new field with a default changes no identity; fields that evaluate or operate are no part of
-it. What lies on disk under the identities of format 1, which held every field, is found again by `former_identity`.
+It covers the digest of the run's data and every training field that differs from a default frozen for the format
+(rpg.config.frozen_defaults). So a new field with a default changes no identity; fields that evaluate or operate are
+not part of it. Runs stored under an identity of format 1, which covered every field, are found by `former_identity`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
@@ -21,7 +20,7 @@ from rpg.config.section import EVALUATES, TRAINS
 
 SCHEDULE = "training.optimizer.schedule"
 STEPS = "training.steps"
-"""Belongs to a run's identity; but a longer run goes on where a shorter one of the same root ended."""
+"""Part of a run's identity; but a longer run continues a shorter one with the same root."""
 
 
 def canonical_json(value: Any) -> str:
@@ -30,22 +29,22 @@ def canonical_json(value: Any) -> str:
 
 
 def identity_record(spec: RunSpec, data_digest: str) -> dict[str, Any]:
-    """What a run's identity is a hash of: {format, data, settings: {dotted field: value}}."""
-    settings = _settings(leaf for leaf in leaves(spec) if leaf.kind is TRAINS)
+    """The record of which a run's identity is the hash: {format, data, settings: {dotted field: value}}."""
+    settings = _settings([leaf for leaf in leaves(spec) if leaf.kind is TRAINS])
     return {"format": FORMAT, "data": data_digest, "settings": settings}
 
 
 def identity(spec: RunSpec, data_digest: str) -> str:
-    """Hash of what trains a run, and of its data: 16 hexadecimal digits. Data counts by content, not by name."""
+    """Hash of a run's training settings and data: 16 hexadecimal digits. Data count by content, not by name."""
     return _hash(identity_record(spec, data_digest))
 
 
 def root(spec: RunSpec, data_digest: str) -> str:
     """The identity without the number of steps: runs that share it are the same run up to the shorter one's end.
 
-    Nothing that both back ends do before a step depends on how many are to follow: rates are constant after their
-    warm-up, and schedules of an algorithm count optimizer steps of their own. Where a rate falls to the end, it does:
-    then the root is the identity.
+    In both back ends, nothing before a step depends on how many steps follow: rates are constant after the warm-up, and
+    schedules of an algorithm have their own lengths. Only a learning rate that falls to the end depends on it: then
+    the root is the identity.
     """
     record = identity_record(spec, data_digest)
     if SCHEDULE in record["settings"]:
@@ -54,12 +53,12 @@ def root(spec: RunSpec, data_digest: str) -> str:
 
 
 def evaluation_identity(spec: RunSpec) -> str:
-    """Hash of how a run's checkpoints are evaluated; how often, on what and with how many samples is no part of it."""
-    return _hash(_settings(leaf for leaf in leaves(spec) if leaf.kind is EVALUATES))
+    """Hash of how a run's checkpoints are evaluated, without how often, on what and with how many samples."""
+    return _hash(_settings([leaf for leaf in leaves(spec) if leaf.kind is EVALUATES]))
 
 
 def former_identity(spec: RunSpec, data_digest: str) -> str:
-    """The identity that format 1 gave a run: of all its fields, whatever they are for."""
+    """The identity of a run in format 1, which covered all fields."""
     resolved = frozen_dump(spec)
     del resolved["evaluation"]["place"]
     resolved["backend"].pop("place", None)
@@ -68,9 +67,9 @@ def former_identity(spec: RunSpec, data_digest: str) -> str:
 
 
 def frozen_dump(section: BaseModel, place: str = "") -> dict[str, Any]:
-    """A section as plain data without the fields that came after format 1 and are at their default.
+    """A section as plain data, without fields that are newer than format 1 and have their default.
 
-    `place` is that of the section in the schema, e.g. `task.chain`.
+    `place` is the section's place in the schema, e.g. `task.chain`.
     """
     data: dict[str, Any] = section.model_dump(mode="json")
     for leaf in reversed(list(leaves(section, place=place))):
@@ -80,16 +79,15 @@ def frozen_dump(section: BaseModel, place: str = "") -> dict[str, Any]:
     return data
 
 
-def _settings(found: Iterable[Leaf]) -> dict[str, Any]:
+def _settings(fields: list[Leaf]) -> dict[str, Any]:
     """The fields that differ from their frozen default."""
-    leaf_list = list(found)
-    entry = next((ALGORITHMS.get(leaf.value, {}) for leaf in leaf_list if leaf.place == "algorithm.name"), {})
-    kinds = {leaf.dotted.removesuffix(".type"): leaf.value for leaf in leaf_list if _is_kind(leaf)}
-    return {leaf.dotted: leaf.value for leaf in leaf_list if not _same(leaf, _frozen(leaf, entry, kinds))}
+    entry = next((ALGORITHMS.get(leaf.value, {}) for leaf in fields if leaf.place == "algorithm.name"), {})
+    kinds = {leaf.dotted.removesuffix(".type"): leaf.value for leaf in fields if _is_kind(leaf)}
+    return {leaf.dotted: leaf.value for leaf in fields if not _same(leaf, _frozen(leaf, entry, kinds))}
 
 
 def _frozen(leaf: Leaf, entry: dict[str, Any], kinds: dict[str, Any]) -> Any:
-    """The default that counts: of the algorithm's entry, else of the place in the schema, else (a new field) its own."""
+    """The default to compare with: of the algorithm's entry, else of the place in the schema, else (a new field) its own."""
     inside = leaf.dotted.removeprefix("algorithm.")
     if inside != leaf.dotted and inside in entry:
         section = inside.rpartition(".")[0]
@@ -110,7 +108,7 @@ def _same(leaf: Leaf, default: Any) -> bool:
 
 
 def _remove(data: dict[str, Any], dotted: str) -> None:
-    """Drop a field; a section only when nothing but its kind is left of it."""
+    """Drop a field; a section only if nothing but its type is left."""
     *parents, last = dotted.split(".")
     for part in parents:
         data = data[int(part)] if isinstance(data, list) else data[part]

@@ -1,4 +1,4 @@
-"""What `rpg import` is told about a run that was trained elsewhere, on the command line or in a small YAML file."""
+"""What `rpg import` needs to know about a run trained elsewhere, from the command line or a small YAML file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Import(Section):
-    """A run that was trained elsewhere, as it shall stand here."""
+    """How a run that was trained elsewhere appears here."""
 
     sweep: Text
     """The sweep it joins, or a new one."""
@@ -27,26 +27,25 @@ class Import(Section):
     algorithm: Text | None = None
     """What trained it, if it has a name."""
     axes: dict[str, Any] = Field(default_factory=dict)
-    """Where it stands on the sweep's axes."""
+    """Its values on the sweep's axes."""
     map: dict[Text, Text] = Field(default_factory=dict)
-    """Our name of a metric -> its column."""
+    """Our name of a metric -> its column in the log."""
     updates: Annotated[int, Field(ge=1)] = 1
-    """Steps of the log that are one of ours, a rollout: TRL's are optimizer steps, of which a rollout may have several."""
+    """Logged steps per rollout. TRL logs optimizer steps, of which a rollout may have several."""
     eval: dict[Text, Text] = Field(default_factory=dict)
-    """Benchmark -> the column of its accuracy (0 to 1)."""
+    """Benchmark -> the column with its accuracy (0 to 1)."""
 
 
-def read_import(file: Path | None, told: dict[str, Any]) -> Import:
-    """What the file says, with what the command line says over it.
+def read_import(file: Path | None, options: dict[str, Any]) -> Import:
+    """The fields of the file, overridden by `options` from the command line.
 
     Raises:
-        ConfigError: a field that is missing, unknown or cannot be; it names the file (or `import`) and the field.
+        ConfigError: a field is missing, unknown or invalid; it names the file (or `import`) and the field.
     """
-    found = read_mapping(file) if file is not None else {}
-    merged: dict[str, Any] = {**found}
-    for name, value in told.items():
-        both = isinstance(value, dict) and isinstance(found.get(name), dict)
-        merged[name] = {**found[name], **value} if both else value
+    merged = read_mapping(file) if file is not None else {}
+    for name, value in options.items():
+        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = {**merged[name], **value} if both else value
     try:
         return Import.model_validate(merged)
     except ValidationError as error:

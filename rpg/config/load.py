@@ -1,4 +1,4 @@
-"""Files to specifications: safe YAML, overlays, dotted assignments."""
+"""From files to specifications: safe YAML, merging, dotted assignments."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _check_events(text: str, where: str) -> None:
-    """Before anything is composed, which is recursive, and in C without a guard."""
+    """Checked before composing, which is recursive, in C without a limit."""
     depth = 0
     for event in yaml.parse(text, Loader=SafeLoader):
         if isinstance(event, yaml.AliasEvent):
@@ -94,7 +94,7 @@ def _check_events(text: str, where: str) -> None:
 
 
 def _check_values(value: Any, where: str, at: str = "", depth: int = 0) -> None:
-    """Only what JSON can say, and numbers a computer can hold; anything else would fail far from its cause."""
+    """Only values that JSON has, and numbers that fit a computer; anything else would fail far from its cause."""
     field = f"{where}: {at}" if at else where
     if depth > MAX_DEPTH:
         raise ConfigError(f"{field[:200]}: nested too deeply")
@@ -105,20 +105,23 @@ def _check_values(value: Any, where: str, at: str = "", depth: int = 0) -> None:
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             _check_values(inner, where, f"{at}[{index}]", depth + 1)
-    elif isinstance(value, str):
-        if any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in value):
-            raise ConfigError(f"{field}: text with a character that no file may hold: {value[:40]!a}")
-    elif isinstance(value, bool) or value is None:
-        pass
-    elif isinstance(value, int):
-        if abs(value) >= 2**63:
-            raise ConfigError(f"{field}: a number of {value.bit_length()} bits; accepted: up to 63")
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise ConfigError(f"{field}: {value}; accepted: finite numbers")
-    else:
-        kind = {"bytes": "binary data", "set": "a set"}.get(type(value).__name__, f"a {type(value).__name__}")
-        raise ConfigError(f"{field}: {kind} is not accepted; write text, a number, a list or a mapping")
+    elif problem := _problem(value):
+        raise ConfigError(f"{field}: {problem}")
+
+
+def _problem(value: Any) -> str | None:
+    """Why a single value is not accepted; None if it is."""
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        unusable = any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in value)
+        return f"text with a character that no file may contain: {value[:40]!a}" if unusable else None
+    if isinstance(value, int):
+        return f"a number of {value.bit_length()} bits; accepted: up to 63" if abs(value) >= 2**63 else None
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"{value}; accepted: finite numbers"
+    kind = {"bytes": "binary data", "set": "a set"}.get(type(value).__name__, f"a {type(value).__name__}")
+    return f"{kind} is not accepted; write text, a number, a list or a mapping"
 
 
 def read_mapping(path: Path, named_by: Path | None = None) -> dict[str, Any]:
@@ -144,7 +147,7 @@ def read_mapping(path: Path, named_by: Path | None = None) -> dict[str, Any]:
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`: mappings merge, everything else replaces; a changed union `type` replaces whole."""
+    """`over` on top of `base`: mappings merge, anything else replaces; another `type` replaces the whole section."""
     out = copy.deepcopy(base)
     for key, value in over.items():
         old = out.get(key)
@@ -157,7 +160,7 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
-    """Set `data[a][b][c]` for the path `a.b.c`; a text where a section is needed is a ConfigError."""
+    """Set `data[a][b][c]` for the path `a.b.c`; a text in place of a section is a ConfigError."""
     *parents, last = dotted.split(".")
     here = data
     for i, part in enumerate(parents):
@@ -203,7 +206,7 @@ def parse_axes(pairs: list[str]) -> dict[str, list[Any]]:
 def resolve(data: dict[str, Any], where: str, file: Path | None = None) -> RunSpec:
     """Validate a raw mapping into a RunSpec; paths in a file task are taken relative to the working directory.
 
-    `file` is what most of it was read from: an error names the line.
+    `file` is where most of it was read from, so that an error can name the line.
     """
     try:
         return with_digests(RunSpec.model_validate(data), where)
@@ -229,7 +232,7 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _own_paths(data: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Relative paths of a task, and functions, mean: beside the file that names them."""
+    """Resolve relative paths of a task, and functions, against the folder of the file that names them."""
     data = locate(data, path)
 
     def at(value: Any) -> Any:
@@ -240,11 +243,3 @@ def _own_paths(data: dict[str, Any], path: Path) -> dict[str, Any]:
     if kind is None or not isinstance(task, dict):
         return data  # an unknown type is refused when the whole run is checked
     return {**data, "task": kind.own_paths(dict(task), at)}
-
-
-def load_run(path: Path, overrides: dict[str, Any] | None = None) -> RunSpec:
-    """A run file, with `--set` overrides, resolved."""
-    data = load_raw_run(path)
-    for dotted, value in sorted((overrides or {}).items(), key=lambda item: item[0].count(".")):
-        assign(data, dotted, value, "--set")
-    return resolve(locate(data, path), str(path), path)

@@ -1,4 +1,4 @@
-"""The section `model`: a tiny one made from its config, or a pretrained one."""
+"""The section `model`: a tiny model with random weights, or a pretrained one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rpg.config.section import Fraction, Positive, Section, default_type
 
 
 class WarmStart(Section):
-    """Supervised start of a model made from its config, so that RL has an ability to improve.
+    """Supervised training of a model with random weights, so that RL has an ability to improve.
 
-    Stage 1 teaches the ability on clean demonstrations until held-out accuracy is reached; stage 2 teaches a
+    Stage 1 teaches the ability with clean demonstrations until a held-out accuracy is reached; stage 2 teaches a
     behaviour that mostly does not use it (bare answers, noisy scratchpads). The result is cached by digest.
     """
 
@@ -24,8 +24,8 @@ class WarmStart(Section):
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     batch_size: Positive = 32
     consolidation_steps: Annotated[int, Field(ge=0)] = 250
-    """Further steps of stage 1, with the rate falling to a tenth. Without them the ability does not survive stage 2
-    well, and reinforcement learning ends 0.1 to 0.2 lower."""
+    """Additional steps of stage 1 while the learning rate falls to a tenth. Without them the ability does not survive stage
+    2 well, and reinforcement learning ends 0.1 to 0.2 lower."""
     behaviour_steps: Annotated[int, Field(ge=0)] = 150
     behaviour_learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     scratchpad_fraction: Fraction = 0.2
@@ -37,38 +37,37 @@ class WarmStart(Section):
 class SupervisedStart(Section):
     """Supervised fine-tuning of a pretrained model on the task's demonstrations, before reinforcement learning.
 
-    The loss counts the tokens of responses only. Made once and cached by the digest of model, data and these settings.
+    The loss covers response tokens only. The result is cached by the digest of model, data and these settings.
     """
 
     seed: int = 0
     steps: Positive = 50
     learning_rate: Annotated[float, Field(gt=0)] = 1e-4
-    """It rises over the first fifth of the steps (20 at most), then falls linearly to a tenth."""
+    """Peak rate. It rises over the first fifth of the steps (at most 20), then falls linearly to a tenth."""
     batch_size: Positive = 16
     """Demonstrations per step."""
     scratchpad_fraction: Fraction = 1.0
     """Fraction of demonstrations that are full responses; the rest are a bare answer, which leaves reinforcement
     learning something to choose."""
     corruption: Fraction = 0.0
-    """Probability that a step of a scratchpad is wrong, where the task can say what a step is."""
+    """Probability that a step of a scratchpad is wrong, for tasks that define steps."""
 
 
 class Lora(Section):
-    """Low-rank adapters (Hu et al., 2021; by peft): the model's weights stay, of each target a product of two narrow
-    matrices is trained, which begins at zero. Checkpoints that are evaluated and exported have it merged into the weights.
+    """Low-rank adapters (LoRA; Hu et al., 2021; with peft): the model's weights are frozen, and for each target module the
+    product of two narrow matrices, initially zero, is trained. It is merged into evaluated and exported checkpoints.
     """
 
     rank: Positive = 16
-    """Width of the two matrices."""
+    """Rank of the product."""
     alpha: Positive = 32
-    """What is added to a target's output is the product times alpha / rank."""
+    """The product is scaled by alpha / rank."""
     targets: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = "all-linear"
-    """Modules that are adapted: `all-linear` (all linear maps but the output layer), or names such as
-    `[q_proj, v_proj]`."""
+    """Modules to adapt: `all-linear` (all linear layers except the output layer), or names such as `[q_proj, v_proj]`."""
 
 
 class TinyModel(Section):
-    """A Qwen3 made from its config (about 0.1 M parameters by default) with a tokenizer over the task's characters."""
+    """A randomly initialised Qwen3 (about 0.1 M parameters by default) with a tokenizer for the task's characters."""
 
     type: Literal["tiny"] = "tiny"
     hidden_size: Positive = 64
@@ -79,7 +78,7 @@ class TinyModel(Section):
     max_positions: Positive = 256
     warm_start: WarmStart | None = WarmStart()
     lora: Lora | None = None
-    """As of a pretrained model, for trying it out."""
+    """As for a pretrained model, to try it out."""
 
     @model_validator(mode="after")
     def _divisible(self) -> TinyModel:
@@ -95,24 +94,23 @@ class PretrainedModel(Section):
 
     type: Literal["pretrained"]
     path: Annotated[str, Field(min_length=1)]
-    """A folder, a hub id such as Qwen/Qwen3-0.6B, or the name of a model that `rpg model` lists or keeps."""
+    """A folder, a hub id such as Qwen/Qwen3-0.6B, or the name of a model that `rpg model` lists."""
     revision: str | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the arithmetic and of exported checkpoints. What the optimizer updates stays float32; with `bfloat16` on a GPU
-    the model holds rounded weights beside it."""
+    """Precision of the arithmetic and of exported checkpoints. The weights that the optimizer updates stay float32; with
+    `bfloat16` on a GPU the model holds a rounded copy."""
     warm_start: SupervisedStart | None = None
     lora: Lora | None = None
-    """Train low-rank adapters instead of all weights; null: all weights. A `fixed` reference is then the model without
-    them."""
+    """Train low-rank adapters instead of all weights (null). A `fixed` reference is then the model without them."""
 
 
 def lora_of(model: TinyModel | PretrainedModel) -> Lora | None:
-    """The adapters that are trained instead of the weights; None where it is the weights."""
+    """The adapters that are trained instead of the weights, if any."""
     return model.lora
 
 
 def bfloat16(model: TinyModel | PretrainedModel) -> bool:
-    """Whether the arithmetic is bfloat16, and the exported weights are; what the optimizer updates stays float32."""
+    """Whether arithmetic and exported weights are bfloat16; the weights that the optimizer updates stay float32."""
     return isinstance(model, PretrainedModel) and model.dtype == "bfloat16"
 
 

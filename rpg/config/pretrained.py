@@ -1,4 +1,4 @@
-"""Pretrained models that are known by name, and where a model that was fetched or converted lies."""
+"""Pretrained models that are known by name, and the folders of fetched and converted models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KnownModel:
     """Of that file."""
     parameters: int
     pad_token: str | None = None
-    """Where the file's own is not to be used, e.g. because it is the end token as well."""
+    """If the file's own cannot be used, e.g. because it is also the end token."""
     shape: tuple[int, int, int, int, int, int, int] | None = None
     """Layers, hidden size, heads, key-value heads, head size, feed-forward size, vocabulary (rpg.planning.model_shapes)."""
     tied: bool = True
@@ -49,19 +49,19 @@ KNOWN_MODELS = {
 
 
 def models_folder(home: Path) -> Path:
-    """Where models lie that were fetched or converted."""
+    """The folder of fetched and converted models."""
     return Path(home) / "cache" / "models"
 
 
 def kept_under(home: Path, name: str) -> Path:
-    """The folder of the model of that name or hub id, there or not."""
+    """The folder of the model with that name or hub id, whether it exists or not."""
     return models_folder(home) / name.replace("/", "--")
 
 
 def located(path: str, home: Path) -> Path | None:
-    """Where the model that `model.path` names lies on this machine; None where it has to be fetched, or is nowhere.
+    """The folder of the model that `model.path` names; None if it must be fetched or does not exist.
 
-    What exists under that path comes first, then what `rpg model` has put into the data folder.
+    An existing path comes first, then what `rpg model` has put into the data folder.
     """
     local = Path(path).expanduser()
     if local.exists():
@@ -71,5 +71,5 @@ def located(path: str, home: Path) -> Path | None:
 
 
 def is_model_name(text: str) -> bool:
-    """Whether this can be the name of a model in the data folder, or a hub id: no path, and no way out of the folder."""
+    """Whether this can be the name of a model in the data folder or a hub id: a path, which could leave it, cannot."""
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", text) is not None

@@ -1,4 +1,4 @@
-"""The page docs/configuration.md, written from the models themselves: `python -m rpg.config.reference_page`."""
+"""The page docs/configuration.md, generated from the models: `python -m rpg.config.reference_page`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ types, the field `type` selects one; the first is the default. An unknown field 
 
 What happens if you change a field and run the same command again depends on the field:
 
-- Most fields affect training: a new value gives a new run.
-- A field marked *Operates* (memory, threads, places, limits) does not change the run. It continues where it was.
-- A field marked *Adds evaluations* adds them to the same run. Existing samples are kept and extended.
-- A field marked *Evaluates* has the remaining checkpoints evaluated again. The earlier samples are set aside.
+- Most fields affect training: a new value makes a new run.
+- *Operates* (memory, threads, places, limits): the same run continues.
+- *Adds evaluations*: evaluations are added to the same run. Existing samples are kept and extended.
+- *Evaluates*: the remaining checkpoints are evaluated again. Earlier samples are set aside.
 
-A mark at a section applies to all its fields. If you raise `training.steps`, the run continues where the shorter one ended.
+A mark on a section applies to all its fields. If you raise `training.steps`, the run continues where the shorter one ended.
 """
 
 _PARAGRAPHS = {
@@ -102,15 +102,15 @@ def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
 
 
 def _kind(field: FieldInfo) -> str:
-    """What the field is for, where it is no setting that trains."""
-    said = {EVALUATES: "Evaluates", ADDS: "Adds evaluations", OPERATES: "Operates"}.get(
+    """What the field is for, unless it affects training."""
+    mark = {EVALUATES: "Evaluates", ADDS: "Adds evaluations", OPERATES: "Operates"}.get(
         kind_of(field, TRAINS)
     )
-    return f" *{said}.*" if said else ""
+    return f" *{mark}.*" if mark else ""
 
 
 def _choices(annotation: object) -> str:
-    """`cpu` or `cuda`: the values a field of few words accepts."""
+    """`cpu` or `cuda`: the accepted values of a field with few."""
     if get_origin(annotation) is not Literal:
         return ""
     return " or ".join(f"`{value}`" for value in get_args(annotation)) + ". "

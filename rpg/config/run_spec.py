@@ -1,7 +1,7 @@
-"""What a run is: pydantic models whose defaults are the vetted settings of the tiny chain task.
+"""The specification of a run: pydantic models whose defaults are the tested settings of the tiny chain task.
 
-Every union is discriminated by `type`; unknown fields are errors. Each field says by a mark in its annotation what it
-is for: those that train make the run's identity, with the digest of its data (rpg.config.section, rpg.config.identity).
+Every union is discriminated by `type`; unknown fields are errors. The annotation of a field says what it is for: fields
+that affect training, and the digest of the data, form the run's identity (rpg.config.section, rpg.config.identity).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ AlgorithmField = Annotated[
 
 
 class RunSpec(Section):
-    """One training run, completely resolved."""
+    """One training run, fully resolved."""
 
     task: Task = ChainTask()
     model: Model = TinyModel()
@@ -51,7 +51,7 @@ class RunSpec(Section):
     evaluation: Evaluation = Evaluation()
     backend: Backend = LocalBackend()
     track: Annotated[Trackers, OPERATES] = ()
-    """Where its numbers are sent besides: `tensorboard`, or mappings with a `type`."""
+    """Trackers to which metrics are also sent: `tensorboard`, or mappings with a `type`."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     @model_validator(mode="after")
@@ -77,18 +77,18 @@ class RunSpec(Section):
         return self
 
     def _check_verifier(self) -> None:
-        """Raises ValueError where verifier and reward ask each other what is right."""
+        """Raises ValueError if verifier and reward each ask the other what is correct."""
         verifier = getattr(self.task, "verifier", None)
         if isinstance(verifier, RewardVerifier) and any(
             isinstance(p, CorrectnessReward) for p in self.reward
         ):
             raise ValueError(
-                "task.verifier: {type: reward} asks the reward what is right, and the reward {type: correctness} asks the "
-                "verifier: name other parts of the reward, e.g. reward: {type: python, function: my_rewards:score}"
+                "task.verifier: {type: reward} takes its verdict from the reward, and the reward {type: correctness} from "
+                "the verifier: use another reward, e.g. reward: {type: python, function: my_rewards:score}"
             )
 
     def _check_sampler(self) -> None:
-        """Raises ValueError for a sampler that the back end does not have."""
+        """Raises ValueError for a sampler that the back end does not support."""
         rollout, backend = self.rollout, self.backend
         asked = [
             ("rollout.staleness", rollout.staleness, 0, backend.may_be_stale),
@@ -103,12 +103,12 @@ class RunSpec(Section):
         for field, value, plain, is_possible in asked:
             if value != plain and not is_possible:
                 raise ValueError(
-                    f"{field} {value}: the sampler of backend {backend.type} cannot be told so; accepted there: "
+                    f"{field} {value}: not supported by the sampler of backend {backend.type}; accepted: "
                     f"{field} {plain}, or backend.type local"
                 )
 
     def _check_truncation(self) -> None:
-        """Raises ValueError for truncated sampling where the trainer would take it for sampling from the whole policy."""
+        """Raises ValueError for restricted sampling that the trainer would treat as sampling from the whole distribution."""
         rollout, whole = self.rollout, Rollout()
         for field in ("top_p", "top_k", "min_p", "min_response_tokens"):
             value, plain = getattr(rollout, field), getattr(whole, field)
@@ -116,24 +116,24 @@ class RunSpec(Section):
                 shown = "null" if plain is None else plain
                 raise ValueError(
                     f"rollout.{field} {value}: backend {self.backend.type} computes log-probabilities of the whole "
-                    "distribution and is not told which tokens could be drawn (docs/verl-inside.md, Sampling), so its "
-                    "ratios would not be those of what was sampled; accepted there: "
+                    "distribution and does not know which tokens could be drawn (docs/verl-inside.md, Sampling), so its "
+                    "ratios would not match the samples; accepted: "
                     f"rollout.{field} {shown}, or backend.type local"
                 )
 
     def task_benchmarks(self) -> tuple[str, ...]:
-        """Names of all benchmarks the task brings, in order."""
+        """Names of all benchmarks of the task, in order."""
         return self.task.benchmark_names()
 
     def benchmarks(self) -> tuple[str, ...]:
-        """Names of the benchmarks this run is evaluated on."""
+        """Names of the benchmarks on which this run is evaluated."""
         return self.evaluation.benchmarks or self.task_benchmarks()
 
     def evaluator_gpus(self) -> int:
-        """GPUs of this machine that one evaluator of this run takes for itself; 0 where it works beside trainings.
+        """GPUs of this machine that one evaluator of this run occupies alone; 0 if it runs beside trainings.
 
-        vLLM shares a GPU with nobody whose memory comes and goes, and verl's does. The embedded trainer leaves room
-        (`evaluation.place.gpu_memory`).
+        vLLM cannot share a GPU with a process whose memory use varies, and neither can verl. The embedded trainer
+        leaves room (`evaluation.place.gpu_memory`).
         """
         if self.backend.device != "cuda" or not isinstance(self.evaluation.place, ThisMachine):
             return 0

@@ -1,7 +1,8 @@
-"""What every section of a configuration shares."""
+"""What all sections of a configuration share."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
@@ -14,21 +15,21 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 @dataclass(frozen=True)
 class Kind:
-    """What a field is for; it stands in the field's annotation, and holds for all fields below it that say nothing else."""
+    """What a field is for. It stands in the field's annotation and applies to all fields below it without one."""
 
     name: str
 
 
 TRAINS = Kind("trains")
-"""Part of the run's identity: another value is another run. A field that says nothing is of this kind."""
+"""Part of the run's identity: another value makes another run. This is the kind of a field without annotation."""
 BY_CONTENT = Kind("by content")
-"""A place of data: what lies there is part of the identity (by its digest), its name is not."""
+"""A path to data: the content is part of the identity (by its digest), the path is not."""
 EVALUATES = Kind("evaluates")
-"""Part of the identity of an evaluation: another value has the checkpoints that are there evaluated anew."""
+"""Part of the identity of an evaluation: after a change, existing checkpoints are evaluated again."""
 ADDS = Kind("adds evaluations")
-"""Adds evaluations to the same run; samples that are drawn already are kept."""
+"""Adds evaluations to the same run; existing samples are kept."""
 OPERATES = Kind("operates")
-"""Memory, threads, places, limits: no part of any identity. Changing it goes on with the same run."""
+"""Memory, threads, places, limits: not part of any identity. After a change, the same run continues."""
 
 
 class Section(BaseModel):
@@ -38,20 +39,27 @@ class Section(BaseModel):
 
 
 def default_type(default: str) -> BeforeValidator:
-    """A section of a union that names no `type` is of the default one: `optimizer: {learning_rate: 1e-3}`."""
+    """A section without a `type` gets the default type of its union: `optimizer: {learning_rate: 1e-3}`."""
     return BeforeValidator(lambda v: {"type": default, **v} if isinstance(v, dict) and "type" not in v else v)
 
 
 def registered(what: str, declared: Iterable[object], known: Iterable[object], place: str) -> None:
-    """Raises RuntimeError where the sections of the configuration and the registry at `place` do not agree."""
+    """Raises RuntimeError if the sections of the configuration and the registry at `place` do not agree."""
     for name in set(declared) ^ set(known):
         shown = getattr(name, "__name__", repr(name))
-        raise RuntimeError(
-            f"{what} {shown} stands in only one of rpg/config and {place}: it belongs into both"
-        )
+        raise RuntimeError(f"{what} {shown} is in only one of rpg/config and {place}; add it to the other")
 
 
 def kinds_of(union: Any) -> dict[str, Any]:
-    """`type` -> section, of an annotated union of sections."""
+    """`type` -> section, for an annotated union of sections."""
     members = get_args(get_args(union)[0]) or (get_args(union)[0],)
     return {get_args(member.model_fields["type"].annotation)[0]: member for member in members}
+
+
+def regular_expression(text: str) -> str:
+    """The text itself. Raises ValueError if it is not a regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    return text

@@ -1,4 +1,4 @@
-"""The configurations that ship, by name: `quickstart` is configs/sweeps/quickstart.yaml, wherever one stands.
+"""Shipped configurations by name: `quickstart` is configs/sweeps/quickstart.yaml, in any working directory.
 
 In a checkout rpg/configs is a link to configs/; in a wheel it is a folder of the package.
 """
@@ -12,16 +12,16 @@ from rpg.config.errors import ConfigError, nearest
 SHIPPED = (Path(__file__).parents[1] / "configs").resolve()
 NIGHTLY = SHIPPED / "nightly"
 _PLAIN = ("sweeps", "runs", "paper")
-"""The folders whose files are known by their own name alone."""
+"""The folders whose files can be named without the folder."""
 
 
 def names() -> dict[str, Path]:
-    """Short name -> file of every sweep and run that ships, e.g. `quickstart`, `chain`, `table3`."""
+    """Short name -> file of every shipped sweep and run, e.g. `quickstart`, `chain`, `table3`."""
     return {path.stem: path for folder in _PLAIN for path in sorted((SHIPPED / folder).glob("*.yaml"))}
 
 
 def lookup(given: str) -> Path | None:
-    """`quickstart`, `sweeps/quickstart` and `configs/sweeps/quickstart.yaml` as the file that ships; None: none does."""
+    """`quickstart`, `sweeps/quickstart` and `configs/sweeps/quickstart.yaml` as the shipped file; None if there is none."""
     parts = PurePath(given).parts
     if not parts or ".." in parts or PurePath(given).is_absolute():
         return None
@@ -31,10 +31,10 @@ def lookup(given: str) -> Path | None:
 
 
 def find(given: Path) -> Path:
-    """The file itself when it is there, else the one that ships under that name.
+    """The file itself if it exists, else the shipped one of that name.
 
     Raises:
-        ConfigError: it looks like a name, and is none.
+        ConfigError: it looks like a name, and no shipped file has it.
     """
     if given.is_file():
         return given
@@ -46,15 +46,15 @@ def find(given: Path) -> Path:
             f"{given}: no such file, and no shipped configuration has this name{nearest(str(given), known)} "
             f"Known: {', '.join(known)}"
         )
-    return given  # whoever reads it says what is wrong with it
+    return given  # reading it will say what is wrong
 
 
 def base(path: Path, named: str) -> Path:
-    """The run file that the `base` of the file `path` names: beside that file, else one that ships."""
+    """The run file that `base` in the file `path` names: one beside that file, else a shipped one."""
     beside = path.parent / named
     return beside if beside.is_file() else lookup(named) or beside
 
 
 def short(path: Path) -> str:
-    """How to name a file on the command line: by its name when it ships, else by its path."""
+    """How to name a file on the command line: a shipped one by its name, any other by its path."""
     return path.stem if names().get(path.stem) == path.resolve() else str(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,69 +84,40 @@ def load_sweep(
     """Read, check and expand a sweep file.
 
     `overrides` (from `--set`) replace an axis of the same name by the one value; `axes` (from `--axis`) replace an
-    axis or add one; `name` goes over the file's. `data_digest` maps a run to the digest of its data, which is part of
+    axis or add one; `name` replaces the file's. `data_digest` maps a run to the digest of its data, which is part of
     the run's identity.
 
     Raises:
         ConfigError: naming the file, the field, the value and what would be accepted.
     """
-    raw = read_mapping(path)
-    if "name" not in raw and not raw.keys().isdisjoint(RunSpec.model_fields):
-        raise ConfigError(
-            f"{path}: this is a run file, and a sweep file (name, axes) is expected here; try: rpg train {path}"
-        )
-    misplaced = [key for key in raw if key in RunSpec.model_fields and key not in SweepSpec.model_fields]
-    if misplaced:
-        raise ConfigError(
-            f"{path}: {', '.join(misplaced)}: what describes a run stands below `run:` in a sweep file"
-        )
-    if name is not None:
-        raw["name"] = name
-    if axes:
-        fixed = {k: v for k, v in (raw.get("set") or {}).items() if k not in axes}
-        raw |= {"axes": {**(raw.get("axes") or {}), **axes}, "set": fixed}
-    try:
-        spec = SweepSpec.model_validate(raw)
-    except ValidationError as error:
-        raise explain(error, SweepSpec, str(path), partial(place, path)) from None
+    spec = _read_spec(path, axes, name)
     base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)
-
-    changed = bool(overrides or axes)
-    axes = {name: values for name, values in spec.axes.items() if name not in overrides}
-    for name, values in axes.items():
-        if not values:
-            raise ConfigError(f"{path}: axes.{name}: the list is empty; give at least one value")
-        seen = [canonical_json(v) for v in values]
-        if len(set(seen)) != len(seen):
-            raise ConfigError(f"{path}: axes.{name}: a value is given twice: {values}")
-        if name in spec.set:
-            raise ConfigError(f"{path}: set.{name}: is also an axis; keep one of the two")
+    varied = {field: values for field, values in spec.axes.items() if field not in overrides}
+    _check_axes(varied, spec, path)
     fixed = {**spec.set, **overrides}
-    for name in (*axes, *fixed):
-        _check_field(name, path, "axes" if name in axes else "set" if name in spec.set else "--set")
+    for field in (*varied, *fixed):
+        _check_field(field, path, "axes" if field in varied else "set" if field in spec.set else "--set")
 
     runs: list[PlannedRun] = []
     by_id: dict[str, str] = {}
-    for point in _points(axes, spec, path, overrides):
+    several = {field: values for field, values in varied.items() if len(values) > 1}
+    for point in _points(varied, spec, path, overrides):
         if any(all(_same(point.get(k), v) for k, v in entry.items()) for entry in spec.exclude):
             continue
-        data = merge(base, {})
-        for dotted, value in sorted({**fixed, **point}.items(), key=lambda item: item[0].count(".")):
-            assign(data, dotted, value, str(path))
         at = ", ".join(f"{k}={_text(v)}" for k, v in point.items())
-        run = resolve(locate(data, path), f"{path} [{at}]" if at else str(path), path)
-        planned = _plan(run, point, {k: v for k, v in axes.items() if len(v) > 1}, data_digest(run))
+        run = _resolve(base, {**fixed, **point}, path, str(path), f"{path} [{at}]" if at else str(path))
+        planned = _plan(run, point, several, data_digest(run))
         if planned.run_id in by_id:
             raise ConfigError(
                 f"{path}: axes: {at} resolves to the same run as {by_id[planned.run_id]}: an axis must be a field that "
-                "trains (docs/configuration.md says which do)"
+                "affects training (docs/configuration.md says which do)"
             )
         by_id[planned.run_id] = at
         runs.append(planned)
     if not runs:
         raise ConfigError(f"{path}: exclude: leaves no run")
-    baseline = _baseline(spec.baseline, runs, path, changed)
+    baseline = _baseline(spec.baseline, runs, path, bool(overrides or axes))
     return Sweep(spec, tuple(runs), baseline, path.read_text(encoding="utf-8"), path)
 
 
@@ -165,9 +138,7 @@ def single_run(
     data = load_raw_run(path)
     for dotted in overrides:
         _check_field(dotted, path, "--set")
-    for dotted, value in sorted(overrides.items(), key=lambda item: item[0].count(".")):
-        assign(data, dotted, value, "--set")
-    run = resolve(locate(data, path), str(path), path)
+    run = _resolve(data, overrides, path, "--set", str(path))
     try:
         spec = SweepSpec(name=name or re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run")
     except ValidationError as error:
@@ -176,42 +147,79 @@ def single_run(
     return Sweep(spec, (planned,), None, path.read_text(encoding="utf-8"), path)
 
 
+def _read_spec(path: Path, axes: dict[str, list[Any]] | None, name: str | None) -> SweepSpec:
+    """The fields of a sweep file, with a name and axes from the command line."""
+    raw = read_mapping(path)
+    if "name" not in raw and not raw.keys().isdisjoint(RunSpec.model_fields):
+        raise ConfigError(
+            f"{path}: this is a run file, and a sweep file (name, axes) is expected here; try: rpg train {path}"
+        )
+    misplaced = [key for key in raw if key in RunSpec.model_fields and key not in SweepSpec.model_fields]
+    if misplaced:
+        raise ConfigError(
+            f"{path}: {', '.join(misplaced)}: in a sweep file, sections of a run go below `run:`"
+        )
+    if name is not None:
+        raw["name"] = name
+    if axes:
+        fixed = {k: v for k, v in (raw.get("set") or {}).items() if k not in axes}
+        raw |= {"axes": {**(raw.get("axes") or {}), **axes}, "set": fixed}
+    try:
+        return SweepSpec.model_validate(raw)
+    except ValidationError as error:
+        raise explain(error, SweepSpec, str(path), partial(place, path)) from None
+
+
+def _resolve(base: dict[str, Any], values: dict[str, Any], path: Path, source: str, where: str) -> RunSpec:
+    """`base` with {dotted field: value}, whole sections before their fields; `source` is where the values come from."""
+    data = copy.deepcopy(base)
+    for dotted, value in sorted(values.items(), key=lambda item: item[0].count(".")):
+        assign(data, dotted, value, source)
+    return resolve(locate(data, path), where, path)
+
+
+def _check_axes(axes: dict[str, list[Any]], spec: SweepSpec, path: Path) -> None:
+    for field, values in axes.items():
+        if not values:
+            raise ConfigError(f"{path}: axes.{field}: the list is empty; give at least one value")
+        if len({canonical_json(value) for value in values}) != len(values):
+            raise ConfigError(f"{path}: axes.{field}: a value is given twice: {values}")
+        if field in spec.set:
+            raise ConfigError(f"{path}: set.{field}: is also an axis; keep one of the two")
+
+
 def _points(
     axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """All combinations of the axes in file order (the last axis fastest), zipped groups moving together."""
-    for entry in spec.exclude:
-        for name in entry:
-            if name not in axes and name not in overrides:
-                raise ConfigError(f"{path}: exclude: {name!r} is not an axis{nearest(name, axes)}")
+    _check_groups(axes, spec, path, overrides)
     columns: list[list[dict[str, Any]]] = []
-    taken: set[str] = set()
-    for group in spec.zip:
-        for name in group:
-            if name not in axes and name not in overrides:
-                raise ConfigError(f"{path}: zip: {name!r} is not an axis{nearest(name, axes)}")
-            if name in taken:
-                raise ConfigError(f"{path}: zip: {name!r} is in two groups")
-            taken.add(name)
-        lengths = {name: len(axes[name]) for name in group if name in axes}
-        if len(set(lengths.values())) > 1:
-            raise ConfigError(f"{path}: zip: the lists must be equally long, got {lengths}")
     for name in axes:
         group = next((g for g in spec.zip if name in g), [name])
         members = [n for n in group if n in axes]
         if name == members[0]:
-            columns.append(
-                [
-                    dict(zip(members, values, strict=True))
-                    for values in zip(*(axes[m] for m in members), strict=True)
-                ]
-            )
-    total = 1
-    for column in columns:
-        total *= len(column)
+            rows = zip(*(axes[member] for member in members), strict=True)
+            columns.append([dict(zip(members, values, strict=True)) for values in rows])
+    total = math.prod(len(column) for column in columns)
     if total > MAX_RUNS:
         raise ConfigError(f"{path}: axes: {total:,} runs; at most {MAX_RUNS:,} are accepted in one sweep")
     return [{k: v for part in combo for k, v in part.items()} for combo in itertools.product(*columns)]
+
+
+def _check_groups(axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]) -> None:
+    """`exclude` and `zip` name axes, and no axis is in two groups of `zip`."""
+    named = [("exclude", name) for entry in spec.exclude for name in entry]
+    for field, name in [*named, *(("zip", name) for group in spec.zip for name in group)]:
+        if name not in axes and name not in overrides:
+            raise ConfigError(f"{path}: {field}: {name!r} is not an axis{nearest(name, axes)}")
+    zipped = [name for group in spec.zip for name in group]
+    for name in zipped:
+        if zipped.count(name) > 1:
+            raise ConfigError(f"{path}: zip: {name!r} is in two groups")
+    for group in spec.zip:
+        lengths = {name: len(axes[name]) for name in group if name in axes}
+        if len(set(lengths.values())) > 1:
+            raise ConfigError(f"{path}: zip: the lists must be equally long, got {lengths}")
 
 
 def _check_field(dotted: str, path: Path, where: str) -> None:

@@ -18,43 +18,43 @@ RECIPE_TEMPLATE = (
     "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n{prompt}\n\n"
     'Remember to put your answer on its own line after "Answer:".'
 )
-"""How the paper's recipe asks a mathematical problem (App. H)."""
+"""The paper's prompt for a mathematical problem (App. H)."""
 
 
 class TaskSection(Section):
-    """Base of every task type: what the rest of the configuration has to know about it.
+    """Base of every task type: what the rest of the configuration needs to know about it.
 
-    Its problems are made or read by the module that rpg.tasks names for it; docs/extending.md adds one.
+    The module that rpg.tasks names for it generates or reads its problems; docs/extending.md shows how to add one.
     """
 
     type: str
 
     @abstractmethod
     def benchmark_names(self) -> tuple[str, ...]:
-        """Names of all benchmarks it brings, in order."""
+        """Names of all its benchmarks, in order."""
 
     def files(self) -> list[str]:
-        """What its problems are read from: nothing where they are made by code."""
+        """The files its problems are read from, if any."""
         return []
 
     def by_content(self) -> dict[str, Any]:
-        """What stands for its paths in a run's identity, where the digest of the data counts and not a file's name."""
+        """What replaces its paths in a run's identity, which depends on the content of files and not on their names."""
         return {}
 
     @classmethod
-    def own_paths(cls, raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:
-        """`raw`, as a file writes the section, with `at(path)` for each path that is relative to that file."""
+    def own_paths(cls, raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:  # noqa: ARG003 - for subclasses
+        """The section `raw` as written in a file, with `at(path)` for each path relative to that file."""
         return raw
 
 
 def chat_of(task: TaskSection) -> Chat:
-    """What stands around the problems of a task; nothing where it has no such field."""
+    """The chat around the problems of a task; an empty one if the task has no such field."""
     chat = getattr(task, "chat", None)
     return chat if isinstance(chat, Chat) else Chat()
 
 
 class ChainTask(TaskSection):
-    """Left-to-right arithmetic modulo 10 with labelled operands; problems are generated, nothing is downloaded.
+    """Left-to-right arithmetic modulo 10 with labelled operands. Problems are generated; nothing is downloaded.
 
     Prompt ``a3b+7c-5=``, response ``b+70c-55#5``; the reward checks the digit after the last ``#``.
     """
@@ -86,13 +86,13 @@ class ChainTask(TaskSection):
 
 
 class VerifierSection(Section):
-    """Base of every verifier; rpg.rewards has its grader."""
+    """Base of every verifier; its grader is in rpg.rewards."""
 
     type: str
 
     @abstractmethod
     def written(self, answer: str) -> str:
-        """The shortest response in which it finds `answer`."""
+        """The shortest response in which the verifier finds `answer`."""
 
 
 class MarkerVerifier(VerifierSection):
@@ -102,34 +102,34 @@ class MarkerVerifier(VerifierSection):
     marker: Annotated[str, Field(min_length=1)] = "Answer:"
     match: Literal["exact", "number", "any"] = "exact"
     """`exact` compares text, ignoring surrounding blanks; `number` compares values (1/2 = 0.5 = 0.50); `any`: the
-    problem's answer holds several right ones with blanks between them, and each of them counts."""
+    problem's answer lists several correct answers separated by blanks, and each of them counts."""
 
     def written(self, answer: str) -> str:
         return f"{self.marker}{answer.split()[0] if self.match == 'any' else answer}"
 
 
 class MathVerifier(VerifierSection):
-    """The answer is the last `Answer:` line; it is right if it is equivalent to the reference answer (docs/grading.md)."""
+    """The answer is the last `Answer:` line; it is correct if it is equivalent to the reference answer (docs/grading.md)."""
 
     type: Literal["math"] = "math"
     rules: Literal["default", "recipe"] = "default"
-    """`recipe`: verl 0.9.1's `math_dapo`, which compares text, for numbers that are comparable with published ones; the
-    settings below are not used then."""
+    """`recipe`: `math_dapo` of verl 0.9.1, which compares text, for results comparable with published ones. The settings
+    below are then not used."""
     fallback: Literal["none", "boxed"] = "none"
-    r"""`boxed`: a response without an `Answer:` line is read for its last `\boxed{...}`. The recipe does not do this."""
+    r"""`boxed`: without an `Answer:` line, the last `\boxed{...}` is the answer. The paper's recipe does not do this."""
     relative_tolerance: Annotated[float, Field(ge=0.0, lt=0.1)] = 0.0
-    """Numbers within this fraction of the reference number count as right (for answers in physics)."""
+    """Numbers within this fraction of the reference number count as correct (for answers in physics)."""
 
     def written(self, answer: str) -> str:
         return f"Answer: {answer}"
 
 
 class RewardVerifier(VerifierSection):
-    """For data without right answers: a response counts as right if its reward reaches `at_least`."""
+    """For data without reference answers: a response counts as correct if its reward is at least `at_least`."""
 
     type: Literal["reward"]
     at_least: float
-    """Of the whole reward, all parts with their weights."""
+    """Threshold for the total reward, all parts with their weights."""
 
     def written(self, answer: str) -> str:
         return answer
@@ -140,18 +140,18 @@ VERIFIERS: dict[str, type[VerifierSection]] = kinds_of(Verifier)
 
 
 def _source(value: Any) -> Any:
-    """A path stands for the file that lies there."""
+    """A path is short for `{path: ...}`."""
     return {"path": value} if isinstance(value, str | Path) else value
 
 
 def _sources(value: Any) -> Any:
-    return [_source(one) for one in value] if isinstance(value, list | tuple) else [_source(value)]
+    return [_source(entry) for entry in value] if isinstance(value, list | tuple) else [_source(value)]
 
 
 def _shown(source: DataSource) -> Any:
-    """A file alone is its path again."""
-    told = source.model_dump(mode="json", exclude_defaults=True)
-    return told["path"] if set(told) == {"path"} else told
+    """A source that is only a path is written as the path."""
+    fields = source.model_dump(mode="json", exclude_defaults=True)
+    return fields["path"] if set(fields) == {"path"} else fields
 
 
 OneSource = Annotated[DataSource, BeforeValidator(_source), PlainSerializer(_shown)]
@@ -159,12 +159,14 @@ Sources = Annotated[
     tuple[DataSource, ...],
     Field(min_length=1),
     BeforeValidator(_sources),
-    PlainSerializer(lambda all_: _shown(all_[0]) if len(all_) == 1 else [_shown(one) for one in all_]),
+    PlainSerializer(
+        lambda sources: _shown(sources[0]) if len(sources) == 1 else [_shown(source) for source in sources]
+    ),
 ]
 
 
 class FileTask(TaskSection):
-    """Problems of your own: JSON-lines, Parquet or CSV files, or data sets of the Hugging Face hub.
+    """Your own problems: JSON-lines, Parquet or CSV files, or data sets on the Hugging Face hub.
 
     Each row has a prompt (text, or a list of messages) and an answer. A column `demonstration` (a full response) is
     needed only to warm-start a tiny model from scratch.
@@ -172,19 +174,19 @@ class FileTask(TaskSection):
 
     type: Literal["file"]
     train: Annotated[Sources, BY_CONTENT]
-    """A file; a mapping with `path` or `hub` and more; or a list of those, with a `weight` each."""
+    """A file, a mapping (a source, see below), or a list of these."""
     benchmarks: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], OneSource], BY_CONTENT]
-    """Benchmark name -> file (or mapping) of held-out problems. Problems that are also in `train` are an error."""
+    """Benchmark name -> file (or mapping) of held-out problems. Problems that also occur in `train` are an error."""
     columns: FileColumns = FileColumns()
     template: str = "{prompt}"
-    """How a problem becomes the user's message; `{prompt}` stands for the problem."""
+    """The user's message; `{prompt}` stands for the problem."""
     chat: Chat = Chat()
     verifier: Verifier = MarkerVerifier()
 
     @model_validator(mode="after")
     def _template_has_prompt(self) -> FileTask:
         if "{prompt}" not in self.template:
-            raise ValueError("template must contain {prompt}, the place where the problem goes")
+            raise ValueError("template must contain {prompt}, which stands for the problem")
         if not self.benchmarks:
             raise ValueError("benchmarks must name at least one file of held-out problems")
         return self
@@ -202,7 +204,7 @@ class FileTask(TaskSection):
     def own_paths(cls, raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:
         def here(value: Any) -> Any:
             if isinstance(value, list):
-                return [here(one) for one in value]
+                return [here(entry) for entry in value]
             if isinstance(value, dict):
                 return {**value, "path": at(value["path"])} if "path" in value else value
             return at(value)
@@ -218,35 +220,35 @@ def _chat_paths(raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]
 
 
 class MathTask(TaskSection):
-    """Mathematics by the paper's recipe: a training file, and shipped benchmarks (AIME, AMC, ...) or your own.
+    """Mathematics by the paper's recipe: a training set, and shipped benchmarks (AIME, AMC, ...) or your own.
 
-    Training problems that are also in a benchmark, word for word or nearly so, are left out.
+    Training problems that also occur in a benchmark, exactly or nearly, are left out.
     """
 
     type: Literal["math"]
     train: Annotated[str, BY_CONTENT]
     """A shipped training set (`dapo-math-17k-en`, `math-train`), a JSON-lines or Parquet file, or a YAML file that
-    says where the problems are (docs/data.md)."""
+    describes a data set (docs/data.md)."""
     benchmarks: Annotated[tuple[str, ...], BY_CONTENT] = ("aime24", "aime25", "amc23")
-    """Names of shipped benchmarks, or paths of your own YAML files."""
+    """Names of shipped benchmarks, or paths to your own YAML files."""
     data: Annotated[Path | None, BY_CONTENT] = None
     """Folder with local copies of benchmarks. Default: $RPG_DATA, then the Hugging Face hub."""
     template: str = RECIPE_TEMPLATE
-    """How a problem becomes the user's message; `{prompt}` stands for the problem."""
+    """The user's message; `{prompt}` stands for the problem."""
     chat: Chat = Chat()
     verifier: MathVerifier = MathVerifier()
 
     @model_validator(mode="after")
     def _usable(self) -> MathTask:
         if "{prompt}" not in self.template:
-            raise ValueError("template must contain {prompt}, the place where the problem goes")
+            raise ValueError("template must contain {prompt}, which stands for the problem")
         names = self.benchmark_names()
         if not names or len(set(names)) < len(names):
             raise ValueError("benchmarks must name at least one benchmark, each once")
         return self
 
     def benchmark_names(self) -> tuple[str, ...]:
-        """Of those given by a YAML file, its name without the ending."""
+        """A benchmark given by a YAML file has the file's name without the extension."""
         return tuple(Path(b).stem if b.endswith(_YAML) else b for b in self.benchmarks)
 
     def files(self) -> list[str]:
@@ -260,15 +262,17 @@ class MathTask(TaskSection):
         files = {"data", *([] if is_name(raw.get("train")) else ["train"])}
         raw = {name: at(value) if name in files else value for name, value in raw.items()}
         if isinstance(raw.get("benchmarks"), list):
-            raw["benchmarks"] = [at(one) if str(one).endswith(_YAML) else one for one in raw["benchmarks"]]
+            raw["benchmarks"] = [
+                at(name) if str(name).endswith(_YAML) else name for name in raw["benchmarks"]
+            ]
         return {**raw, **_chat_paths(raw, at)}
 
 
 class WordsTask(TaskSection):
-    """Arithmetic word problems in English of two steps, made by code from templates; some of these are held out.
+    """Two-step arithmetic word problems in English, generated from templates, some of which are held out.
 
-    A response ends with the result, after `Answer:`. Benchmarks: `words-known` has other problems of the templates that
-    are trained on, `words-new` those of templates that are not.
+    A response ends with the result, after `Answer:`. Benchmarks: `words-known` has new problems from the templates used in
+    training, `words-new` has problems from the held-out templates.
     """
 
     type: Literal["words"]
@@ -276,7 +280,7 @@ class WordsTask(TaskSection):
     benchmark_problems: Positive = 64
     """Held-out problems per benchmark; none of them is in the training set."""
     largest: Annotated[int, Field(ge=5, le=500)] = 10
-    """Largest number that is added or taken away; what it is taken from is at most twice as large, factors at most 9."""
+    """Largest number that is added or subtracted; minuends are at most twice as large, factors at most 9."""
     data_seed: int = 0
     """Seed of the problems. The run's `seed` never changes the data."""
 
@@ -285,15 +289,15 @@ class WordsTask(TaskSection):
 
 
 class OperatorsTask(TaskSection):
-    """Chains whose operators are missing: a problem has several right answers, so diversity can be lost.
+    """Chains with missing operators: a problem has several correct answers, so diversity can be lost.
 
     Prompt ``a3b7c5=5`` (start at 3, then 7 and 5, and end at 5, modulo 10), response ``b+70c-55#+-``; the reward checks
-    that the operators after the last ``#`` lead to the end.
+    that the operators after the last ``#`` give the result.
     """
 
     type: Literal["operators"]
     operations: Annotated[int, Field(ge=2, le=6)] = 4
-    """Operators to fill in; of the 3^n ways about a tenth are right, and every problem has at least two of those."""
+    """Operators to fill in. About a tenth of the 3^n combinations are correct, and every problem has at least two such."""
     train_problems: Positive = 4_000
     benchmark_problems: Positive = 64
     """Held-out problems; none of them is in the training set."""
@@ -308,7 +312,7 @@ _YAML = (".yaml", ".yml")
 
 
 def is_name(train: object) -> bool:
-    """Whether a math task's `train` is the name of a training set that ships, not a file: those have an ending."""
+    """Whether `train` of a math task names a shipped training set and not a file, which has an extension."""
     return isinstance(train, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]*", train) is not None
 
 

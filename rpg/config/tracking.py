@@ -1,4 +1,4 @@
-"""The section `track`: where the numbers of a run are sent besides the run's folder."""
+"""The section `track`: trackers that receive the metrics of a run, which are also in its folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _address(text: str) -> str:
 
 
 class TrackerSection(Section):
-    """Base of every tracker: it gets what the run's folder holds, and can never disturb the training."""
+    """Base of every tracker. It receives what is in the run's folder and can never disturb training."""
 
     type: str
 
@@ -29,7 +29,7 @@ class TensorBoardTracker(TrackerSection):
 
 
 class WandbTracker(TrackerSection):
-    """Weights & Biases. Offline it writes to `<data folder>/tracking/wandb`; `wandb sync` sends that later."""
+    """Weights & Biases. Offline it writes to `<data folder>/tracking/wandb`; `wandb sync` uploads that later."""
 
     type: Literal["wandb"]
     mode: Literal["offline", "online"] = "offline"
@@ -42,7 +42,7 @@ class MlflowTracker(TrackerSection):
 
     type: Literal["mlflow"]
     uri: Annotated[str, AfterValidator(_address)]
-    """E.g. http://127.0.0.1:5000 or sqlite:///mlflow.db."""
+    """For example http://127.0.0.1:5000 or sqlite:///mlflow.db."""
     experiment: str | None = None
     """Default: the name of the sweep."""
 
@@ -54,7 +54,7 @@ TRACKERS: dict[str, type[TrackerSection]] = kinds_of(Tracker)
 def _listed(value: Any) -> Any:
     """`tensorboard` is short for `{type: tensorboard}`, and one tracker for a list of one."""
     many = value if isinstance(value, list | tuple) else [value]
-    return [{"type": one} if isinstance(one, str) else one for one in many]
+    return [{"type": tracker} if isinstance(tracker, str) else tracker for tracker in many]
 
 
 def _distinct(trackers: tuple[TrackerSection, ...]) -> tuple[TrackerSection, ...]:

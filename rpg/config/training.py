@@ -1,4 +1,4 @@
-"""The sections `training` and `rollout`: how responses are sampled and become updates."""
+"""The sections `training` and `rollout`: how responses are sampled and used for updates."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class AdamW(Section):
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """In optimizer steps."""
     schedule: Schedule = "constant"
-    """After the warm-up: the same rate to the end, or falling to 0 at the end of `steps`. A run whose rate falls does not
-    continue from a shorter one, which fell faster."""
+    """After the warm-up: constant, or falling to 0 at the end of `steps`. A run with a falling rate cannot continue a
+    shorter one, whose rate fell faster."""
 
 
 class ScheduleFreeAdamW(Section):
@@ -43,7 +43,7 @@ Optimizer = Annotated[AdamW | ScheduleFreeAdamW, Field(discriminator="type"), de
 
 
 class Training(Section):
-    """How rollouts become updates. A *step* is one rollout; each makes epochs x (prompts / mini-batch) updates."""
+    """How rollouts are used for updates. A *step* is one rollout and its epochs x (prompts / mini-batch) optimizer steps."""
 
     steps: Positive = 40
     """Rollout steps. A longer run continues from a shorter one that is otherwise the same."""
@@ -55,21 +55,21 @@ class Training(Section):
     micro_batch_rows: Annotated[Positive, OPERATES] = 128
     """Responses per forward and backward pass; affects memory, never the gradient."""
     micro_batch_tokens: Annotated[Positive | None, OPERATES] = None
-    """Tokens per pass, a prompt counted once for its responses; by itself as many as a model of its size has room for."""
+    """Tokens per pass, where a prompt counts once for all its responses. Default: chosen by the size of the model."""
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     entropy_coeff: Annotated[float, Field(ge=0)] = 0.0
-    """An entropy bonus: the loss is lowered by so many times the entropy of the policy at the responses' tokens, averaged
-    as the loss is (`loss_agg_mode`); its gradient is exact."""
+    """Entropy bonus: this coefficient times the policy's entropy at the response tokens is subtracted from the loss,
+    averaged like the loss (`loss_agg_mode`); its gradient is exact."""
     optimizer: Optimizer = AdamW()
     checkpoint_every: Annotated[Positive, OPERATES] = 1
-    """A kill loses at most this many steps. Only the newest ones and those that `keep_checkpoints` names stay."""
+    """A killed run loses at most this many steps. Only the newest checkpoints and those of `keep_checkpoints` are kept."""
     keep_checkpoints: Annotated[Literal["all", "last", "best"] | tuple[Step, ...], OPERATES] = "best"
-    """Which checkpoints keep their weights once they are evaluated: `best` (the last and the best), `last`, `all`, or a
-    list of steps (and the last). What is not evaluated yet stays in any case."""
+    """Which checkpoints keep their weights after evaluation: `best` (the last and the best), `last`, `all`, or a list of
+    steps (and the last). Checkpoints that are not evaluated yet are always kept."""
 
     fidelity_every: Annotated[int, Field(ge=0), OPERATES] = 0
-    """Every so many steps, one more backward pass measures how far the loss's gradient lies from the exact one of its
-    objective (metrics `gradient_cosine` and `gradient_bias`); 0: never. Embedded trainer only."""
+    """Every this many steps, an extra backward pass measures how far the gradient of the loss is from the exact gradient of
+    its objective (metrics `gradient_cosine` and `gradient_bias`); 0: never. Embedded trainer only."""
 
     @model_validator(mode="after")
     def _divides(self) -> Training:
@@ -81,7 +81,7 @@ class Training(Section):
 
     @property
     def optimizer_steps(self) -> int:
-        """Optimizer steps of the whole run, where every step has groups to learn from."""
+        """Optimizer steps of the whole run, if every step has groups to learn from."""
         return self.steps * self.updates_per_step
 
     @property
@@ -91,15 +91,15 @@ class Training(Section):
 
 
 class Sampler(Section):
-    """Which copy of the policy draws the samples: the mismatch between a cheap sampler and the trainer, on purpose."""
+    """The copy of the policy that draws samples, to study the mismatch between a cheap sampler and the trainer."""
 
     dtype: Literal["same", "bfloat16", "int8"] = "same"
-    """What the copy's weights are rounded to: bfloat16, or int8 with one scale per row of a matrix. The arithmetic stays
-    that of the policy, so the copy's log-probabilities are known exactly."""
+    """Precision of the copy's weights: bfloat16, or int8 with one scale per row of a matrix. The arithmetic is that of the
+    policy, so the copy's log-probabilities are known exactly."""
 
 
 def _several(value: Any) -> Any:
-    """One text is short for a list of one."""
+    """A single text becomes a list of one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -117,23 +117,23 @@ class Rollout(Section):
     """Responses per prompt (the paper: 16)."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Draw from the fewest most probable tokens that have this probability together; 1: from all. Log-probabilities are
-    those of the distribution that is drawn from (docs/trainer.md). Embedded trainer only, as top_k, min_p and
-    min_response_tokens."""
+    """Nucleus sampling: sample from the smallest set of most probable tokens whose total probability reaches this; 1: all
+    tokens. Log-probabilities are those of the restricted distribution (docs/trainer.md). Embedded trainer only, like
+    `top_k`, `min_p` and `min_response_tokens`."""
     top_k: Annotated[int, Field(ge=2)] | None = None
-    """Draw from this many most probable tokens; null: from all."""
+    """Sample from this many most probable tokens; null: all tokens."""
     min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Draw from tokens at least this probable, in parts of the most probable one; 0: from all."""
+    """Sample from tokens whose probability is at least this fraction of the most probable token's; 0: all tokens."""
     stop: StopTexts = ()
-    """Texts that end a response, which they stay part of. Evaluation uses them too."""
+    """Stop sequences. They remain part of the response, and are also used in evaluation."""
     max_prompt_tokens: Positive = 64
     max_response_tokens: Positive = 42
     min_response_tokens: Annotated[int, Field(ge=0)] = 0
-    """So many tokens come before one that ends a response. Evaluation does the same."""
+    """The end-of-sequence token cannot be sampled before this many tokens, also in evaluation."""
     max_refills: Annotated[int, Field(ge=0)] = 8
-    """Dynamic sampling: maximum number of extra rounds to replace groups that are all right or all wrong."""
+    """Dynamic sampling: maximum number of extra rounds to replace groups that are all correct or all wrong."""
     staleness: Annotated[int, Field(ge=0)] = 0
-    """Each step samples from the policy of so many rollouts before. On verl its rollout is drawn so many steps ahead."""
+    """Each step uses samples from the policy of this many rollouts before. With verl, rollouts run this many steps ahead."""
     sampler: Sampler = Sampler()
     """Embedded trainer only."""
 

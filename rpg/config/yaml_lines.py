@@ -1,4 +1,4 @@
-"""In which line of which file a field stands that an error is about."""
+"""The line and file of the field that an error is about."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-try:  # libyaml's is some ten times as quick
+try:  # libyaml's is about ten times as fast
     from yaml import CSafeLoader as SafeLoader
 except ImportError:  # PyYAML was built without it
     from yaml import SafeLoader  # type: ignore[assignment]
@@ -18,12 +18,12 @@ __all__ = ["Place", "SafeLoader", "place"]
 
 Place = tuple[Path, int]
 MAX_FILES = 20
-"""Files that a file is based on, one on the other."""
+"""Longest chain of `base` files."""
 
 
 def place(file: Path, field: Sequence[str], value: object) -> Place | None:
-    """(file, line from 1) where `file`, or what it is based on, gives `field` the `value`; None when it comes from
-    elsewhere: the command line, a default. `field` is the path within a run, or within the file itself.
+    """(file, line from 1) where `file` or one of its bases sets `field` to `value`; None if the value comes from the
+    command line or is a default. `field` is the path within a run, or within the file.
     """
     for _ in range(MAX_FILES):
         try:
@@ -48,7 +48,7 @@ def place(file: Path, field: Sequence[str], value: object) -> Place | None:
 
 
 def _under(node: yaml.Node, field: list[str], line: int | None = None) -> Iterator[tuple[int, yaml.Node]]:
-    """(line from 0, value) of everything at the path below `node`; a key may be a path itself (`a.b: 1`)."""
+    """(line from 0, value) of everything at the path below `node`; a key may itself be a path (`a.b: 1`)."""
     if not field:
         yield node.start_mark.line if line is None else line, node
     elif isinstance(node, yaml.MappingNode):
@@ -61,17 +61,17 @@ def _under(node: yaml.Node, field: list[str], line: int | None = None) -> Iterat
 
 
 def _axes(axes: yaml.Node | None, field: list[str]) -> Iterator[tuple[int, yaml.Node]]:
-    """The same among the values of axes."""
+    """The same for the values of axes."""
     if isinstance(axes, yaml.MappingNode):
         for key, values in axes.value:
             parts = str(key.value).split(".")
             if field[: len(parts)] == parts and isinstance(values, yaml.SequenceNode):
-                for one in values.value:
-                    yield from _under(one, field[len(parts) :])
+                for choice in values.value:
+                    yield from _under(choice, field[len(parts) :])
 
 
 def _says(node: yaml.Node, value: object) -> bool:
-    """Whether this is where the value comes from."""
+    """Whether the node is the source of the value."""
     if isinstance(node, yaml.MappingNode):
         pairs = {str(key.value): inner for key, inner in node.value}
         return (

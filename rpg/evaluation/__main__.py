@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.detached:
         die_with_parent()
 
-    from rpg.store.atomic_files import Busy, only_one
+    from rpg.store.locks import Busy, only_one
 
     sweep = options.sweep.resolve()
     if not sweep.is_dir():

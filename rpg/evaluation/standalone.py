@@ -24,9 +24,10 @@ from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer
-from rpg.store.atomic_files import atomic_write_json, only_one, read_json_object
+from rpg.store.atomic_files import atomic_write_json, read_json_object
 from rpg.store.checkpoints import model_digest
 from rpg.store.layout import home
+from rpg.store.locks import only_one
 from rpg.store.samples import graded_by, read_samples, write_samples
 from rpg.tasks.benchmark_loading import LoadedBenchmark, check, load_benchmark
 from rpg.tasks.benchmarks import Benchmark, benchmark

@@ -159,18 +159,18 @@ class RunFolder:
                 )
         return Metrics([steps[step] for step in sorted(steps)], warnings)
 
-    def last_metrics(self) -> dict[str, Any] | None:
-        """The last readable step of the newest attempt, from the end of its file only; None before there is one."""
+    def last_metrics(self, most: int = 16_384) -> list[dict[str, Any]]:
+        """The last readable steps of the newest attempt that has any, from the last `most` bytes, oldest first."""
         for attempt in reversed(self.attempts()):
             path = self.metrics_path(attempt)
             with readable("read", path), open(path, "rb") as handle:
-                handle.seek(max(0, path.stat().st_size - 65536))
-                lines = handle.read().split(b"\n")
-            for line in reversed(lines):
-                record = _parse(line) if line.strip() else None
-                if record is not None:
-                    return {"time": 0.0, **record, "attempt": attempt}
-        return None
+                size = handle.seek(0, os.SEEK_END)
+                handle.seek(max(0, size - most))
+                lines = handle.read().split(b"\n")[size > most :]
+            rows = [row for line in lines if (row := _parse(line)) is not None]
+            if rows:
+                return [{"time": 0.0, **row, "attempt": attempt} for row in rows]
+        return []
 
     def eval_path(self, benchmark: str, step: int) -> Path:
         return self.path / "evals" / folder_name(benchmark, "benchmark") / f"{step_name(step)}.parquet"

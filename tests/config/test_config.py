@@ -9,10 +9,11 @@ import yaml
 
 from rpg.config.errors import ConfigError
 from rpg.config.identity import canonical_json, identity
-from rpg.config.load import load_run, merge, parse_assignments, parse_yaml, resolve
+from rpg.config.load import merge, parse_assignments, parse_yaml, resolve
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import registered
 from rpg.config.sweep_spec import load_sweep, single_run
+from tests.specs import load_run
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
@@ -268,7 +269,7 @@ def test_every_kind_has_its_own_fields_in_a_message():
 
 def test_a_section_without_a_registration_is_an_error():
     registered("task type", ["a", "b"], ["b", "a"], "there")
-    with pytest.raises(RuntimeError, match="task type 'b' stands in only one of rpg/config and there"):
+    with pytest.raises(RuntimeError, match="task type 'b' is in only one of rpg/config and there"):
         registered("task type", ["a", "b"], ["a"], "there")
 
 

@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 LANGUAGES = ("sh", "yaml", "python", "sql", "jsonl", "text", "dockerfile")
 
 _FENCE = re.compile(r"^(?:<!--(?P<mark>[^\n]*?)-->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)

@@ -21,7 +21,9 @@ def names_of(path):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            names |= {f"{node.name}.{member.name}" for member in node.body if isinstance(member, ast.FunctionDef)}
+            names |= {
+                f"{node.name}.{member.name}" for member in node.body if isinstance(member, ast.FunctionDef)
+            }
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names |= {target.id for target in targets if isinstance(target, ast.Name)}
@@ -51,7 +53,11 @@ def test_each_step_of_a_walk_is_reached_from_the_room_before_it():
     for title, steps in WALKS.items():
         for path, name in PLACE.findall(steps):
             if name:
-                users = [other for other, text in source.items() if other != path and re.search(rf"\b{name.split('.')[-1]}\b", text)]
+                users = [
+                    other
+                    for other, text in source.items()
+                    if other != path and re.search(rf"\b{name.split('.')[-1]}\b", text)
+                ]
                 assert users, f"{title}: nobody outside of {path} names {name}"
 
 

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from flows.machine.children import Children
+from flows.machine.programs import EVALUATOR, FORKED
 from flows.sweep.evaluation import run_evaluator
 from rpg.config.evaluation import OnRay, ThisMachine
 from rpg.evaluation import resource_limits
@@ -167,7 +168,7 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
     layout = Layout.at(tmp_path)
     folder = register(layout, "one", checkpoints, **LONG)
     partial = folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
-    fork_server = ForkServer(tmp_path / "fork-server.log", ["rpg.evaluation"], owner_mark())
+    fork_server = ForkServer(tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark())
     over, children = threading.Event(), Children(fork_server)
     task = threading.Thread(target=run_evaluator, args=(layout, "sweep", children, over))
     task.start()

@@ -12,7 +12,7 @@ from rpg.config.errors import ConfigError
 from rpg.evaluation import evaluate
 from rpg.evaluation.partial_samples import Partial
 from rpg.models.truncated_sampling import Restriction
-from rpg.store.atomic_files import Busy, only_one
+from rpg.store.locks import Busy, only_one
 from rpg.store.samples import EVAL_COLUMNS, read_samples
 from rpg.tasks import DataError
 from tests.evaluation.small_model import VLLM

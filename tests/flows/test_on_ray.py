@@ -42,7 +42,7 @@ MINE = {"pid": os.getpid()}
 
 def order(folder, **changes):
     usual = {"asked": MINE, "threads": 1, "environment": {}, "versions": {}, "needs": {"num_cpus": 1}}
-    place = {"module": "rpg.backends.local", "folder": str(folder.path), "home": str(folder.path.parents[2])}
+    place = {"module": "rpg.backends.local", "program": None, "folder": str(folder.path), "home": str(folder.path.parents[2])}
     return Order(**{**place, **usual, **changes})
 
 
@@ -126,21 +126,19 @@ if __name__ == "__main__":
 WORKER = """
 import json, sys
 from rpg.backends.ray_task import Order, train_here
-from rpg.fork_server import FORKED
-FORKED |= json.loads(sys.argv[2])
 train_here(Order(**json.loads(sys.argv[1])))
 """
 
 
-@pytest.mark.parametrize("forked", [{}, {"sleeper": "rpg-sleeper"}], ids=["started", "forked"])
+@pytest.mark.parametrize("forked", [None, {"main": "sleeper", "title": "rpg-sleeper"}], ids=["started", "forked"])
 @pytest.mark.parametrize("killed", [signal.SIGKILL, signal.SIGTERM])
 def test_a_training_whose_worker_is_killed_gives_its_lease_back(folder, tmp_path, killed, forked):
     """Else other hosts would wait two minutes for it."""
     (tmp_path / "sleeper.py").write_text(TRAINER)
     write_waiting(folder, "a node")
-    asked = order(folder, module="sleeper", environment={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    asked = order(folder, module="sleeper", program=forked, environment={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
     worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER, json.dumps(vars(asked)), json.dumps(forked)],
+        [sys.executable, "-c", WORKER, json.dumps(vars(asked))],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
     )
     try:
@@ -325,7 +323,7 @@ def hosts_of(folders):
 def moving(folders, host):
     """A run that is trained on this host, and neither at its beginning nor at its end."""
     for folder in folders:
-        lease, last = folder.lease() or {}, folder.last_metrics() or {}
+        lease, last = folder.lease() or {}, (folder.last_metrics() or [{}])[-1]
         if lease.get("host") == host and 2 <= last.get("step", 0) < STEPS / 2:
             return folder
     return None

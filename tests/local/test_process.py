@@ -278,7 +278,10 @@ def test_a_training_that_gets_no_memory_says_what_to_do_and_goes_on_so_to_the_sa
         "training step 1, update: not enough memory; run the same command again with --set"
     ), error
     field, value = re.search(r"--set (\S+)=(\w+):", error).groups()
-    assert "no bit changes" in error and "micro_batch_rows) go on too, but the bits will differ" in error
+    assert (
+        "bit-identical results" in error
+        and "micro_batch_rows) also help, but results are then no longer" in error
+    )
     advised = {field.removeprefix("backend."): value == "true"}
     make_run(home, "memory-parts", make_spec(**changes, backend=advised))
     code, out = run("train", parts, first=partial(limit_data, limit))

@@ -104,7 +104,7 @@ def test_past_policies_share_what_did_not_change(policy):
 def test_verl_refuses_a_rounded_sampler_in_a_sentence():
     with pytest.raises(
         ConfigError,
-        match=r"rollout\.sampler\.dtype int8: the sampler of backend verl.*or backend\.type local",
+        match=r"rollout\.sampler\.dtype int8: not supported by the sampler of backend verl.*or backend\.type local",
     ):
         resolve({"rollout": {"sampler": {"dtype": "int8"}}, "backend": {"type": "verl"}}, "run")
 

@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 import rpg
-from rpg.config.load import load_raw_run, load_run
+from rpg.config.load import load_raw_run
 from rpg.config.sweep_spec import load_sweep
 from rpg.paper import published
 from rpg.planning.gpu_estimate import GB, H100, Assumptions, estimate
 from rpg.planning.model_shapes import KNOWN, shape_of
+from tests.specs import load_run
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "configs/paper").glob("*.yaml"))

@@ -7,12 +7,12 @@ import pytest
 
 from rpg.config.code import kept_source, kept_sources
 from rpg.config.errors import ConfigError
-from rpg.config.load import load_run
 from rpg.config.reward import PythonReward
 from rpg.config.task import MarkerVerifier, RewardVerifier
 from rpg.rewards.function_calls import BadReward, Batch, call
 from rpg.rewards.function_process import RewardError
 from rpg.rewards.scoring import Answered, Scorer
+from tests.specs import load_run
 
 BATCH = Batch(["a?", "b?"], ["yes", "no!"], [3, 2], {"answer": ["yes", "yes"], "level": [1, 2]})
 CHAT = Batch([[{"role": "user", "content": "a?"}]], ["yes"], [3], {"answer": ["yes"]})

@@ -7,10 +7,11 @@ import pyarrow.parquet
 import pytest
 
 from rpg.config.errors import ConfigError
-from rpg.config.load import load_run, resolve
+from rpg.config.load import resolve
 from rpg.config.task import FileTask
 from rpg.tasks import DataError, kind_of, load_problems
 from rpg.tasks.preparation import data_digest, prepare_data, read_problems
+from tests.specs import load_run
 from tests.tasks.fake_hub import ask_here, card, fake_hub, json_lines
 
 HELD = [{"prompt": "held", "answer": "0"}]
@@ -141,22 +142,16 @@ def test_conversations_keep_their_own_system_message_and_get_the_examples(tmp_pa
     shown = [("user", "0"), ("assistant", "zero")]
     roles = lambda one: [(m["role"], m["content"]) for m in one.messages]  # noqa: E731
     assert roles(first) == [("system", "Be good."), *shown, ("user", "Q hi")]
-    assert roles(second) == [
-        ("system", "own"),
-        *shown,
-        ("user", "one"),
-        ("assistant", "two"),
-        ("user", "Q hi"),
-    ]
+    asked = [("user", "one"), ("assistant", "two"), ("user", "Q hi")]
+    assert roles(second) == [("system", "own"), *shown, *asked]
     assert (
         third.demonstration == "a demonstration"
         and third.text == "last"
         and first.text == "hi" != second.text
     )
     assert first.chat and first.asked() == list(first.messages)
-    plain = load_problems(
-        task(tmp_path, jsonl(tmp_path / "p.jsonl", [{"prompt": "x", "answer": "1"}]), chat=CHAT)
-    ).train[0]
+    rows = jsonl(tmp_path / "p.jsonl", [{"prompt": "x", "answer": "1"}])
+    plain = load_problems(task(tmp_path, rows, chat=CHAT)).train[0]
     assert plain.asked() == "x" and plain.given()[-1] == {"role": "user", "content": "x"}
 
 
@@ -232,11 +227,11 @@ def test_the_digest_is_of_what_is_there_not_of_where(tmp_path):
         ({"columns": {"answer": "after(answer)"}}, "task.columns.answer: expected a column, a.b for field b"),
         ({"columns": {"answer": 'regex("(", a)'}}, "task.columns.answer: not a regular expression"),
         ({"columns": {"anser": "a"}}, "task.columns.anser: unknown field; did you mean 'answer'?"),
-        ({"train": {"path": "a", "hub": "b/c"}}, "name a file (path) or a data set of the hub (hub), one of the two"),
-        ({"train": {"path": "a", "split": "test"}}, "config, split and revision are for a data set of the hub"),
+        ({"train": {"path": "a", "hub": "b/c"}}, "give either a file (path) or a data set on the hub (hub)"),
+        ({"train": {"path": "a", "split": "test"}}, "config, split and revision apply to a data set on the hub"),
         ({"train": [{"path": "a", "weight": 0}]}, "task.train.0.weight: Input should be greater than 0"),
         ({"train": []}, "task.train: "),
-        ({"chat": {"template": "none.jinja"}}, "no Jinja template, and no file that can be read"),
+        ({"chat": {"template": "none.jinja"}}, "neither a Jinja template nor a readable file"),
         ({"chat": {"options": {"a-b": 1}}}, "task.chat.options.a-b"),
         ({"chat": {"examples": [{"prompt": "a"}]}}, "task.chat.examples.0.response: this field is required"),
     ],

@@ -12,12 +12,12 @@ import pytest
 
 from benchmarks.synthetic import write_sweep
 from rpg.config.errors import ConfigError
-from rpg.config.load import load_run
 from rpg.config.tracking import MlflowTracker, TensorBoardTracker, WandbTracker
 from rpg.store import Layout, RunFolder
 from rpg.tracking import follower as following
 from rpg.tracking.follower import Follower, tracking_folder
 from rpg.tracking.records import evaluated
+from tests.specs import load_run
 
 
 def needs(package):

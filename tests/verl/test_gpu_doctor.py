@@ -11,11 +11,11 @@ from rpg.backends.verl.launch import require_verl
 from rpg.backends.verl.readiness import Facts, Gpu, facts, judge, of_cluster
 from rpg.cli import main
 from rpg.config.errors import ConfigError
-from rpg.config.load import load_run
 from rpg.config.sweep_spec import load_sweep
 from rpg.planning.preflight import preflight
 from rpg.store import Layout
 from tests.evaluation.ray_head import free_port, ray_head
+from tests.specs import load_run
 from tests.verl.test_gpu_resources import VLLM
 from tests.verl.test_launch_overrides import CHAIN
 from tests.waiting import until

@@ -9,8 +9,8 @@ from rpg.backends.verl.overrides import plan
 from rpg.backends.verl.paths import Paths
 from rpg.config.errors import ConfigError
 from rpg.config.identity import identity
-from rpg.config.load import load_run
-from rpg.config.verl_keys import DERIVED, sections, unknown
+from rpg.config.verl_keys import derived, sections, unknown
+from tests.specs import load_run
 from tests.verl.test_gpu_resources import VLLM
 from tests.verl.test_launch_overrides import CHAIN, PATHS, VARIANTS
 
@@ -75,12 +75,12 @@ def test_what_our_fields_decide_is_refused_by_their_names():
     keys |= set(re.findall(r'"([a-z_]+(?:\.[a-z_0-9]+)+)":', derived))
     assert len(keys) > 60
     for key in sorted(keys - COUNTS):
-        with pytest.raises(ConfigError, match="is not to be set") as error:
+        with pytest.raises(ConfigError, match="cannot be set") as error:
             of({key: 1})
         assert "backend.verl" in str(error.value)
-    with pytest.raises(ConfigError, match=r"trainer\.nnodes: is not to be set here, but by backend\.nodes"):
+    with pytest.raises(ConfigError, match=r"trainer\.nnodes: cannot be set here; set backend\.nodes instead"):
         of({"trainer.nnodes": 2})
-    with pytest.raises(ConfigError, match=r"holds .*, which is not to be set here; name single settings"):
+    with pytest.raises(ConfigError, match=r"contains .*, which cannot be set here; name single settings"):
         of({"actor_rollout_ref.actor": {"strategy": "fsdp"}})
     with pytest.raises(ConfigError, match=r"'no': expected a dotted key"):
         of({"no": 1})
@@ -99,7 +99,7 @@ def test_our_list_names_keys_that_verl_has():
         "gen_batch_size",
         "target_parameters",
     )
-    lacking = [line for line in unknown(dict.fromkeys(DERIVED)) if "has no setting" in line]
+    lacking = [line for line in unknown(dict.fromkeys(derived())) if "has no setting" in line]
     assert [line for line in lacking if not any(name in line for name in added)] == []
 
 
@@ -108,8 +108,8 @@ def test_our_list_names_keys_that_verl_has():
     [
         ({f"{ROLLOUT}.max_num_seq": 64}, "verl has no setting 'actor_rollout_ref.rollout.max_num_seq'; did you mean "
          "'actor_rollout_ref.rollout.max_num_seqs'?"),
-        ({f"{ROLLOUT}.max_num_seqs": "many"}, "max_num_seqs: 'many' (verl's own is 256)"),
-        ({f"{ROLLOUT}.enable_prefix_caching": 1}, "enable_prefix_caching: 1 (verl's own is True)"),
+        ({f"{ROLLOUT}.max_num_seqs": "many"}, "max_num_seqs: 'many' (verl's default is 256)"),
+        ({f"{ROLLOUT}.enable_prefix_caching": 1}, "enable_prefix_caching: 1 (verl's default is True)"),
         ({"global_profiler": {"tool": "torch"}}, None),
         ({"+trainer.brand_new": 1}, None),
     ],
@@ -133,16 +133,18 @@ def test_rollout_correction_is_the_runs_own_field():
     """The weights are those of the embedded trainer: the same function of the same log-probabilities."""
     spec = of({}, algorithm={"name": "rpg-urkl", "rollout_correction": {"type": "truncate", "cap": 2.0}})
     assert '"type": "truncate"' in plan(spec, PATHS).overrides["rpg.algorithm"]
-    with pytest.raises(ConfigError, match=r"but by algorithm\.rollout_correction"):
+    with pytest.raises(ConfigError, match=r"set algorithm\.rollout_correction instead"):
         of({"algorithm.rollout_correction.rollout_is": "token"})
-    with pytest.raises(ConfigError, match=r"rollout\.sampler\.dtype int8: the sampler of backend verl"):
+    with pytest.raises(
+        ConfigError, match=r"rollout\.sampler\.dtype int8: not supported by the sampler of backend verl"
+    ):
         of({}, **{"rollout.sampler.dtype": "int8"})
 
 
 def test_a_stale_sampler_is_the_runs_own_field():
     assert plan(of({}, **{"rollout.staleness": 2}), PATHS).overrides["rpg.staleness"] == 2
     with pytest.raises(
-        ConfigError, match=r"trainer\.v1\.trainer_mode: is not to be set here, but by rollout\.staleness"
+        ConfigError, match=r"trainer\.v1\.trainer_mode: cannot be set here; set rollout\.staleness instead"
     ):
         of({"trainer.v1.trainer_mode": "colocate_async"})
 

@@ -7,7 +7,7 @@ import pytest
 
 from rpg.backends.verl.initial_model import initial_model
 from rpg.config.errors import ConfigError
-from rpg.config.load import load_run
+from tests.specs import load_run
 from tests.verl.test_gpu_resources import VLLM
 from tests.verl.test_launch_overrides import CHAIN
 
@@ -17,21 +17,21 @@ BATCH = {"training.prompts_per_step": 512, "training.mini_batch_prompts": 32, "r
 @pytest.mark.parametrize(
     ("gpus", "would_do"),
     [
-        ({"backend.gpus_per_node": 5}, "4 GPUs in all, or training.mini_batch_prompts 30 or 35"),
+        ({"backend.gpus_per_node": 5}, "4 GPUs in total, or training.mini_batch_prompts 30 or 35"),
         (
             {"backend.nodes": 3, "backend.gpus_per_node": 8, "backend.ray": {"type": "job"}},
-            "16 GPUs in all, or training.mini_batch_prompts 30 or 33",
+            "16 GPUs in total, or training.mini_batch_prompts 30 or 33",
         ),
         (
             {"backend.gpus_per_node": 6, "backend.sequence_parallel": 2},
-            "4 GPUs in all, or training.mini_batch_prompts 30 or 33",
+            "4 GPUs in total, or training.mini_batch_prompts 30 or 33",
         ),
     ],
 )
 def test_rows_that_do_not_spread_over_the_gpus(gpus, would_do):
     with pytest.raises(ConfigError) as error:
         load_run(CHAIN, {**VLLM, **BATCH, **gpus})
-    assert "= 512 responses does not spread evenly over" in str(error.value) and would_do in str(error.value)
+    assert "= 512 responses does not divide evenly among" in str(error.value) and would_do in str(error.value)
 
 
 def test_the_numbers_that_would_do_do():

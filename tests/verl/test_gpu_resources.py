@@ -9,7 +9,7 @@ import pytest
 
 from rpg.backends.verl.overrides import plan
 from rpg.backends.verl.resources import CONTROLLER, PER_GPU, cpus_reserved, lacking
-from rpg.config.load import load_run
+from tests.specs import load_run
 from tests.verl.test_launch_overrides import CHAIN, PATHS, parsed
 
 VLLM = {"backend.type": "verl", "backend.device": "cuda", "backend.rollout": {"type": "vllm"}}

@@ -10,10 +10,10 @@ from flows.machine.slots import Machine, Need
 from flows.sweep import gpu_evaluation as turns
 from flows.sweep.context import Context, StageFailed
 from flows.sweep.training import backend_of, slot
-from rpg.config.load import load_run
 from rpg.config.sweep_spec import load_sweep
 from rpg.evaluation.evaluator import Evaluator
 from rpg.store import Layout
+from tests.specs import load_run
 from tests.tiny import make_run, make_spec
 from tests.verl.test_gpu_resources import VLLM
 from tests.verl.test_launch_overrides import CHAIN

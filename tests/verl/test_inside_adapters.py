@@ -12,9 +12,9 @@ from rpg.backends.local.trainer import Trainer
 from rpg.backends.verl.overrides import plan
 from rpg.backends.verl.paths import Paths
 from rpg.config.errors import ConfigError
-from rpg.config.load import load_run
 from rpg.models.initial_policy import initial_policy
 from rpg.tasks.preparation import prepare_data, read_problems
+from tests.specs import load_run
 from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update
 from tests.verl.test_gpu_resources import VLLM
 from tests.verl.test_launch_overrides import CHAIN
@@ -125,5 +125,5 @@ def test_how_it_is_asked_for():
     assert "hf_model" not in told["actor_rollout_ref.actor.checkpoint.save_contents"]
     with pytest.raises(ConfigError, match=r"model\.lora: backend\.strategy fsdp .* accepted .* fsdp2"):
         load_run(CHAIN, {**VLLM, "model.lora": {}, "backend.strategy": "fsdp"})
-    with pytest.raises(ConfigError, match=r"lora_rank: is not to be set here, but by model\.lora\.rank"):
+    with pytest.raises(ConfigError, match=r"lora_rank: cannot be set here; set model\.lora\.rank instead"):
         load_run(CHAIN, {**VLLM, "backend.verl": {"actor_rollout_ref.model.lora_rank": 4}})
