@@ -21,7 +21,7 @@ from rpg.store.atomic_files import StoreError, atomic_write_text, readable
 from rpg.store.ingest import forget, ingest
 from rpg.store.layout import Layout
 from rpg.store.run_sources import fingerprint_beside_runs, run_sources
-from rpg.store.schema import VERSION, create_tables
+from rpg.store.schema import CREATE_TABLES, VERSION
 
 KEEP = 3  # versions that stay on disk: a reader may just have read an older CURRENT
 NO_RUN = ("", "")  # stands for the files that belong to no run: sweep files and audits
@@ -136,7 +136,7 @@ def _build(layout: Layout) -> Build:
             shutil.copyfile(previous, temporary)
         with contextlib.closing(duckdb.connect(temporary, config=_OFFLINE)) as db:
             if not previous:
-                db.execute(create_tables())
+                db.execute(CREATE_TABLES)
             # No transaction: nobody sees this file yet, and a file that cannot be read would abort all of it.
             forget(db, dropped)
             ingest(db, layout, changed, rest)

@@ -6,12 +6,11 @@ import shutil
 import pytest
 
 from benchmarks.synthetic import write_sweep
-from rpg.store import Layout, StoreError
+from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
 from rpg.store.merge import merge
 from rpg.store.model_card import model_card
 from rpg.store.notes import add_note, change_tags, notes_and_tags, place
-from rpg.store import queries
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
         ModelError, DataError, StoreError: the warm start cannot be made.
     """
     # torch, which the launcher imports only here, after everything else has been checked
-    from rpg.models.initial_policy import dressed_folder, prepare_model  # noqa: PLC0415 (as above)
+    from rpg.models.initial_policy import folder_with_chat_template, prepare_model  # noqa: PLC0415 (as above)
     from rpg.models.model_cache import pretrained_folder  # noqa: PLC0415 (as above)
 
     if not isinstance(spec.model, PretrainedModel) or spec.model.warm_start is not None:
@@ -34,11 +34,11 @@ def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
         for name in ("config.json", "tokenizer_config.json"):
             if not (folder / name).is_file():
                 raise ConfigError(f"model.path: {folder} is no Hugging Face model: {name} is missing")
-        return dressed_folder(spec, home, folder.resolve())
+        return folder_with_chat_template(spec, home, folder.resolve())
     snapshot = _from_hub(spec.model)
     if not (isinstance(spec.backend, VerlBackend) and isinstance(spec.backend.ray, LocalRay)):
         snapshot = _for_all_nodes(snapshot, spec.model.path, home)
-    return dressed_folder(spec, home, snapshot)
+    return folder_with_chat_template(spec, home, snapshot)
 
 
 def _for_all_nodes(snapshot: Path, name: str, home: Path) -> Path:
