@@ -19,7 +19,7 @@ from rpg.config.errors import ConfigError
 from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.provenance import git_revision, machine, versions
-from rpg.report.nightly_bands import NIGHTS, Finding, judge, markdown, measure, read_nights, spread
+from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights, spread
 from rpg.report.run_digests import compare_digests, environment, run_digest
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
 from rpg.store.atomic_files import read_json_object
@@ -35,7 +35,7 @@ class Night:
     """What came of a night."""
 
     name: str
-    findings: list[Finding]
+    findings: list[Number]
     failed: dict[str, str]
     table: Path
     said: str
