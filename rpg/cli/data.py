@@ -64,31 +64,31 @@ def data(
 def _look(spec: RunSpec, home: Path, as_json: bool) -> int:
     from dataclasses import asdict
 
-    from rpg.models.prompt_preview import look
+    from rpg.models.prompt_preview import preview_prompts
 
     with error_console.status("reading problems ..."):
-        looked = look(spec, home)
+        preview = preview_prompts(spec, home)
     if as_json:
-        print(json.dumps(asdict(looked), indent=1, ensure_ascii=False, default=str))
+        print(json.dumps(asdict(preview), indent=1, ensure_ascii=False, default=str))
         return 0
-    for preview in looked.shown:
-        console.rule(f"{preview.problem.id}: {preview.tokens} tokens", align="left", characters="-")
-        say(preview.text)
+    for prompt in preview.shown:
+        console.rule(f"{prompt.problem.id}: {prompt.tokens} tokens", align="left", characters="-")
+        say(prompt.text)
         console.print("|- the response begins here", style="dim", markup=False)
-        if preview.read is None:
+        if prompt.read is None:
             gold = "no gold answer: the reward decides what is correct"
-        elif preview.accepted:
-            gold = f"gold {preview.problem.answer!r}, read as {preview.read!r}"
+        elif prompt.accepted:
+            gold = f"gold {prompt.problem.answer!r}, read as {prompt.read!r}"
         else:
-            gold = f"! gold {preview.problem.answer!r}, read as {preview.read!r}, which the verifier would not accept"
+            gold = f"! gold {prompt.problem.answer!r}, read as {prompt.read!r}, which the verifier would not accept"
         say(gold, "yellow" if gold.startswith("!") else None)
-        if preview.problem.columns:
-            say(f"columns for reward functions: {', '.join(preview.problem.columns)}", "dim")
+        if prompt.problem.columns:
+            say(f"columns for reward functions: {', '.join(prompt.problem.columns)}", "dim")
     console.rule(align="left", characters="-")
-    fits = looked.longest <= looked.limit
+    fits = preview.longest <= preview.limit
     say(
-        f"{'' if fits else '! '}{looked.total:,} problem{'s' * (looked.total != 1)}; the longest prompt has "
-        f"{looked.longest} tokens, rollout.max_prompt_tokens is {looked.limit}",
+        f"{'' if fits else '! '}{preview.total:,} problem{'s' * (preview.total != 1)}; the longest prompt has "
+        f"{preview.longest} tokens, rollout.max_prompt_tokens is {preview.limit}",
         None if fits else "yellow",
     )
     return 0

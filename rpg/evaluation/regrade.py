@@ -135,7 +135,7 @@ def _record(
     folder = stored.path.parent
     if not (folder / RECORD).is_file():
         return
-    with only_one(folder / ".lock", f"{folder}: an evaluation is going on here already,"):
+    with only_one(folder / ".lock", f"{folder}: an evaluation is already running here,"):
         record = read_json_object(folder / RECORD)
         own = record[stored.path.stem]
         merged = [{**row, **grade} for row, grade in zip(rows, grades, strict=True)]
