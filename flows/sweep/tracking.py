@@ -6,11 +6,10 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from flows.machine import children as processes
 from flows.machine.children import Children
-from rpg.config.sweep_spec import Sweep
-from rpg.store import Layout
+from flows.sweep import programs
 
 TRACKING_LOG = "tracking.log"
 LAST_SECONDS = 60.0
@@ -18,13 +17,9 @@ LAST_SECONDS = 60.0
 
 
 @contextmanager
-def tracked(sweep: Sweep, layout: Layout, children: Children) -> Iterator[None]:
-    """Follow the sweep's runs within, where any of them is tracked. Nothing of it can fail the sweep."""
-    if not any(run.spec.track for run in sweep.runs):
-        yield
-        return
-    folder = layout.sweep_folder(sweep.spec.name)
-    child = children.start(processes.TRACKING, folder, log=folder / TRACKING_LOG, stdin=subprocess.PIPE)
+def tracking(folder: Path, children: Children) -> Iterator[None]:
+    """Send the numbers of a sweep's runs to their trackers while it goes on inside. Nothing of it can fail the sweep."""
+    child = children.start(programs.TRACKING, folder, log=folder / TRACKING_LOG, stdin=subprocess.PIPE)
     try:
         yield
     finally:
