@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from rpg.processes import die_with_parent
-from rpg.web import HEALTH, Guard, origins_of
+from rpg.web import HEALTH, AccessControl, origins_of
 
 OPTIONS = {
     "server.headless": True,
@@ -30,7 +30,7 @@ def main(address: str, port: int) -> None:
         config.set_option(name, value)
     names = ["127.0.0.1", "localhost", address]
     page = App(Path(__file__).resolve().parent / "app.py")
-    guarded = Guard(page, names, origins_of(names, port), os.environ.pop("RPG_AUTH", None), [HEALTH])
+    guarded = AccessControl(page, names, origins_of(names, port), os.environ.pop("RPG_AUTH", None), [HEALTH])
     uvicorn.run(guarded, host=address, port=port, log_level="warning", lifespan="on")
 
 

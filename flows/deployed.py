@@ -1,5 +1,10 @@
-"""Where the flows of `rpg serve` stood before they were in flows.serve.deployments: entry points of older deployments."""
+"""The flows of `rpg serve` for a Prefect worker of your own (prefect.yaml), which is not told what the command is."""
 
+import os
+
+from flows.prefect.flow_runs import COMMAND
 from flows.serve.deployments import aggregate, audit, evaluate, nightly, sweep
 
 __all__ = ["aggregate", "audit", "evaluate", "nightly", "sweep"]
+
+os.environ.setdefault(COMMAND, "rpg.__main__")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, Group
+from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -233,7 +235,7 @@ def headline(title: str, views: Sequence[RunView], phase: str, left: float | Non
 
 
 class Progress:
-    """Shows a sweep until told to stop: a live table on a terminal, a line per change elsewhere."""
+    """Shows a sweep while it is entered: a live table on a terminal, a line per change elsewhere."""
 
     def __init__(self, console: Console, title: str, folders: Sequence[RunFolder], workers: int) -> None:
         self.console, self.title, self.workers = console, title, workers
@@ -245,6 +247,31 @@ class Progress:
         self._said: dict[str, tuple] = {}
         self._noticed: dict[str, set[str]] = {}
         self._last_line = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._draw, name="progress", daemon=True)
+
+    def __enter__(self) -> Progress:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=10)
+
+    def _draw(self) -> None:
+        if not self.console.is_terminal:
+            while not self._over.wait(1.0):
+                self.lines()
+            self.lines()
+            return
+        with Live(console=self.console, auto_refresh=False, transient=False) as live:
+            while not self._over.wait(0.5):
+                live.update(self.render(), refresh=True)
+            live.update(self.render(), refresh=True)
+
+    def tell(self, line: str) -> None:
+        """A line about the phase that changes often."""
+        self.note = line
 
     def render(self) -> Group:
         views = self.watch.views()

@@ -1,15 +1,15 @@
-"""The one base of all errors that are about what a person did or has, not about a bug of ours; and want of memory."""
+"""The base of all errors that a user can fix (others are bugs), out-of-memory errors, text that is safe to print."""
 
 _NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory", "std::bad_alloc")
-"""How PyTorch and the C library say that there is none left."""
+"""What PyTorch and the C library say when there is none left."""
 
 
 class UserError(Exception):
-    """`str(error)` is the whole message: it names what is wrong and what would be accepted. No traceback is needed."""
+    """`str(error)` is the whole message: it names what is wrong and what would be accepted, without a traceback."""
 
 
 def is_no_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on a CPU or a GPU; PyTorch has an error of its own for the latter only."""
+    """Whether an allocation failed, on a CPU or a GPU; PyTorch has a class for the latter only."""
     return isinstance(error, MemoryError) or any(words in str(error).lower() for words in _NO_MEMORY)
 
 
@@ -19,5 +19,5 @@ _CONTROLS = {
 
 
 def visible(text: str) -> str:
-    """A text with what a terminal would obey written out, `\\x1b[31m`: data, models and notes may hold anything."""
+    """A text with its control characters escaped, e.g. `\\x1b[31m`: data, models and notes may contain anything."""
     return text.translate(_CONTROLS)

@@ -1,4 +1,4 @@
-"""Processes of this machine: which one a process is, and children that end when their parent does, however it ends."""
+"""Processes of this machine: their identity, and children that end when their parent does, however it ends."""
 
 from __future__ import annotations
 
@@ -19,25 +19,30 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _OWNER = "RPG_OWNED_BY"  # not RPG_OWNER, by which older versions end what they cannot read
 BUSY = 75
-"""Exit code of a process that finds another one at the same work."""
+"""Exit code of a process when another one is already doing the same work."""
 PARENT = "RPG_PARENT"
-"""In the environment of a child until it has called `die_with_parent`: the id of the process that started it."""
+"""Environment variable with the id of the process that started this one, until it calls `die_with_parent`."""
 
 
 def python_module(module: str, *arguments: object) -> list[str]:
-    """The command `python -m module arguments` for a child that imports what this process would import.
+    """The command `python -m module arguments`, without the current folder on its path.
 
-    `-m` alone also looks in the current folder, and first: somebody's own folder `flows` there would be taken for
-    ours. `-P` leaves that folder out.
+    `-m` alone looks there first, and would take a user's own folder `flows` for ours; `-P` leaves it out.
     """
     return [sys.executable, "-P", "-m", module, *map(str, arguments)]
 
 
+def thread_environment(threads: int) -> dict[str, str]:
+    """For the environment of a Python child that computes with this many threads, and whose output is a log."""
+    pools = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    return {**pools, "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+
+
 @contextlib.contextmanager
 def quick_imports() -> Iterator[None]:
-    """For imports of large packages: no garbage is collected meanwhile.
+    """Suspend garbage collection while large packages are imported.
 
-    Imports make hundreds of thousands of objects that stay; looking through them was a seventh of the time.
+    Imports create hundreds of thousands of objects that stay; scanning them was a seventh of the time.
     """
     gc.disable()
     try:
@@ -47,19 +52,19 @@ def quick_imports() -> Iterator[None]:
 
 
 def collect_seldom() -> None:
-    """For a process that imports large packages and lives on: garbage is looked for a hundred times less often."""
+    """Collect garbage a hundred times less often, in a process that imports large packages and goes on."""
     gc.set_threshold(100_000, 50, 10)
 
 
 def birth(pid: int) -> str | None:
-    """When a process began, by the machine's own count since its start; None when it is dead (or without /proc).
+    """When a process began, in clock ticks since the machine was booted; None when it is dead (or without /proc).
 
-    With the process id this names a process of this place for good: ids are reused, and the clock on the wall may
-    jump. Of other places (`is_here`) it says nothing.
+    Together with the process id this identifies a process of this place for good: ids are reused, and the wall clock
+    may jump. It says nothing about other places (`is_here`).
     """
     name = (
         "self" if pid == os.getpid() else pid
-    )  # /proc may show another namespace, where our id is somebody else's
+    )  # /proc may be of another namespace, where our id is not ours
     try:
         fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in "ZX" else f"{_boot()}/{fields[19]}"
@@ -76,10 +81,10 @@ def _boot() -> str:
 
 
 def here() -> dict[str, str]:
-    """Where this process runs, as it is written beside every process id: {"host", "boot", "pid_namespace"}.
+    """Where this process runs, to be written beside every process id: {"host", "boot", "pid_namespace"}.
 
-    A process id means something only within its PID namespace (a container has one of its own) of one boot of one
-    machine; a container's host name may be that of its machine, and two machines may bear the same name.
+    A process id is valid only within its PID namespace (each container has one) during one boot of one machine. A
+    container may share the host name of its machine, and two machines may have the same name.
     """
     try:
         namespace = os.readlink("/proc/self/ns/pid")
@@ -89,10 +94,7 @@ def here() -> dict[str, str]:
 
 
 def is_here(note: Mapping[str, object]) -> bool:
-    """Whether the process ids in this note can be looked up from here.
-
-    A note of an older version, which knows its host only, is taken at its word.
-    """
+    """Whether the process ids in this note can be looked up from here; notes of older versions have the host alone."""
     place = here()
     return (
         note.get("host") == place["host"]
@@ -102,7 +104,7 @@ def is_here(note: Mapping[str, object]) -> bool:
 
 
 def _proc_is_ours() -> bool:
-    """False in a PID namespace that still sees its parent's /proc: there an id in /proc is not ours to use."""
+    """False in a PID namespace that still sees its parent's /proc: the ids there are not those of this namespace."""
     try:
         return os.readlink("/proc/self") == str(os.getpid())
     except OSError:
@@ -110,11 +112,11 @@ def _proc_is_ours() -> bool:
 
 
 def die_with_parent(how: int = signal.SIGKILL) -> None:
-    """Make this process end when the one that started it dies, `kill -9` included. Call first thing in a child.
+    """Make this process end when the one that started it dies, even by `kill -9`. A child calls it first.
 
     Linux delivers a signal (prctl PR_SET_PDEATHSIG); elsewhere a thread watches the parent's process id. The signal
-    follows the parent's *thread* that started the child, so that thread must outlive the child. A parent that died
-    before the call is noticed by `parent_mark` alone: until Python is up a child is long since somebody else's.
+    comes when the *thread* that started the child ends, so that thread must outlive the child. Only `parent_mark`
+    reveals a parent that died before the call: by then the child belongs to another process.
     """
     parent = int(os.environ.pop(PARENT, 0)) or os.getppid()
     if sys.platform == "linux":
@@ -132,28 +134,26 @@ def die_with_parent(how: int = signal.SIGKILL) -> None:
 
 
 def parent_mark() -> dict[str, str]:
-    """For the environment of a child that calls `die_with_parent`."""
+    """Variables for a child that calls `die_with_parent`."""
     return {PARENT: str(os.getpid())}
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
-_GIVEN_BACK = 2**20
-"""Bytes of an allocation that is returned to the system as soon as it is freed."""
 
 
 def give_memory_back() -> None:
-    """Make this process return what it frees to the system at once, where the C library is glibc.
+    """Return freed allocations of 1 MiB and more to the system at once, where the C library is glibc.
 
-    By itself glibc keeps pieces of up to 32 MiB for later: as much again as a training needs may lie there in fragments.
+    By default glibc keeps pieces of up to 32 MiB: fragments may take up as much memory again as a training needs.
     """
-    _mallopt({_M_MMAP_MAX: 2**16, _M_MMAP_THRESHOLD: _GIVEN_BACK, _M_TRIM_THRESHOLD: _GIVEN_BACK})
+    _mallopt({_M_MMAP_MAX: 2**16, _M_MMAP_THRESHOLD: 2**20, _M_TRIM_THRESHOLD: 2**20})
 
 
 def keep_memory() -> None:
-    """Make this process keep what it frees for what it asks for next, where the C library is glibc.
+    """Keep freed memory for the next allocation, where the C library is glibc.
 
-    By itself glibc returns pieces of more than 32 MiB, and a training step asks for the same gigabytes again: the system
-    has to find and clear every page of them anew.
+    By default glibc returns pieces of more than 32 MiB, and a training step asks for the same gigabytes again: the system
+    would have to find and clear every page anew.
     """
     _mallopt({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1})
 
@@ -166,7 +166,7 @@ def _mallopt(settings: Mapping[int, int]) -> None:
 
 
 def stdin_closed() -> bool:
-    """Whether the other end of standard input was closed; what it may send is thrown away."""
+    """Whether the other end of standard input was closed; anything it sends is discarded."""
     while select.select([0], [], [], 0)[0]:
         if not os.read(0, 4096):
             return True
@@ -174,7 +174,7 @@ def stdin_closed() -> bool:
 
 
 def owner_mark() -> dict[str, str]:
-    """The same, and a mark on all its descendants that they are ours for as long as this process lives."""
+    """The same, and a mark for all its descendants, which may live only as long as this process."""
     return {_OWNER: _own_mark(), **parent_mark()}
 
 
@@ -185,37 +185,35 @@ def _own_mark() -> str:
 def end_orphans() -> list[int]:
     """Kill this user's processes whose marked owner is gone; returns their ids.
 
-    For grandchildren that outlive a `kill -9` because they do not call `die_with_parent`, such as Ray's. A process
+    These are grandchildren that outlive a `kill -9` because they do not call `die_with_parent`, such as Ray's. A process
     without the mark is never touched, nor one whose owner lived in another PID namespace: whether that owner is gone
     cannot be seen from here, and it ends with its container.
     """
     namespace = here()["pid_namespace"]
-    found = []
+    killed = []
     for pid, mark in _marked():
-        owner, _, rest = mark.partition(" ")
-        born, _, theirs = rest.partition(" ")
-        if owner.isdigit() and theirs == namespace and birth(int(owner)) != born and _kill(pid):
-            found.append(pid)
-    return found
+        owner, born, owner_namespace = [*mark.split(" "), "", ""][:3]
+        if owner.isdigit() and owner_namespace == namespace and birth(int(owner)) != born and _kill(pid):
+            killed.append(pid)
+    return killed
 
 
 def end_descendants() -> list[int]:
     """Kill every process that carries this one's mark, also those that left their process group; returns their ids."""
-    ours = _own_mark()
-    return [pid for pid, mark in _marked() if mark == ours and _kill(pid)]
+    own_mark = _own_mark()
+    return [pid for pid, mark in _marked() if mark == own_mark and _kill(pid)]
 
 
 def _marked() -> Iterator[tuple[int, str]]:
-    """(process, mark of its owner) of this user's processes that carry a mark, but this one."""
+    """(process, mark of its owner) for each other process of this user that carries a mark."""
     if not _proc_is_ours():
         return
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            marks = [
-                part for part in path.read_bytes().split(b"\0") if part.startswith(_OWNER.encode() + b"=")
-            ]
+            variables = path.read_bytes().split(b"\0")
         except OSError:  # another user's, or gone
             continue
+        marks = [variable for variable in variables if variable.startswith(_OWNER.encode() + b"=")]
         pid = int(path.parent.name)
         if marks and pid != os.getpid():
             yield pid, marks[-1].decode(errors="replace").partition("=")[2]

@@ -1,4 +1,4 @@
-"""What a training is computed with: the source files it imports, the packages they stand on, and the machine.
+"""What a training is computed with: the source files it imports, the packages they use, and the machine.
 
 A commit says too much (it changes with the documentation) and too little (files that are edited but not committed,
 an installed copy). What can change a training's numbers is the source that its process has imported.
@@ -6,6 +6,7 @@ an installed copy). What can change a training's numbers is the source that its 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -26,36 +27,36 @@ PINS = (
     "python", "torch", "transformers", "tokenizers", "numpy", "schedulefree", "math-verify", "sympy", "verl", "ray",
     "vllm",
 )  # fmt: skip
-"""Packages that a training's numbers depend on, our own aside: of that the files say more."""
+"""Packages that a training's numbers depend on. Ours is not among them: its source files say more than a version."""
 _OTHERS = ("rpg-lab", "prefect", "duckdb")
 _EMBEDDED = ("torch", "transformers", "tokenizers", "numpy", "schedulefree", "math-verify", "sympy")
 
 _BESIDE = (
-    "rpg/fork_server.py", "rpg/evaluation/", "rpg/report/", "rpg/planning/", "rpg/cli/", "flows/", "dashboard/",
+    "rpg/fork_server/", "rpg/evaluation/", "rpg/report/", "rpg/planning/", "rpg/cli/", "flows/", "dashboard/",
 )  # fmt: skip
-"""Rooms that no training imports; a process that is forked (rpg.fork_server) has them loaded all the same."""
+"""Rooms that no training uses; a process that is forked (rpg.fork_server) has loaded them all the same."""
 
 Sources = dict[str, str]
-"""File -> digest of its text; files below ROOT by their path from there, others by their whole path."""
+"""File -> digest of its text; files below ROOT by their path relative to it, others by their absolute path."""
 
 
 def loaded() -> Sources:
-    """The Python files that this process has imported so far: ours, and those of nobody's package (a user's own).
+    """The Python files that this process has imported so far: ours, and those of no installed package (a user's own).
 
-    A file keeps the digest that it has when it is first found here, in this process and those forked from it.
+    A file keeps the digest that it has when it is first seen here, in this process and those forked from it.
     """
-    found = {}
+    digests = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and file.endswith(".py") and (name.partition(".")[0] == "rpg" or not _installed(file)):
-            found[_name(file)] = _digest(file)
-    return {name: digest for name, digest in sorted(found.items()) if not name.startswith(_BESIDE)}
+            digests[_name(file)] = _digest(Path(file))
+    return {name: digest for name, digest in sorted(digests.items()) if not name.startswith(_BESIDE)}
 
 
 def below(*packages: str) -> Sources:
-    """All files of some of our packages, e.g. `rpg.losses`: where other processes than this one compute."""
+    """All files of some of our packages, e.g. `rpg.losses`: for what other processes compute with."""
     files = [file for package in packages for file in (ROOT / Path(*package.split("."))).rglob("*.py")]
-    return dict(sorted((_name(str(file)), _digest(str(file))) for file in files))
+    return dict(sorted((_name(str(file)), _digest(file)) for file in files))
 
 
 def code(sources: Mapping[str, str]) -> str:
@@ -65,12 +66,12 @@ def code(sources: Mapping[str, str]) -> str:
 
 
 def changed(sources: Mapping[str, str]) -> list[str]:
-    """The files that are not today what they were then."""
+    """The files that have changed since, or are gone."""
     return [name for name, digest in sources.items() if _now(name) != digest]
 
 
 def record(sources: Sources) -> dict[str, Any]:
-    """What is kept of an attempt at a training: {code, sources, versions, machine, git_revision, time}."""
+    """What is kept about an attempt at a training: {code, sources, versions, machine, git_revision, time}."""
     return {
         "code": code(sources),
         "sources": sources,
@@ -83,20 +84,18 @@ def record(sources: Sources) -> dict[str, Any]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Installed versions of what a run's numbers depend on, of ourselves, and of what keeps them."""
-    found = {"python": platform.python_version()}
+    """Installed versions of what a run's numbers depend on, of this package, and of what stores the numbers."""
+    installed = {"python": platform.python_version()}
     for name in (*PINS[1:], *_OTHERS):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            installed[name] = metadata.version(name)
+    return installed
 
 
 def embedded() -> dict[str, str]:
-    """Versions of what the embedded trainer computes with; builds of one version (`+cpu`, `+cu128`) are not told apart."""
-    found = versions()
-    return {name: found[name].partition("+")[0] for name in _EMBEDDED if name in found}
+    """Versions of what the embedded trainer computes with, without their builds (`+cpu`, `+cu128`)."""
+    installed = versions()
+    return {name: installed[name].partition("+")[0] for name in _EMBEDDED if name in installed}
 
 
 @cache
@@ -119,14 +118,11 @@ def git_revision() -> str | None:
 def machine() -> dict[str, Any]:
     """This machine: host name, system, processor, cores, and the GPU where this process uses one."""
     processor = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                processor = line.split(":", 1)[1].strip()
-                break
-    except OSError:
-        pass
-    found: dict[str, Any] = {
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        processor = next(models, processor)
+    description: dict[str, Any] = {
         "host": platform.node(),
         "system": f"{platform.system()} {platform.release()}",
         "processor": processor,
@@ -134,8 +130,8 @@ def machine() -> dict[str, Any]:
     }
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        found["gpu"] = torch.cuda.get_device_name()
-    return found
+        description["gpu"] = torch.cuda.get_device_name()
+    return description
 
 
 def _name(file: str) -> str:
@@ -143,27 +139,18 @@ def _name(file: str) -> str:
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
 
-@cache
-def _digest(file: str) -> str:
-    """Of a file as it is when it is first asked for: what a process has imported stays what it was."""
-    return _text_digest(Path(file))
-
-
 def _now(name: str) -> str:
-    path = ROOT / name  # a whole path stays what it is
+    path = ROOT / name  # an absolute path stays what it is
     try:
         stat = path.stat()
     except OSError:
         return ""
-    return _digest_then(path, stat.st_mtime_ns, stat.st_size)
+    return _digest(path, stat.st_mtime_ns, stat.st_size)
 
 
 @cache
-def _digest_then(path: Path, changed: int, size: int) -> str:
-    return _text_digest(path)
-
-
-def _text_digest(path: Path) -> str:
+def _digest(path: Path, *_state: int) -> str:
+    """Of a file as it is when it is first asked for in this state; without one, for good: what is imported stays."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     except OSError:
@@ -172,9 +159,7 @@ def _text_digest(path: Path) -> str:
 
 @cache
 def _packages() -> tuple[str, ...]:
-    paths: Iterable[str] = (
-        sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
-    )
+    paths = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     return tuple(f"{os.path.realpath(path)}{os.sep}" for path in paths)
 
 

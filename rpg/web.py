@@ -1,8 +1,8 @@
-"""What stands before every port that `rpg serve` opens: only our own names and pages, and the password where one is set.
+"""Access control for every port that `rpg serve` opens: our own host names and origins only, and the password if one is set.
 
-Loopback is no wall against a page in the user's own browser. A page of the web may give its own name our address (DNS
-rebinding): then the Host header is that name. It may send a form or open a websocket across origins, which CORS does
-not stop: then the Origin header is its own.
+Listening on loopback does not protect from a page in the user's own browser. A page of the web may map its own name to
+our address (DNS rebinding): then the Host header is that name. It may send a form or open a websocket across origins,
+which CORS does not stop: then the Origin header is its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 HEALTH = "/_stcore/health"
-"""Where Streamlit says that it is up; it tells nothing else, so it is open."""
+"""Streamlit's health check; it reveals nothing else, so it needs no password."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -23,12 +23,12 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Guard:
-    """An ASGI application around another one.
+class AccessControl:
+    """ASGI middleware.
 
-    `names` are the hosts it may be called by, whatever the port in the Host header (a tunnel may change that); a page
-    that calls it must come from one of `origins`. With `secret` (user:password) a browser is asked for it (HTTP basic)
-    and then keeps a cookie, because not every browser sends a password with a websocket. `open_paths` need none.
+    `names` are the accepted host names, with any port in the Host header (a tunnel may change it); a page that calls
+    must come from one of `origins`. With `secret` (user:password) the browser is asked for it (HTTP basic) and then
+    keeps a cookie, because not every browser sends a password with a websocket. `open_paths` need none.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class Guard:
     def _has_password(self, headers: dict[str, str]) -> bool:
         kind, _, given = headers.get("authorization", "").partition(" ")
         try:
-            said = base64.b64decode(given, validate=True)
+            credentials = base64.b64decode(given, validate=True)
         except ValueError:
             return False
-        return kind.lower() == "basic" and hmac.compare_digest(said, (self._secret or "").encode())
+        return kind.lower() == "basic" and hmac.compare_digest(credentials, (self._secret or "").encode())
 
     def _has_cookie(self, headers: dict[str, str]) -> bool:
         try:
@@ -100,6 +100,6 @@ async def _refuse(scope: Scope, send: Send, status: int, why: str, *headers: tup
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": why})
         return
-    plain = [(b"content-type", b"text/plain; charset=utf-8"), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": plain})
+    content_type = (b"content-type", b"text/plain; charset=utf-8")
+    await send({"type": "http.response.start", "status": status, "headers": [content_type, *headers]})
     await send({"type": "http.response.body", "body": f"{why}\n".encode()})

@@ -11,28 +11,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Room:
-    """One room: a package or module prefix, what it holds, and all it may import."""
+    """One room: a package or module prefix, what it holds, all it may import, and the rooms whose modules it may name
+    by string, to run them as processes.
+    """
 
     name: str
     what: str
     ours: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
 
 
-def _room(name: str, what: str, ours: str = "", outside: str = "") -> Room:
-    return Room(name, what, tuple(ours.split()), tuple(outside.split()))
+def _room(name: str, what: str, ours: str = "", outside: str = "", starts: str = "") -> Room:
+    return Room(name, what, tuple(ours.split()), tuple(outside.split()), tuple(starts.split()))
 
 
 # From the bottom up: a room imports rooms above its own line only (`test_the_order_is_bottom_up`).
 ROOMS = (
-    _room("rpg.errors", "the base of all errors that are about what a person did"),
+    _room("rpg.errors", "the base of all errors that a user can fix"),
     _room("rpg.processes", "processes of this machine, and children that end with their parent"),
-    _room("rpg.web", "what stands before a port: host names, origins, the password"),
+    _room("rpg.web", "access control of a port: host names, origins, the password"),
     _room("rpg.stats", "estimates, intervals and paired tests", outside="numpy scipy"),
     _room("rpg.metrics", "what a training step is measured by: every metric once"),
     _room("rpg.provenance", "what a training is computed with: source files, packages, machine"),
     _room(
-        "rpg.fork_server", "processes forked from one that has imported torch already", "rpg.processes rpg.provenance"
+        "rpg.fork_server", "programs forked from a process that has imported their modules", "rpg.processes rpg.provenance"
     ),
     _room("rpg.catalogue", "what an algorithm is, as data", "rpg.errors", "pydantic rich"),
     _room("rpg.losses", "pure torch functions: losses, divergences, advantages, aggregation", "rpg.catalogue", "torch"),
@@ -67,7 +70,7 @@ ROOMS = (
     _room(
         "rpg.models", "language models: loading, sampling, log-probabilities, warm starts",
         "rpg.errors rpg.config rpg.rewards rpg.tasks",
-        "torch transformers tokenizers safetensors gguf jinja2 peft liger_kernel",
+        "torch transformers tokenizers safetensors gguf jinja2 peft liger_kernel pip",
     ),
     _room(
         "rpg.backends", "what both back ends share: manifest, prompts, reference schedule, meters",
@@ -85,7 +88,7 @@ ROOMS = (
         "rpg.errors rpg.processes rpg.catalogue rpg.losses rpg.store rpg.config rpg.rewards rpg.tasks rpg.models "
         "rpg.backends",
         "torch transformers safetensors huggingface_hub verl ray vllm hydra "
-        "omegaconf tensordict transfer_queue peft psutil pydantic",
+        "omegaconf tensordict transfer_queue peft psutil pydantic", starts="rpg.answers",
     ),
     _room(
         "verl_cpu", "what verl lacks without a GPU: a distribution of its own (verl-cpu/), found by its entry points",
@@ -111,11 +114,16 @@ ROOMS = (
     ),
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
     _room(
+        "dashboard", "Streamlit pages", "rpg.processes rpg.web rpg.metrics rpg.store rpg.report rpg.paper",
+        "streamlit uvicorn altair vl_convert jinja2 duckdb pandas",
+    ),
+    _room(
         "flows.monitor", "what a sweep is doing, read from its files: the live table", "rpg.store rpg.report", "rich"
     ),
     _room(
         "flows.machine", "slots, child processes, Ray clusters and disk space of this machine",
         "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.store rpg.config rpg.planning", "pydantic",
+        starts="rpg.backends rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking",
     ),
     _room(
         "flows.prefect", "Prefect's server and what its pages show: states, artifacts, concurrency limits",
@@ -123,8 +131,8 @@ ROOMS = (
     ),
     _room(
         "flows.sweep", "the flow of a sweep: prepare, train, evaluate, aggregate, report",
-        "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.store rpg.config rpg.report flows.monitor flows.machine "
-        "flows.prefect",
+        "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.store rpg.config rpg.report flows.monitor "
+        "flows.machine flows.prefect",
         "prefect pydantic",
     ),
     _room(
@@ -135,12 +143,7 @@ ROOMS = (
         "flows.serve", "`rpg serve` and `rpg worker`: deployments, forms, supervised services",
         "rpg.errors rpg.processes rpg.web rpg.catalogue rpg.store rpg.config rpg.tasks rpg.planning rpg.report "
         "flows.monitor flows.machine flows.prefect flows.nightly",
-        "prefect pydantic psutil starlette",
-    ),
-    _room("flows", "entry points of older deployments", "flows.serve"),
-    _room(
-        "dashboard", "Streamlit pages", "rpg.processes rpg.web rpg.metrics rpg.store rpg.report rpg.paper",
-        "streamlit uvicorn altair vl_convert jinja2 duckdb pandas",
+        "prefect pydantic psutil starlette", starts="dashboard",
     ),
     _room(
         "rpg.cli", "the command, a file each; the only room that calls flows",
@@ -149,23 +152,28 @@ ROOMS = (
         "flows.monitor flows.machine flows.prefect flows.sweep flows.nightly flows.serve",
         "typer rich duckdb yaml huggingface_hub httpx",
     ),
-    _room("rpg.__main__", "`python -m rpg`", "rpg.cli"),
+    _room("flows", "the deployed flows for a Prefect worker of your own", "flows.prefect flows.serve", starts="rpg.cli"),
 )  # fmt: skip
 
 
 def room_of(module: str) -> Room | None:
     """The room a module belongs to, or None: the one with the longest prefix of its name."""
+    module = module if module not in ("rpg", "rpg.__main__") else "rpg.cli"  # `python -m rpg` is the command
     inside = [room for room in ROOMS if module == room.name or module.startswith(room.name + ".")]
     return max(inside, key=lambda room: len(room.name), default=None)
 
 
 def table() -> str:
     """The rooms as a Markdown table, bottom up."""
-    lines = ["| room | what | may import | and of others |", "|---|---|---|---|"]
+    lines = ["| room | what | may import | and of others | starts |", "|---|---|---|---|---|"]
     for room in ROOMS:
-        name = room.name.replace(".", "/")
-        shown = ", ".join(one.removeprefix("rpg.") for one in room.ours) or "nothing of ours"
-        lines.append(f"| `{name}` | {room.what} | {shown} | {', '.join(room.outside)} |")
+        imports, starts = (
+            ", ".join(name.removeprefix("rpg.") for name in names) for names in (room.ours, room.starts)
+        )
+        others = ", ".join(room.outside)
+        lines.append(
+            f"| `{room.name.replace('.', '/')}` | {room.what} | {imports or 'nothing of ours'} | {others} | {starts} |"
+        )
     return "\n".join(lines)
 
 

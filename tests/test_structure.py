@@ -1,113 +1,173 @@
-"""The arrows of the design: every module belongs to a room, and imports nothing that its room does not name."""
+"""The arrows of the design: every module belongs to a room and names no module that its room may not."""
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.arrows import OURS, PUBLIC, Arrows, arrows
 from tests.rooms import ROOMS, room_of, table
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = ("rpg", "flows", "dashboard", "verl_cpu")
 BESIDE = {"verl_cpu": ROOT / "verl-cpu"}  # a distribution of its own
-PUBLIC = {"rpg.__version__", "rpg.__file__"}  # of rpg/__init__.py, which loads nothing by itself
 
 
 def modules(folders: tuple[str, ...] = OURS) -> dict[str, Path]:
-    found = {}
+    names = {}
     for folder in folders:
         root = BESIDE.get(folder, ROOT)
         for path in sorted((root / folder).rglob("*.py")):
-            name = ".".join(path.relative_to(root).with_suffix("").parts)
-            found[name.removesuffix(".__init__")] = path
-    return found
+            names[".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")] = path
+    return names
 
 
 MODULES = modules()
 NAMES = [name for name in MODULES if name != "rpg"]  # the public API has a test of its own
 
 
-def imports(source: str, known: dict[str, Path] = MODULES) -> Iterator[str]:
-    """Every module that some import statement names, wherever it stands."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, "relative imports are not used here"
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                yield inner if inner in known or inner in PUBLIC else node.module or ""
+def arrows_of(name: str, source: str) -> Arrows:
+    return arrows(name, source, MODULES, is_package=MODULES.get(name, Path()).name == "__init__.py")
 
 
-def mistakes(name: str, source: str) -> list[str]:
-    """What a module of this name must not import."""
+ARROWS = {name: arrows_of(name, MODULES[name].read_text()) for name in NAMES}
+
+
+def mistakes(name: str, names: Arrows) -> list[str]:
+    """What a module of this name must not import, nor start as a process."""
     room = room_of(name)
     if room is None:
         return [f"{name} belongs to no room of tests/rooms.py"]
     wrong = []
-    for imported in imports(source):
-        top = imported.partition(".")[0]
-        if top in sys.stdlib_module_names or imported in PUBLIC:
-            continue
-        if top in OURS:
-            target = room_of(imported)
+    for kind, targets in names._asdict().items():
+        allowed = {room.name, *room.ours, *(room.starts if kind == "strings" else ())}
+        for target in sorted(targets):
+            top, other = target.partition(".")[0], room_of(target)
+            if top in sys.stdlib_module_names or target in PUBLIC:
+                continue
             # A subpackage is a room of its own (rpg.backends.local), its parent's __init__ is loaded anyway.
-            if target is None or (target is not room and target.name not in room.ours):
-                wrong.append(f"{name} ({room.name}) must not import {imported}")
-        elif top not in room.outside:
-            wrong.append(f"{name} ({room.name}) must not import {imported}")
+            if (other is None or other.name not in allowed) if top in OURS else top not in room.outside:
+                wrong.append(f"{name} ({room.name}) must not name {target} ({kind})")
     return wrong
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_module_imports_only_what_its_room_may(name):
-    assert not mistakes(name, MODULES[name].read_text())
+def test_a_module_names_only_what_its_room_may(name):
+    assert not mistakes(name, ARROWS[name])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_planted_import_is_found(name):
-    """Each of these is forbidden to nearly every room."""
-    room = room_of(name)
-    for planted in ("prefect", "streamlit", "rpg.backends.verl.launch", "rpg.store.run_folder", "requests"):
-        target = room_of(planted)
-        allowed = planted in room.outside if target is None else target is room or target.name in room.ours
-        assert bool(mistakes(name, f"def f():\n    import {planted}\n")) != allowed, planted
+# {0}: the module, {1}: its package, {2}: its name there, {3}: dots up to the top, {4}: its package's parts, {5}: its path.
+PLANTED = {
+    "import": "import {0}",
+    "import as": "import {0} as innocent",
+    "from": "from {1} import {2}",
+    "star": "from {0} import *",
+    "type checking": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import {0}",
+    "in a function": "def f():\n    try:\n        import {0} as x\n    except ImportError:\n        x = None",
+    "string": "TRAINER = '{0}'",
+    "keyword": "start(module='{0}')",
+    "class": "CLASS = '{0}.Trainer'",
+    "entry point": "ENTRY = '{0}:main'",
+    "hydra": "SEARCH = 'pkg://{0}'",
+    "f-string": "f'{1}.{{kind}}'",
+    "format": "TRAINER = '{1}.{{}}'.format(kind)",
+    "percent": "TRAINER = '{1}.%s' % kind",
+    "sum": "TRAINER = '{1}.' + kind",
+    "join": "TRAINER = '.'.join(({4}, kind))",
+    "import_module": "import importlib\nimportlib.import_module('{0}')",
+    "import_module of a relative name": "import importlib\nimportlib.import_module('.{2}', '{1}')",
+    "__import__": "__import__('{0}')",
+    "runpy": "import runpy\nrunpy.run_module('{0}', run_name='__main__')",
+    "pkgutil": "import pkgutil\npkgutil.resolve_name('{0}:main')",
+    "-m": "import sys\ncommand = [sys.executable, '-m', '{0}']",
+    "-m in a line": "import os\nos.system('python -P -m {0} --help')",
+    "code in a string": "command = ['python', '-c', 'from {1} import {2}; {2}.main()']",
+    "preload": "context.set_forkserver_preload(['torch', '{0}'])",
+    "path": "page = '{5}.py'",
+    "path of a flow": "entrypoint = '{5}.py:main'",
+}
+"""Ways to name a module; each must be seen wherever it is planted."""
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_a_planted_name_is_found(kind):
+    for target in ("rpg.backends.verl.launch", "rpg.store.run_folder", "rpg.cli.execution", "dashboard.app"):
+        package, _, last = target.rpartition(".")
+        parts = ", ".join(repr(part) for part in package.split("."))
+        text = PLANTED[kind].format(target, package, last, "", parts, target.replace(".", "/"))
+        names = arrows_of("rpg.errors.planted", text)
+        assert {target, package} & {*names.imports, *names.strings}, text
+        for room in ROOMS:
+            other = room_of(target).name
+            allowed = {room.name, *room.ours, *(room.starts if not names.imports & {target, package} else ())}
+            assert other in allowed or mistakes(f"{room.name}.planted", names), (room.name, text)
+
+
+@pytest.mark.parametrize(
+    ("dots", "name"), [(".", "rpg.planted"), ("..", "rpg.errors.planted"), ("...", "rpg.a.b.planted")]
+)
+def test_a_planted_relative_import_is_found(dots, name):
+    assert arrows_of(name, f"from {dots}cli import execution").imports == {"rpg.cli.execution"}
+    assert arrows_of(name, f"from {dots} import cli").imports == {"rpg.cli"}
+    assert arrows("rpg.store", "from .cli import execution", MODULES, is_package=True).imports == {
+        "rpg.store.cli"
+    }
+
+
+@pytest.mark.parametrize("kind", ["import", "from", "star", "import_module", "__import__", "runpy", "-m"])
+def test_a_planted_package_of_others_is_found(kind):
+    names = arrows_of("rpg.errors.planted", PLANTED[kind].format("requests", "requests", "get"))
+    assert all(mistakes(f"{room.name}.planted", names) for room in ROOMS)
+
+
+def test_what_only_looks_like_a_module_is_none():
+    text = "'Docs: rpg.cli'\nrows = {'rpg.seed': 1, 'rpg.json': 'rpg'}\ntitle = 'dashboard.log', f'rpg {x}', 'rpg.'"
+    assert not arrows_of("rpg.config.new", text).strings
 
 
 def test_a_module_without_a_room_is_found():
-    assert mistakes("rpg.loose", "") == ["rpg.loose belongs to no room of tests/rooms.py"]
-    assert mistakes("rpg.config.new", "import rpg.loose")
+    assert mistakes("rpg.loose", Arrows(set(), set())) == ["rpg.loose belongs to no room of tests/rooms.py"]
+    assert mistakes("rpg.config.new", Arrows({"rpg.loose"}, set()))
+
+
+def test_settings_name_modules_that_exist():
+    """Entry points and deployments, which nothing in the source imports."""
+    for file in ("pyproject.toml", "prefect.yaml"):
+        text = (ROOT / file).read_text()
+        for path, dotted in re.findall(r'"(?:((?:rpg|flows)/[\w/]+)\.py|((?:rpg|flows)[\w.]+)):\w+"', text):
+            assert (path.replace("/", ".") or dotted) in MODULES, f"{file}: {path or dotted}"
 
 
 def test_the_order_is_bottom_up():
-    """A room imports rooms that stand before it, so there is no circle among rooms."""
+    """A room imports and starts rooms that stand before it, so there is no circle among rooms."""
     seen: set[str] = set()
     for room in ROOMS:
-        assert seen.issuperset(room.ours), f"{room.name} imports {set(room.ours) - seen}, which stand later"
+        later = {*room.ours, *room.starts} - seen
+        assert not later, f"{room.name} names {later}, which stand later"
         assert room.name not in seen
         seen.add(room.name)
 
 
 def test_no_arrow_of_the_table_is_stale():
-    """An arrow that no import uses any more is taken out of the table."""
-    used = {room.name: set() for room in ROOMS}
-    for name in NAMES:
-        for imported in imports(MODULES[name].read_text()):
-            used[room_of(name).name].add(
-                room_of(imported).name if room_of(imported) else imported.partition(".")[0]
-            )
+    """An arrow that nothing uses any more is taken out of the table."""
     for room in ROOMS:
-        assert used[room.name].issuperset(room.ours), f"{room.name}: {set(room.ours) - used[room.name]}"
+        inside = [ARROWS[name] for name in NAMES if room_of(name) is room]
+        imported, started = (
+            {room_of(target) for names in inside for target in names[kind]} for kind in (0, 1)
+        )
+        for name, used in [(name, imported) for name in room.ours] + [
+            (name, started) for name in room.starts
+        ]:
+            assert any(other and other.name == name for other in used), f"{room.name}: {name}"
 
 
 def test_no_two_modules_import_each_other():
     """No circle among modules either, imports inside of functions included."""
     known = modules((*OURS, "benchmarks"))
     graph = {
-        name: {i for i in imports(path.read_text(), known) if i in known and i != name}
+        name: arrows(name, path.read_text(), known).imports & {*known} - {name}
         for name, path in known.items()
     }
     # Type checkers alone read what rpg/__init__.py imports; it loads a module when somebody asks for one of its names.
@@ -157,37 +217,38 @@ def test_light_modules_load_without_heavy_ones(module):
     assert out.stdout.strip() == "[]"
 
 
+def defined(tree: ast.AST) -> set[str]:
+    """The names that stand at the top of a module."""
+    names = set()
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.With):
+            names |= {
+                n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            }
+        elif isinstance(node, ast.If | ast.Try):
+            names |= defined(node)
+    return names
+
+
 def test_every_name_that_is_imported_exists():
     """`from rpg.x import y`, in whatever function it hides: y stands at the top of rpg/x.py. Nothing is imported for it."""
     known = modules((*OURS, "benchmarks"))
-
-    def names(tree: ast.AST) -> set[str]:
-        found = set()
-        for node in ast.iter_child_nodes(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                found.add(node.name)
-            elif isinstance(node, ast.Import | ast.ImportFrom):
-                found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.With):
-                found |= {
-                    n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-                }
-            elif isinstance(node, ast.If | ast.Try):
-                found |= names(node)
-        return found
-
     trees = {name: ast.parse(path.read_text()) for name, path in known.items()}
-    tops = {name: names(tree) for name, tree in trees.items()}
-    missing = []
-    for name, tree in trees.items():
-        for node in ast.walk(tree):
-            if (
-                not isinstance(node, ast.ImportFrom)
-                or node.module not in known
-                or "__getattr__" in tops[node.module]
-            ):
-                continue
-            for alias in node.names:
-                if alias.name not in tops[node.module] and f"{node.module}.{alias.name}" not in known:
-                    missing.append(f"{name}: from {node.module} import {alias.name}")
+    tops = {name: defined(tree) for name, tree in trees.items()}
+    missing = [
+        f"{name}: from {node.module} import {alias.name}"
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and node.module in known
+        and "__getattr__" not in tops[node.module]
+        for alias in node.names
+        if alias.name not in tops[node.module]
+        and f"{node.module}.{alias.name}" not in known
+        and alias.name != "*"
+    ]
     assert not missing

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from flows.machine.ray_cluster import Cluster, Remote
-from rpg.fork_server import FORKED, ForkedProcess, ForkServer
-from rpg.processes import end_descendants, owner_mark, python_module
+from rpg.fork_server import ForkedProcess, ForkServer
+from rpg.processes import end_descendants, owner_mark, python_module, thread_environment
 
 Child = subprocess.Popen[bytes] | ForkedProcess | Remote
 _TAIL_BYTES = 8192
@@ -53,18 +53,16 @@ class Children:
 
         `keep` are open files the child inherits (locks it is to hold), `extra` goes over its environment.
         """
-        counts = {
-            name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-        }
-        environment = {**os.environ, **counts, "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
-        environment |= owner_mark() | dict(extra or {})
+        environment = {**os.environ, **thread_environment(threads), **owner_mark(), **(extra or {})}
         with self._lock, log.open("ab") as output:
             if self.stopping.is_set():
                 raise Stopped
             child: subprocess.Popen[bytes] | ForkedProcess | None = None
-            if self._fork_server is not None and module in FORKED and threads == 1:
-                texts, pipe = [str(arg) for arg in args], stdin == subprocess.PIPE
-                child = self._fork_server.start(module, texts, output.fileno(), pipe, keep, dict(extra or {}))
+            if self._fork_server is not None and threads == 1:
+                child = self._fork_server.start(
+                    module, [str(arg) for arg in args], output.fileno(),
+                    pipe=stdin == subprocess.PIPE, keep=keep, environment=extra or {},
+                )  # fmt: skip
             if child is None:
                 if self.stopping.is_set():  # that is why the fork server is gone
                     raise Stopped
@@ -122,6 +120,9 @@ class Children:
         if self._fork_server is not None:
             self._fork_server.close()
         end_descendants()  # what has left its group, as Ray's processes do
+
+    def kill(self, child: Child) -> None:
+        self._end_group(child, signal.SIGKILL)
 
     @staticmethod
     def _end_group(child: Child, how: int) -> None:

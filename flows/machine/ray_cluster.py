@@ -8,12 +8,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from flows.machine.programs import FORKED, RAY_BRIDGE
 from rpg import provenance
 from rpg.errors import UserError
-from rpg.fork_server import Awaited
 from rpg.processes import PARENT, birth, here, owner_mark, python_module
 from rpg.store import RunFolder
 
@@ -29,20 +30,29 @@ class ClusterGone(UserError):
     """The Ray cluster of a sweep cannot be reached; the message says what to do."""
 
 
-class Remote(Awaited):
-    """A training on the cluster."""
+class Remote:
+    """A training on the cluster, with as much of Popen's interface as a sweep uses."""
 
     stdin = None
 
     def __init__(self, folder: RunFolder) -> None:
-        super().__init__()
         self.folder = folder
+        self.returncode: int | None = None
         self.answer: dict[str, Any] = {}
+        self._ended = threading.Event()
 
     def answered(self, answer: dict[str, Any]) -> None:
         """What became of it: {code: exit code}, {refused: why} or {lost: why}."""
         self.answer = answer
-        self.ended(answer.get("code", LOST))
+        self.returncode = answer.get("code", LOST)
+        self._ended.set()
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self) -> int:
+        self._ended.wait()
+        return LOST if self.returncode is None else self.returncode
 
 
 class Cluster:
@@ -51,7 +61,7 @@ class Cluster:
     def __init__(self, address: str, log: Path) -> None:
         self.address, self._log = address, log
         self._changed = threading.Condition()
-        self._process: subprocess.Popen | None = None
+        self._process: subprocess.Popen[str] | None = None
         self._ready = self._closed = self._was_up = False
         self._error: str | None = None
         self._running: dict[str, Remote] = {}
@@ -67,6 +77,7 @@ class Cluster:
         """
         order = {
             "module": module,
+            "program": asdict(FORKED[module]) if module in FORKED else None,
             "folder": str(folder.path),
             "home": str(home),
             "asked": {"pid": os.getpid(), "boot": here()["boot"], "birth": birth(os.getpid())},
@@ -106,7 +117,7 @@ class Cluster:
         try:
             with self._log.open("ab") as output:
                 process = self._process = subprocess.Popen(
-                    python_module("rpg.backends.ray_bridge", self.address),
+                    python_module(RAY_BRIDGE, self.address),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=output,

@@ -21,6 +21,8 @@ DASHBOARD = "RPG_DASHBOARD_URL"
 """In the environment of what `rpg serve` starts: where the dashboard is."""
 WORK = "RPG_WORK"
 """In the environment of a flow run's process: the folder in which `rpg serve` was started."""
+COMMAND = "RPG_COMMAND"
+"""In the environment of a flow run's process: the module of the command `rpg`, which is above the flows."""
 FLOW_RUN = "RPG_FLOW_RUN"
 """In the environment of a command: the flow run that started it, to which the tasks of its sweeps belong."""
 GRACE_SECONDS = 7.0
@@ -72,7 +74,7 @@ def follow(
     """
     die_with_parent()
     child = subprocess.Popen(
-        python_module("flows.machine.run_with_parent", "rpg", *arguments),
+        python_module("flows.machine.run_with_parent", os.environ[COMMAND], *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

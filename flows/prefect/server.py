@@ -154,7 +154,7 @@ def main() -> None:
         import uvicorn
         from prefect.server.api.server import create_app
 
-        from rpg.web import Guard, origins_of
+        from rpg.web import AccessControl, origins_of
 
     # A cache that cannot be used: the server makes its database itself.
     with suppress(OSError, StoreError, sqlite3.Error):
@@ -162,7 +162,7 @@ def main() -> None:
     # Around the app, not in it: Prefect's automations call it from within, by a name of their own. The password is
     # Prefect's own matter (PREFECT_SERVER_API_AUTH_STRING).
     port, names = int(sys.argv[1]), (HOST, "localhost")
-    app = Guard(create_app(), names, origins_of(names, port))
+    app = AccessControl(create_app(), names, origins_of(names, port))
     uvicorn.run(app, host=HOST, port=port, log_level="error", lifespan="on")
 
 

@@ -1,4 +1,4 @@
-"""The flow run to which the tasks of a sweep belong, as Prefect's pages show it."""
+"""The flow run to which the tasks of a sweep belong, as Prefect's pages show it. Imported only inside `prefect_api`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
+from prefect import Flow
+from prefect.client.orchestration import get_client
+from prefect.context import hydrated_context
+from prefect.logging.handlers import APILogHandler
+from prefect.results import get_result_store
+from prefect.runtime import flow_run
+from prefect.utilities.urls import url_for
+
+from flows.prefect import artifacts
 from flows.prefect.flow_runs import FLOW_RUN, alive
 from flows.prefect.reconcile import cancelled, tasks_cancelled
 from rpg.errors import UserError
 from rpg.store import Layout
-
-if TYPE_CHECKING:
-    from prefect import Flow
 
 
 class TaskOwner:
@@ -41,10 +47,6 @@ class TaskOwner:
     @contextmanager
     def adopt(self, flow: Flow[..., Any]) -> Iterator[None]:
         """Tasks that are called inside are tasks of the adopted flow run."""
-        from prefect.client.orchestration import get_client
-        from prefect.context import hydrated_context
-        from prefect.results import get_result_store
-
         with get_client(sync_client=True) as client:
             assert self.id is not None
             flow_run_context = {
@@ -64,11 +66,6 @@ class TaskOwner:
         if self.adopted:
             yield
             return
-        from prefect.logging.handlers import APILogHandler
-        from prefect.runtime import flow_run
-
-        from flows.prefect import artifacts
-
         self.id = UUID(str(flow_run.id))
         # To the flow run's log at the API, and nowhere else: the terminal shows the progress.
         self._log = logging.Logger("rpg.sweep", logging.INFO)
@@ -85,6 +82,4 @@ class TaskOwner:
 
     def _link(self) -> None:
         """For the dashboard's link; a private server has no page to link to."""
-        from prefect.utilities.urls import url_for
-
         self._layout.write_flow_run(self._sweep, url_for("flow-run", obj_id=self.id))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from flows.prefect.flow_runs import DASHBOARD
+from flows.prefect.flow_runs import COMMAND, DASHBOARD
 from flows.prefect.server import HOST, quiet_environment
 from flows.serve.password import AUTH, SERVER_AUTH, client_environment
 from rpg.processes import owner_mark, python_module
@@ -26,8 +26,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to serve: ports, the database's URL (None: SQLite), the cron line of the nightly runs ("": none)."""
+    """What to serve: the module of the command `rpg`, ports, the database's URL (None: SQLite), the cron line of the
+    nightly runs ("": none).
+    """
 
+    command: str
     port: int
     dashboard_port: int
     database: str | None
@@ -117,6 +120,7 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
     common = {
         **quiet_environment(layout.home),
         "RPG_HOME": str(layout.home),
+        COMMAND: plan.command,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "PYTHONSAFEPATH": "1",  # for the processes of flow runs, which Prefect starts: see python_module
         "PREFECT_API_URL": plan.api,

@@ -6,26 +6,27 @@ folders, so running the same sweep again does exactly what is missing.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from flows.machine import programs
 from flows.machine.children import Children
-from flows.machine.slots import machine as this_machine
+from flows.machine.slots import machine
 from flows.monitor import Progress
 from flows.prefect.server import prefect_api
-from flows.prefect.task_owner import TaskOwner
-from flows.sweep import programs
 from flows.sweep.context import Context
 from flows.sweep.renewal import identified, renew, set_aside, upgrade
 from flows.sweep.sharing import Claims
 from flows.sweep.tracking import tracking
+from rpg import provenance
 from rpg.config.code import kept_sources
 from rpg.config.sweep_spec import PlannedRun, Sweep
 from rpg.errors import UserError
-from rpg.processes import quick_imports
-from rpg.provenance import git_revision, machine, versions
+from rpg.fork_server import ForkServer
+from rpg.processes import owner_mark, quick_imports
 from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.current import FRESH, imported_runs
 from rpg.store.run_folder import pending_evaluations
@@ -100,17 +101,19 @@ def conduct(
     Interrupting (Ctrl-C, SIGTERM) ends every child before it is re-raised.
     """
     name = sweep.spec.name
-    children = Children(programs.fork_server(sweep, layout) if due else None)
+    children = Children(_fork_server(sweep, layout) if due else None)
     claims = Claims(layout)
     is_tracked = any(run.spec.track for run in sweep.runs)
     try:
         with tracking(layout.sweep_folder(name), children) if is_tracked else nullcontext():
             if due:
-                owner = TaskOwner(layout, name)
-                context = Context(layout, name, this_machine(), children, claims, progress, owner)
+                slots = machine()
                 with prefect_api(layout.home):
-                    with quick_imports():
-                        from flows.sweep.flow import run  # noqa: PLC0415 - Prefect reads its settings on import
+                    with quick_imports():  # here, because Prefect reads its settings when it is imported
+                        from flows.prefect.task_owner import TaskOwner  # noqa: PLC0415 - see above
+                        from flows.sweep.flow import run  # noqa: PLC0415 - see above
+                    owner = TaskOwner(layout, name)
+                    context = Context(layout, name, slots, children, claims, progress, owner)
                     run([folder.name for folder in due], workers, context)
     except Exception as error:
         if (line := _one_line(error)) is None:
@@ -122,6 +125,15 @@ def conduct(
     return None
 
 
+def _fork_server(sweep: Sweep, layout: Layout) -> ForkServer | None:
+    """One process for the imports of all children, when they are of the kind that it forks."""
+    backends = [run.spec.backend for run in sweep.runs]
+    one_thread = all(backend.device == "cpu" and backend.threads == 1 for backend in backends)
+    if not one_thread or sys.platform != "linux" or programs.TRAINER.format("local") not in programs.FORKED:
+        return None
+    return ForkServer(layout.sweep_folder(sweep.spec.name) / "fork-server.log", programs.FORKED, owner_mark())
+
+
 def _one_line(error: BaseException) -> str | None:
     """An error that a person can do something about, in a line; None for a bug, which keeps its traceback.
 
@@ -129,9 +141,10 @@ def _one_line(error: BaseException) -> str | None:
     are as far as their folders say, and running the sweep again goes on from there.
     """
     chain: list[BaseException] = []
-    while error is not None and error not in chain:
-        chain.append(error)
-        error = error.__cause__ or error.__context__
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
     for link in chain:
         if isinstance(link, UserError):
             return str(link)
@@ -172,9 +185,9 @@ def _manifest(sweep: Sweep, run: PlannedRun) -> dict[str, Any]:
         "axes": run.axes,
         "baseline": sweep.baseline,
         "spec": spec.model_dump(mode="json"),
-        "versions": versions(),
-        "git_revision": git_revision(),
-        "machine": machine(),
+        "versions": provenance.versions(),
+        "git_revision": provenance.git_revision(),
+        "machine": provenance.machine(),
         "created": time.time(),
         "steps": spec.training.steps,
         "eval_steps": list(spec.eval_steps()),

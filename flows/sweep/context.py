@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from flows.machine.children import Children
 from flows.machine.disk_space import DiskSpace
 from flows.machine.slots import Machine
 from flows.monitor import Progress
-from flows.prefect.task_owner import TaskOwner
 from flows.sweep.sharing import Claims
 from rpg.errors import UserError
 from rpg.store import Layout
+
+if TYPE_CHECKING:
+    from flows.prefect.task_owner import TaskOwner
 
 
 class RunFailed(UserError):

@@ -4,9 +4,9 @@ Where the evaluator needs no GPU of its own, one process beside the trainings ev
 and trainings alternate on the GPUs: vLLM measures at its start how much memory is free, refuses when that is too little
 (vllm/v1/worker/utils.py:414) and stops when it grows meanwhile (vllm/v1/worker/gpu_worker.py:480), which it does whenever
 verl's own vLLM goes to sleep. So an evaluator never shares a GPU with verl: it waits until one is free, evaluates the
-checkpoints that are there, and releases it. Where a training has all GPUs of a machine, its checkpoints are evaluated when it
-is over, on all of these GPUs, before the next training of the sweep takes them; `backend.validation_samples` has verl itself
-evaluate meanwhile.
+checkpoints that are there, and releases it. Where a training has all GPUs of a machine, its checkpoints are evaluated when
+it is over, on all of these GPUs, before the next training of the sweep takes them; `backend.validation_samples` has verl
+itself evaluate meanwhile.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pydantic import ValidationError
 
+from flows.machine import programs
 from flows.machine.children import Children, Stopped, last_line
 from flows.machine.slots import Held, Need
-from flows.sweep import programs
 from flows.sweep.context import Context, StageFailed
 from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError
@@ -162,7 +162,9 @@ def pending(context: Context) -> set[Evaluation]:
     for folder in current_runs(context.layout, context.sweep):
         if folder.manifest_path.exists():
             saved = set(folder.checkpoint_steps())
-            evaluations |= {(folder.name, b, step) for b, step in pending_evaluations(folder) if step in saved}
+            evaluations |= {
+                (folder.name, b, step) for b, step in pending_evaluations(folder) if step in saved
+            }
     return evaluations
 
 

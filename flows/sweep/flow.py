@@ -20,9 +20,9 @@ from prefect.futures import PrefectFuture
 from prefect.states import Cancelled, State
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.machine import programs
 from flows.machine.children import Stopped, last_line
 from flows.prefect.flow_runs import folder_tag
-from flows.sweep import programs
 from flows.sweep.context import Context, RunFailed, StageFailed, SweepFailed
 from flows.sweep.evaluation import evaluate_checkpoints, mark_done, mark_unevaluated
 from flows.sweep.training import train_run

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from flows.machine import programs
 from flows.machine.children import Children
-from flows.sweep import programs
 
 TRACKING_LOG = "tracking.log"
 LAST_SECONDS = 60.0
@@ -24,10 +24,11 @@ def tracking(folder: Path, children: Children) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            child.stdin.close()
+            if child.stdin:
+                child.stdin.close()
         deadline = time.monotonic() + LAST_SECONDS
         while child.poll() is None and time.monotonic() < deadline and not children.stopping.is_set():
             time.sleep(0.1)
         if child.poll() is None:
-            child.kill()
+            children.kill(child)
         children.wait(child)

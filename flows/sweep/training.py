@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 from pydantic import TypeAdapter, ValidationError
 
+from flows.machine import programs
 from flows.machine.children import Child, Stopped
 from flows.machine.ray_cluster import LOST, Remote
 from flows.machine.slots import Held, need_of
 from flows.machine.waiting import WaitingNote
-from flows.sweep import programs
 from flows.sweep.context import Context, RunFailed
 from flows.sweep.sharing import take_over
 from rpg.config.backend import BACKENDS, Backend, BackendSection, LocalBackend, OnNodes

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 
 def equivalent(gold: str, answer: str) -> bool:
@@ -19,15 +21,15 @@ def equivalent(gold: str, answer: str) -> bool:
         verify = _library()
     except ImportError:
         return False
-    wanted, found = _parsed(gold), _parsed(answer)
-    if wanted is None or found is None:
+    expected, stated = _parsed(gold), _parsed(answer)
+    if expected is None or stated is None:
         return False
-    # No time limits of its own: they rest on signals, which Python handles only between its own instructions.
-    return bool(verify(wanted, found, timeout_seconds=None))
+    # Without the library's time limits: they rest on signals, which Python handles only between its own instructions.
+    return bool(verify(expected, stated, timeout_seconds=None))
 
 
 @lru_cache(maxsize=1)
-def _library():
+def _library() -> Callable[..., bool]:
     """math-verify's comparison, loaded without counting towards the time of an answer."""
     left, _ = signal.setitimer(signal.ITIMER_PROF, 0)
     try:
@@ -39,13 +41,14 @@ def _library():
             parse("$(x-1)(x+1)$", parsing_timeout=None),
             timeout_seconds=None,
         )
-        return verify
+        compare: Callable[..., bool] = verify
+        return compare
     finally:
         signal.setitimer(signal.ITIMER_PROF, left)
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str):
+def _parsed(text: str) -> Any:
     r"""The sympy object that math-verify makes of a formula, read as LaTeX only; None where it cannot.
 
     Its second reader, for expressions such as `2*3`, hands text to `sympy.parse_expr`, which evaluates Python code;
@@ -54,18 +57,17 @@ def _parsed(text: str):
     """
     from math_verify import parse
 
-    found = parse(
-        f"${_latex(text)}$", extraction_config=_reader(), fallback_mode="no_fallback", parsing_timeout=None
-    )
-    return found[0] if found else None
+    latex = f"${_latex(text)}$"
+    parsed = parse(latex, extraction_config=_reader(), fallback_mode="no_fallback", parsing_timeout=None)
+    return parsed[0] if parsed else None
 
 
 @lru_cache(maxsize=1)
-def _reader() -> list:
+def _reader() -> list[Any]:
     from math_verify import LatexExtractionConfig
 
-    usual = LatexExtractionConfig()
-    return [replace(usual, normalization_config=replace(usual.normalization_config, units=False))]
+    default = LatexExtractionConfig()
+    return [replace(default, normalization_config=replace(default.normalization_config, units=False))]
 
 
 _PLAIN = [
@@ -100,15 +102,14 @@ def forbid_evaluation() -> None:
     numbers are made here without evaluation; anything else raises. sympy's own modules name constants through it
     while they are imported, so those are imported first.
     """
-    import sympy
-    import sympy.physics.units
-    from sympy.parsing import sympy_parser
+    import sympy.physics.units  # noqa: PLC0415 - takes half a second, and comes with math-verify, which is optional
+    from sympy.parsing import sympy_parser  # noqa: PLC0415 - as above
 
-    def number(text: str):
+    def number(text: str) -> Any:
         value = text.partition("(")[2].strip(" ')")
         return sympy.Integer(int(value)) if text.startswith("Integer") else sympy.Float(value)
 
-    def literal(code, _local, _global):
+    def literal(code: str, _local: object, _global: object) -> Any:
         match = _LITERAL.fullmatch(code.strip())
         if not match:
             raise ValueError("evaluation of text is not allowed here")

@@ -17,9 +17,7 @@ def answer_line(response: str) -> tuple[str | None, bool]:
     with it lines that go on with the answer (a list, `or 6`, `Wait, ...`). Boxes further down belong to what the
     response finally states; they are put behind the answer. None where there is no marker.
     """
-    last = None
-    for last in _ANSWER.finditer(response):  # noqa: B007 - the last match is what is wanted
-        pass
+    *_, last = None, *_ANSWER.finditer(response)
     if last is None:
         return None, False
     tail = response[last.end() :].lstrip()
@@ -33,9 +31,7 @@ def answer_line(response: str) -> tuple[str | None, bool]:
         end = _formula_end(tail, _line_end(tail, match.end()))
     answer = tail[:end].strip()
     later = (
-        []
-        if "boxed" not in tail[end:]
-        else [_content(tail, b) for b in sorted(_boxes(tail)) if b.begin >= end]
+        [_content(tail, b) for b in sorted(_boxes(tail)) if b.begin >= end] if "boxed" in tail[end:] else []
     )
     boxes = "".join(rf". \boxed{{{content}}}" for content in dict.fromkeys(later[-_LATER_BOXES:]))
     return answer + boxes, end < len(tail)
@@ -62,18 +58,17 @@ def _line_end(text: str, start: int) -> int:
 def _formula_end(text: str, end: int) -> int:
     """The end of the line on which a formula ends that is open at `end`; `end` itself where none is."""
     for opening, closing in _FORMULAS:
-        start = text.rfind(opening, 0, end)
-        same = opening == closing
-        is_open = (
-            text.count(opening, 0, end) % 2 == 1
-            if same
-            else start >= 0 and text.find(closing, start, end) < 0
-        )
+        if opening == closing:
+            is_open = text.count(opening, 0, end) % 2 == 1
+        else:
+            start = text.rfind(opening, 0, end)
+            is_open = start >= 0 and text.find(closing, start, end) < 0
         if is_open:
             close = text.find(closing, end, end + _FORMULA_CHARACTERS)
             return end if close < 0 else _line_end(text, close)
-    if text[:end].strip() == "$" or text.rfind("boxed{", 0, end) > text.rfind("}", 0, end):
-        close = text.find("$" if text[:end].strip() == "$" else "}", end, end + _FORMULA_CHARACTERS)
+    dollar = text[:end].strip() == "$"
+    if dollar or text.rfind("boxed{", 0, end) > text.rfind("}", 0, end):
+        close = text.find("$" if dollar else "}", end, end + _FORMULA_CHARACTERS)
         return end if close < 0 else _line_end(text, close)
     return end
 
@@ -98,37 +93,37 @@ class _Box(NamedTuple):
 
 def _boxes(text: str) -> list[_Box]:
     """All boxes whose braces close, in one pass, whatever the text."""
-    found: list[_Box] = []
-    open_braces: list[re.Match | None] = []  # a box's match; None for any other brace
+    boxes: list[_Box] = []
+    open_braces: list[re.Match[str] | None] = []  # a box's match; None for any other brace
     for match in _BOX_OR_BRACE.finditer(text):
-        if match["box"]:
-            open_braces.append(match)
-        elif match["open"]:
-            open_braces.append(None)
+        if match["box"] or match["open"]:
+            open_braces.append(match if match["box"] else None)
         elif match["close"] and open_braces:
             box = open_braces.pop()
             if box is not None:
-                found.append(_Box(box.start(), box.end(), match.start()))
-    return found
+                boxes.append(_Box(box.start(), box.end(), match.start()))
+    return boxes
 
 
-def closing(text: str, start: int) -> int | None:
-    r"""Index of the brace that closes the one at `start` (escaped braces `\{` do not count), else None."""
-    depth = 0
-    escaped = False
-    for i in range(start, len(text)):
-        c = text[i]
-        if escaped:
-            escaped = False
-        elif c == "\\":
-            escaped = True
-        elif c == "{":
-            depth += 1
-        elif c == "}":
-            depth -= 1
-            if depth == 0:
-                return i
-    return None
+def braced(text: str, i: int) -> tuple[int | None, int]:
+    """Where the content of the brace that opens at or after i begins and ends; (None, i) without one.
+
+    One that does not close reaches to the end of the text.
+    """
+    while i < len(text) and text[i].isspace():
+        i += 1
+    if i >= len(text) or text[i] != "{":
+        return None, i
+    depth, start = 0, i + 1
+    while i < len(text):
+        if text[i] == "\\":
+            i += 2
+            continue
+        depth += (text[i] == "{") - (text[i] == "}")
+        if depth == 0:
+            return start, i
+        i += 1
+    return start, len(text)
 
 
 _DROPPED = re.compile(
@@ -173,7 +168,6 @@ _SET_UNIT = (
     rf"\\(?:mathrm|text|mbox|textrm|rm)\s*\{{\s*{_product(_EITHER_UNIT)}[\s.]*\}}(?:\s*\^\s*\{{?-?\d\}}?)?"
 )
 _TRAILING_UNIT = re.compile(rf"(?<=[\d}})%])\s*(?:{_SET_UNIT}|\s{_product(_UNIT)})\s*\.?$")
-_TRAILING_LETTER_UNIT = re.compile(rf"(?<=[\d}})])\s?{_product(_EITHER_UNIT)}$")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|mbox|textbf|mathbf|textrm)\s*(?=\{)")
 
 
@@ -187,9 +181,7 @@ def normalise(text: str) -> str:
     boxes = _boxes(text)
     if len(boxes) == 1:
         text = _content(text, boxes[0])
-    while boxes := _boxes(
-        text
-    ):  # several are one answer: naming two where one is asked for is no way to be right
+    while boxes := _boxes(text):  # several are one answer: naming two where one is asked for is wrong
         last = max(boxes)
         text = text[: last.begin] + _content(text, last) + text[last.end + 1 :]
     for pattern, replacement in _RENAMED:
@@ -198,14 +190,9 @@ def normalise(text: str) -> str:
     text = " ".join(text.split()).rstrip(".,;: ")
     text = _TRAILING_UNIT.sub("", text).strip()
     match = _WRAPPED.match(text)
-    if match and closing(text, match.end()) == len(text) - 1:
+    if match and braced(text, match.end())[1] == len(text) - 1:
         text = text[match.end() + 1 : -1].strip()
     return text.rstrip(".,;: ").strip()
-
-
-def without_unit(text: str) -> str:
-    """`9.8 m/s^2` becomes `9.8`: only where a number is expected, since a letter may be a variable elsewhere."""
-    return _TRAILING_LETTER_UNIT.sub("", text).strip()
 
 
 _BLANK = re.compile(r"(?<![\d.])\s+|\s+(?![\d.])")

@@ -15,55 +15,50 @@ from rpg.answers.lexer import Unreadable
 from rpg.answers.parser import Tree
 from rpg.answers.values import BITS, Undefined, close, divided, evaluate, kinds, mp, symbols
 
+Places = Iterator[dict[str, Fraction]]
+"""Values of all symbols, place after place."""
 _DISCRETE = {"floor", "ceil", "factorial", "binom", "mod", "gcd", "lcm"}
 
 
-def same(one: Tree, other: Tree) -> bool:
+def same(left: Tree, right: Tree) -> bool:
     """Whether two expressions have the same value wherever both are defined.
 
     Raises:
         Unreadable: this cannot be told; TooLarge is one of its kinds.
     """
-    if one == other:
+    if left == right:
         return True
-    names = symbols(one) | symbols(other)
+    names = symbols(left) | symbols(right)
     if not names:
         try:
-            return close(evaluate(one), evaluate(other))
+            return close(evaluate(left), evaluate(right))
         except Undefined as error:
             raise Unreadable(f"no value: {error}") from None
     if len(names) > 40:
         raise Unreadable("too many symbols")
-    discrete = bool((kinds(one) | kinds(other)) & _DISCRETE)
-    for places in (_integers, None) if discrete else (_rationals, _integers):
-        told = _agree(one, other, sorted(names), places) if places else None
-        if told is not None:
-            return told
+    discrete = bool((kinds(left) | kinds(right)) & _DISCRETE)
+    for places in (_integers,) if discrete else (_rationals, _integers):
+        equal = _agree(left, right, sorted(names), places)
+        if equal is not None:
+            return equal
     raise Unreadable("defined nowhere where it was tried")
 
 
-def _agree(
-    one: Tree, other: Tree, names: list[str], places: Callable[[list[str]], Iterator[dict]]
-) -> bool | None:
+def _agree(left: Tree, right: Tree, names: list[str], places: Callable[[list[str]], Places]) -> bool | None:
     """Whether both have the same real values; None where no place has values of both."""
     seen = False
     for at in places(names):
         try:
-            a, b = evaluate(one, at), evaluate(other, at)
+            a, b = evaluate(left, at), evaluate(right, at)
         except Undefined:
             continue
         if close(a, b):
             seen = True
         elif mpmath.im(mp(a)) == 0 and mpmath.im(mp(b)) == 0:
             return False
-        elif "i" in _constants(one) | _constants(other):
+        elif "('symbol', 'i')" in repr((left, right)):
             return False  # complex numbers are meant; else a root or logarithm has left the real ones, which tells nothing
     return True if seen else None
-
-
-def _constants(tree: Tree) -> set[str]:
-    text = repr(tree)
-    return {"i"} if "('symbol', 'i')" in text else set()
 
 
 @lru_cache(maxsize=4096)
@@ -71,7 +66,7 @@ def _seed(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode("utf-8", "replace")).digest()[:6], "big")
 
 
-def _rationals(names: list[str]) -> Iterator[dict[str, Fraction]]:
+def _rationals(names: list[str]) -> Places:
     """Between 0 and 1, between 1 and 4, mixed, and twice with other signs."""
     for k in range(5):
         at = {}
@@ -85,7 +80,7 @@ def _rationals(names: list[str]) -> Iterator[dict[str, Fraction]]:
         yield at
 
 
-def _integers(names: list[str]) -> Iterator[dict[str, Fraction]]:
+def _integers(names: list[str]) -> Places:
     """Consecutive integers, so that parities and remainders all occur, and the first ones far apart."""
     for k in range(12):
         yield {name: Fraction(2 + (_seed(name) % 7 + k * (1 + i % 3)) % 23) for i, name in enumerate(names)}
@@ -105,9 +100,9 @@ def same_equation(gold: tuple[Tree, Tree], answer: tuple[Tree, Tree]) -> bool:
 
 def _same_solutions(f: Tree, g: Tree, names: list[str]) -> bool:
     for name in names:
-        told = _same_roots(f, g, name, names)
-        if told is not None:
-            return told
+        equal = _same_roots(f, g, name, names)
+        if equal is not None:
+            return equal
     quotients = []
     for at in _rationals(names):
         try:

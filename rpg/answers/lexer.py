@@ -6,13 +6,15 @@ typesets (sizes, spaces, colours, bold, boxes around a formula) leaves no token,
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from fractions import Fraction
 from typing import NamedTuple
 
+from rpg.answers.extraction import braced
 from rpg.answers.lexicon import ENGLISH_PAIRS, FUNCTIONS, GREEK, UNITS, WORDS_IN_FORMULAS, number_in_words
-from rpg.answers.notation import plain
+from rpg.answers.notation import in_latex
 
 
 class Unreadable(ValueError):
@@ -32,57 +34,75 @@ EDGE = Token("edge", "$")
 _LIMIT = 4_000
 """Tokens of an answer; more are not read."""
 
-_TEXT = (
-    "text",
-    "mathrm",
-    "mbox",
-    "textrm",
-    "textnormal",
-    "operatorname",
-    "textsf",
-    "texttt",
-    "hbox",
-    "mathring",
-    "operatorname*",
+_MEANINGS = {
+    ("rel", "="): "= equiv coloneqq",
+    ("rel", "<"): "< lt",
+    ("rel", ">"): "> gt",
+    ("rel", "<="): "le leq leqslant leqq",
+    ("rel", ">="): "ge geq geqslant geqq",
+    ("rel", "!="): "ne neq notin",
+    ("rel", "~"): "approx simeq sim cong doteq",
+    ("rel", "in"): "in",
+    ("op", "*"): "times cdot ast",
+    ("op", "/"): "div",
+    ("op", "pm"): "pm",
+    ("op", "cup"): "cup",
+    ("op", "mod"): "mod bmod pmod pod",
+    ("op", "%"): "%",
+    ("op", "|"): "|",
+    ("open", "floor"): "lfloor",
+    ("open", "ceil"): "lceil",
+    ("open", "set"): "{ lbrace",
+    ("open", "["): "lbrack",
+    ("open", "("): "langle lparen",
+    ("open", "|("): "lvert",
+    ("close", "floor"): "rfloor",
+    ("close", "ceil"): "rceil",
+    ("close", "set"): "} rbrace",
+    ("close", "]"): "rbrack",
+    ("close", ")"): "rangle rparen",
+    ("close", ")|"): "rvert",
+    ("sep", "\\"): "\\",
+    ("dots", "..."): "ldots dots cdots dotsc dotsb",
+    ("word", "not"): "not",
+    ("word", "or"): "lor vee",
+    ("word", "and"): "land wedge",
+    ("word", "therefore"): "implies Rightarrow Longrightarrow therefore iff Leftrightarrow",
+    ("command", "circ"): "degree circ",
+}
+# The second line is read by no rule of the grammar: compared as text, or by computer algebra.
+_KEPT = """
+    frac binom over choose mathcal exists forall mid colon
+    int sum prod lim partial cap setminus mp to iint oint star circledast
+    """.split()
+_COMMANDS = (
+    {name: token for token, names in _MEANINGS.items() for name in names.split()}
+    | {name: ("function", function) for name, function in FUNCTIONS.items()}
+    | {name: ("command", name) for name in _KEPT}
 )
-_RELATIONS = {
-    "=": "=", "<": "<", ">": ">", "le": "<=", "leq": "<=", "leqslant": "<=", "ge": ">=", "geq": ">=",
-    "geqslant": ">=", "ne": "!=", "neq": "!=", "lt": "<", "gt": ">", "approx": "~", "simeq": "~", "sim": "~",
-    "cong": "~", "doteq": "~", "in": "in", "equiv": "=", "notin": "!=", "coloneqq": "=", "leqq": "<=", "geqq": ">=",
+"""LaTeX command -> kind and text of its token."""
+_UPRIGHT = set(
+    "text mathrm mbox textrm textnormal operatorname operatorname* textsf texttt hbox mathring".split()
+)
+_ACCENTS = set("dot ddot hat bar vec tilde overline mathbb widehat overrightarrow".split())
+_SYNONYMS = {"varepsilon": "epsilon", "varphi": "phi", "hslash": "hbar"}
+_SIGNS = {
+    "<=": ("rel", "<="), ">=": ("rel", ">="), "!=": ("rel", "!="), "==": ("rel", "="), ":": ("colon", ":"),
+    "&": ("word", "and"), "?": ("word", "?"),
+} | {
+    sign: (kind, sign)
+    for kind, signs in {"op": "+-*/^_!%'|", "rel": "=<>~", "open": "([{", "close": ")]}", "sep": ",;"}.items()
+    for sign in signs
 }  # fmt: skip
-_OPERATORS = {
-    "times": "*",
-    "cdot": "*",
-    "ast": "*",
-    "div": "/",
-    "pm": "pm",
-    "cup": "cup",
-    "bmod": "mod",
-    "mod": "mod",
-}
-_OPENING = {
-    "lfloor": "floor",
-    "lceil": "ceil",
-    "lbrace": "set",
-    "lbrack": "[",
-    "langle": "(",
-    "lvert": "|(",
-    "lparen": "(",
-}
-_CLOSING = {
-    "rfloor": "floor",
-    "rceil": "ceil",
-    "rbrace": "set",
-    "rbrack": "]",
-    "rangle": ")",
-    "rvert": ")|",
-    "rparen": ")",
-}
+_FUNCTIONS_IN_ANY_CASE = set("sqrt sin cos tan log ln".split())
+_PRODUCTS = set("abc abcd xyz abcde wxyz xyzt axy bxy".split())
+"""Letters with a vowel among them that are no word."""
 _NUMBER = re.compile(
     r"(?P<grouped>\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d{1,3}(?: \d{3})+(?! ?\d)(?:\.\d+)?)"
     r"|(?P<plain>(?:\d+\.\d+|\d+\.(?=\s*/\s*\d)|\d+|\.\d+)(?:[eE][-+]?\d{1,4}(?![\d.]))?)"
 )
-_RUN = re.compile(r"[A-Za-z]+")
+_UNGROUPED = re.compile(r"(?P<plain>\d+(?:\.\d+)?)")
+_LETTERS = re.compile(r"[A-Za-z]+")
 _HYPHENATED = re.compile(r"[A-Za-z]{2,}(?:-[A-Za-z]{2,})+")
 _CONTRACTED = re.compile(r"[A-Za-z]{2,}'[a-z]{1,2}(?![A-Za-z])")
 _COMMAND = re.compile(r"\\([A-Za-z]+\*?|.)", re.DOTALL)
@@ -95,108 +115,90 @@ def tokens_of(text: str) -> list[Token]:
     Raises:
         Unreadable: too long, or no known notation.
     """
-    return _Lexer().lex(plain(text))
+    return _Lexer().lex(in_latex(text))
 
 
 class _Lexer:
     def __init__(self, math: bool = False, upright: bool = False):
         self.math, self.upright = math, upright
-        self.found: list[Token] = []
+        self.tokens: list[Token] = []
         self.depth = 0
 
     def add(self, kind: str, text: str) -> None:
-        self.found.append(Token(kind, text, self.upright))
-        if len(self.found) > _LIMIT:
+        self.tokens.append(Token(kind, text, self.upright))
+        if len(self.tokens) > _LIMIT:
             raise Unreadable("too long")
         self.depth += (kind == "open") - (kind == "close")
 
     def lex(self, text: str) -> list[Token]:
         i = 0
         while i < len(text):
-            i = self._one(text, i)
-        return self.found
+            i = self._next(text, i)
+        return self.tokens
 
-    def _one(self, text: str, i: int) -> int:
+    def _next(self, text: str, i: int) -> int:
         c = text[i]
         if c.isspace():
             return i + 1
         if c == "\\":
             return self._command(text, i)
         if c == "$":
-            double = text.startswith("$$", i)
             self.math = not self.math
-            self.found.append(EDGE)
-            return i + 1 + double
+            self.tokens.append(EDGE)
+            return i + 1 + text.startswith("$$", i)
         if (c.isdigit() and c.isascii()) or (c == "." and text[i + 1 : i + 2].isdigit()):
             return self._number(text, i)
         if c.isalpha() and c.isascii():
             return self._letters(text, i)
+        return self._sign(text, i)
+
+    def _sign(self, text: str, i: int) -> int:
         if text.startswith("...", i):
             self.add("dots", "...")
             return i + 3
-        for long, sign in (("<=", "<="), (">=", ">="), ("!=", "!="), ("==", "=")):
-            if text.startswith(long, i):
-                self.add("rel", sign)
-                return i + 2
-        if c in "+-*/^_!%'":
-            self.add("op", c)
-        elif c in "=<>":
-            self.add("rel", c)
-        elif c in "([{":
-            self.add("open", c)
-        elif c in ")]}":
-            self.add("close", c)
-        elif c in ",;":
-            self.add("sep", c)
-        elif c == "~":
-            self.add("rel", "~")
-        elif c == ".":
-            self.found.append(Token("stop", "."))
-        elif c == ":":
-            self.add("colon", ":")
-        elif c == "|":
-            self.add("op", "|")
-        elif c == "&":
-            self.add("word", "and")
-        elif c == "?":
-            self.add("word", "?")
-        elif c not in '"' and unicodedata.category(c) != "So":  # tick marks and the like say nothing
-            raise Unreadable(f"unknown sign {c!r}")
+        for sign in (text[i : i + 2], text[i]):
+            if sign in _SIGNS:
+                self.add(*_SIGNS[sign])
+                return i + len(sign)
+        if text[i] == ".":
+            self.tokens.append(Token("stop", "."))
+        elif text[i] != '"' and unicodedata.category(text[i]) != "So":  # tick marks and the like say nothing
+            raise Unreadable(f"unknown sign {text[i]!r}")
         return i + 1
 
     # ------------------------------------------------------------------------------------------ numbers, letters
 
     def _number(self, text: str, i: int) -> int:
         match = _NUMBER.match(text, i)
-        written = match["grouped"]
-        before = self.found[-1] if self.found else None
-        if written and (
-            self.depth
-            or (before and (before.kind == "number" or before.text in ("_", "^")))
-            or "," in text[max(i - 1, 0) : i]
-        ):
-            match = re.compile(r"(?P<plain>\d+(?:\.\d+)?)").match(
-                text, i
-            )  # within brackets a comma separates
-            written = None
-        if match.end() - i > 1_000:
+        assert match is not None
+        if match["grouped"] and self._separates(text, i):
+            match = _UNGROUPED.match(text, i)
+            assert match is not None
+        end = match.end()
+        if end - i > 1_000:
             raise Unreadable("too many digits")
-        if written:
-            self.add("number", written)  # its commas or spaces stay, as it might be a list
-            return match.end()
-        digits, end = match["plain"], match.end()
-        loop = _REPEATING.match(text, end) if "." in digits or text[end : end + 1] == "." else None
-        if loop is None and text[end : end + 1] == ".":
-            loop = _REPEATING.match(text, end + 1)
-        if loop:
-            self.add("number", f"{digits.rstrip('.')}({loop[1] or loop[2]})")
-            return loop.end()
+        if match.lastgroup == "grouped":
+            self.add("number", match["grouped"])  # its commas or spaces stay, as it might be a list
+            return end
+        digits = match["plain"]
+        repeating = _REPEATING.match(text, end) if "." in digits or text[end : end + 1] == "." else None
+        if repeating is None and text[end : end + 1] == ".":
+            repeating = _REPEATING.match(text, end + 1)
+        if repeating:
+            self.add("number", f"{digits.rstrip('.')}({repeating[1] or repeating[2]})")
+            return repeating.end()
         if text.startswith("...", end) and "." in digits:
-            loop = re.search(r"(\d{1,3}?)\1{2,}$", digits.partition(".")[2])
-            self.add("number", f"{digits}({loop[1]})" if loop else digits)
+            cycle = re.search(r"(\d{1,3}?)\1{2,}$", digits.partition(".")[2])
+            self.add("number", f"{digits}({cycle[1]})" if cycle else digits)
             return end + 3
         self.add("number", digits)
         return end
+
+    def _separates(self, text: str, i: int) -> bool:
+        """Whether the comma of `1,234` separates two numbers: within brackets, in an index, in a list."""
+        before = self.tokens[-1] if self.tokens else None
+        behind_number = before is not None and (before.kind == "number" or before.text in ("_", "^"))
+        return bool(self.depth) or behind_number or "," in text[max(i - 1, 0) : i]
 
     def _letters(self, text: str, i: int) -> int:
         if not self.math:
@@ -204,39 +206,39 @@ class _Lexer:
             if match and len(match[0].split("-")[0]) > 2:
                 self.add("word", match[0].lower())
                 return match.end()
-        run = _RUN.match(text, i)[0]
-        end, low = i + len(run), run.lower()
-        follows = text[end : end + 1]
-        if run in UNITS and len(run) > 1 and not self.upright and self._after_number():
-            self.add("word", run)
-        elif run in FUNCTIONS or (low in ("sqrt", "sin", "cos", "tan", "log", "ln") and len(run) > 1):
-            self.add("function", FUNCTIONS.get(run, low))
-        elif run in GREEK and (len(run) > 2 or run == "pi"):
-            return self._symbol(text, end, run)
-        elif len(run) == 1:
-            spaced = follows == " " and text[end + 1 : end + 3].isalpha() and not self.math
-            if spaced and run in "aAI":
-                self.add("word", low)
-            else:
-                return self._symbol(text, end, run)
-        elif low == "mod":
-            self.add("op", "mod")
-        elif low == "percent":
-            self.add("op", "%")
-        elif low in WORDS_IN_FORMULAS or self.upright:
-            self.add("word", run if run in UNITS else low)
-        elif self._is_word(run):
-            self.add("word", low)
-        elif run.isupper() and len(run) > 2:
-            return self._symbol(text, end, run)
-        else:
-            for c in run[:-1]:
+        match = _LETTERS.match(text, i)
+        assert match is not None
+        letters, end = match[0], match.end()
+        spaced = text[end : end + 1] == " " and text[end + 1 : end + 3].isalpha()
+        token = self._word(letters, spaced)
+        if token is not None:
+            self.add(*token)
+            return end
+        if not _is_greek(letters) and not (letters.isupper() and len(letters) > 2):
+            for c in letters[:-1]:
                 self.add("symbol", c)
-            return self._symbol(text, end, run[-1])
-        return end
+            letters = letters[-1]
+        return self._symbol(text, end, letters)
+
+    def _word(self, letters: str, spaced: bool) -> tuple[str, str] | None:
+        """Kind and text of a word, unit or function; None for symbols. `spaced`: a space and a word follow."""
+        low = letters.lower()
+        if letters in UNITS and not self.upright and self._after_number():
+            return "word", letters
+        if letters in FUNCTIONS or low in _FUNCTIONS_IN_ANY_CASE:
+            return "function", FUNCTIONS.get(letters, low)
+        if _is_greek(letters):
+            return None
+        if len(letters) == 1:
+            return ("word", low) if letters in "aAI" and spaced and not self.math else None
+        if low in ("mod", "percent"):
+            return "op", "%" if low == "percent" else "mod"
+        if low in WORDS_IN_FORMULAS or self.upright:
+            return "word", letters if letters in UNITS else low
+        return ("word", low) if self._is_word(letters) else None
 
     def _after_number(self) -> bool:
-        before = [t for t in self.found[-3:] if t.kind != "edge"]
+        before = [t for t in self.tokens[-3:] if t.kind != "edge"]
         return bool(before) and (before[-1].kind in ("number", "close") or before[-1].text in ("/", "*"))
 
     def _is_word(self, run: str) -> bool:
@@ -249,16 +251,7 @@ class _Lexer:
             return False
         if len(run) == 3 and self.math:
             return False
-        return bool(re.search("[aeiouy]", low)) and low not in (
-            "abc",
-            "abcd",
-            "xyz",
-            "abcde",
-            "wxyz",
-            "xyzt",
-            "axy",
-            "bxy",
-        )
+        return bool(re.search("[aeiouy]", low)) and low not in _PRODUCTS
 
     def _symbol(self, text: str, end: int, name: str) -> int:
         """A symbol with its index and primes; returns where it ends."""
@@ -281,118 +274,52 @@ class _Lexer:
         if match is None:
             return i + 1
         name, end = match[1], match.end()
-        if name in ("(", "[", ")", "]"):
+        if name in _COMMANDS:
+            self.add(*_COMMANDS[name])
+        elif name in ("(", "[", ")", "]"):
             self.math = name in "(["
-            self.found.append(EDGE)
-        elif name in ("{", "}"):
-            self.add("open" if name == "{" else "close", "set")
-        elif name == "%":
-            self.add("op", "%")
-        elif name == "\\":
-            self.add("sep", "\\")
-        elif name in ("$", "_", "&", "#", " ", "-", "/"):
-            pass
-        elif name == "|":
-            self.add("op", "|")
+            self.tokens.append(EDGE)
         elif name in ("boxed", "fbox"):
-            return self._group(text, end, "box")
-        elif name in _TEXT:
-            return self._text(text, end)
+            return self._box(text, end)
+        elif name in _UPRIGHT:
+            return self._upright(text, end)
         elif name in ("begin", "end"):
             return self._environment(text, i)
-        elif name == "not":
-            self.add("word", "not")
-        elif name in _RELATIONS:
-            self.add("rel", _RELATIONS[name])
-        elif name in _OPERATORS:
-            self.add("op", _OPERATORS[name])
-        elif name in ("pmod", "pod"):
-            self.add("op", "mod")
-        elif name in ("lor", "vee"):
-            self.add("word", "or")
-        elif name in ("land", "wedge"):
-            self.add("word", "and")
-        elif name in ("implies", "Rightarrow", "Longrightarrow", "therefore", "iff", "Leftrightarrow"):
-            self.add("word", "therefore")
-        elif name in ("ldots", "dots", "cdots", "dotsc", "dotsb"):
-            self.add("dots", "...")
-        elif name in _OPENING:
-            self.add("open", _OPENING[name])
-        elif name in _CLOSING:
-            self.add("close", _CLOSING[name])
-        elif name in ("degree", "circ"):
-            self.add("command", "circ")
-        elif name in FUNCTIONS:
-            self.add("function", FUNCTIONS[name])
-        elif name in ("frac", "binom", "over", "choose", "mathcal", "exists", "forall", "mid", "colon"):
-            self.add("command", name)
-        elif name in (
-            "dot",
-            "ddot",
-            "hat",
-            "bar",
-            "vec",
-            "tilde",
-            "overline",
-            "mathbb",
-            "widehat",
-            "overrightarrow",
-        ):
+        elif name in _ACCENTS:
             return self._accent(text, end, name)
-        elif name in (
-            "int",
-            "sum",
-            "prod",
-            "lim",
-            "partial",
-            "cap",
-            "setminus",
-            "mp",
-            "to",
-            "iint",
-            "oint",
-            "star",
-            "circledast",
-        ):
-            self.add("command", name)  # read by no rule of the grammar: compared as text, or by math-verify
         elif len(name) > 1:
-            return self._symbol(
-                text, end, {"varepsilon": "epsilon", "varphi": "phi", "hslash": "hbar"}.get(name, name)
-            )
-        else:
+            return self._symbol(text, end, _SYNONYMS.get(name, name))
+        elif name not in "$_&# -/":
             raise Unreadable(f"unknown command \\{name}")
         return end
 
-    def _group(self, text: str, end: int, kind: str) -> int:
-        start, close = _braced(text, end)
+    def _box(self, text: str, end: int) -> int:
+        start, close = braced(text, end)
         if start is None:
             return end
         inner = _Lexer(self.math or "$" not in text[start:close], self.upright)
-        self.add("open", kind)
-        inner.depth = 0
-        for token in inner.lex(text[start:close]):
-            self.found.append(token)
-        self.add("close", kind)
+        self.add("open", "box")
+        self.tokens.extend(inner.lex(text[start:close]))
+        self.add("close", "box")
         return close + 1
 
-    def _text(self, text: str, end: int) -> int:
-        start, close = _braced(text, end)
+    def _upright(self, text: str, end: int) -> int:
+        start, close = braced(text, end)
         if start is None:
             return end
         inner = _Lexer(False, True)
         inner.depth = self.depth
-        inner.found = [self.found[-1]] if self.found else []
-        skip = len(inner.found)
-        found = inner.lex(text[start:close])[skip:]
-        self.found.extend(found)
-        if len(self.found) > _LIMIT:
+        inner.tokens = self.tokens[-1:]
+        before = len(inner.tokens)
+        self.tokens.extend(inner.lex(text[start:close])[before:])
+        if len(self.tokens) > _LIMIT:
             raise Unreadable("too long")
         return close + 1
 
     def _accent(self, text: str, end: int, name: str) -> int:
-        start, close = _braced(text, end)
+        start, close = braced(text, end)
         if start is None:
-            match = re.compile(r"\s*(\\[A-Za-z]+|[A-Za-z])").match(text, end)
+            match = _ACCENTED.match(text, end)
             if not match:
                 raise Unreadable(f"\\{name} of nothing")
             return self._symbol(text, match.end(), f"{name} {match[1].lstrip(chr(92))}")
@@ -402,7 +329,7 @@ class _Lexer:
         return self._symbol(text, close + 1, f"{name} {inner}")
 
     def _environment(self, text: str, i: int) -> int:
-        match = re.compile(r"\\(begin|end)\s*\{(\w+\*?)\}(?:\s*\{[lcr|]{1,20}\})?").match(text, i)
+        match = _ENVIRONMENT.match(text, i)
         if not match:
             raise Unreadable("an environment without a name")
         kind = "open" if match[1] == "begin" else "close"
@@ -410,32 +337,20 @@ class _Lexer:
             self.add(kind, "matrix")
         elif match[2].rstrip("*") in ("equation", "displaymath", "math", "center"):
             self.math = kind == "open"
-            self.found.append(EDGE)
+            self.tokens.append(EDGE)
         else:
             raise Unreadable(f"a {match[2]} environment")
         return match.end()
 
 
+_ACCENTED = re.compile(r"\s*(\\[A-Za-z]+|[A-Za-z])")
+_ENVIRONMENT = re.compile(r"\\(begin|end)\s*\{(\w+\*?)\}(?:\s*\{[lcr|]{1,20}\})?")
 _INDEX = re.compile(r"\s*_\s*(?:\{([^{}]{0,40}(?:\{[^{}]{0,30}\}[^{}]{0,20})?)\}|(\\[A-Za-z]+|\w))")
 _PRIME = re.compile(r"\s*(?:\^\s*\{?\s*(?:\\prime\s*){1,3}\}?|'{1,3})")
 
 
-def _braced(text: str, i: int) -> tuple[int | None, int]:
-    """Where the content of the brace that opens at or after i begins and ends; (None, i) without one."""
-    while i < len(text) and text[i].isspace():
-        i += 1
-    if i >= len(text) or text[i] != "{":
-        return None, i
-    depth, start = 0, i + 1
-    while i < len(text):
-        if text[i] == "\\":
-            i += 2
-            continue
-        depth += (text[i] == "{") - (text[i] == "}")
-        if depth == 0:
-            return start, i
-        i += 1
-    return start, len(text)
+def _is_greek(letters: str) -> bool:
+    return letters in GREEK and (len(letters) > 2 or letters == "pi")
 
 
 def value_of(text: str) -> Fraction:
@@ -453,17 +368,11 @@ def value_of(text: str) -> Fraction:
 
 def with_number_words(tokens: list[Token]) -> list[Token]:
     """Runs of number words (`forty-two`, `one hundred and five`) as numbers."""
-    found: list[Token] = []
+    replaced: list[Token] = []
     i = 0
     while i < len(tokens):
-        end = i
-        while end < len(tokens) and tokens[end].kind == "word":
-            end += 1
-        length, value = number_in_words([t.text for t in tokens[i:end]])
-        if length:
-            found.append(Token("number", str(value), True))
-            i += length
-        else:
-            found.append(tokens[i])
-            i += 1
-    return found
+        words = itertools.takewhile(lambda token: token.kind == "word", tokens[i : i + 20])
+        length, value = number_in_words([token.text for token in words])
+        replaced.append(Token("number", str(value), True) if length else tokens[i])
+        i += length or 1
+    return replaced

@@ -1,8 +1,9 @@
-"""One notation for what people and programs write in many: Unicode signs as LaTeX, without what only typesets."""
+"""One notation for what is written in many ways: Unicode signs as LaTeX, typesetting removed."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from rpg.answers.lexicon import GREEK
 
@@ -21,25 +22,26 @@ _CHARACTERS = {
     "£": "", "€": "", "℃": " degrees ", "⟨": "(", "⟩": ")",
 }  # fmt: skip
 _CHARACTERS |= dict(zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ", (f"\\{name} " for name in GREEK), strict=True))
-_UNICODE = str.maketrans(_CHARACTERS)
+_TO_LATEX = str.maketrans(_CHARACTERS)
 
-_FIRST = [
+_Replacement = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
+_BEFORE_LATEX: list[_Replacement] = [
     (re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+"), lambda m: "^{" + m[0].translate(_SUPER) + "}"),
     (re.compile(r"[₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ]+"), lambda m: "_{" + m[0].translate(_SUB) + "}"),
     (re.compile("[" + "".join(_FRACTIONS) + "]"), lambda m: f" {_FRACTIONS[m[0]]} "),
-    (re.compile(r"\\text(?:bf|rm)?\s*\{\s*\(?[A-E]\)\s*[.:]?\s*\}(?=[\s\\~$,;:]*[-\d\\])"), lambda m: " "),
-    (re.compile(r"</?s>|<\|[^|<>]{1,30}\|>|\(?\bQ\.\s?E\.\s?D\.?\)?"), lambda m: " "),
-    (re.compile(r"\s[–—]\s+(?=[A-Za-z]{2})"), lambda m: " , "),
-    (re.compile(r"[=-]>"), lambda m: r" \Rightarrow "),
-    (re.compile(r"(?<=[a-z]{3})!"), lambda m: "."),
-    (re.compile(r"(?<=\d)\s*\^\s*\{\s*(?:\\prime\s*){1,3}\}"), lambda m: " "),
-    (re.compile(r"^[\s$(]*(?:(?:[Oo]ption|[Cc]hoice)\s+\(?[A-E]\)?\s*[:.,-]|[A-E][).:])\s+(?=[-\d$\\])"), lambda m: " "),
-    (re.compile(r"\((?:[Oo]ption|[Cc]hoice)\s+[A-E]\)"), lambda m: " "),
-    (re.compile(r"√\s*"), lambda m: r"\sqrt "),
+    (re.compile(r"\\text(?:bf|rm)?\s*\{\s*\(?[A-E]\)\s*[.:]?\s*\}(?=[\s\\~$,;:]*[-\d\\])"), " "),
+    (re.compile(r"</?s>|<\|[^|<>]{1,30}\|>|\(?\bQ\.\s?E\.\s?D\.?\)?"), " "),
+    (re.compile(r"\s[–—]\s+(?=[A-Za-z]{2})"), " , "),
+    (re.compile(r"[=-]>"), r" \\Rightarrow "),
+    (re.compile(r"(?<=[a-z]{3})!"), "."),
+    (re.compile(r"(?<=\d)\s*\^\s*\{\s*(?:\\prime\s*){1,3}\}"), " "),
+    (re.compile(r"^[\s$(]*(?:(?:[Oo]ption|[Cc]hoice)\s+\(?[A-E]\)?\s*[:.,-]|[A-E][).:])\s+(?=[-\d$\\])"), " "),
+    (re.compile(r"\((?:[Oo]ption|[Cc]hoice)\s+[A-E]\)"), " "),
+    (re.compile(r"√\s*"), r"\\sqrt "),
     (re.compile(r"[！-～]"), lambda m: chr(ord(m[0]) - 0xFEE0)),
 ]  # fmt: skip
 _UPRIGHT = r"\s*\\(?:text|mathrm)\s*\{([^{}]{1,20})\}\s*"
-_THEN = [
+_AFTER_LATEX: list[_Replacement] = [
     (re.compile(rf"\\frac\s*\{{{_UPRIGHT}\}}\s*\{{{_UPRIGHT}\}}"), r"\\text{\1/\2}"),
     (re.compile(r"(\^\s*\{?\s*\\circ\s*\}?)\s*(?:[CF](?![A-Za-z])|\\(?:text|mathrm)\s*\{\s*[CF]\s*\})"), r"\1 "),
     (re.compile(r"\bi\.e\.,?"), " that is "),
@@ -65,11 +67,11 @@ _THEN = [
 ]  # fmt: skip
 
 
-def plain(text: str) -> str:
-    """An answer's text in one notation, without sizes, spaces, colours, emphasis, choice letters and end tokens."""
-    for pattern, replacement in _FIRST:
+def in_latex(text: str) -> str:
+    """An answer as LaTeX without sizes, spaces, colours, emphasis, choice letters and end tokens."""
+    for pattern, replacement in _BEFORE_LATEX:
         text = pattern.sub(replacement, text)
-    text = text.translate(_UNICODE)
-    for pattern, replacement in _THEN:
+    text = text.translate(_TO_LATEX)
+    for pattern, replacement in _AFTER_LATEX:
         text = pattern.sub(replacement, text)
     return text.strip()

@@ -1,4 +1,7 @@
-"""Plain numbers in the ways people write them, exactly. Bounded: no text of a model makes a large computation."""
+"""Numbers with the way they were written: plain ones read from text, and expressions without symbols.
+
+Bounded: no text of a model makes a large computation.
+"""
 
 from __future__ import annotations
 
@@ -116,8 +119,8 @@ def same(gold: Number, answer: Number, relative_tolerance: float = 0.0) -> bool:
     if relative_tolerance and gap <= Fraction(relative_tolerance) * abs(gold.value):
         return True
     return any(
-        one.digits >= SIGNIFICANT and gap < one.unit and not finite(other.value)
-        for one, other in ((gold, answer), (answer, gold))
+        decimal.digits >= SIGNIFICANT and gap < decimal.unit and not finite(exact.value)
+        for decimal, exact in ((gold, answer), (answer, gold))
     )
 
 
@@ -173,21 +176,21 @@ def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
     """
     if gold == answer:
         return True
-    one, other = worth(gold), worth(answer)
-    if isinstance(one.value, Fraction) and isinstance(other.value, Fraction):
-        return same(one, other, tolerance)
-    if values.close(one.value, other.value):
+    expected, stated = worth(gold), worth(answer)
+    if isinstance(expected.value, Fraction) and isinstance(stated.value, Fraction):
+        return same(expected, stated, tolerance)
+    if values.close(expected.value, stated.value):
         return True
-    if mpmath.im(values.mp(one.value)) != 0 or mpmath.im(values.mp(other.value)) != 0:
+    if mpmath.im(values.mp(expected.value)) != 0 or mpmath.im(values.mp(stated.value)) != 0:
         return False
     with mpmath.workprec(200):
-        gap = abs(values.mp(one.value) - values.mp(other.value))
-        if tolerance and gap <= tolerance * abs(values.mp(one.value)):
+        gap = abs(values.mp(expected.value) - values.mp(stated.value))
+        if tolerance and gap <= tolerance * abs(values.mp(expected.value)):
             return True
         # What is not rational has no finite decimals: a decimal may be its rounding.
         return any(
             isinstance(a.value, Fraction) and a.digits >= SIGNIFICANT and gap < values.mp(a.unit)
-            for a in (one, other)
+            for a in (expected, stated)
         )
 
 
@@ -202,4 +205,4 @@ def rounds(exact: Tree, decimal: Tree) -> bool:
     if values.close(a.value, b.value):
         return True
     with mpmath.workprec(200):
-        return abs(values.mp(a.value) - values.mp(b.value)) < values.mp(max(a.unit, b.unit))
+        return bool(abs(values.mp(a.value) - values.mp(b.value)) < values.mp(max(a.unit, b.unit)))

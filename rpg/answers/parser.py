@@ -10,21 +10,14 @@ A tree is a tuple whose first item names its kind:
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 from rpg.answers.lexer import Token, Unreadable, value_of
 
-Tree = tuple
+Tree = tuple[Any, ...]
 _DEPTH = 60
-_MATCHING = {
-    "(": ")",
-    "[": "]",
-    "{": "}",
-    "set": "set",
-    "floor": "floor",
-    "ceil": "ceil",
-    "box": "box",
-    "|(": ")|",
-    "matrix": "matrix",
+_MATCHING = {"(": ")", "[": "]", "{": "}", "|(": ")|"} | {
+    kind: kind for kind in ("set", "floor", "ceil", "box", "matrix")
 }
 _STARTS = {"number", "symbol", "function", "open"}
 
@@ -42,24 +35,26 @@ def read(tokens: list[Token]) -> Tree:
     return tree
 
 
+_END = Token("end", "")
+
+
 class _Parser:
     def __init__(self, tokens: list[Token]):
         self.tokens, self.i, self.depth, self.bars = tokens, 0, 0, 0
 
-    def peek(self, ahead: int = 0) -> Token | None:
+    def peek(self, ahead: int = 0) -> Token:
         i = self.i + ahead
-        return self.tokens[i] if i < len(self.tokens) else None
+        return self.tokens[i] if i < len(self.tokens) else _END
 
     def at(self, kind: str, *texts: str) -> bool:
         token = self.peek()
-        return token is not None and token.kind == kind and (not texts or token.text in texts)
+        return token.kind == kind and (not texts or token.text in texts)
 
     def take(self) -> Token:
-        token = self.peek()
-        if token is None:
+        if self.i >= len(self.tokens):
             raise Unreadable("the formula ends too soon")
         self.i += 1
-        return token
+        return self.tokens[self.i - 1]
 
     def chain(self) -> Tree:
         items, relations = [self.union()], []
@@ -87,12 +82,8 @@ class _Parser:
         while self.at("op", "+", "-", "pm"):
             sign = self.take().text
             right = self.product()
-            left = (
-                ("pm", left, right)
-                if sign == "pm"
-                else ("add", left, right if sign == "+" else ("negative", right))
-            )
-        while self.at("op", "mod") or (self.at("open", "(") and self._modulus()):
+            left = ("pm" if sign == "pm" else "add", left, ("negative", right) if sign == "-" else right)
+        while self.at("op", "mod") or self._at_modulus():
             bracket = self.take().text == "("
             if bracket:
                 self.take()
@@ -102,9 +93,9 @@ class _Parser:
         self.depth -= 1
         return left
 
-    def _modulus(self) -> bool:
-        token = self.peek(1)
-        return token is not None and token.kind == "op" and token.text == "mod"
+    def _at_modulus(self) -> bool:
+        """Before `(mod 7)`."""
+        return self.at("open", "(") and self.peek(1)[:2] == ("op", "mod")
 
     def product(self) -> Tree:
         left = self.signed()
@@ -114,36 +105,28 @@ class _Parser:
                 right = self.signed()
                 left = ("multiply", left, right) if sign == "*" else ("divide", left, right)
             elif self._starts_factor():
-                left = ("multiply", left, self._beside(left))
+                left = ("multiply", left, self._factor_beside())
             else:
                 return left
 
-    def _beside(self, left: Tree) -> Tree:
+    def _factor_beside(self) -> Tree:
         """A factor that only stands beside another: `2x`, `3\\sqrt 2`, not `2 3` and not `5` beside a box."""
         before, token = self.tokens[self.i - 1], self.peek()
-        if token.kind == "number":
-            after = self.peek(1)
-            power = after is not None and after.text == "^" and after.kind == "op"
-            if before.text != ")" or not power:
-                raise Unreadable("a number beside another factor")
-        box = (token.text == "box" and before.kind == "number") or (
+        if token.kind == "number" and (before.text != ")" or self.peek(1)[:2] != ("op", "^")):
+            raise Unreadable("a number beside another factor")
+        if (token.text == "box" and before.kind == "number") or (
             before.text == "box" and token.kind == "number"
-        )
-        if box:
+        ):
             raise Unreadable("digits beside a box")
         return self.power()
 
     def _starts_factor(self) -> bool:
         token = self.peek()
-        if token is None:
-            return False
         if token.kind == "op":
             return token.text == "|" and not self.bars
         if token.kind == "command":
             return token.text in ("frac", "binom", "mathcal")
-        if token.kind == "open" and token.text == "(" and self._modulus():
-            return False
-        return token.kind in _STARTS and token.text != "matrix"
+        return token.kind in _STARTS and token.text != "matrix" and not self._at_modulus()
 
     def signed(self) -> Tree:
         signs = 0
@@ -164,12 +147,11 @@ class _Parser:
 
     def _degree(self) -> bool:
         """`^\\circ` and `^{\\circ}`, which leave no trace."""
-        length = 1 if self.at("command", "circ") else 3
-        if length == 3 and not (
-            self.at("open", "{") and self.peek(1) == Token("command", "circ", self.peek().upright)
-        ):
-            return False
-        self.i += length
+        if not self.at("command", "circ"):
+            if not self.at("open", "{") or self.peek(1) != Token("command", "circ", self.peek().upright):
+                return False
+            self.i += 2
+        self.i += 1
         return True
 
     def _exponent(self) -> Tree:
@@ -245,43 +227,33 @@ class _Parser:
     def _fraction_ahead(self) -> Tree | None:
         """The fraction of a mixed number: `1 \\frac{1}{2}`, `1 1/2`."""
         ahead = [self.peek(k) for k in range(7)]
-        kinds = [(t.kind, t.text if t.kind != "number" else "") if t else None for t in ahead]
+        shape = [(t.kind, t.text if t.kind != "number" else "") for t in ahead]
         number = ("number", "")
-        above = below = None
-        length = 0
-        if kinds[0] == ("command", "frac"):
-            group = [("open", "{"), number, ("close", "}")]
-            if kinds[1:4] == group and kinds[4:7] == group:
-                above, below, length = ahead[2], ahead[5], 7
-            elif kinds[1] == number and len(ahead[1].text) == 2:
-                above, below, length = Token("number", ahead[1].text[0]), Token("number", ahead[1].text[1]), 2
-        elif kinds[:3] == [number, ("op", "/"), number]:
-            above, below, length = ahead[0], ahead[2], 3
-        if not length or not above.text.isdigit() or not below.text.isdigit():
+        group = [("open", "{"), number, ("close", "}")]
+        if shape == [("command", "frac"), *group, *group]:
+            above, below, length = ahead[2].text, ahead[5].text, 7
+        elif shape[:2] == [("command", "frac"), number] and len(ahead[1].text) == 2:
+            above, below, length = ahead[1].text[0], ahead[1].text[1], 2
+        elif shape[:3] == [number, ("op", "/"), number]:
+            above, below, length = ahead[0].text, ahead[2].text, 3
+        else:
             return None
-        if not 0 < int(above.text) < int(below.text):
+        if not above.isdigit() or not below.isdigit() or not 0 < int(above) < int(below):
             return None
         self.i += length
-        return (
-            "divide",
-            ("number", Fraction(int(above.text)), above.text),
-            ("number", Fraction(int(below.text)), below.text),
-        )
+        return ("divide", ("number", Fraction(int(above)), above), ("number", Fraction(int(below)), below))
 
     def _symbol(self, token: Token) -> Tree:
         # f(x), u(t), I(0): one letter or number in parentheses is what a function is taken of
-        inside, end = self.peek(1), self.peek(2)
-        if (
+        argument = self.peek(1)
+        called = (
             self.at("open", "(")
-            and inside is not None
-            and end is not None
-            and (inside.kind == "symbol" or inside.kind == "number")
-            and end.kind == "close"
-            and end.text == ")"
-            and token.text not in ("e", "pi", "i")
-        ):
+            and argument.kind in ("symbol", "number")
+            and self.peek(2)[:2] == ("close", ")")
+        )
+        if called and token.text not in ("e", "pi", "i"):
             self.i += 3
-            return ("symbol", f"{token.text}({inside.text})")
+            return ("symbol", f"{token.text}({argument.text})")
         if token.text == "C" and self.at("open", "("):
             start = self.i
             tree = self._brackets(self.take())
@@ -307,20 +279,11 @@ class _Parser:
             if self.at("op", "^") and exponent is None:
                 self.take()
                 exponent = self._exponent()
-        if name == "log" and index is None and self.at("symbol"):
-            pass
-        if self.at("open", "(", "[", "{", "|(", "box"):
-            token = self.take()
-            tree = self._brackets(token)
-        else:
-            tree = self._bare_argument()
+        bracketed = self.at("open", "(", "[", "{", "|(", "box")
+        tree = self._brackets(self.take()) if bracketed else self._bare_argument()
         if (tree[0] in ("tuple", "set")) != (name in ("max", "min", "gcd", "lcm")):
             raise Unreadable(f"{name} of a {tree[0]}")
-        if (
-            exponent is not None
-            and exponent == ("negative", ("number", Fraction(1), "1"))
-            and name in ("sin", "cos", "tan")
-        ):
+        if exponent == ("negative", ("number", Fraction(1), "1")) and name in ("sin", "cos", "tan"):
             return ("call", f"arc{name}", tree, None)
         tree = ("call", name, tree, index)
         return tree if exponent is None else ("power", tree, exponent)
@@ -331,30 +294,22 @@ class _Parser:
             self.take()
             return ("negative", self._bare_argument())
         tree = self.power()
-        while (
-            self._starts_factor() and not self.at("function") and not self.at("number") and not self.at("op")
-        ):
+        while self._starts_factor() and self.peek().kind not in ("function", "number", "op"):
             tree = ("multiply", tree, self.power())
         return tree
 
     def _argument(self) -> Tree:
         """Of a command: a group in braces, or the next sign alone (`\\frac12`, `\\sqrt2`)."""
         token = self.peek()
-        if token is not None and token.kind == "number" and len(token.text) > 1 and token.text.isdigit():
+        if token.kind == "number" and len(token.text) > 1 and token.text.isdigit():
             before = self.tokens[self.i - 1]
             if before.kind == "command" or (
                 self.i > 1 and self.tokens[self.i - 2] == Token("command", "frac")
             ):
-                self.tokens = [
-                    *self.tokens[: self.i],
-                    Token("number", token.text[0]),
-                    Token("number", token.text[1:]),
-                    *self.tokens[self.i + 1 :],
-                ]
-        token = self.take()
-        if token.kind == "open" and token.text in ("{", "(", "box"):
-            return self._brackets(token)
-        self.i -= 1
+                digits = Token("number", token.text[0]), Token("number", token.text[1:])
+                self.tokens = [*self.tokens[: self.i], *digits, *self.tokens[self.i + 1 :]]
+        if self.at("open", "{", "(", "box"):
+            return self._brackets(self.take())
         return self.postfix() if not self.at("op", "-") else self.signed()
 
     def _brackets(self, token: Token) -> Tree:
@@ -384,12 +339,7 @@ class _Parser:
             if opening == "set" and (
                 self.at("colon") or self.at("command", "mid", "colon") or self.at("op", "|")
             ):
-                self.take()
-                items = [self.chain()]  # {x : x < 8} is what x has to satisfy
-                if items[0][0] != "chain":
-                    raise Unreadable("a set without a condition")
-                self._expect("close", "set")
-                return items[0]
+                return self._condition()
             while self.at("sep", ",", ";"):
                 self.take()
                 items.append(self.chain())
@@ -407,6 +357,15 @@ class _Parser:
             raise Unreadable(f"brackets {pair!r}")
         return ("tuple", pair, tuple(items))
 
+    def _condition(self) -> Tree:
+        """What x has to satisfy in `{x : x < 8}`."""
+        self.take()
+        condition = self.chain()
+        if condition[0] != "chain":
+            raise Unreadable("a set without a condition")
+        self._expect("close", "set")
+        return condition
+
     def _matrix(self) -> Tree:
         rows: list[list[Tree]] = [[]]
         while not self.at("close", "matrix"):
@@ -415,11 +374,7 @@ class _Parser:
                 self.take()
             elif self.at("sep", "\\"):
                 self.take()
-                if (
-                    self.at("open", "[")
-                    and self.peek(2) is not None
-                    and self.peek(2).kind in ("symbol", "word")
-                ):
+                if self.at("open", "[") and self.peek(2).kind in ("symbol", "word"):
                     while not self.at("close", "]"):  # space between rows: \\[2pt]
                         self.take()
                     self.take()
@@ -438,30 +393,25 @@ class _Parser:
 
 def _derivative(above: Tree, below: Tree) -> str | None:
     """`\\frac{d x}{d t}` and `\\frac{d^2 x}{d t^2}` are one quantity, not a quotient of products."""
+    quantity, variable = _differential(above), _differential(below)
+    return f"d{quantity}/d{variable}" if quantity and variable else None
 
-    def of(tree: Tree) -> str | None:
-        if tree[0] == "multiply":
-            head, rest = tree[1], tree[2]
-            if head == ("symbol", "d"):
-                return _name(rest)
-            if head[0] == "power" and head[1] == ("symbol", "d"):
-                inner = _name(rest)
-                return inner and f"{_name(head[2])} {inner}"
+
+def _differential(tree: Tree) -> str | None:
+    if tree[0] != "multiply":
         return None
-
-    one, other = of(above), of(below)
-    return f"d{one}/d{other}" if one and other else None
+    head, name = tree[1], _name(tree[2])
+    if head == ("symbol", "d"):
+        return name
+    return name and f"{_name(head[2])} {name}" if head[:2] == ("power", ("symbol", "d")) else None
 
 
 def _name(tree: Tree) -> str | None:
-    if tree[0] == "symbol":
-        return tree[1]
-    if tree[0] == "number":
-        return tree[2]
     if tree[0] == "power":
-        one, other = _name(tree[1]), _name(tree[2])
-        return one and other and f"{one}^{other}"
-    return None
+        base, exponent = _name(tree[1]), _name(tree[2])
+        return base and exponent and f"{base}^{exponent}"
+    name: str | None = tree[1] if tree[0] == "symbol" else tree[2] if tree[0] == "number" else None
+    return name
 
 
 def _in_base(digits: str, base: Fraction) -> Tree:

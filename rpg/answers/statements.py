@@ -9,9 +9,10 @@ them. A line that leaves open what is stated, or takes it back, is Unreadable, w
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
-from rpg.answers.lexer import Token, Unreadable, tokens_of, with_number_words
+from rpg.answers.lexer import EDGE, Token, Unreadable, tokens_of, with_number_words
 from rpg.answers.lexicon import (
     APPROXIMATE,
     CHANGING,
@@ -31,6 +32,7 @@ from rpg.answers.lexicon import (
 )
 from rpg.answers.units import cut_units, letters_length, unit_length
 
+_QUANTIFIERS = set("all every any each some real integer positive".split())
 _BINARY = {"+", "-", "*", "/", "^", "!", "%", "pm", "mod", "cup", "_"}
 
 
@@ -61,12 +63,12 @@ def read_line(text: str) -> list[Statement]:
     Raises:
         Unreadable: nothing is stated, it is not clear what, or it is taken back.
     """
-    found: list[Statement] = []
+    stated: list[Statement] = []
     for sentence in _sentences(_flat(_without_choice(with_number_words(tokens_of(text))))):
-        found += _statements(sentence)
-    if not found:
+        stated += _statements(sentence)
+    if not stated:
         raise Unreadable("no value")
-    return found
+    return stated
 
 
 _SHOWN = 120
@@ -97,17 +99,14 @@ def _shown(formula: tuple[Token, ...]) -> str:
 
 def _without_choice(tokens: list[Token]) -> list[Token]:
     """Without the letter of a multiple choice: `(C) 42`."""
-    some = [t for t in tokens[:6] if t.kind != "edge" and t.text not in ("box", "{")]
-    shape = [(t.kind, t.text) for t in some[:3]]
-    if len(shape) == 3 and shape[0] == ("open", "(") and shape[2] == ("close", ")"):
-        if shape[1] in [("symbol", c) for c in "ABCDE"]:
-            after = tokens.index(some[2]) + 1
-            rest = [t for t in tokens[after:] if t.kind != "edge"]
-            if (rest and rest[0].kind in ("number", "command", "function", "open")) or (
-                rest and rest[0].text == "-"
-            ):
-                kept = [t for t in tokens[:after] if t not in some[:3]]
-                return [*kept, *tokens[after:]]
+    choice = [t for t in tokens[:6] if t.kind != "edge" and t.text not in ("box", "{")][:3]
+    shape = [(t.kind, t.text) for t in choice]
+    if shape not in ([("open", "("), ("symbol", letter), ("close", ")")] for letter in "ABCDE"):
+        return tokens
+    end = tokens.index(choice[2]) + 1
+    behind = next((t for t in tokens[end:] if t.kind != "edge"), None)
+    if behind and (behind.kind in ("number", "command", "function", "open") or behind.text == "-"):
+        return [*(t for t in tokens[:end] if t not in choice), *tokens[end:]]
     return tokens
 
 
@@ -122,35 +121,23 @@ def _closing(tokens: list[Token], start: int) -> int:
 
 def _flat(tokens: list[Token]) -> list[Token]:
     """Boxes and groups that hold more than a formula (words, lists, relations) are opened; others stay brackets."""
-    found: list[Token] = []
+    opened: list[Token] = []
     i = 0
     while i < len(tokens):
         token = tokens[i]
-        if token.kind == "open" and token.text in ("box", "{"):
-            end = _closing(tokens, i)
-            inside = tokens[i + 1 : end]
-            before = found[-1] if found else None
-            index = before is not None and (
-                before.kind in ("command", "function") or before.text in ("^", "_")
-            )
-            if not index and _holds_more(inside):
-                after = next((t for t in tokens[end + 1 :] if t.kind != "edge"), None)
-                if (before and before.kind == "op") or (
-                    after and after.kind == "op" and after.text in _BINARY
-                ):
-                    raise Unreadable("a sign beside a box of words or several values")
-                found += [Token("edge", "$"), *_flat(inside), Token("edge", "$")]
-            else:
-                found += tokens[i : end + 1]
-            i = end + 1
-        elif token.kind == "open":
-            end = _closing(tokens, i)
-            found += tokens[i : end + 1]
-            i = end + 1
+        end = _closing(tokens, i) if token.kind == "open" else i
+        inside = tokens[i + 1 : end]
+        before = opened[-1] if opened else None
+        argument = before and (before.kind in ("command", "function") or before.text in ("^", "_"))
+        if token.kind == "open" and token.text in ("box", "{") and not argument and _holds_more(inside):
+            after = next((t for t in tokens[end + 1 :] if t.kind != "edge"), None)
+            if (before and before.kind == "op") or (after and after.kind == "op" and after.text in _BINARY):
+                raise Unreadable("a sign beside a box of words or several values")
+            opened += [EDGE, *_flat(inside), EDGE]
         else:
-            found.append(token)
-            i += 1
-    return found
+            opened += tokens[i : end + 1]
+        i = end + 1
+    return opened
 
 
 def _holds_more(inside: list[Token]) -> bool:
@@ -168,79 +155,98 @@ def _holds_more(inside: list[Token]) -> bool:
 
 
 def _sentences(tokens: list[Token]) -> list[list[Item]]:
-    sentences: list[list[Item]] = [[]]
-    formula: list[Token] = []
-    edge = False
-    i = 0
+    return _SentenceReader(tokens).read()
 
-    def close_formula() -> None:
-        nonlocal formula
-        if formula:
-            sentences[-1].append(Item("formula", tokens=tuple(cut_units(formula))))
-        formula = []
 
-    while i < len(tokens):
-        token = tokens[i]
-        kind = token.kind
-        if kind == "edge":
-            edge = bool(formula)
-            i += 1
-            continue
-        if kind == "open" and token.text in ("(", "["):
-            end = _closing(tokens, i)
-            inside = tokens[i + 1 : end]
-            first = next((t for t in inside if t.kind != "edge"), None)
-            divisor = bool(formula) and formula[-1].kind == "op" and formula[-1].text in ("/", "*")
-            said = not divisor and any(t.kind == "word" or _spelled(t) for t in inside)
-            if (
-                said
-                or (first is not None and first.text in ("~", "="))
-                or (formula and _spelled(formula[-1]))
-            ):
-                close_formula()
-                parts = _sentences(_flat(inside))
-                sentences[-1].append(Item("remark", inner=[item for part in parts for item in part]))
-                i, edge = end + 1, False
-                continue
-        if kind in ("word", "sep", "stop", "colon"):
-            length = unit_length(tokens, i) if kind == "word" and formula else 0
-            if length:
-                i += length
-                edge = True
-                continue
-            if kind == "colon":
-                if formula or not sentences[-1] or sentences[-1][-1].kind == "formula":
-                    raise Unreadable("a ratio or label")
-                sentences[-1].append(Item("copula"))
-            else:
-                close_formula()
-                if kind == "stop":
-                    sentences.append([])
-                elif kind == "word" and token.text in COPULAS:
-                    sentences[-1].append(Item("copula", token.text))
-                else:
-                    sentences[-1].append(Item(kind, token.text))
-            i, edge = i + 1, False
-            continue
-        if kind == "dots":
-            raise Unreadable("an answer that goes on")
-        if edge and formula:
-            dangling = formula[-1].kind == "rel" or (
-                formula[-1].kind == "op" and formula[-1].text in _BINARY - {"!", "%"}
+class _SentenceReader:
+    """Parts tokens into sentences of items."""
+
+    def __init__(self, tokens: list[Token]):
+        self.tokens, self.i = tokens, 0
+        self.sentences: list[list[Item]] = [[]]
+        self.formula: list[Token] = []
+        self.ended = False
+        """The open formula may have ended: a dollar sign or a unit stood behind it."""
+
+    def read(self) -> list[list[Item]]:
+        while self.i < len(self.tokens):
+            token = self.tokens[self.i]
+            if token.kind == "edge":
+                self.ended = bool(self.formula)
+                self.i += 1
+            elif token.kind in ("word", "sep", "stop", "colon"):
+                self._between(token)
+            elif token.kind == "dots":
+                raise Unreadable("an answer that goes on")
+            elif not self._remark(token):
+                self._part_of_formula(token)
+        self._close_formula()
+        return [sentence for sentence in self.sentences if sentence]
+
+    def _close_formula(self) -> None:
+        if self.formula:
+            self.sentences[-1].append(Item("formula", tokens=tuple(cut_units(self.formula))))
+        self.formula = []
+
+    def _remark(self, token: Token) -> bool:
+        """Reads words in parentheses; False where there are none."""
+        if token.kind != "open" or token.text not in ("(", "["):
+            return False
+        end = _closing(self.tokens, self.i)
+        inside = self.tokens[self.i + 1 : end]
+        first = next((t for t in inside if t.kind != "edge"), None)
+        before = self.formula[-1] if self.formula else None
+        divisor = before is not None and before.kind == "op" and before.text in ("/", "*")
+        words = not divisor and any(t.kind == "word" or _spelled(t) for t in inside)
+        if (
+            not words
+            and (first is None or first.text not in ("~", "="))
+            and (before is None or not _spelled(before))
+        ):
+            return False
+        self._close_formula()
+        items = [item for sentence in _sentences(_flat(inside)) for item in sentence]
+        self.sentences[-1].append(Item("remark", inner=items))
+        self.i, self.ended = end + 1, False
+        return True
+
+    def _between(self, token: Token) -> None:
+        """A word, a unit, a comma, a full stop or a colon."""
+        length = unit_length(self.tokens, self.i) if token.kind == "word" and self.formula else 0
+        if length:
+            self.i, self.ended = self.i + length, True
+            return
+        if token.kind == "colon" and (
+            self.formula or not self.sentences[-1] or self.sentences[-1][-1].kind == "formula"
+        ):
+            raise Unreadable("a ratio or label")
+        self._close_formula()
+        if token.kind == "colon":
+            self.sentences[-1].append(Item("copula"))
+        elif token.kind == "stop":
+            self.sentences.append([])
+        else:
+            copula = token.kind == "word" and token.text in COPULAS
+            self.sentences[-1].append(Item("copula" if copula else token.kind, token.text))
+        self.i, self.ended = self.i + 1, False
+
+    def _part_of_formula(self, token: Token) -> None:
+        if self.ended and self.formula:
+            last = self.formula[-1]
+            dangling = last.kind == "rel" or (last.kind == "op" and last.text in _BINARY - {"!", "%"})
+            continued = (
+                token.kind == "rel" or (token.kind == "op" and token.text in _BINARY) or token.text == "circ"
             )
-            going_on = kind == "rel" or (kind == "op" and token.text in _BINARY) or token.text == "circ"
-            if not dangling and not going_on:
-                length = letters_length(tokens, i)
-                close_formula()
+            if not dangling and not continued:
+                length = letters_length(self.tokens, self.i)
+                self._close_formula()
                 if length:
-                    i += length
-                    continue
-        edge = False
-        end = _closing(tokens, i) if kind == "open" else i
-        formula += tokens[i : end + 1]
-        i = end + 1
-    close_formula()
-    return [sentence for sentence in sentences if sentence]
+                    self.i += length
+                    return
+        self.ended = False
+        end = _closing(self.tokens, self.i) if token.kind == "open" else self.i
+        self.formula += self.tokens[self.i : end + 1]
+        self.i = end + 1
 
 
 def _spelled(token: Token) -> bool:
@@ -258,55 +264,66 @@ def _words(items: list[Item]) -> list[str]:
 
 def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
     start = _predicate(items)
-    subject, rest = items[:start], items[start:]
-    for word in _words(subject):
+    subject, rest = items[:start], _without_references(items[start:])
+    _check_words(_words(subject), _words(rest))
+    first = next((i for i, item in enumerate(rest) if item.kind == "formula"), None)
+    if first is None:
+        return [s for item in rest if item.kind == "remark" for s in _statements(item.inner, True)]
+    formula = rest[first].tokens
+    leading = [item.text for item in rest[:first] if item.kind == "word"]
+    if not _leads(leading, formula, remark):
+        return []
+    approximate = any(word in APPROXIMATE for word in leading) or formula[0].text == "~"
+    stated = [Statement([_bare(formula)], approximate=approximate)]
+    extra: list[Statement] = []
+    between: list[Item] = []
+    for i, item in enumerate(rest[first + 1 :], first + 1):
+        if item.kind == "remark":
+            extra += _statements(item.inner, True)
+        elif item.kind == "formula":
+            _join(stated, between, item.tokens)
+            between = []
+        else:
+            between.append(item)
+            if item.kind == "word" and item.text in SUBORDINATE and _explains(item, rest[i + 1 :]):
+                return stated + extra
+    if any(item.text == "or" for item in between):
+        raise Unreadable("unclear: 'or' behind the value")
+    if len(subject) == 2 and subject[0].kind == "formula":
+        # `x is 5` and `6 is 5`: read as equations
+        stated[0].formulas[0] = (*subject[0].tokens, Token("rel", "="), *stated[0].formulas[0])
+    return stated + extra
+
+
+def _check_words(subject: list[str], words: list[str]) -> None:
+    """Raises Unreadable where a word makes it unclear, denies or changes what is stated."""
+    for word in subject:
         if word in SPOILING_IN_SUBJECT:
             raise Unreadable(f"unclear: {word!r}")
-    rest = _without_references(rest)
-    words = _words(rest)
     reason = next((k for k, word in enumerate(words) if word in ("since", "because")), len(words))
     for k, word in enumerate(words):
-        if word in (SPOILING if k < reason else SPOILING_IN_SUBJECT) and not (
-            word in LOCATING and k and words[k - 1] in POINTING
-        ):
+        located = word in LOCATING and k and words[k - 1] in POINTING
+        if word in (SPOILING if k < reason else SPOILING_IN_SUBJECT) and not located:
             raise Unreadable(f"unclear: {word!r}")
     for article, possible, noun in zip(words, words[1:], words[2:], strict=False):
         if article in ("a", "one") and possible == "possible" and not noun.endswith("s"):
             raise Unreadable("unclear: one of several")
-    formulas = [i for i, item in enumerate(rest) if item.kind == "formula"]
-    if not formulas:
-        return [s for item in rest if item.kind == "remark" for s in _statements(item.inner, True)]
-    approximate = False
-    for item in rest[: formulas[0]]:
-        if item.kind == "word":
-            approximate |= item.text in APPROXIMATE
-            allowed = item.text in LEADING or item.text in APPROXIMATE or item.text in RESTATING
-            if remark and (item.text in REFERRING or item.text in SUBORDINATE):
-                return []
-            if not allowed and not (remark and item.text in JOINING):
-                if rest[formulas[0]].tokens[0].text == "=" and item.text not in CHANGING:
-                    continue  # Area = 5
-                raise Unreadable(f"unclear: {item.text!r} before the value")
-    first = rest[formulas[0]].tokens
-    found = [Statement([_bare(first)], approximate=approximate or first[0].text == "~")]
-    extra: list[Statement] = []
-    between: list[Item] = []
-    for item in rest[formulas[0] + 1 :]:
-        if item.kind == "remark":
-            extra += _statements(item.inner, True)
-        elif item.kind != "formula":
-            between.append(item)
-            if item.kind == "word" and item.text in SUBORDINATE and _subordinate(item, rest):
-                return found + extra
-        else:
-            _join(found, between, item.tokens)
-            between = []
-    if any(item.text == "or" for item in between):
-        raise Unreadable("unclear: 'or' behind the value")
-    if subject and all(item.kind == "formula" for item in subject[:-1]) and len(subject) == 2:
-        # `x is 5` and `6 is 5`: read as equations
-        found[0].formulas[0] = (*subject[0].tokens, Token("rel", "="), *found[0].formulas[0])
-    return found + extra
+
+
+def _leads(words: list[str], formula: tuple[Token, ...], remark: bool) -> bool:
+    """Whether these words lead to the formula behind them; False where a remark only says why.
+
+    Raises:
+        Unreadable: a word before the formula changes what it means.
+    """
+    for word in words:
+        if remark and (word in REFERRING or word in SUBORDINATE):
+            return False
+        allowed = word in LEADING or word in APPROXIMATE or word in RESTATING or (remark and word in JOINING)
+        area = formula[0].text == "=" and word not in CHANGING  # Area = 5
+        if not allowed and not area:
+            raise Unreadable(f"unclear: {word!r} before the value")
+    return True
 
 
 def _predicate(items: list[Item]) -> int:
@@ -314,55 +331,40 @@ def _predicate(items: list[Item]) -> int:
     formulas = [i for i, item in enumerate(items) if item.kind == "formula"]
     copulas = [i for i, item in enumerate(items) if item.kind == "copula"]
     leading = [i for i in copulas if formulas and i < formulas[-1]]
-    for k, i in enumerate(leading):
-        between = items[leading[k - 1] : i] if k else []
-        for item in between:
-            if (item.kind == "formula" and len(item.tokens) > 1) or (
-                item.kind == "formula" and item.tokens[0].kind != "symbol"
-            ):
-                if any(
-                    w in (RESTATING - COPULAS) or w == "which" for w in _words(items[leading[k - 1] : i + 1])
-                ):
-                    return leading[k - 1] + 1  # `is 5, which is ...`: a restatement, not another statement
-                if any(other.kind == "sep" or other.text in JOINING for other in between):
-                    raise Unreadable("unclear: several statements")
+    for before, i in itertools.pairwise(leading):
+        between = items[before:i]
+        if all(item.kind != "formula" or _is_symbol(item.tokens) for item in between):
+            continue
+        if any(w in (RESTATING - COPULAS) or w == "which" for w in _words(items[before : i + 1])):
+            return before + 1  # `is 5, which is ...`: a restatement, not another statement
+        if any(item.kind == "sep" or item.text in JOINING for item in between):
+            raise Unreadable("unclear: several statements")
     return leading[-1] + 1 if leading else 0
 
 
-def _subordinate(item: Item, rest: list[Item]) -> bool:
+def _is_symbol(formula: tuple[Token, ...]) -> bool:
+    return len(formula) == 1 and formula[0].kind == "symbol"
+
+
+def _explains(item: Item, after: list[Item]) -> bool:
     """`for all x`, `where C is a constant`: what follows only explains. `5 for n = 1` does not."""
-    after = rest[[id(r) for r in rest].index(id(item)) + 1 :]
-    if item.text == "for":
-        return bool(after) and after[0].text in (
-            "all",
-            "every",
-            "any",
-            "each",
-            "some",
-            "real",
-            "integer",
-            "positive",
-        )
-    return True
+    return item.text != "for" or (bool(after) and after[0].text in _QUANTIFIERS)
 
 
 def _bare(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
     """Without the sign of a relation whose left side is in words, and without an arrow."""
-    return (
-        tokens[1:]
-        if len(tokens) > 1 and tokens[0].text in ("=", "to") and tokens[0].kind in ("rel", "command")
-        else tokens
-    )
+    sign = tokens[0].text in ("=", "to") and tokens[0].kind in ("rel", "command")
+    return tokens[1:] if sign and len(tokens) > 1 else tokens
 
 
 def _without_references(items: list[Item]) -> list[Item]:
     """`from step 3` is words alone."""
-    found: list[Item] = []
+    kept: list[Item] = []
     for item in items:
-        named = bool(found) and found[-1].kind == "word" and found[-1].text in NUMBERED
-        if not (named and item.kind == "formula" and len(item.tokens) == 1):
-            found.append(item)
-    return found
+        numbered = bool(kept) and kept[-1].kind == "word" and kept[-1].text in NUMBERED
+        if not (numbered and item.kind == "formula" and len(item.tokens) == 1):
+            kept.append(item)
+    return kept
 
 
 def _names_only(formula: tuple[Token, ...]) -> bool:
@@ -370,11 +372,11 @@ def _names_only(formula: tuple[Token, ...]) -> bool:
     return len(formula) < 8 and all(t.kind == "symbol" or t.text in ("(", ")", ",") for t in formula)
 
 
-def _join(found: list[Statement], between: list[Item], formula: tuple[Token, ...]) -> None:
+def _join(stated: list[Statement], between: list[Item], formula: tuple[Token, ...]) -> None:
     words = {item.text for item in between if item.kind in ("word", "copula")}
     if any(item.kind == "copula" and not item.text for item in between):
         words.add("is")
-    last = found[-1]
+    last = stated[-1]
     if not words:
         if not between:
             raise Unreadable("two formulas side by side")
@@ -383,12 +385,12 @@ def _join(found: list[Statement], between: list[Item], formula: tuple[Token, ...
         last.formulas.append(formula)
         last.alternatives |= "or" in words or "either" in words
     elif words <= APPROXIMATE | {"or", "is", "that", "which"} and words & APPROXIMATE:
-        found.append(Statement([_bare(formula)], approximate=True))
+        stated.append(Statement([_bare(formula)], approximate=True))
     elif words <= SUCH_THAT and len(last.formulas[-1]) == 1 and any(t.kind == "rel" for t in formula):
         last.formulas[-1] = formula  # all x with x < 8
     elif words & RESTATING and words <= RESTATING | COPULAS | LEADING | APPROXIMATE | {"or"}:
         concluded = bool(words & CONCLUDING)
-        found.append(Statement([_bare(formula)], approximate=bool(words & APPROXIMATE), concluded=concluded))
+        stated.append(Statement([_bare(formula)], approximate=bool(words & APPROXIMATE), concluded=concluded))
     elif _names_only(formula) and not words & (JOINING | COPULAS | RESTATING):
         return  # 8 possible values of n
     else:

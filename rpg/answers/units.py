@@ -61,7 +61,7 @@ def _exponent(tokens: Sequence[Token], i: int) -> int:
 
 def cut_units(formula: list[Token]) -> list[Token]:
     """Without upright letters behind a value: `9.8\\,\\mathrm{m}/\\mathrm{s}^2`."""
-    return _cut(formula, lambda t: t.upright)
+    return _cut(formula, upright=True)
 
 
 def without_letters(formula: Sequence[Token]) -> list[Token]:
@@ -69,7 +69,7 @@ def without_letters(formula: Sequence[Token]) -> list[Token]:
     bare = list(formula)
     while len(bare) > 2 and bare[0] == Token("open", "box", bare[0].upright) and _closes_last(bare):
         bare = bare[1:-1]
-    return _cut(bare, lambda t: True)
+    return _cut(bare)
 
 
 def _closes_last(formula: list[Token]) -> bool:
@@ -87,21 +87,27 @@ def letters_length(tokens: Sequence[Token], i: int) -> int:
     while end < len(tokens) and tokens[end].kind in ("symbol", "op", "number"):
         end += 1
     run = list(tokens[i:end])
-    return end - i if run and run[0].text in SINGLE_UNITS and _only_units(run, None) else 0
+    return end - i if run and run[0].text in SINGLE_UNITS and _only_units(run) else 0
 
 
-def _cut(formula: list[Token], counts) -> list[Token]:
+def _cut(formula: list[Token], upright: bool = False) -> list[Token]:
     depth = 0
     for i, token in enumerate(formula):
-        letter = (
-            token.kind == "symbol" and counts(token) and (token.text in _LETTERS or _of_a_star(token.text))
-        )
-        if depth == 0 and i and letter:
-            before = formula[i - 1]
-            if before.kind in ("number", "close") and _only_units(formula[i:], counts):
-                return formula[:i]
+        letter = token.kind == "symbol" and (token.upright or not upright) and _is_letter(token.text)
+        if (
+            depth == 0
+            and i
+            and letter
+            and formula[i - 1].kind in ("number", "close")
+            and _only_units(formula[i:])
+        ):
+            return formula[:i]
         depth += (token.kind == "open") - (token.kind == "close")
     return formula
+
+
+def _is_letter(name: str) -> bool:
+    return name in _LETTERS or _of_a_star(name)
 
 
 def _of_a_star(name: str) -> bool:
@@ -110,12 +116,11 @@ def _of_a_star(name: str) -> bool:
     return letter in ("M", "R", "L") and index.lstrip("\\") in ("odot", "oplus", "sun", "earth")
 
 
-def _only_units(tokens: list[Token], counts) -> bool:
+def _only_units(tokens: list[Token]) -> bool:
     exponent = False
     for token in tokens:
         if token.kind == "symbol":
-            base = token.text.split("_")[0]
-            if base not in _LETTERS and not _of_a_star(token.text):
+            if token.text.split("_")[0] not in _LETTERS and not _of_a_star(token.text):
                 return False
         elif token.kind == "number":
             if not exponent or len(token.text) > 1:
@@ -127,6 +132,6 @@ def _only_units(tokens: list[Token], counts) -> bool:
             continue
         elif token.kind not in ("open", "close", "word"):
             return False
-        if token.kind not in ("open",):
+        if token.kind != "open":
             exponent = False
     return True

@@ -5,8 +5,10 @@ Bounded: whatever the tree, no number grows beyond some thousand digits.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any, TypeAlias
 
 import mpmath
 
@@ -18,7 +20,8 @@ _EXACT_BITS = 30_000
 _MAX_EXPONENT = 100_000
 _CLOSE = mpmath.mpf(2) ** -110
 _CONSTANTS = {"pi", "e", "i"}
-Value = Fraction | mpmath.mpf | mpmath.mpc
+Value: TypeAlias = Any
+"""A Fraction where it is exact, else a real or complex number of mpmath, which has no types of its own."""
 
 
 class TooLarge(Unreadable):
@@ -31,30 +34,27 @@ class Undefined(ValueError):
 
 def symbols(tree: Tree) -> frozenset[str]:
     """Names of a tree's variables; `e`, `i` and pi are constants."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, tuple) and node:
-            if node[0] == "symbol":
-                if node[1] not in _CONSTANTS:
-                    found.add(node[1])
-            else:
-                waiting.extend(part for part in node[1:] if isinstance(part, tuple))
-    return frozenset(found)
+        if node and node[0] == "symbol":
+            names.add(node[1])
+        else:
+            waiting.extend(part for part in node[1:] if isinstance(part, tuple))
+    return frozenset(names - _CONSTANTS)
 
 
 def kinds(tree: Tree) -> set[str]:
     """Kinds of nodes, and names of functions, in a tree."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, tuple) and node:
-            if isinstance(node[0], str):
-                found.add(node[1] if node[0] == "call" else node[0])
-            waiting.extend(part for part in node if isinstance(part, tuple))
-    return found
+        if node and isinstance(node[0], str):
+            names.add(node[1] if node[0] == "call" else node[0])
+        waiting.extend(part for part in node if isinstance(part, tuple))
+    return names
 
 
 def evaluate(tree: Tree, at: dict[str, Fraction] | None = None) -> Value:
@@ -81,22 +81,11 @@ def _value(tree: Tree, at: dict[str, Fraction]) -> Value:
     if kind == "number":
         return tree[1]
     if kind == "symbol":
-        name = tree[1]
-        if name in at:
-            return at[name]
-        if name == "pi":
-            return +mpmath.pi
-        if name == "e":
-            return +mpmath.e
-        if name == "i":
-            return mpmath.mpc(0, 1)
-        raise Undefined(name)
-    if kind == "add":
-        return _bounded(_both(tree, at, lambda a, b: a + b))
-    if kind == "multiply":
-        return _bounded(_both(tree, at, lambda a, b: a * b))
-    if kind == "divide":
-        return _bounded(_both(tree, at, divided))
+        return _symbol(tree[1], at)
+    if kind == "call":
+        return _call(tree[1], tree[2], tree[3], at)
+    if kind in _ARITHMETIC:
+        return _bounded(_both(tree, at, _ARITHMETIC[kind]))
     if kind == "negative":
         return -_value(tree[1], at)
     if kind == "percent":
@@ -106,20 +95,25 @@ def _value(tree: Tree, at: dict[str, Fraction]) -> Value:
     if kind == "factorial":
         return _factorial(_value(tree[1], at))
     if kind == "mod":
-        a, b = _value(tree[1], at), _value(tree[2], at)
-        if not isinstance(a, Fraction) or not isinstance(b, Fraction) or b <= 0:
-            raise Undefined("a remainder of what is no number")
-        return a % b
-    if kind == "call":
-        return _call(tree[1], tree[2], tree[3], at)
+        return _remainder(_value(tree[1], at), _value(tree[2], at))
     raise Unreadable(f"no value of a {kind}")
 
 
-def _both(tree: Tree, at: dict[str, Fraction], how: Callable) -> Value:
+def _symbol(name: str, at: dict[str, Fraction]) -> Value:
+    if name in at:
+        return at[name]
+    if name == "i":
+        return mpmath.mpc(0, 1)
+    if name not in _CONSTANTS:
+        raise Undefined(name)
+    return +getattr(mpmath, name)
+
+
+def _both(tree: Tree, at: dict[str, Fraction], operation: Callable[[Value, Value], Value]) -> Value:
     a, b = _value(tree[1], at), _value(tree[2], at)
     if isinstance(a, Fraction) and isinstance(b, Fraction):
-        return how(a, b)
-    return how(mp(a), mp(b))
+        return operation(a, b)
+    return operation(mp(a), mp(b))
 
 
 def divided(a: Value, b: Value) -> Value:
@@ -131,6 +125,19 @@ def divided(a: Value, b: Value) -> Value:
     if b == 0:
         raise Undefined("division by zero")
     return a / b
+
+
+_ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
+    "add": operator.add,
+    "multiply": operator.mul,
+    "divide": divided,
+}
+
+
+def _remainder(a: Value, b: Value) -> Value:
+    if not isinstance(a, Fraction) or not isinstance(b, Fraction) or b <= 0:
+        raise Undefined("a remainder of what is no number")
+    return a % b
 
 
 def mp(value: Value) -> mpmath.mpf | mpmath.mpc:
@@ -150,21 +157,10 @@ def _bounded(value: Value) -> Value:
 
 
 def _power(base: Value, exponent: Value) -> Value:
-    if isinstance(exponent, Fraction) and exponent.denominator == 1 and isinstance(base, Fraction):
-        n = int(exponent)
-        if base == 0 and n < 0:
-            raise Undefined("division by zero")
-        if base in (0, 1) or n in (0, 1):
-            return base if n else Fraction(1)
-        if base == -1:
-            return Fraction(-1 if n % 2 else 1)
-        bits = max(base.numerator.bit_length(), base.denominator.bit_length()) * abs(n)
-        if bits <= _EXACT_BITS:
-            return base**n
-    if isinstance(base, Fraction) and exponent == Fraction(1, 2) and base >= 0:
-        above, below = math.isqrt(base.numerator), math.isqrt(base.denominator)
-        if above * above == base.numerator and below * below == base.denominator:
-            return Fraction(above, below)
+    if isinstance(base, Fraction) and isinstance(exponent, Fraction):
+        exact = _exact_power(base, exponent)
+        if exact is not None:
+            return exact
     a, b = mp(base), mp(exponent)
     if a == 0:
         if mpmath.re(b) <= 0:
@@ -174,6 +170,28 @@ def _power(base: Value, exponent: Value) -> Value:
     if b != 0 and mpmath.mag(b) + math.log2(size) > math.log2(_MAX_EXPONENT):
         raise TooLarge("a power too large to compute")
     return _bounded(mpmath.power(a, b))
+
+
+def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
+    """None where it is not rational, or too long."""
+    n = int(exponent)
+    if n == exponent:
+        if base == 0 and n < 0:
+            raise Undefined("division by zero")
+        if base in (0, 1) or n in (0, 1):
+            return base if n else Fraction(1)
+        if base == -1:
+            return Fraction(-1 if n % 2 else 1)
+        bits = max(base.numerator.bit_length(), base.denominator.bit_length()) * abs(n)
+        return Fraction(base**n) if bits <= _EXACT_BITS else None
+    if exponent == Fraction(1, 2) and base >= 0:
+        return _quotient_if_exact(base, math.isqrt(base.numerator), math.isqrt(base.denominator), 2)
+    return None
+
+
+def _quotient_if_exact(x: Fraction, above: int, below: int, n: int) -> Fraction | None:
+    """above / below where that is the n-th root of x."""
+    return Fraction(above, below) if above**n == x.numerator and below**n == x.denominator else None
 
 
 def _factorial(value: Value) -> Value:
@@ -188,16 +206,17 @@ def _factorial(value: Value) -> Value:
     return mpmath.gamma(mp(value) + 1)
 
 
-_PLAIN = {
-    name: getattr(mpmath, theirs)
-    for name, theirs in {
-        **{n: n for n in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "ln")},
-        **{"arcsin": "asin", "arccos": "acos", "arctan": "atan", "lg": "log10", "arg": "arg"},
-    }.items()
+_BY_MPMATH = {
+    **{name: getattr(mpmath, name) for name in "sin cos tan cot sec csc sinh cosh tanh coth ln arg".split()},
+    "arcsin": mpmath.asin,
+    "arccos": mpmath.acos,
+    "arctan": mpmath.atan,
+    "lg": mpmath.log10,
 }
 
 
 def _call(name: str, argument: Tree, extra: Tree | None, at: dict[str, Fraction]) -> Value:
+    """The value of a function; `extra` is the degree of a root, the base of a logarithm, the k of a binomial."""
     if name in ("max", "min", "gcd", "lcm"):
         return _of_several(name, argument, at)
     x = _value(argument, at)
@@ -208,17 +227,26 @@ def _call(name: str, argument: Tree, extra: Tree | None, at: dict[str, Fraction]
     if name == "abs":
         return abs(x)
     if name in ("floor", "ceil"):
-        if not isinstance(x, Fraction):
-            if mpmath.im(x) != 0 or mpmath.mag(x) > 150:
-                raise Undefined(f"no {name}")
-            near = mpmath.nint(x)
-            if abs(x - near) < _CLOSE:  # an integer, but for the last digits
-                return Fraction(int(near))
-            return Fraction(int(mpmath.floor(x) if name == "floor" else mpmath.ceil(x)))
-        return Fraction(math.floor(x) if name == "floor" else math.ceil(x))
-    if name == "binom":
+        return _rounded(name, x)
+    if name == "binom" and extra is not None:
         return _binomial(x, _value(extra, at))
-    if x != 0 and mpmath.mag(mp(x)) > (17 if name in ("exp", "sinh", "cosh", "tanh", "coth") else 2_000):
+    return _elementary(name, x, extra, at)
+
+
+def _rounded(name: str, x: Value) -> Fraction:
+    if isinstance(x, Fraction):
+        return Fraction(math.floor(x) if name == "floor" else math.ceil(x))
+    if mpmath.im(x) != 0 or mpmath.mag(x) > 150:
+        raise Undefined(f"no {name}")
+    near = mpmath.nint(x)
+    if abs(x - near) < _CLOSE:  # an integer, but for the last digits
+        return Fraction(int(near))
+    return Fraction(int(mpmath.floor(x) if name == "floor" else mpmath.ceil(x)))
+
+
+def _elementary(name: str, x: Value, base: Tree | None, at: dict[str, Fraction]) -> Value:
+    largest = 17 if name in ("exp", "sinh", "cosh", "tanh", "coth") else 2_000
+    if x != 0 and mpmath.mag(mp(x)) > largest:
         raise TooLarge(f"a {name} too large to compute")
     if name == "exp":
         return mpmath.exp(mp(x))
@@ -226,11 +254,11 @@ def _call(name: str, argument: Tree, extra: Tree | None, at: dict[str, Fraction]
         raise Undefined("a logarithm of zero")
     if name == "log":
         # Without a base: the natural logarithm, or base ten; quotients of logarithms are the same in both.
-        return mpmath.ln(mp(x)) if extra is None else mpmath.ln(mp(x)) / mpmath.ln(mp(_value(extra, at)))
+        return mpmath.ln(mp(x)) if base is None else mpmath.ln(mp(x)) / mpmath.ln(mp(_value(base, at)))
     if name == "sgn":
         return Fraction((x > 0) - (x < 0))
-    if name in _PLAIN:
-        return _bounded(_PLAIN[name](mp(x)))
+    if name in _BY_MPMATH:
+        return _bounded(_BY_MPMATH[name](mp(x)))
     raise Unreadable(f"the function {name}")
 
 
@@ -241,23 +269,17 @@ def _root(x: Value, n: Value) -> Value:
         return -_root(-x, n)  # the real root
     if n == 0:
         raise Undefined("a zeroth root")
-    exact = (
-        _exact_root(x, int(n))
-        if isinstance(x, Fraction) and isinstance(n, Fraction) and 0 < n <= 12
-        else None
-    )
-    return (
-        exact
-        if exact is not None
-        else _power(x, divided(Fraction(1), n) if isinstance(n, Fraction) else 1 / mp(n))
-    )
+    if isinstance(n, Fraction):
+        exact = _exact_root(x, int(n)) if isinstance(x, Fraction) and 0 < n <= 12 else None
+        return _power(x, 1 / n) if exact is None else exact
+    return _power(x, 1 / mp(n))
 
 
 def _exact_root(x: Fraction, n: int) -> Fraction | None:
     if max(x.numerator, x.denominator) > 10**12:
         return None
     above, below = round(x.numerator ** (1 / n)), round(x.denominator ** (1 / n))
-    return Fraction(above, below) if above**n == x.numerator and below**n == x.denominator else None
+    return _quotient_if_exact(x, above, below, n)
 
 
 def _binomial(n: Value, k: Value) -> Value:
@@ -290,4 +312,4 @@ def close(a: Value, b: Value) -> bool:
     with mpmath.workprec(BITS):
         x, y = mp(a), mp(b)
         scale = max(abs(x), abs(y))
-        return abs(x - y) <= _CLOSE * scale or scale < mpmath.mpf(2) ** -170
+        return bool(abs(x - y) <= _CLOSE * scale or scale < mpmath.mpf(2) ** -170)

@@ -13,8 +13,8 @@ def spec_of(folder: RunFolder) -> RunSpec:
     """The resolved specification in a run's manifest.
 
     Raises:
-        StoreError: no readable manifest.
-        ConfigError: it holds something this version does not know.
+        StoreError: there is no readable manifest.
+        ConfigError: this version does not understand its specification.
     """
     manifest = folder.read_manifest()
     try:

@@ -1,4 +1,4 @@
-"""Means of the loss's metrics, weighted by tokens."""
+"""Means of a loss's metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 class Meter:
     """Means of the loss's metrics over micro-batches and optimizer steps, weighted by tokens."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._sums: dict[str, float] = {}
         self._weight = self._loss = 0.0
         self._ratio_max = 0.0

@@ -1,7 +1,7 @@
-"""Where a training is within its step, while it is: for the run's folder and its log.
+"""Progress within a training step, for the run's folder and its log.
 
-The training only sets a few attributes; a thread looks at them once a second, writes the file and, where a step takes
-long, a line of the log. So it costs a fast training nothing, and no number depends on it.
+The training only sets a few attributes. Once a second a thread reads them, writes the file and, when a step takes long,
+a line to the log. So it costs a fast training nothing, and no number depends on it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 from rpg.store.step_progress import WRITE_SECONDS, clear_progress, progress_line, write_progress
 
 SAY_SECONDS = 9.0
-"""A step that takes longer gets a line in the log this often."""
+"""How often a step that takes longer than this gets a line in the log."""
 
 
 class Progress:
-    """What is being done now. Set by the training, read by :class:`Reporter`.
+    """What the training is doing now. Set by the training, read by :class:`Reporter`.
 
     Attributes:
         done, of, what: e.g. 12 of 64 responses.
-        share: how much of the phase is over, in [0, 1], for the time that is left; 0 where nothing is known.
+        share: finished part of the phase in [0, 1], from which the remaining time is estimated; 0 if unknown.
         tokens: sampled or trained on so far in this phase.
-        note: what else there is to say about this step, e.g. why it samples further prompts.
+        note: a remark about this step, e.g. why it samples further prompts.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Progress:
         self.note = ""
 
     def begin_step(self, step: int, steps: int) -> None:
-        """A new step; the time of the one before says how long it may take."""
+        """A new step; the duration of the previous one predicts its own."""
         if self.step == step - 1 and self.step:
             self.last_step_seconds = time.monotonic() - self._began
         self.step, self.steps, self.note = step, steps, ""
@@ -66,12 +66,12 @@ class Progress:
 
     @property
     def step_seconds(self) -> float:
-        """How long the step takes already."""
+        """Seconds since the step began."""
         return time.monotonic() - self._began
 
 
 class Reporter:
-    """Writes a :class:`Progress` down while a block runs, from a thread of its own."""
+    """Writes a :class:`Progress` to its file and the log from a separate thread, while a block runs."""
 
     def __init__(self, progress: Progress, path: Path, say: Callable[[str], None]) -> None:
         self.progress, self.path, self.say = progress, path, say
@@ -88,7 +88,7 @@ class Reporter:
         clear_progress(self.path)
 
     def _work(self) -> None:
-        said = time.monotonic()
+        logged = time.monotonic()
         step = 0
         while not self._over.wait(WRITE_SECONDS):
             record = self.progress.record()
@@ -96,7 +96,7 @@ class Reporter:
                 continue
             write_progress(self.path, record)
             if record["step"] != step:  # the line of the step before was the last one in the log
-                step, said = record["step"], time.monotonic() - self.progress.step_seconds
-            if time.monotonic() - said > SAY_SECONDS:
-                said = time.monotonic()
+                step, logged = record["step"], time.monotonic() - self.progress.step_seconds
+            if time.monotonic() - logged > SAY_SECONDS:
+                logged = time.monotonic()
                 self.say(f"{time.strftime('%H:%M:%S')} {progress_line(record)}")

@@ -7,13 +7,13 @@ import random
 from rpg.models.seeds import number, permutation
 
 LARGEST_REFILL = 2
-"""A round of refills has at most this many times the prompts of a step."""
+"""A refill draws at most this many times the prompts of a step."""
 
 
 class PromptOrder:
-    """Which problems each step gets: pass after pass over the data, each in an order of its own.
+    """Which problems each step gets: pass after pass over the data, each in a new order.
 
-    Refills of dynamic sampling come from a stream of their own, so the first prompts of a step are the same for all
+    Refills of dynamic sampling use a separate random stream, so the first prompts of a step are the same for all
     algorithms.
     """
 
@@ -39,33 +39,33 @@ class PromptOrder:
 
 
 class Refills:
-    """The rounds of one step. The first is the same for every algorithm; further ones replace groups that teach nothing.
+    """The sampling rounds of one step. The first is the same for every algorithm; refills replace groups without signal.
 
     Attributes:
-        rounds: rounds of refills so far.
-        sampled: prompts drawn so far, the first round included.
+        rounds: refills so far.
+        sampled: prompts drawn so far, including the first round.
     """
 
-    def __init__(self, order: PromptOrder, step: int, wanted: int, max_refills: int):
-        self._order, self._step, self._wanted, self._max = order, step, wanted, max_refills
+    def __init__(self, order: PromptOrder, step: int, prompts: int, max_refills: int):
+        self._order, self._step, self._prompts, self._max = order, step, prompts, max_refills
         self._used: set[int] = set()
         self.rounds = self.sampled = 0
 
     def first(self) -> list[int]:
         """Problem numbers of the first round."""
-        return self._draw(self._order.first(self._step, self._wanted))
+        return self._draw(self._order.first(self._step, self._prompts))
 
-    def further(self, found: int) -> list[int]:
-        """Problem numbers of the next round when `found` useful groups are there.
+    def further(self, useful: int) -> list[int]:
+        """Problem numbers of the next round, after `useful` useful groups.
 
-        As many as the share of useful groups so far suggests. Empty when these are enough, when the rounds are used
-        up, or when every problem of a small data set was tried.
+        Their number follows from the share of useful groups so far. Empty when there are enough, when all refills are
+        used up, or when every problem of a small data set was tried.
         """
-        left = self._wanted - found
+        left = self._prompts - useful
         if left <= 0 or self.rounds >= self._max:
             return []
         self.rounds += 1
-        count = min(LARGEST_REFILL * self._wanted, -(-left * self.sampled // max(found, 1)))
+        count = min(LARGEST_REFILL * self._prompts, -(-left * self.sampled // max(useful, 1)))
         return self._draw(self._order.refill(self._step, self.rounds, count, self._used))
 
     def _draw(self, numbers: list[int]) -> list[int]:

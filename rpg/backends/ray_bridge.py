@@ -1,14 +1,14 @@
-"""`python -m rpg.backends.ray_bridge ADDRESS`: trainings on a Ray cluster, for a conductor at the other end of two pipes.
+"""`python -m rpg.backends.ray_bridge ADDRESS`: runs trainings on a Ray cluster for a conductor, over two pipes.
 
-It is a process of its own because Ray ends a process whose cluster is lost. Orders come as lines of JSON on standard
-input ({"key": ..., ...} with the fields of rpg.backends.ray_task.Order), answers go to standard output: {"ready": true} or
-{"error": ...} first, then for each order one of
+It is a separate process because Ray ends a process that has lost its cluster. Orders arrive on standard input as lines
+of JSON ({"key": ..., ...} with the fields of rpg.backends.ray_task.Order). Answers go to standard output: {"ready": true}
+or {"error": ...} first, then one of these for each order:
 
     {"key", "node", "code", "newest"}   the training process has ended
     {"key", "lost"}                     the node or its worker is gone; the run may be started again elsewhere
     {"key", "refused"}                  why it cannot run on this cluster
 
-When this process ends, however it ends, Ray ends what it has started.
+However this process ends, Ray then ends everything that it started.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
+from rpg.backends.ray_cluster import ClusterError, connect, last_line
+from rpg.backends.ray_task import Order, train_here
+from rpg.errors import UserError
 from rpg.processes import die_with_parent
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 NODES_SECONDS = 5.0
-ROOM_SECONDS = 60.0
-"""How long a cluster may have no node that is large enough for a run: nodes start, and autoscalers add some."""
+CAPACITY_SECONDS = 60.0
+"""How long a cluster may lack a node that is large enough for a run: nodes restart, and autoscalers add some."""
 
 
 def main(address: str) -> int:
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what Ray prints goes to the log
-
-    from rpg.backends.ray_cluster import ClusterError, connect
 
     try:
         ray = connect(address, "backend.place")
@@ -55,30 +56,27 @@ def _listen(orders: queue.Queue[dict[str, Any]]) -> None:
 
 
 def _serve(ray: Any, orders: queue.Queue[dict[str, Any]], answers: IO[str]) -> int:
-    from rpg.backends.ray_task import Order, train_here
-
     task = ray.remote(train_here)
-    running: dict[Any, tuple[str, dict[str, float]]] = {}  # answer to come -> (key, what it needs)
-    fitted: dict[Any, float] = {}
-    """When a node was last there that is large enough."""
-    looked = 0.0
+    running: dict[Any, tuple[str, dict[str, float]]] = {}  # reference -> (key, needs)
+    fitted: dict[Any, float] = {}  # reference -> when a node that is large enough was last there
+    checked = 0.0
     while True:
         try:
-            asked = orders.get(timeout=0 if running else None)
-            key, order = asked.pop("key"), Order(**asked)
+            fields = orders.get(timeout=0 if running else None)
+            key, order = fields.pop("key"), Order(**fields)
             reference = task.options(max_retries=0, **order.needs).remote(order)
             running[reference], fitted[reference] = (key, order.needs), time.monotonic()
             continue
         except queue.Empty:
             pass
-        ready, _ = ray.wait(list(running), timeout=LOOK_SECONDS)
-        if time.monotonic() - looked > NODES_SECONDS:
-            looked = time.monotonic()
+        ready, _ = ray.wait(list(running), timeout=POLL_SECONDS)
+        if time.monotonic() - checked > NODES_SECONDS:
+            checked = time.monotonic()
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             for reference, (key, needs) in list(running.items()):
                 if fits(nodes, needs) or reference in ready:
-                    fitted[reference] = looked
-                elif looked - fitted[reference] > ROOM_SECONDS:
+                    fitted[reference] = checked
+                elif checked - fitted[reference] > CAPACITY_SECONDS:
                     ray.cancel(reference, force=True)
                     _tell(answers, key=key, refused=too_much(nodes, needs))
                     del running[reference]
@@ -87,9 +85,6 @@ def _serve(ray: Any, orders: queue.Queue[dict[str, Any]], answers: IO[str]) -> i
 
 
 def _outcome(ray: Any, reference: Any) -> dict[str, Any]:
-    from rpg.backends.ray_cluster import last_line
-    from rpg.errors import UserError
-
     try:
         return dict(ray.get(reference))
     except ray.exceptions.RayTaskError as error:
@@ -102,43 +97,43 @@ def _outcome(ray: Any, reference: Any) -> dict[str, Any]:
     except ray.exceptions.OutOfMemoryError:
         return {"lost": "Ray ended it because its node was short of memory"}
     except ray.exceptions.RayError as error:
-        return {"lost": _KINDS.get(type(error).__name__, last_line(error))}
+        return {"lost": _LOSSES.get(type(error).__name__, last_line(error))}
 
 
-_KINDS = {
+_LOSSES = {
     "NodeDiedError": "its node is gone",
     "WorkerCrashedError": "its worker on the node was killed",
     "LocalRayletDiedError": "its node is gone",
 }
 
 
-_NAMES = {
+_RESOURCES = {
     "num_cpus": ("CPU", "cpus", 1),
     "num_gpus": ("GPU", "gpus", 1),
     "memory": ("memory", "memory_gib", 2**30),
 }
-"""What a task of Ray asks for -> what nodes call it, our field, and its unit."""
+"""Option of a Ray task -> the nodes' name for it, our field, and the unit of that field."""
 
 
 def fits(nodes: Sequence[Mapping[str, float]], needs: Mapping[str, float]) -> bool:
-    """Whether any node could ever take such a run; else Ray waits without a word."""
-    return any(all(node.get(_NAMES[n][0], 0) >= value for n, value in needs.items()) for node in nodes)
+    """Whether any node could ever take such a run; if none can, Ray waits silently."""
+    return any(all(node.get(_RESOURCES[n][0], 0) >= value for n, value in needs.items()) for node in nodes)
 
 
 def too_much(nodes: Sequence[Mapping[str, float]], needs: Mapping[str, float]) -> str:
-    """What it asks for that no node has, in a line."""
-    shown = {name: _NAMES[name] for name, value in needs.items() if value}
-    wanted = ", ".join(f"{field} {needs[name] / unit:g}" for name, (_, field, unit) in shown.items())
+    """What it asks for that no node has, in one line."""
+    asked = {name: _RESOURCES[name] for name, value in needs.items() if value}
+    needed = ", ".join(f"{field} {needs[name] / unit:g}" for name, (_, field, unit) in asked.items())
     most = ", ".join(
         f"{field} {max((node.get(kind, 0) for node in nodes), default=0) / unit:g}"
-        for kind, field, unit in shown.values()
+        for kind, field, unit in asked.values()
     )
-    return f"backend.place: a run wants {wanted} on one node, and no node of the cluster has that (at most {most})"
+    return f"backend.place: a run needs {needed} on one node, and no node of the cluster has that (at most {most})"
 
 
-def _tell(answers: IO[str], **what: Any) -> None:
+def _tell(answers: IO[str], **answer: Any) -> None:
     try:
-        answers.write(json.dumps(what) + "\n")
+        answers.write(json.dumps(answer) + "\n")
     except OSError:
         os._exit(0)
 

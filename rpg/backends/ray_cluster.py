@@ -1,4 +1,4 @@
-"""Talking to a running Ray cluster."""
+"""Connecting to a running Ray cluster."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rpg.errors import UserError
 
 
 class ClusterError(UserError):
-    """A Ray cluster that cannot be had; `str(error)` is one line."""
+    """A Ray cluster that cannot be used; `str(error)` is one line."""
 
 
 def use_token() -> None:
-    """Show a cluster our token where there is one: Ray looks for it only when told so. Call before ray is imported."""
+    """Make Ray use the authentication token, if there is one: it must be told to. Call before ray is imported."""
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
     if "RAY_AUTH_TOKEN" in os.environ or token.is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -25,15 +25,15 @@ def connect(address: str, field: str) -> Any:
     """The module ray, connected to the cluster at `address`, whose nodes run the code of this process from now on.
 
     Args:
-        field: what names the cluster in the configuration, for the message.
+        field: the configuration field with the address, for the message.
 
     Raises:
         ClusterError: ray is not installed, or there is no such cluster.
     """
     use_token()
     try:
-        _probe(address)  # before the import, which takes a second
-        import ray
+        _probe(address)
+        import ray  # noqa: PLC0415 (optional, and takes a second)
 
         if not ray.is_initialized():
             # The cluster runs the code of this process, whatever is installed there.
@@ -43,7 +43,7 @@ def connect(address: str, field: str) -> Any:
         raise ClusterError(
             f"{field}: ray cannot be imported ({error}); pip install 'rpg-lab[verl]', or choose {{type: here}}"
         ) from error
-    except Exception as error:  # a dozen kinds, of the network and of ray
+    except Exception as error:  # a dozen kinds, of the network and of Ray
         hint = "`ray status` says where one is, and {type: here} does without one"
         if "token" in str(error).lower():
             hint = "set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH to a copy of the head's ~/.ray/auth_token"
@@ -52,13 +52,13 @@ def connect(address: str, field: str) -> Any:
 
 
 def last_line(error: BaseException) -> str:
-    """What Ray's errors of many lines say at their end."""
+    """The reason in one of Ray's errors of many lines, which comes last."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 
 
 def _probe(address: str) -> None:
-    """Whether anything answers at `host:port`: Ray itself would try for minutes."""
+    """Fail at once when nothing answers at `host:port`: Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon:
         socket.create_connection((host, int(port)), timeout=10).close()

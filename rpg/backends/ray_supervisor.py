@@ -1,8 +1,8 @@
-"""`python -m rpg.backends.ray_supervisor COMMAND...`: run a command that is asked to end, by SIGTERM, when this process is killed.
+"""`python -m rpg.backends.ray_supervisor COMMAND...`: run a command, which gets SIGTERM when this process is killed.
 
-It stands between a worker of Ray and a training. Ray kills a worker and its children outright, which leaves a training
-no time to give its lease back; this process dies in the training's place, and however it dies the kernel tells the
-training (rpg.backends.training_process, --on-node). It ends as the command does, by the same signal if there was one.
+It stands between a Ray worker and a training. Ray kills a worker and its children outright, which would leave the
+training no time to release its lease. This process dies in its place, and the kernel then signals the training
+(rpg.backends.training_process, --on-node). It ends as the command does, by the same signal if there was one.
 """
 
 from __future__ import annotations

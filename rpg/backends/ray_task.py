@@ -1,11 +1,11 @@
 """One training on a node of a Ray cluster: the ordinary training process, with its own lock, lease and log.
 
-Nothing of a run is kept by Ray: its files lie in the data folder that all nodes share, so a run that is lost with its
-node goes on from its last checkpoint wherever it is started next.
+Ray keeps nothing of a run. Its files are in the data folder that all nodes share, so a run that is lost with its node
+resumes from its last checkpoint wherever it is started next.
 
-Whoever ends the worker (Ray does, when the conductor is gone), the training gives its lease back and ends: between them
-stands the process that the training is forked from (rpg.fork_server), or rpg.backends.ray_supervisor where it is not forked. Killed
-outright it would leave a lease that other hosts believe for two minutes.
+When the worker is killed (Ray does so when the conductor is gone), the training releases its lease and ends: between
+the two stands the fork server, or rpg.backends.ray_supervisor where the training is not forked. A training that was
+killed outright would leave a lease that other hosts believe for two minutes.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from typing import IO, Any
 
 from rpg import provenance
 from rpg.errors import UserError
-from rpg.fork_server import FORKED, Awaited, ForkServer
-from rpg.processes import parent_mark, python_module
+from rpg.fork_server import ForkedProcess, ForkServer, Program
+from rpg.processes import parent_mark, python_module, thread_environment
 from rpg.store.lease import read_lease
 from rpg.store.run_folder import RunFolder
 from rpg.store.run_writer import clear_waiting
 
 SEEN_SECONDS = 60.0
-"""How long a network file system may take until it shows here what another host wrote."""
+"""How long a network file system may take to show what another host wrote."""
 FORK_SERVER_LOG = "fork-server.log"
-"""In the sweep's folder: what the processes that trainings are forked from have to say."""
+"""In the sweep's folder: the output of the fork servers themselves."""
 _fork_servers: dict[str, ForkServer] = {}
-"""Of this process, by the module whose processes it forks: a worker of Ray gets one training after the other."""
+"""By the module that each of them forks: a Ray worker runs one training after the other."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,18 @@ class Order:
     """A training as it is sent to a node.
 
     Args:
-        module: what is run as `python -m module FOLDER`.
-        folder, home: the run's folder and the data folder, at the same place on every node.
-        asked: {pid, boot, birth} of who asks; the run's waiting.json says the same where the data folder is shared.
+        module: run as `python -m module FOLDER`.
+        program: the fields of its rpg.fork_server.Program; None where it must not be forked.
+        folder, home: the run's folder and the data folder, which have the same paths on every node.
+        asked: {pid, boot, birth} of the asking process; where the data folder is shared the run's waiting.json has the same.
         threads: of the training process.
-        environment: what the process shall find there besides what the node has.
-        versions: packages of who asks.
+        environment: variables to add to those of the node.
+        versions: package versions of the asking process.
         needs: {num_cpus, num_gpus, memory} that Ray reserves.
     """
 
     module: str
+    program: dict[str, Any] | None
     folder: str
     home: str
     asked: dict[str, Any]
@@ -60,10 +62,10 @@ class Order:
 
 
 def train_here(order: Order) -> dict[str, Any]:
-    """Train the run on this node; {node, code, newest}: its exit code (negative: the signal) and newest checkpoint.
+    """Train the run on this node. Returns {node, code, newest}: exit code (negative: the signal) and newest checkpoint.
 
     Raises:
-        UserError: this node has other packages, or does not show the data folder.
+        UserError: this node has other package versions, or does not see the data folder.
     """
     _check_versions(order.versions)
     _check_folder(order)
@@ -79,43 +81,31 @@ def train_here(order: Order) -> dict[str, Any]:
     }
 
 
-def _forked(order: Order, folder: RunFolder, log: int) -> Awaited | None:
+def _forked(order: Order, folder: RunFolder, log: int) -> ForkedProcess | None:
     """The training, forked from this worker's fork server; None where it has to be started.
 
-    A worker that has used a GPU gets no second training from Ray: a fork server there would only cost time.
+    Ray gives a worker that has used a GPU no second training, so a fork server would only cost time there.
     """
-    if (
-        sys.platform != "linux"
-        or order.module not in FORKED
-        or order.threads != 1
-        or order.needs.get("num_gpus")
-    ):
+    if sys.platform != "linux" or not order.program or order.threads != 1 or order.needs.get("num_gpus"):
         return None
     if order.module not in _fork_servers:
         _fork_servers[order.module] = ForkServer(
             folder.path.parent / FORK_SERVER_LOG,
-            [order.module],
+            {order.module: Program(**order.program)},
             order.environment | parent_mark(),
-            Path(order.home),
         )
-    return _fork_servers[order.module].start(
-        order.module, _arguments(order), log, False, [], order.environment
-    )
+    server = _fork_servers[order.module]
+    return server.start(order.module, _arguments(order), log, environment=order.environment)
 
 
 def _started(order: Order, output: IO[bytes]) -> subprocess.Popen[bytes]:
-    threads = dict.fromkeys(
-        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(order.threads)
-    )
-    usual = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
     return subprocess.Popen(
         python_module("rpg.backends.ray_supervisor", *python_module(order.module, *_arguments(order))),
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
-        cwd=order.home,
         start_new_session=True,
-        env={**os.environ, **order.environment, **threads, **usual, **parent_mark()},
+        env={**os.environ, **order.environment, **thread_environment(order.threads), **parent_mark()},
     )
 
 
@@ -123,22 +113,22 @@ def _arguments(order: Order) -> list[str]:
     return [order.folder, "--home", order.home, "--on-node"]
 
 
-def _check_versions(wanted: dict[str, str]) -> None:
-    there = provenance.embedded()
-    other = [
-        f"{name} {there.get(name, 'is missing')} instead of {version}"
-        for name, version in wanted.items()
-        if there.get(name) != version
+def _check_versions(versions: dict[str, str]) -> None:
+    installed = provenance.embedded()
+    differences = [
+        f"{name} {installed.get(name, 'is missing')} instead of {version}"
+        for name, version in versions.items()
+        if installed.get(name) != version
     ]
-    if other:
+    if differences:
         raise UserError(
             f"backend.place: the cluster node {socket.gethostname()} has other packages, with which the bits may differ: "
-            f"{', '.join(other)}; install the same versions there"
+            f"{', '.join(differences)}; install the same versions there"
         )
 
 
 def _check_folder(order: Order) -> None:
-    """That the run's folder is the one which the asking process has just written to."""
+    """Check that the run's folder is the one that the asking process has just written to."""
     path = Path(order.folder) / "waiting.json"
     deadline = time.monotonic() + SEEN_SECONDS
     while True:

@@ -1,7 +1,7 @@
-"""When the reference policy of the KL term is renewed: the bookkeeping both back ends share, without any weights.
+"""When the reference policy of the KL term is replaced by the current policy: the bookkeeping, without any weights.
 
-All schedules renew between rollouts only, so a reference is always a policy that sampled a rollout, and within a rollout
-it does not change under the loss.
+All schedules do so between rollouts only: a reference is always a policy that sampled a rollout, and it does not change
+during the updates on one.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from rpg.catalogue import Algorithm
 
 
 class ReferenceSchedule:
-    """The reference of one run as two numbers.
+    """The state of one run's reference: two numbers.
 
     Attributes:
-        needed: whether there is a reference apart from the policy that sampled the rollout.
-        renewed_at: optimizer steps done when the reference was last renewed.
+        needed: whether there is a reference other than the policy that sampled the rollout.
+        renewed_at: optimizer step at which the reference was last renewed.
         average: moving average of the token KL(policy || reference) since then, nats (schedule `kl_above`).
     """
 
@@ -24,19 +24,19 @@ class ReferenceSchedule:
         self.renewed_at, self.average = 0, 0.0
 
     def renew_if_due(self, optimizer_step: int) -> bool:
-        """Between two rollouts: whether the policy that samples the next one becomes the reference."""
-        kind = self.schedule
+        """Between two rollouts: whether the current policy becomes the reference."""
+        schedule = self.schedule
         due = (
             not self.needed
-            or (kind.type == "every_k" and optimizer_step - self.renewed_at >= kind.k)
-            or (kind.type == "kl_above" and self.average > kind.kappa)
+            or (schedule.type == "every_k" and optimizer_step - self.renewed_at >= schedule.k)
+            or (schedule.type == "kl_above" and self.average > schedule.kappa)
         )
         if due:
             self.renewed_at, self.average = optimizer_step, 0.0
         return due
 
     def observe(self, token_kl: float) -> None:
-        """One optimizer step's mean KL(policy || reference) per token."""
+        """Take the mean KL(policy || reference) per token of one optimizer step into the average."""
         if self.schedule.type == "kl_above":
             decay = self.schedule.decay
             self.average = decay * self.average + (1 - decay) * token_kl

@@ -1,4 +1,4 @@
-"""The process of one training, whichever back end: its lease, heartbeat, signals, and what it says when it fails.
+"""The process of one training on any back end: its lease, heartbeat, signals and error message.
 
 Exit codes: 0 all steps are trained, 1 failed (FAILED.json says why in one line), 75 another process works on this
 run, 130 and 143 stopped by a signal. The process ends when its parent does, unless --detached.
@@ -16,21 +16,20 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from rpg.errors import UserError
 from rpg.processes import BUSY, die_with_parent
+from rpg.store.atomic_files import StoreError
+from rpg.store.run_folder import RunFolder
 from rpg.store.run_writer import claim_run, release_run, renew_lease, write_failed
-
-if TYPE_CHECKING:  # imported late: until die_with_parent() is called the process can be orphaned
-    from rpg.store.run_folder import RunFolder
 
 Say = Callable[[str], None]
 _BEAT_SECONDS = 5.0
 
 
 class TrainingFailed(UserError):
-    """Why a training ended, in one line; `log` is where more is to be read, `tail` its last lines."""
+    """Why a training ended, in one line; `log` is the file that says more, `tail` its last lines."""
 
     def __init__(self, message: str, log: Path | None = None, tail: list[str] | None = None):
         super().__init__(message)
@@ -44,27 +43,28 @@ def run_training(
     arguments: list[str] | None = None,
     end: Callable[[], None] = lambda: None,
 ) -> int:
-    """Claim the run named on the command line, train it with `train(folder, home, say)`, return the exit code.
+    """Claim the run named on the command line, train it with `train(folder, home, say)` and return the exit code.
 
-    `end` is called when a signal stops the process, to end what `train` has started elsewhere.
+    `end` is called when a signal stops the process; it ends what `train` has started elsewhere.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {name}", description=description)
     parser.add_argument("run", type=Path, help="the run's folder, with its manifest.json")
     parser.add_argument("--home", type=Path, help="the data folder (default: three levels above RUN_DIR)")
-    parser.add_argument("--detached", action="store_true", help="go on when the parent process ends")
+    parser.add_argument("--detached", action="store_true", help="keep running when the parent process ends")
     parser.add_argument(
-        "--on-node", action="store_true", help="give the lease back when the parent process ends, then end"
+        "--on-node",
+        action="store_true",
+        help="work in the data folder; when the parent process ends, release the lease and exit",
     )
     options = parser.parse_args(arguments)
     parent = os.getppid()
     if not options.detached:
         die_with_parent(signal.SIGTERM if options.on_node else signal.SIGKILL)
 
-    from rpg.store.atomic_files import StoreError
-    from rpg.store.run_folder import RunFolder
-
     folder = RunFolder(options.run.resolve())
     home = (options.home or folder.path.parents[2]).absolute()
+    if options.on_node:
+        os.chdir(home)
     try:
         lock = os.open(folder.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
@@ -89,7 +89,7 @@ def run_training(
     code = 0
     try:
         train(folder, home, lambda line: print(line, flush=True))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (a training may fail in any way, and FAILED.json says how)
         code = _failed(folder, error)
     stop.set()
     beat.join()
@@ -117,7 +117,7 @@ def _failed(folder: RunFolder, error: Exception) -> int:
             log=str(log) if log else None,
             tail=tail,
         )
-    except Exception as unwritten:  # a full disk may not even take this
+    except (OSError, UserError) as unwritten:  # a full disk may not even take this
         with contextlib.suppress(OSError):
             print(f"FAILED.json cannot be written: {unwritten}", file=sys.stderr, flush=True)
     return 1
@@ -125,23 +125,23 @@ def _failed(folder: RunFolder, error: Exception) -> int:
 
 def _beat(folder: RunFolder, stop: threading.Event, end: Callable[[], None], parent: int | None) -> None:
     while not stop.wait(_BEAT_SECONDS):
-        if parent not in (None, os.getppid()):  # and the signal has not reached Python's code for so long
+        if parent not in (None, os.getppid()):  # the signal has not reached Python's code for a whole beat
             with contextlib.suppress(OSError, UserError):
                 release_run(folder)
             os._exit(143)
         try:
-            if not renew_lease(folder):  # file locks do not reach the other host, and both began at once
-                print("another process has taken this run over", file=sys.stderr, flush=True)
+            if not renew_lease(folder):  # another host began at the same time, and file locks do not reach there
+                print("another process has taken over this run", file=sys.stderr, flush=True)
                 end()
                 os._exit(BUSY)
-        except Exception as error:  # a full disk: training itself will say so
+        except (OSError, UserError) as error:  # a full disk: training itself will say so
             print(f"warning: no heartbeat: {error}", file=sys.stderr, flush=True)
 
 
 def _end_on_signals(folder: RunFolder, end: Callable[[], None]) -> None:
-    """SIGTERM and SIGINT end the process at once: files are consistent at every moment."""
+    """SIGTERM and SIGINT end the process at once: its files are consistent at every moment."""
 
-    def stop(number, _frame):
+    def stop(number: int, _frame: FrameType | None) -> None:
         end()
         with contextlib.suppress(OSError, UserError):
             release_run(folder)

@@ -1,4 +1,4 @@
-"""Worker processes that compare answers and can be killed at any moment without losing more than one answer."""
+"""Worker processes that compare answers, any of which can be killed at the cost of one answer."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ _STARTS = 3
 """Workers in a row that may be killed while they start (memory is short, say) before that is an error."""
 
 
+_Pair = tuple[str, str, float]
+
+
 class GradingError(UserError):
-    """The workers cannot be started: math-verify is missing, or no process can be made."""
+    """The worker processes cannot be started."""
 
 
 class _Worker:
@@ -35,7 +38,7 @@ class _Worker:
 
     def __init__(self, cpu_seconds: float, memory_bytes: int):
         paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-        self.process = subprocess.Popen(
+        self.process: subprocess.Popen[str] = subprocess.Popen(
             python_module("rpg.rewards.comparison_worker", cpu_seconds, memory_bytes),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -44,26 +47,31 @@ class _Worker:
             encoding="ascii",
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"},
         )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.ready = False
         self.job: int | None = None
         self.deadline = time.monotonic() + 120.0  # a cold import on a busy machine
 
-    def give(self, job: int, pair: tuple[str, str, float], wall: float) -> None:
+    def give(self, job: int, pair: _Pair, wall: float) -> None:
         self.job, self.deadline = job, time.monotonic() + wall
-        self.process.stdin.write(json.dumps(pair) + "\n")
-        self.process.stdin.flush()
+        self.stdin.write(json.dumps(pair) + "\n")
+        self.stdin.flush()
+
+    def late(self) -> bool:
+        return (self.job is not None or not self.ready) and time.monotonic() > self.deadline
 
     def end(self) -> int:
         """Kill it, wait, and say with which code it ended."""
         self.process.kill()
-        self.process.stdout.close()
+        self.stdout.close()
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
+            self.stdin.close()
         return self.process.wait()
 
 
 class Pool:
-    """Compares pairs of normalised answers in `workers` processes, which start at first use.
+    """Compares answers with gold answers in `workers` processes, which start at first use.
 
     Not for use by several threads at once.
     """
@@ -75,7 +83,7 @@ class Pool:
         self._running: list[_Worker] = []
         self._failed_starts = 0
 
-    def compare(self, pairs: Sequence[tuple[str, str, float]]) -> list[Verdict]:
+    def compare(self, pairs: Sequence[_Pair]) -> list[Verdict]:
         """Verdicts on (gold, answer, relative tolerance), in order.
 
         An answer that exceeds the time or memory limit, or ends its worker, is wrong; the reason says so.
@@ -89,8 +97,8 @@ class Pool:
             self.close()
             raise
 
-    def _compare(self, pairs: Sequence[tuple[str, str, float]]) -> list[Verdict]:
-        verdicts: list[Verdict | None] = [None] * len(pairs)
+    def _compare(self, pairs: Sequence[_Pair]) -> list[Verdict]:
+        verdicts: dict[int, Verdict] = {}
         waiting = deque(range(len(pairs)))
         for worker in [w for w in self._running if w.process.poll() is not None]:  # ended since the last call
             self._running.remove(worker)
@@ -99,32 +107,32 @@ class Pool:
             self._running.append(_Worker(self.cpu_seconds, self.memory_bytes))
         with selectors.DefaultSelector() as selector:
             for worker in self._running:
-                selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
+                selector.register(worker.stdout, selectors.EVENT_READ, worker)
                 self._next(worker, waiting, pairs)
-            while waiting or self._busy():
+            while waiting or any(worker.job is not None for worker in self._running):
                 for key, _ in selector.select(timeout=1.0):
-                    worker = key.data
-                    line = worker.process.stdout.readline()
-                    if line == "ready\n":
-                        worker.ready = True
-                    elif line.endswith("\n"):
-                        verdicts[worker.job] = tuple(json.loads(line))
-                        worker.job = None
-                    else:  # end of file: it was ended
-                        self._replace(worker, verdicts, selector)
-                        continue
-                    self._next(worker, waiting, pairs)
-                for worker in list(self._running):
-                    if (worker.job is not None or not worker.ready) and time.monotonic() > worker.deadline:
-                        self._replace(worker, verdicts, selector)
+                    if self._read(key.data, verdicts):
+                        self._next(key.data, waiting, pairs)
+                    else:
+                        self._replace(key.data, verdicts, selector)
+                for worker in [w for w in self._running if w.late()]:
+                    self._replace(worker, verdicts, selector)
                 for worker in self._running:
                     self._next(worker, waiting, pairs)
-        return verdicts
+        return [verdicts[job] for job in range(len(pairs))]
 
-    def _busy(self) -> bool:
-        return any(worker.job is not None for worker in self._running)
+    def _read(self, worker: _Worker, verdicts: dict[int, Verdict]) -> bool:
+        """Takes a line from a worker; False where it has ended."""
+        line = worker.stdout.readline()
+        if line == "ready\n":
+            worker.ready = True
+        elif line.endswith("\n") and worker.job is not None:
+            right, reason = json.loads(line)
+            verdicts[worker.job] = right, reason
+            worker.job = None
+        return line.endswith("\n")
 
-    def _next(self, worker: _Worker, waiting: deque[int], pairs: Sequence) -> None:
+    def _next(self, worker: _Worker, waiting: deque[int], pairs: Sequence[_Pair]) -> None:
         if worker.ready and worker.job is None and waiting:
             job = waiting.popleft()
             try:
@@ -133,8 +141,10 @@ class Pool:
                 worker.job = None
                 waiting.appendleft(job)
 
-    def _replace(self, worker: _Worker, verdicts: list, selector: selectors.BaseSelector) -> None:
-        selector.unregister(worker.process.stdout)
+    def _replace(
+        self, worker: _Worker, verdicts: dict[int, Verdict], selector: selectors.BaseSelector
+    ) -> None:
+        selector.unregister(worker.stdout)
         self._running.remove(worker)
         stuck = worker.process.poll() is None and time.monotonic() > worker.deadline
         code = worker.end()
@@ -142,29 +152,21 @@ class Pool:
         if (code > 0 and not worker.ready) or self._failed_starts > _STARTS:
             raise GradingError(
                 "answers cannot be graded: the grading worker does not start; "
-                "`python -m rpg.rewards.comparison_worker 1 1000000000` says why (pip install 'rpg-lab[math]' brings math-verify)"
+                "`python -m rpg.rewards.comparison_worker 1 1000000000` says why "
+                "(pip install 'rpg-lab[math]' brings math-verify)"
             )
         if worker.job is not None:
-            seconds = f"{self.cpu_seconds:g} s"
             late = stuck or code == -signal.SIGPROF
-            verdicts[worker.job] = (
-                False,
-                f"time limit ({seconds})" if late else f"worker ended ({_ending(code)})",
-            )
+            reason = f"time limit ({self.cpu_seconds:g} s)" if late else f"worker ended ({_ending(code)})"
+            verdicts[worker.job] = False, reason
         replacement = _Worker(self.cpu_seconds, self.memory_bytes)
         self._running.append(replacement)
-        selector.register(replacement.process.stdout, selectors.EVENT_READ, replacement)
+        selector.register(replacement.stdout, selectors.EVENT_READ, replacement)
 
     def close(self) -> None:
         """End all workers."""
         while self._running:
             self._running.pop().end()
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, *_exc) -> None:
-        self.close()
 
     def __del__(self) -> None:
         self.close()

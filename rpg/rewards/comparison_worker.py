@@ -1,4 +1,4 @@
-"""The process in which answers are compared: `python -m rpg.rewards.comparison_worker`, one JSON object per line in and out.
+"""The process that compares answers: `python -m rpg.rewards.comparison_worker`, a line of JSON in, a line of JSON out.
 
 Whatever an answer makes it do, it ends: the kernel kills it when it has used its CPU time for one answer (a timer
 whose signal Python does not handle, so no C code can hold it up), and memory beyond its limit is refused. The time
@@ -21,7 +21,7 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "w", encoding="ascii", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     logging.disable(logging.CRITICAL)  # math-verify warns that its own time limits are off
-    from rpg.answers.comparison import equivalent
+    from rpg.answers import equivalent  # noqa: PLC0415 - what its imports print must not reach the pipe
 
     equivalent("x^2-1", "(x-1)(x+1)")
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -37,7 +37,7 @@ def main() -> None:
             right, reason = False, "memory limit"
         except RecursionError:
             right, reason = False, "nested too deeply"
-        except Exception as error:  # a library that fails on an answer says that it cannot be read
+        except Exception as error:  # noqa: BLE001 - math-verify and sympy raise anything on an answer they cannot read
             right, reason = False, f"cannot be compared ({type(error).__name__})"
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)

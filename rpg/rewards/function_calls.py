@@ -138,7 +138,7 @@ def _first_failing(function: Callable[..., Any], batch: Batch) -> tuple[int | No
     for number in range(len(batch)):
         try:
             _by_form(function, batch.row(number))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
             return number, error
     return None, None
 

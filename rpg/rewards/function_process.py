@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -46,7 +47,10 @@ class FunctionReward:
         try:
             if self._process is None:
                 self._start()
-            return self._checked(self._ask(asdict(batch), self.part.seconds, batch), batch)["values"]
+            values: Values = self._checked(self._ask(asdict(batch), self.part.seconds, batch), batch)[
+                "values"
+            ]
+            return values
         except BaseException:
             self.close()  # what it would still answer belongs to this batch
             raise
@@ -57,10 +61,8 @@ class FunctionReward:
         if process is not None:
             process.kill()
             for pipe in (process.stdin, process.stdout):
-                try:
-                    pipe.close()  # type: ignore[union-attr]
-                except BrokenPipeError:
-                    pass
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()  # type: ignore[union-attr]  # both are pipes
             process.wait()
 
     def _start(self) -> None:

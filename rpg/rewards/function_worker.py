@@ -26,7 +26,7 @@ class _Kept(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def __init__(self, sources: Sequence[Mapping[str, str]]):
         self.sources = {one["module"]: one for one in sources}
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
         if name not in self.sources:
             return None
         origin = self.sources[name]["path"]

@@ -1,9 +1,12 @@
-"""Responses in, grades out: extraction, a cheap path for what text and numbers decide, workers for the rest."""
+"""The grader of each verifier, and the name of its rules.
+
+Mathematical answers: what text and plain numbers decide is decided here, the rest in worker processes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from rpg.answers.comparison import Verdict, quick
 from rpg.answers.extraction import answer_line, last_box
@@ -11,8 +14,8 @@ from rpg.config.section import registered
 from rpg.config.task import VERIFIERS, MarkerVerifier, MathVerifier, RewardVerifier, VerifierSection
 from rpg.rewards import math_dapo
 from rpg.rewards.comparison_pool import CPU_SECONDS, MEMORY_BYTES, Pool
-from rpg.rewards.marker import Grade
-from rpg.rewards.marker import grade as grade_marker
+from rpg.rewards.grades import Gradable, Grade, Grading, Item
+from rpg.rewards.marker import MarkerGrader
 
 MAX_ANSWER_CHARACTERS = 2_000
 """Longer answers are wrong unread. The longest gold answer of the shipped benchmarks has 210 characters."""
@@ -20,14 +23,6 @@ _REMEMBERED = 200_000
 LINES = "lines-2"
 """Answer lines read by the grammar of rpg.answers.statements. Raise the number when a verdict may change."""
 RECIPE = f"math_dapo-{math_dapo.VERSION}"
-
-
-class Item(NamedTuple):
-    """A response to grade. `truncated`: it was cut off by the length limit, so an answer at its end is incomplete."""
-
-    response: str
-    truth: str
-    truncated: bool = False
 
 
 def extract(verifier: MathVerifier, response: str, truncated: bool = False) -> tuple[str | None, str]:
@@ -48,10 +43,10 @@ def extract(verifier: MathVerifier, response: str, truncated: bool = False) -> t
     return None, "cut off before an answer" if truncated else "no answer line"
 
 
-class Grader:
-    """Grades mathematical answers; keeps its worker processes and what it has decided, so that equal pairs cost nothing.
+class Grader(Grading):
+    """Grades mathematical answers; remembers its verdicts, so that equal pairs cost nothing.
 
-    Use it as a context manager or :meth:`close` it. The workers start when an answer first needs them.
+    Its worker processes start when an answer first needs them.
     """
 
     def __init__(
@@ -63,31 +58,26 @@ class Grader:
     ):
         self.verifier = verifier or MathVerifier()
         self._pool = Pool(workers, cpu_seconds, memory_bytes)
-        self._known: dict[tuple[str, str], Verdict] = {}
+        self._verdicts: dict[tuple[str, str], Verdict] = {}
 
-    def grade(self, items: Iterable[Item | tuple[str, str]]) -> list[Grade]:
+    def grade(self, items: Iterable[Gradable]) -> list[Grade]:
         """Grades in the order of `items`; never raises because of what a response contains.
 
         Raises:
             GradingError: the worker processes cannot be started.
         """
-        items = [Item(*item) for item in items]
-        found = [extract(self.verifier, item.response, item.truncated) for item in items]
-        pairs: list[tuple[str, str] | None] = []
-        for item, (answer, where) in zip(items, found, strict=True):
+        extracted: list[tuple[str | None, str, tuple[str, str] | None]] = []
+        for response, truth, truncated in (Item(*item) for item in items):
+            answer, where = extract(self.verifier, response, truncated)
             usable = answer is not None and where != "answer cut off"
-            pairs.append((item.truth, " ".join(answer.split())) if usable else None)
-        self._decide({pair for pair in pairs if pair is not None and pair not in self._known})
+            extracted.append((answer, where, (truth, " ".join((answer or "").split())) if usable else None))
+        self._decide({pair for _, _, pair in extracted if pair is not None} - self._verdicts.keys())
         grades = []
-        for (answer, where), pair in zip(found, pairs, strict=True):
-            shown = None if answer is None else _printable(answer)
-            if pair is None:
-                grades.append(Grade(shown, False, where))
-            else:
-                right, why = self._known[pair]
-                grades.append(Grade(shown, right, f"{where}: {why}"))
-        if len(self._known) > _REMEMBERED:
-            self._known.clear()
+        for answer, where, pair in extracted:
+            right, why = (False, where) if pair is None else self._verdicts[pair]
+            grades.append(Grade(_printable(answer), right, why if pair is None else f"{where}: {why}"))
+        if len(self._verdicts) > _REMEMBERED:
+            self._verdicts.clear()
         return grades
 
     def _decide(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -95,106 +85,45 @@ class Grader:
         tolerance = self.verifier.relative_tolerance
         for gold, answer in sorted(pairs):
             if len(answer) > max(MAX_ANSWER_CHARACTERS, 4 * len(gold)):
-                self._known[gold, answer] = False, f"longer than {MAX_ANSWER_CHARACTERS} characters"
+                self._verdicts[gold, answer] = False, f"longer than {MAX_ANSWER_CHARACTERS} characters"
                 continue
             verdict = quick(gold, answer, tolerance)
             if verdict is None:
                 hard.append((gold, answer))
             else:
-                self._known[gold, answer] = verdict
+                self._verdicts[gold, answer] = verdict
         if hard:
             verdicts = self._pool.compare([(gold, answer, tolerance) for gold, answer in hard])
-            self._known.update(zip(hard, verdicts, strict=True))
+            self._verdicts.update(zip(hard, verdicts, strict=True))
 
     def close(self) -> None:
         """End the workers."""
         self._pool.close()
 
-    def __enter__(self) -> Grader:
-        return self
 
-    def __exit__(self, *_exc) -> None:
-        self.close()
+class RecipeGrader(Grading):
+    """Grades by the recipe's own rule (rpg.rewards.math_dapo), which takes no notice of truncation."""
 
-
-class MarkerGrader:
-    """The same for answers that only have to be found and compared (rpg.rewards)."""
-
-    def __init__(self, verifier: MarkerVerifier):
-        self.verifier = verifier
-
-    def grade(self, items: Iterable[Item | tuple[str, str]]) -> list[Grade]:
-        """Grades in the order of `items`."""
-        return [grade_marker(self.verifier, *Item(*item)) for item in items]
-
-    def close(self) -> None:
-        """Nothing to end."""
-
-    def __enter__(self) -> MarkerGrader:
-        return self
-
-    def __exit__(self, *_exc) -> None:
-        self.close()
-
-
-class RecipeGrader:
-    """The same by the recipe's own rule (rpg.rewards.math_dapo), which takes no notice of truncation."""
-
-    def __init__(self, verifier: MathVerifier):
-        self.verifier = verifier
-
-    def grade(self, items: Iterable[Item | tuple[str, str]]) -> list[Grade]:
+    def grade(self, items: Iterable[Gradable]) -> list[Grade]:
         """Grades in the order of `items`."""
         graded = (math_dapo.grade(item[0], item[1]) for item in items)
-        return [Grade(g.extracted and _printable(g.extracted), g.correct, g.reason) for g in graded]
-
-    def close(self) -> None:
-        """Nothing to end."""
-
-    def __enter__(self) -> RecipeGrader:
-        return self
-
-    def __exit__(self, *_exc) -> None:
-        self.close()
+        return [Grade(_printable(grade.extracted), grade.correct, grade.reason) for grade in graded]
 
 
-class NoGrader:
-    """Where nothing is right or wrong by itself: what a response earned decides (rpg.rewards.scoring)."""
+class NoGrader(Grading):
+    """Where no answer is right or wrong by itself: the reward decides (rpg.rewards.scoring)."""
 
-    def grade(self, items: Iterable[Item | tuple[str, str]]) -> list[Grade]:
+    def grade(self, items: Iterable[Gradable]) -> list[Grade]:
         """Nothing is right yet, in the order of `items`."""
         return [Grade(None, False, "not graded by itself") for _ in items]
 
-    def close(self) -> None:
-        """Nothing to end."""
-
-    def __enter__(self) -> NoGrader:
-        return self
-
-    def __exit__(self, *_exc) -> None:
-        self.close()
-
-
-class Grading(Protocol):
-    """What grades the responses to a verifier; a context manager, or to be closed."""
-
-    def grade(self, items: Iterable[Item | tuple[str, str]]) -> list[Grade]:
-        """Grades in the order of `items`."""
-
-    def close(self) -> None:
-        """End what it has started."""
-
-    def __enter__(self) -> Grading: ...
-
-    def __exit__(self, *_exc: object) -> None: ...
-
 
 _GRADERS: dict[type[VerifierSection], Callable[[Any, int], Grading]] = {
-    MarkerVerifier: lambda verifier, workers: MarkerGrader(verifier),
+    MarkerVerifier: lambda verifier, _workers: MarkerGrader(verifier),
     MathVerifier: lambda verifier, workers: (
-        RecipeGrader(verifier) if verifier.rules == "recipe" else Grader(verifier, workers)
+        RecipeGrader() if verifier.rules == "recipe" else Grader(verifier, workers)
     ),
-    RewardVerifier: lambda verifier, workers: NoGrader(),
+    RewardVerifier: lambda _verifier, _workers: NoGrader(),
 }
 registered("verifier", VERIFIERS.values(), _GRADERS, "rpg/rewards/graders.py")
 
@@ -204,8 +133,10 @@ def grader_for(verifier: VerifierSection, workers: int = 1) -> Grading:
     return _GRADERS[type(verifier)](verifier, workers)
 
 
-def _printable(text: str) -> str:
+def _printable(text: str | None) -> str | None:
     """What can be stored: no half surrogate pairs, no NUL, and only the beginning of a monstrous answer."""
+    if text is None:
+        return None
     text = text[:MAX_ANSWER_CHARACTERS].replace("\x00", "\N{REPLACEMENT CHARACTER}")
     return text.encode("utf-8", "replace").decode("utf-8")
 

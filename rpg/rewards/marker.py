@@ -1,23 +1,26 @@
-"""Grading a response: answer extraction, comparison, and the soft punishment of overlong responses. Pure functions."""
+"""Grading the answer behind a marker."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
 from fractions import Fraction
 
 from rpg.config.task import MarkerVerifier
+from rpg.rewards.grades import Gradable, Grade, Grading, Item
 
 _NUMBER = re.compile(r"([-+]?)(\d{1,50}(?:\.\d{0,50})?|\.\d{1,50})(?:/(\d{1,50}))?")
 
 
-@dataclass(frozen=True)
-class Grade:
-    """What was found in a response; `reason` says in a few words why it counts or does not."""
+class MarkerGrader(Grading):
+    """Grades what follows a verifier's marker."""
 
-    extracted: str | None
-    correct: bool
-    reason: str
+    def __init__(self, verifier: MarkerVerifier):
+        self.verifier = verifier
+
+    def grade(self, items: Iterable[Gradable]) -> list[Grade]:
+        """Grades in the order of `items`."""
+        return [grade(self.verifier, *Item(*item)) for item in items]
 
 
 def grade(verifier: MarkerVerifier, response: str, truth: str, truncated: bool = False) -> Grade:
@@ -36,12 +39,11 @@ def grade(verifier: MarkerVerifier, response: str, truth: str, truncated: bool =
     if not answer:
         return Grade(answer, False, "empty answer")
     if verifier.match == "number":
-        found, expected = number(answer), number(truth)
+        stated, expected = number(answer), number(truth)
         if expected is not None:
-            right = found == expected
-            return Grade(
-                answer, right, "correct" if right else "wrong" if found is not None else "not a number"
-            )
+            if stated is None:
+                return Grade(answer, False, "not a number")
+            return Grade(answer, stated == expected, "correct" if stated == expected else "wrong")
     right = answer in truth.split() if verifier.match == "any" else answer == truth.strip()
     return Grade(answer, right, "correct" if right else "wrong")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from rpg.rewards.marker import Grade
+from rpg.rewards.grades import Grade
 
 VERSION = "0.9.1"
 _RESPONSE, _BOX = 300, 100

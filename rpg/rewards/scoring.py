@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any, NamedTuple
 
+import regex
+
 from rpg.config.code import Source, digest, kept_source
 from rpg.config.reward import (
     CorrectnessReward,
@@ -19,8 +21,8 @@ from rpg.config.reward import (
 from rpg.config.task import RewardVerifier, VerifierSection
 from rpg.rewards.function_calls import Batch
 from rpg.rewards.function_process import FunctionReward, RewardError
-from rpg.rewards.graders import Grading, Item, grader_for
-from rpg.rewards.marker import Grade
+from rpg.rewards.graders import grader_for
+from rpg.rewards.grades import Grade, Grading, Item
 
 Sources = Mapping[str, Sequence[Mapping[str, str]]]
 """Name of a part of the reward -> the modules its function runs from, as a manifest keeps them (rpg.config.code)."""
@@ -164,10 +166,25 @@ def length_reward(tokens: int, full: int, zero: int) -> float:
     return max(0.0, (zero - tokens) / (zero - full)) if zero > full else 0.0
 
 
+def overlong_punishment(tokens: int, limit: int, buffer_fraction: float, factor: float) -> float:
+    """Soft overlong punishment, 0 or negative (DAPO, arXiv 2503.14476, eq. 13; paper App. H).
+
+    Zero up to `limit - buffer` tokens, where the buffer is `buffer_fraction * limit`, then linear down to -factor at
+    `limit`.
+
+    Raises:
+        ValueError: limit < 1 or buffer_fraction outside (0, 1].
+    """
+    if limit < 1 or not 0 < buffer_fraction <= 1:
+        raise ValueError(
+            f"limit {limit} must be positive and buffer_fraction {buffer_fraction} within (0, 1]"
+        )
+    buffer = buffer_fraction * limit
+    return -factor * min(max(tokens - (limit - buffer), 0.0) / buffer, 1.0)
+
+
 def _matches(pattern: str, response: str) -> bool:
     """Whether the pattern is found; within a time limit, which Python's own `re` does not have."""
-    import regex
-
     try:
         return regex.search(pattern, response, regex.DOTALL, timeout=PATTERN_SECONDS) is not None
     except TimeoutError:

@@ -13,6 +13,7 @@ from typing import Any
 from rpg.answers.extraction import normalise, squeeze
 from rpg.config.task import ChainTask
 from rpg.tasks.benchmarks import Benchmark, ProblemSet
+from rpg.tasks.chain import make
 from rpg.tasks.columns import text_of
 from rpg.tasks.leaks import Checks, leaks, near_duplicates
 from rpg.tasks.problems import DataError, Problem
@@ -88,8 +89,6 @@ def load_benchmark(
 
 def _made(benchmark: Benchmark, task: ChainTask) -> list[Problem]:
     """The same problems, under the same names, as a run of the chain task is evaluated on."""
-    from rpg.tasks.chain import make
-
     held_out = make(task).benchmarks
     if benchmark.name not in held_out:
         raise DataError(
@@ -148,34 +147,30 @@ def _rows(
     benchmark: ProblemSet, path: str | Path | None, folder: str | Path | None
 ) -> tuple[str, Iterator[tuple[str, dict[str, Any]]]]:
     source = benchmark.source
-    if path is not None or source.path is not None:
-        chosen = Path(path if path is not None else source.path)
-        return str(chosen), read_rows(chosen)
+    path = path if path is not None else source.path
+    if path is not None:
+        return str(path), read_rows(Path(path))
     local = folder if folder is not None else os.environ.get(LOCAL_DATA)
-    for name in source.files if local else ():
-        if (Path(local) / name).is_file():
-            return str(Path(local) / name), read_rows(Path(local) / name)
+    for copy in [Path(local) / name for name in source.files] if local else ():
+        if copy.is_file():
+            return str(copy), read_rows(copy)
     if source.hub is None:
         raise DataError(
             f"{benchmark.name}: none of {', '.join(source.files)} in {local or f'a folder (${LOCAL_DATA} is not set)'}"
         )
-    return f"{source.hub}@{source.revision or 'newest'}", _hub_rows(benchmark, local)
-
-
-def _hub_rows(benchmark: ProblemSet, local: str | Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    source = benchmark.source
-    names = f", or put one of {', '.join(source.files)} into a folder and name it in ${LOCAL_DATA}"
-    found = f" (not in {local} either)" if local else ""
+    searched = f" (not in {local} either)" if local else ""
+    advice = f", or put one of {', '.join(source.files)} into a folder and name it in ${LOCAL_DATA}"
     subsets = source.subset if isinstance(source.subset, tuple) else (source.subset,)
-    return hub_rows(
+    rows = hub_rows(
         benchmark.name,
         source.hub,
         subsets,
         source.split,
         source.revision,
-        found,
-        names if source.files else "",
+        searched,
+        advice if source.files else "",
     )
+    return f"{source.hub}@{source.revision or 'newest'}", rows
 
 
 # ------------------------------------------------------------------------------------------------- columns

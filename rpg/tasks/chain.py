@@ -75,7 +75,7 @@ def _apply(value: int, op: str, x: int) -> int:
 
 def distinct(length: int) -> int:
     """How many problems of `length` operations there are."""
-    return 10 * _CHOICES**length
+    return 10 * int(_CHOICES**length)
 
 
 def make(task: ChainTask) -> Splits:
@@ -172,8 +172,8 @@ class ChainDemonstrations:
 
 KIND = TaskKind(
     problems=make,
-    data=lambda task: {"generator": GENERATOR_VERSION},
-    verifier=lambda task: MarkerVerifier(marker=MARKER, match="exact"),
+    data=lambda _task: {"generator": GENERATOR_VERSION},
+    verifier=lambda _task: MarkerVerifier(marker=MARKER, match="exact"),
     demonstrations=ChainDemonstrations,
-    characters=lambda splits: set(CHARACTERS),
+    characters=lambda _splits: set(CHARACTERS),
 )

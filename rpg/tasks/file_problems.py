@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -11,7 +12,7 @@ from rpg.config.data_source import DataSource, FileColumns, parsed_column
 from rpg.config.task import FileTask, RewardVerifier
 from rpg.tasks.columns import conversation, text_of, value_at
 from rpg.tasks.gold import check_gold
-from rpg.tasks.kinds import OwnDemonstrations, TaskKind
+from rpg.tasks.kinds import ProblemDemonstrations, TaskKind
 from rpg.tasks.problems import DataError, Problem, Splits, file_digest, with_chat
 from rpg.tasks.rows import hub_rows, missing, read_rows
 
@@ -194,19 +195,17 @@ def _file_or_hub_digest(source: DataSource) -> str:
 @lru_cache(maxsize=16)
 def _hub_digest(source: DataSource) -> str:
     """Of all rows: the commit of a data set is not known without asking the hub, and its rows are what counts."""
-    import hashlib
-
-    found = hashlib.sha256()
+    rows = hashlib.sha256()
     for _, row in _rows(source):
-        found.update(json.dumps(row, default=str, ensure_ascii=True).encode() + b"\n")
-    return found.hexdigest()
+        rows.update(json.dumps(row, default=str, ensure_ascii=True).encode() + b"\n")
+    return rows.hexdigest()
 
 
 KIND = TaskKind(
     problems=read,
     data=_data,
     verifier=lambda task: task.verifier,
-    demonstrations=lambda task, splits: OwnDemonstrations(
+    demonstrations=lambda task, splits: ProblemDemonstrations(
         ", ".join(source.called() for source in task.train), task.verifier, splits
     ),
 )

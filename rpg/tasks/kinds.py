@@ -56,7 +56,7 @@ class TaskKind:
 
 
 @dataclass
-class OwnDemonstrations:
+class ProblemDemonstrations:
     """The demonstrations that a task's own training problems bring; a part of them is held out."""
 
     source: str
@@ -65,8 +65,8 @@ class OwnDemonstrations:
     splits: Splits
     held_out: list[Problem] = field(init=False)
 
-    def __post_init__(self):
-        shown = [p for p in self.splits.train if p.demonstration]
+    def __post_init__(self) -> None:
+        shown = [problem for problem in self.splits.train if problem.demonstration]
         if len(shown) < 2:
             raise DataError(
                 f"{self.source}: field demonstration is missing: a model is warm-started on full responses; add the "
@@ -80,17 +80,17 @@ class OwnDemonstrations:
         return problem_characters(self.splits)
 
     def longest_response(self) -> int:
-        return max(len(p.demonstration) for p in self.held_out + self._shown)
+        return max(len(problem.demonstration or "") for problem in self.held_out + self._shown)
 
     def ability(self, rng: random.Random) -> tuple[Given, str]:
         problem = rng.choice(self._shown)
-        return problem.given(), problem.demonstration
+        return problem.given(), problem.demonstration or ""
 
     def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, str]:
         problem = rng.choice(self._shown)
-        if rng.random() < warm.scratchpad_fraction:
-            return problem.given(), problem.demonstration  # there is no general way to corrupt a step of it
-        return problem.given(), self.verifier.written(problem.answer)
+        # There is no general way to corrupt a step of a demonstration.
+        full = rng.random() < warm.scratchpad_fraction
+        return problem.given(), problem.demonstration or "" if full else self.verifier.written(problem.answer)
 
 
 def problem_characters(splits: Splits) -> set[str]:

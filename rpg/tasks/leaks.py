@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rpg.tasks.problems import Problem
@@ -68,7 +68,7 @@ def shingles(text: str) -> frozenset[int]:
 
 
 def leaks(
-    training: Sequence[Problem], benchmarks: dict[str, Iterable[Problem]], threshold: float = THRESHOLD
+    training: Sequence[Problem], benchmarks: Mapping[str, Iterable[Problem]], threshold: float = THRESHOLD
 ) -> list[Leak]:
     """Every pair of a benchmark's problem and a training problem whose shingles have Jaccard similarity >= threshold.
 

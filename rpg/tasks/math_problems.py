@@ -12,10 +12,13 @@ from rpg.config.task import MathTask
 from rpg.tasks.benchmark_loading import LOCAL_DATA, LoadedBenchmark, digest, load_benchmark
 from rpg.tasks.benchmarks import Prompt, benchmark
 from rpg.tasks.gold import check_gold
-from rpg.tasks.kinds import OwnDemonstrations, TaskKind
+from rpg.tasks.kinds import ProblemDemonstrations, TaskKind
 from rpg.tasks.leaks import leaks, near_duplicates
 from rpg.tasks.problems import DataError, DatasetSummary, Dropped, Splits, with_chat
 from rpg.tasks.training_sets import LoadedTraining, load_training, training_set
+
+Stamps = tuple[tuple[str, int, int], ...]
+"""Path, time of the last change and size of files."""
 
 
 def read(task: MathTask) -> Splits:
@@ -66,7 +69,7 @@ def digests(task: MathTask) -> dict[str, str]:
     return {"train": train.digest, **{loaded.benchmark.name: loaded.digest for loaded in benchmarks}}
 
 
-def _stamps(task: MathTask) -> tuple:
+def _stamps(task: MathTask) -> Stamps:
     """Times and sizes of the files that may be read: as long as they stay, what was read is as they say."""
     folder = task.data or os.environ.get(LOCAL_DATA)
     paths = [task.train, *task.benchmarks, *(sorted(map(str, Path(folder).glob("*"))) if folder else ())]
@@ -75,7 +78,7 @@ def _stamps(task: MathTask) -> tuple:
 
 
 @lru_cache(maxsize=4)
-def _load(text: str, _: tuple) -> tuple[LoadedTraining, list[LoadedBenchmark]]:
+def _load(text: str, _stamps: Stamps) -> tuple[LoadedTraining, list[LoadedBenchmark]]:
     task = MathTask.model_validate_json(text)
     prompt = Prompt(template=task.template)
     try:
@@ -90,5 +93,5 @@ KIND = TaskKind(
     problems=read,
     data=lambda task: {"train": None, "data": None, "benchmarks": digests(task)},
     verifier=lambda task: task.verifier,
-    demonstrations=lambda task, splits: OwnDemonstrations(task.train, task.verifier, splits),
+    demonstrations=lambda task, splits: ProblemDemonstrations(task.train, task.verifier, splits),
 )

@@ -68,7 +68,7 @@ class Blank:
 
 def distinct(length: int) -> int:
     """How many problems of `length` operations there are, those with too few right answers among them."""
-    return 100 * _DIGITS**length
+    return 100 * int(_DIGITS**length)
 
 
 def make(task: OperatorsTask) -> Splits:
@@ -149,8 +149,8 @@ class OperatorsDemonstrations:
 
 KIND = TaskKind(
     problems=make,
-    data=lambda task: {"generator": VERSION},
-    verifier=lambda task: MarkerVerifier(marker=MARKER, match="any"),
+    data=lambda _task: {"generator": VERSION},
+    verifier=lambda _task: MarkerVerifier(marker=MARKER, match="any"),
     demonstrations=OperatorsDemonstrations,
-    characters=lambda splits: set(CHARACTERS),
+    characters=lambda _splits: set(CHARACTERS),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +108,7 @@ def hub_rows(
 
 
 def _parquet_rows(path: Path, wanted: dict[str, bool] | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    import pyarrow
-    import pyarrow.parquet
+    import pyarrow.parquet  # noqa: PLC0415 - a fifth of a second, which planning a run does not need
 
     try:
         file = pyarrow.parquet.ParquetFile(path)
@@ -127,12 +126,14 @@ def _parquet_rows(path: Path, wanted: dict[str, bool] | None) -> Iterator[tuple[
         raise DataError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
 
 
-def missing(field: str, present) -> str:
+def missing(field: str, present: Iterable[object]) -> str:
     """A sentence about a column that is not among those `present`."""
-    present = [str(name) for name in present]
+    names = [str(name) for name in present]
     how = ""
-    if len(present) == 1 and any(sign in present[0] for sign in ";\t|"):
+    if len(names) == 1 and any(sign in names[0] for sign in ";\t|"):
         how = " (the columns of a CSV file are separated by commas)"
-    elif present and field in ("prompt", "answer"):
-        how = f"; say which column it is, e.g. task.columns: {{{field}: {present[0]}}}"
-    return f"field {field} is missing{nearest(field, present) or '.'} Found: {', '.join(present) or 'nothing'}{how}"
+    elif names and field in ("prompt", "answer"):
+        how = f"; say which column it is, e.g. task.columns: {{{field}: {names[0]}}}"
+    return (
+        f"field {field} is missing{nearest(field, names) or '.'} Found: {', '.join(names) or 'nothing'}{how}"
+    )

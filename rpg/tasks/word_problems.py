@@ -15,7 +15,7 @@ import random
 from collections.abc import Sequence
 
 from rpg.config.task import MarkerVerifier, WordsTask
-from rpg.tasks.kinds import OwnDemonstrations, TaskKind
+from rpg.tasks.kinds import ProblemDemonstrations, TaskKind
 from rpg.tasks.problems import DataError, Problem, Splits
 from rpg.tasks.word_templates import NAMES, STORIES, THINGS, Story
 
@@ -77,15 +77,18 @@ def _tell(story: Story, largest: int, rng: random.Random) -> tuple[str, str, str
                 numbers[letter] = rng.randint(_SMALLEST, _FACTOR)
                 if before == "":  # groups of so many: both are factors
                     numbers[first] = rng.randint(_SMALLEST, _FACTOR)
-        result, lines = numbers[first], []
+        results = [numbers[first]]
         for operator, letter in steps:
-            before, result = result, _apply(result, operator, numbers[letter])
-            lines.append((before, f"{before}{operator}{numbers[letter]}={result}"))
-        if all(0 < value <= _LARGEST_RESULT * largest for value in [*(b for b, _ in lines), result]):
+            results.append(_apply(results[-1], operator, numbers[letter]))
+        if all(0 < value <= _LARGEST_RESULT * largest for value in results):
             break
-    name, other = rng.sample(NAMES, 2)
-    words = {"n": name, "m": other, "t": rng.choice(THINGS), **numbers}
-    return story.text.format(**words), str(result), "\n".join(line for _, line in lines)
+    lines = [
+        f"{before}{operator}{numbers[letter]}={result}"
+        for (operator, letter), before, result in zip(steps, results, results[1:], strict=False)
+    ]
+    name, friend = rng.sample(NAMES, 2)
+    words = {"n": name, "m": friend, "t": rng.choice(THINGS), **numbers}
+    return story.text.format(**words), str(results[-1]), "\n".join(lines)
 
 
 def _apply(value: int, operator: str, number: int) -> int:
@@ -94,7 +97,7 @@ def _apply(value: int, operator: str, number: int) -> int:
 
 KIND = TaskKind(
     problems=make,
-    data=lambda task: {"generator": VERSION},
-    verifier=lambda task: _VERIFIER,
-    demonstrations=lambda task, splits: OwnDemonstrations("task.type: words", _VERIFIER, splits),
+    data=lambda _task: {"generator": VERSION},
+    verifier=lambda _task: _VERIFIER,
+    demonstrations=lambda _task, splits: ProblemDemonstrations("task.type: words", _VERIFIER, splits),
 )

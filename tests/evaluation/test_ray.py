@@ -11,6 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from flows.machine.children import Children
+from flows.machine.programs import EVALUATOR, FORKED
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
 from rpg.evaluation.engines.ray import deal
@@ -124,7 +125,7 @@ def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, workers,
     settings = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}
     there = register(layout, "one", checkpoints, **settings, place=place)
     here = register(plain, "one", checkpoints, **settings)
-    fork_server = ForkServer(tmp_path / "fork-server.log", ["rpg.evaluation"], owner_mark())
+    fork_server = ForkServer(tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark())
     command = ("rpg.evaluation", layout.sweep_folder("sweep"), "--drain")
     children, log = Children(fork_server), tmp_path / "evaluation.log"
     partial = there.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from flows.machine import children as processes
+from flows.machine import programs
 from flows.machine.children import Children, Stopped
-from rpg.fork_server import FORKED, ForkServer
+from rpg.fork_server import ForkServer
 from rpg.processes import birth, owner_mark
 from tests.tiny import make_run, make_spec
 
@@ -18,7 +18,7 @@ from tests.tiny import make_run, make_spec
 @pytest.fixture(scope="module")
 def fork_server(tmp_path_factory):
     """Takes as long to begin as torch to import: one for all tests that do not end it."""
-    one = ForkServer(tmp_path_factory.mktemp("fork_server") / "log.txt", FORKED, owner_mark())
+    one = ForkServer(tmp_path_factory.mktemp("fork_server") / "log.txt", programs.FORKED, owner_mark())
     yield one
     one.close()
 
@@ -39,9 +39,7 @@ def until(condition):
 
 def test_a_child_has_its_log_its_exit_code_and_its_environment(fork_server, tmp_path):
     children, log = Children(fork_server), tmp_path / "log.txt"
-    child = children.start(
-        processes.TRAINER.format("local"), tmp_path / "none", log=log, extra={"RPG_X": "1"}
-    )
+    child = children.start(programs.TRAINER.format("local"), tmp_path / "none", log=log, extra={"RPG_X": "1"})
     assert children.wait(child) == 2 and "expected a run's folder" in log.read_text()
     assert birth(child.pid) is None and child.pid != os.getpid()
 
@@ -52,9 +50,7 @@ def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_shall_kee
     children = Children(fork_server)
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    child = children.start(
-        processes.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE, keep=[lock]
-    )
+    child = children.start(programs.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE, keep=[lock])
     os.close(lock)
     assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid and child.poll() is None
     other = os.open(tmp_path / "lock", os.O_RDWR)
@@ -68,21 +64,21 @@ def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_shall_kee
 
 def test_a_killed_child_is_known_by_its_signal(fork_server, busy, tmp_path):
     children = Children(fork_server)
-    child = children.start(processes.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE)
+    child = children.start(programs.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE)
     os.kill(child.pid, signal.SIGKILL)
     assert children.wait(child) == -signal.SIGKILL
 
 
 def test_a_nursery_that_dies_takes_its_children_along_and_others_begin_without_it(busy, tmp_path):
-    own = ForkServer(tmp_path / "fork-server.txt", FORKED, owner_mark())
+    own = ForkServer(tmp_path / "fork-server.txt", programs.FORKED, owner_mark())
     children = Children(own)
-    child = children.start(processes.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE)
+    child = children.start(programs.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE)
     until(lambda: (busy / ".evaluator").exists())  # it has begun: it dies with its parent from here on
-    own._process.kill()
+    own.close()
     assert children.wait(child) == -signal.SIGKILL
     until(lambda: birth(child.pid) is None)
-    without = children.start(processes.TRAINER.format("local"), tmp_path / "none", log=tmp_path / "log")
+    without = children.start(programs.TRAINER.format("local"), tmp_path / "none", log=tmp_path / "log")
     assert isinstance(without, subprocess.Popen) and children.wait(without) == 2
     children.stop()
     with pytest.raises(Stopped):
-        children.start(processes.EVALUATOR, busy, log=tmp_path / "log")
+        children.start(programs.EVALUATOR, busy, log=tmp_path / "log")

@@ -11,7 +11,7 @@ import httpx
 import psutil
 
 from benchmarks.trivial import SECONDS, SWEEP
-from rpg.fork_server import FORKED
+from flows.machine.programs import FORKED
 from rpg.store import Layout
 from tests.waiting import HANG, ended, until
 
@@ -167,7 +167,7 @@ class Served:
 
 def is_forked_training(process):
     try:
-        return process.name() == FORKED["rpg.backends.local"]
+        return process.name() == FORKED["rpg.backends.local"].title
     except psutil.Error:
         return False
 

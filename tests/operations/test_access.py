@@ -13,7 +13,7 @@ from benchmarks.browser import CHROMIUM, FLAGS
 from flows.serve.password import secret_file, secret_of
 from rpg.config.errors import ConfigError
 from rpg.store import StoreError
-from rpg.web import HEALTH, Guard, origins_of
+from rpg.web import HEALTH, AccessControl, origins_of
 from tests.operations.serving import ROOT, Served, free_port
 from tests.waiting import HANG, until
 
@@ -56,7 +56,7 @@ def basic(secret):
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 def test_other_names_and_other_origins_are_refused_on_every_method(method):
-    guard = Guard(inner, NAMES, origins_of(NAMES, 4200))
+    guard = AccessControl(inner, NAMES, origins_of(NAMES, 4200))
     assert ask(guard, method).status_code == 200
     assert ask(guard, method, host="localhost:9999").status_code == 200, "through a tunnel"
     for name in ("rebound.example:4200", "127.0.0.1.example", "localhost.example:4200", "", "[::1]:4200"):
@@ -72,7 +72,7 @@ def test_other_names_and_other_origins_are_refused_on_every_method(method):
 
 
 def test_websockets_too():
-    guard = Guard(inner, NAMES, origins_of(NAMES, 8501), SECRET)
+    guard = AccessControl(inner, NAMES, origins_of(NAMES, 8501), SECRET)
     login = ask(guard, authorization=basic(SECRET)).headers["set-cookie"]
     cookie = login.partition(";")[0]
     assert "HttpOnly" in login and "SameSite=Strict" in login and "horse" not in login
@@ -84,7 +84,7 @@ def test_websockets_too():
 
 
 def test_the_password_is_asked_for_and_nothing_else_opens():
-    guard = Guard(inner, NAMES, origins_of(NAMES, 8501), SECRET, ["/health"])
+    guard = AccessControl(inner, NAMES, origins_of(NAMES, 8501), SECRET, ["/health"])
     refused = ask(guard)
     assert refused.status_code == 401 and refused.headers["www-authenticate"].startswith("Basic")
     assert ask(guard, path="/health").status_code == 200

@@ -7,7 +7,7 @@ import pytest
 from rpg.config.reward import CorrectnessReward
 from rpg.config.task import MarkerVerifier
 from rpg.rewards.marker import grade, number
-from rpg.rewards.overlong import overlong_punishment
+from rpg.rewards.scoring import overlong_punishment
 
 EXACT = MarkerVerifier(marker="#")
 NUMBER = MarkerVerifier(match="number")

@@ -432,7 +432,7 @@ def test_rewards_are_the_embedded_trainers(config, model, cpu_verl, tmp_path):
     from transformers import AutoTokenizer
 
     from rpg.backends.verl.reward_manager import Told, VerifierManager
-    from rpg.rewards.overlong import overlong_punishment
+    from rpg.rewards.scoring import overlong_punishment
     from rpg.tasks import Problem
 
     derived = verl_config(make_spec(algorithm="dapo"), model, tmp_path)

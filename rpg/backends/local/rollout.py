@@ -24,8 +24,7 @@ from rpg.models.response_batch import Batch
 from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import encode_prompts
 from rpg.models.truncated_sampling import joined, restriction_of
-from rpg.rewards.overlong import overlong_punishment
-from rpg.rewards.scoring import Answered, Sources, parts_of
+from rpg.rewards.scoring import Answered, Sources, overlong_punishment, parts_of
 from rpg.tasks import Problem
 
 

@@ -1,0 +1,24 @@
+"""The programs that a sweep starts: the one place where the flows name rooms that they do not import."""
+
+from rpg.fork_server import Program
+
+PREPARE = "rpg.backends.local.prepare"
+TRAINER = "rpg.backends.{}"
+"""By the type of a run's back end."""
+EVALUATOR = "rpg.evaluation"
+TRACKING = "rpg.tracking"
+RAY_BRIDGE = "rpg.backends.ray_bridge"
+
+# pyarrow imports pandas when it writes a table.
+FORKED = {
+    PREPARE: Program(PREPARE, "rpg-prepare"),
+    "rpg.backends.local": Program(
+        "rpg.backends.local.__main__", "rpg-training", ("rpg.backends.local.training_loop", "pyarrow.parquet")
+    ),
+    "rpg.backends.verl": Program("rpg.backends.verl.__main__", "rpg-training"),
+    EVALUATOR: Program(
+        "rpg.evaluation.__main__", "rpg-evaluation",
+        ("rpg.evaluation.evaluator", "rpg.evaluation.engines.local", "pyarrow.parquet", "pandas"),
+    ),
+}  # fmt: skip
+"""Those that a fork server forks (one thread, on a CPU), with what they import late."""

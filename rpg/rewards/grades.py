@@ -1,0 +1,44 @@
+"""What every grader takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+
+class Item(NamedTuple):
+    """A response to grade. `truncated`: it was cut off by the length limit, so an answer at its end is incomplete."""
+
+    response: str
+    truth: str
+    truncated: bool = False
+
+
+Gradable = Item | tuple[str, str] | tuple[str, str, bool]
+
+
+@dataclass(frozen=True)
+class Grade:
+    """What was found in a response; `reason` says in a few words why it counts or does not."""
+
+    extracted: str | None
+    correct: bool
+    reason: str
+
+
+class Grading:
+    """Base of every grader: a context manager, or to be closed."""
+
+    def grade(self, items: Iterable[Gradable]) -> list[Grade]:
+        """Grades in the order of `items`; never raises because of what a response contains."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the processes it has started, if any."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
