@@ -24,7 +24,7 @@ def page(view: View) -> None:
         created=pandas.to_datetime(sweeps["created"], unit="s"),
         share=sweeps["done"] / sweeps["runs"].clip(lower=1),
     )
-    marks = view.ask("sweep_marks").set_index("sweep")
+    marks = view.ask("notes_and_tags").set_index("sweep")
     for name in ("tags", "notes"):
         shown[name] = [marks[name].get(sweep, "") for sweep in shown["sweep"]]
     if len(marks):
@@ -135,8 +135,8 @@ def _row(view: View, record: dict, accuracy: dict[str, float]) -> dict:
 
 def _now(folder: RunFolder, row: dict) -> dict:
     now: dict = {"state": folder.state()}
-    last = folder.last_metrics()
-    if last:
+    if tail := folder.last_metrics():
+        last = tail[-1]
         now |= {"step": last["step"], "reward": last.get("reward")}
         seconds, steps = last.get("seconds_step"), row["steps"]
         if now["state"] == "running" and isinstance(seconds, int | float) and pandas.notna(steps):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -99,7 +98,7 @@ class Watch:
             state, error = "queued", why
         if state == "running":
             error = folder.elsewhere()
-        tail = last_metrics(folder)
+        tail = folder.last_metrics()
         last = tail[-1] if tail else {}
         rate = None
         if state == "running" and len(tail) > 1 and tail[-1]["time"] > tail[0]["time"]:
@@ -125,30 +124,6 @@ def _changed(folder: RunFolder) -> int:
         return folder.path.stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def last_metrics(folder: RunFolder, most: int = 16_384) -> list[dict[str, Any]]:
-    """The last complete lines of the newest attempt, oldest first; unreadable ones are left out."""
-    attempts = folder.attempts()
-    if not attempts:
-        return []
-    with folder.metrics_path(attempts[-1]).open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - most))
-        lines = file.read().split(b"\n")
-    rows = []
-    for line in lines[1 if size > most else 0 : -1]:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if (
-            isinstance(row, dict)
-            and isinstance(row.get("step"), int)
-            and isinstance(row.get("time"), (int, float))
-        ):
-            rows.append(row)
-    return rows
 
 
 def first_metrics(folder: RunFolder, most: int = 8_192) -> list[dict[str, Any]]:

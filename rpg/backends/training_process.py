@@ -130,7 +130,9 @@ def _beat(folder: RunFolder, stop: threading.Event, end: Callable[[], None], par
                 release_run(folder)
             os._exit(143)
         try:
-            if not renew_lease(folder):  # another host began at the same time, and file locks do not reach there
+            if not renew_lease(
+                folder
+            ):  # another host began at the same time, and file locks do not reach there
                 print("another process has taken over this run", file=sys.stderr, flush=True)
                 end()
                 os._exit(BUSY)

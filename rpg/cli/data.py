@@ -64,14 +64,14 @@ def data(
 def _look(spec: RunSpec, home: Path, as_json: bool) -> int:
     from dataclasses import asdict
 
-    from rpg.models.prompt_preview import look
+    from rpg.models.prompt_preview import preview_prompts
 
     with error_console.status("reading problems ..."):
-        looked = look(spec, home)
+        preview = preview_prompts(spec, home)
     if as_json:
-        print(json.dumps(asdict(looked), indent=1, ensure_ascii=False, default=str))
+        print(json.dumps(asdict(preview), indent=1, ensure_ascii=False, default=str))
         return 0
-    for one in looked.shown:
+    for one in preview.shown:
         console.rule(f"{one.problem.id}: {one.tokens} tokens", align="left", characters="-")
         say(one.text)
         console.print("|- here the response begins", style="dim", markup=False)
@@ -87,10 +87,10 @@ def _look(spec: RunSpec, home: Path, as_json: bool) -> int:
         if one.problem.columns:
             say(f"columns for reward functions: {', '.join(one.problem.columns)}", "dim")
     console.rule(align="left", characters="-")
-    fits = looked.longest <= looked.limit
+    fits = preview.longest <= preview.limit
     say(
-        f"{'' if fits else '! '}{looked.total:,} problem{'s' * (looked.total != 1)}; the longest prompt has "
-        f"{looked.longest} tokens, rollout.max_prompt_tokens is {looked.limit}",
+        f"{'' if fits else '! '}{preview.total:,} problem{'s' * (preview.total != 1)}; the longest prompt has "
+        f"{preview.longest} tokens, rollout.max_prompt_tokens is {preview.limit}",
         None if fits else "yellow",
     )
     return 0

@@ -129,13 +129,13 @@ def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: st
     """Print the report and what failed; returns the exit code."""
     from rpg.report.sweep_report import print_report
     from rpg.store import StoreError
-    from rpg.store.run_provenance import said_of_other_code
+    from rpg.store.run_provenance import other_code_notes
 
     try:
         print_report(layout, name, console)
     except StoreError as unreadable:
         error = error or str(unreadable)
-    for line in said_of_other_code(folders):
+    for line in other_code_notes(folders):
         complain(f"! {line}", "yellow")
     failures = {folder.name: failed["error"] for folder in folders if (failed := folder.read_failed())}
     lines = [f"failed: {run}: {why}" for run, why in failures.items()]

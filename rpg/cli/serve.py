@@ -43,4 +43,8 @@ def serve(
     from rpg.store import Layout
 
     layout = Layout.at(home)
-    return run(layout, Plan("rpg.__main__", port, dashboard_port, database, nightly, secret_of(layout.home, auth)), say)
+    return run(
+        layout,
+        Plan("rpg.__main__", port, dashboard_port, database, nightly, secret_of(layout.home, auth)),
+        say,
+    )

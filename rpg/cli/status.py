@@ -21,7 +21,7 @@ def status(
     from flows.monitor import Watch, headline, table
     from rpg.store import Layout
     from rpg.store.current import current_runs, is_imported, superseded
-    from rpg.store.run_provenance import said
+    from rpg.store.run_provenance import provenance_notes
     from rpg.store.serve_health import read_problems
 
     layout = Layout.at(home)
@@ -35,7 +35,7 @@ def status(
         return 0
     watches = {name: Watch(current_runs(layout, name)) for name in ([sweep] if sweep else known)}
     computed = {
-        name: said(folder for folder in current_runs(layout, name) if not is_imported(folder))
+        name: provenance_notes(folder for folder in current_runs(layout, name) if not is_imported(folder))
         for name in watches
     }
     while True:

@@ -45,4 +45,6 @@ def worker(
     from rpg.store import Layout
 
     layout = Layout.at(home)
-    return join(layout, Plan("rpg.__main__", port, dashboard_port, None, "", secret_of(layout.home, auth)), say)
+    return join(
+        layout, Plan("rpg.__main__", port, dashboard_port, None, "", secret_of(layout.home, auth)), say
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,44 +16,11 @@ from rpg.config.code import locate, with_digests
 from rpg.config.errors import ConfigError, explain
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import TASKS
-from rpg.config.yaml_lines import SafeLoader, place
+from rpg.config.yaml_lines import SafeLoader, StrictLoader, place
 
 MAX_BYTES = 1_000_000
 """A configuration larger than this is a mistake (YAML aliases can also expand without bound)."""
 MAX_DEPTH = 50
-
-
-class _StrictLoader(SafeLoader):
-    """safe_load that also refuses a key given twice and reads 1e-4 as a number (YAML 1.1 reads it as text)."""
-
-
-def _no_duplicates(loader: _StrictLoader, node: yaml.MappingNode) -> dict[str, Any]:
-    seen = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node)
-        if not isinstance(key, str):
-            raise yaml.constructor.ConstructorError(
-                None, None, f"key {key!r} is not text", key_node.start_mark
-            )
-        if key in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"key {key!r} is given twice", key_node.start_mark
-            )
-        seen.add(key)
-    return {str(key): value for key, value in loader.construct_mapping(node, deep=True).items()}
-
-
-_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_duplicates)
-_NOT_GUESSED = ("tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")  # a date is the text it looks like
-_StrictLoader.yaml_implicit_resolvers = {
-    key: [pair for pair in pairs if pair[0] not in _NOT_GUESSED]
-    for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:\d[\d_]*\.[\d_]*(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?)$"),
-    list("-+0123456789."),
-)
 
 
 def parse_yaml(text: str, where: str) -> Any:
@@ -63,7 +29,7 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: larger than {MAX_BYTES:,} bytes; a configuration is a few lines")
     try:
         _check_events(text, where)
-        data = _StrictLoader(text).get_single_data()
+        data = StrictLoader(text).get_single_data()
         _check_values(data, where)
         return data
     except yaml.YAMLError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from rpg.config.data_source import Chat, DataSource, FileColumns
 from rpg.config.section import BY_CONTENT, Positive, Section, default_type, kinds_of
@@ -51,6 +51,15 @@ def chat_of(task: TaskSection) -> Chat:
     """The chat around the problems of a task; an empty one if the task has no such field."""
     chat = getattr(task, "chat", None)
     return chat if isinstance(chat, Chat) else Chat()
+
+
+def _with_prompt(template: str) -> str:
+    if "{prompt}" not in template:
+        raise ValueError("must contain {prompt}, which stands for the problem")
+    return template
+
+
+Template = Annotated[str, AfterValidator(_with_prompt)]
 
 
 class ChainTask(TaskSection):
@@ -178,15 +187,13 @@ class FileTask(TaskSection):
     benchmarks: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], OneSource], BY_CONTENT]
     """Benchmark name -> file (or mapping) of held-out problems. Problems that also occur in `train` are an error."""
     columns: FileColumns = FileColumns()
-    template: str = "{prompt}"
+    template: Template = "{prompt}"
     """The user's message; `{prompt}` stands for the problem."""
     chat: Chat = Chat()
     verifier: Verifier = MarkerVerifier()
 
     @model_validator(mode="after")
-    def _template_has_prompt(self) -> FileTask:
-        if "{prompt}" not in self.template:
-            raise ValueError("template must contain {prompt}, which stands for the problem")
+    def _has_benchmarks(self) -> FileTask:
         if not self.benchmarks:
             raise ValueError("benchmarks must name at least one file of held-out problems")
         return self
@@ -233,15 +240,13 @@ class MathTask(TaskSection):
     """Names of shipped benchmarks, or paths to your own YAML files."""
     data: Annotated[Path | None, BY_CONTENT] = None
     """Folder with local copies of benchmarks. Default: $RPG_DATA, then the Hugging Face hub."""
-    template: str = RECIPE_TEMPLATE
+    template: Template = RECIPE_TEMPLATE
     """The user's message; `{prompt}` stands for the problem."""
     chat: Chat = Chat()
     verifier: MathVerifier = MathVerifier()
 
     @model_validator(mode="after")
     def _usable(self) -> MathTask:
-        if "{prompt}" not in self.template:
-            raise ValueError("template must contain {prompt}, which stands for the problem")
         names = self.benchmark_names()
         if not names or len(set(names)) < len(names):
             raise ValueError("benchmarks must name at least one benchmark, each once")

@@ -1,9 +1,11 @@
-"""The line and file of the field that an error is about."""
+"""Safe and strict YAML, and the line and file of the field that an error is about."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -14,11 +16,44 @@ except ImportError:  # PyYAML was built without it
 
 from rpg.config import shipped
 
-__all__ = ["Place", "SafeLoader", "place"]
+__all__ = ["Place", "SafeLoader", "StrictLoader", "place"]
 
 Place = tuple[Path, int]
 MAX_FILES = 20
 """Longest chain of `base` files."""
+
+
+class StrictLoader(SafeLoader):
+    """safe_load that also refuses a key given twice and reads 1e-4 as a number (YAML 1.1 reads it as text)."""
+
+
+def _no_duplicates(loader: StrictLoader, node: yaml.MappingNode) -> dict[str, Any]:
+    seen = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node)
+        if not isinstance(key, str):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {key!r} is not text", key_node.start_mark
+            )
+        if key in seen:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {key!r} is given twice", key_node.start_mark
+            )
+        seen.add(key)
+    return {str(key): value for key, value in loader.construct_mapping(node, deep=True).items()}
+
+
+StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_duplicates)
+_NOT_GUESSED = ("tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")  # a date is the text it looks like
+StrictLoader.yaml_implicit_resolvers = {
+    key: [pair for pair in pairs if pair[0] not in _NOT_GUESSED]
+    for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\d[\d_]*\.[\d_]*(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?)$"),
+    list("-+0123456789."),
+)
 
 
 def place(file: Path, field: Sequence[str], value: object) -> Place | None:
@@ -27,7 +62,7 @@ def place(file: Path, field: Sequence[str], value: object) -> Place | None:
     """
     for _ in range(MAX_FILES):
         try:
-            root = yaml.compose(file.read_text(encoding="utf-8"), Loader=SafeLoader)
+            root = yaml.compose(file.read_text(encoding="utf-8"), Loader=StrictLoader)
         except (OSError, ValueError, yaml.YAMLError):
             return None
         if not isinstance(root, yaml.MappingNode):
@@ -72,26 +107,7 @@ def _axes(axes: yaml.Node | None, field: list[str]) -> Iterator[tuple[int, yaml.
 
 def _says(node: yaml.Node, value: object) -> bool:
     """Whether the node is the source of the value."""
-    if isinstance(node, yaml.MappingNode):
-        pairs = {str(key.value): inner for key, inner in node.value}
-        return (
-            isinstance(value, dict)
-            and pairs.keys() == value.keys()
-            and all(_says(pairs[key], value[key]) for key in pairs)
-        )
-    if isinstance(node, yaml.SequenceNode):
-        return (
-            isinstance(value, list | tuple)
-            and len(value) == len(node.value)
-            and all(_says(one, other) for one, other in zip(node.value, value, strict=True))
-        )
-    if isinstance(value, dict | list | tuple) or not isinstance(node, yaml.ScalarNode):
+    try:
+        return bool(StrictLoader("").construct_document(node) == value)
+    except yaml.YAMLError:
         return False
-    if isinstance(value, bool) or value is None:
-        return bool(yaml.safe_load(node.value) is value) if node.value else value is None
-    if isinstance(value, int | float):
-        try:
-            return float(node.value.replace("_", "")) == value
-        except ValueError:
-            return False
-    return str(node.value) == str(value)

@@ -212,7 +212,7 @@ def _counted(summaries: Sequence[Summary]) -> str:
 
 def _marks(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:
     """Its tags and notes."""
-    found = queries.sweep_marks(db)
+    found = queries.notes_and_tags(db)
     mine = found[found["sweep"] == sweep]
     tagged = [f"tags: {text}" for text in mine["tags"] if text]
     return [*tagged, *(f"note: {line}" for text in mine["notes"] for line in str(text or "").splitlines())]

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: every writer here writes aside, flushes to disk and renames into place.
+"""Files that are complete or absent: everything is written to a temporary file, flushed to disk and renamed into place.
 
 A reader never sees half a file, and a kill at any moment leaves the previous one. Only an append (metrics)
 can be torn, and its reader expects that.
@@ -6,7 +6,6 @@ can be torn, and its reader expects that.
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import secrets
@@ -29,11 +28,7 @@ _REASONS = {
 
 
 class StoreError(UserError):
-    """What is wrong with which file of the results store, in one line for people."""
-
-
-class Busy(StoreError):
-    """Another process is at work on these files."""
+    """One line that says which file of the store has a problem, and which."""
 
 
 def reason(error: OSError) -> str:
@@ -58,7 +53,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Give a temporary path in the same folder; on success fsync it and rename it to `path`, else remove it.
+    """Yield a temporary path in the same folder; on success fsync it and rename it to `path`, else remove it.
 
     The temporary name starts with a dot, so that patterns such as `step-*.parquet` never match it.
     """
@@ -80,12 +75,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def aside(path: Path) -> Path:
-    """A name beside `path` that nobody has and no pattern matches."""
+    """An unused name beside `path` that no pattern matches."""
     return path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
 
 
 def folder_aside(path: Path) -> Path:
-    """A new folder beside `path`, as open as umask, setgid and ACL of the place make it; for who renames it there."""
+    """A new folder beside `path`, to be renamed to it, with the permissions that umask, setgid and ACL give there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     build = aside(path)
     build.mkdir()
@@ -135,26 +130,3 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise StoreError(f"cannot read {path}: expected a JSON object, found a {type(value).__name__}")
     return value
-
-
-@contextlib.contextmanager
-def only_one(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file `path` for the block; the kernel frees it however the process ends.
-
-    Raises:
-        Busy: "`what` by process 123" already.
-    """
-    with readable("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(lock, 100, 0).decode(errors="replace").strip()
-            raise Busy(f"{what} by process {holder or '?'}") from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        os.close(lock)

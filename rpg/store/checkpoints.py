@@ -2,10 +2,10 @@
 
     checkpoints/step-000040/model.safetensors, config.json, tokenizer.json, ...   loads with from_pretrained
                             checkpoint.json                                       sizes and digests of these files
-                            training/state.json, ...                              what it takes to go on from here
+                            training/state.json, ...                              what is needed to resume from here
 
-A checkpoint is built aside, flushed and renamed into place; state.json is the first file of training/ to go when the
-training state is dropped, so its presence says that the state is whole.
+A checkpoint is built in a temporary folder, flushed and renamed into place; when the training state is dropped,
+state.json is removed first, so its presence means that the state is complete.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rpg.store.samples import read_eval
 FORMAT = 1
 WEIGHTS = ".safetensors"
 _KEEP = 2
-"""So many of the newest checkpoints keep their training state."""
+"""Number of newest checkpoints that keep their training state."""
 
 
 Keep = str | Collection[int]
@@ -38,14 +38,14 @@ KEEP = "best"
 
 
 class CheckpointFolder:
-    """The checkpoints of one run; `eval_steps` are the steps to be evaluated, `keep` says what stays after that."""
+    """The checkpoints of one run; `eval_steps` are the steps to evaluate, `keep` says which of them stay afterwards."""
 
     def __init__(self, folder: RunFolder, eval_steps: Collection[int], keep: Keep = KEEP):
         self.folder, self.eval_steps, self.keep = folder, set(eval_steps), keep
         self._accuracy: dict[int, float] = {}
 
     def publish(self, build: Path, final: Path) -> None:
-        """Rename a checkpoint that was built aside into place; it is on disk afterwards."""
+        """Flush a checkpoint from its temporary folder to disk and rename it into place."""
         fsync_tree(build)
         if final.exists():
             discard(final)
@@ -53,34 +53,34 @@ class CheckpointFolder:
         fsync_folder(final.parent)
 
     def prune(self) -> None:
-        """Keep what is still to be evaluated, what `keep` says and the newest ones; training states of these only."""
+        """Keep checkpoints that are not evaluated yet, those of `keep`, and the newest ones with their training states."""
         self._keep_newest(_KEEP)
 
     def wait_for_space(self, needed: float, say: Callable[[str], None], seconds: float = 2.0) -> None:
-        """Pause, and say so, while the disk has not so many bytes left: a full disk would end the run instead."""
-        said = False
+        """Pause, and say so, until this many bytes are free: a full disk would end the run."""
+        waiting = False
         while (free := shutil.disk_usage(self.folder.path).free) < needed:
             why = (
                 f"waits for disk space: {free / 1e6:,.0f} MB free, {needed / 1e6:,.0f} MB needed in {self.folder.path}; "
-                "free some (rpg gc), and it goes on by itself"
+                "it continues when there is enough (rpg gc frees some)"
             )
-            if not said:
+            if not waiting:
                 say(why)
                 with contextlib.suppress(StoreError):
                     write_waiting(self.folder, why)
-            said = True
-            self.prune()  # what was evaluated meanwhile
+            waiting = True
+            self.prune()  # what was evaluated in the meantime
             time.sleep(seconds)
-        if said:
+        if waiting:
             clear_waiting(self.folder)
-            say("goes on: there is space on the disk again")
+            say("continues: there is enough disk space again")
 
     def settle(self) -> None:
-        """The same after a run's end: only the last one keeps its training state, from which more steps could go on."""
+        """Like `prune`, after the end of a run: only the last checkpoint keeps its training state, to continue from."""
         self._keep_newest(1)
 
     def superfluous(self, newest: int = 1) -> tuple[list[int], list[int]]:
-        """(steps whose checkpoint nobody needs, steps whose training state nobody needs)."""
+        """(steps whose checkpoint is no longer needed, steps whose training state is no longer needed)."""
         steps = self.folder.checkpoint_steps()
         pending = self._pending()
         stay = self.eval_steps & (pending | self._kept([step for step in steps if step not in pending]))
@@ -91,7 +91,7 @@ class CheckpointFolder:
     def _keep_newest(self, newest: int) -> None:
         gone, idle = self.superfluous(newest)
         evaluated = self.eval_steps.intersection(gone)
-        if evaluated:  # before they go: nobody shall believe that they are lost and train them again
+        if evaluated:  # recorded first, so that they do not count as lost and are not trained again
             note_removed(self.folder, evaluated)
         for step in gone:
             discard(self.folder.checkpoint(step))
@@ -103,11 +103,11 @@ class CheckpointFolder:
     def _pending(self) -> set[int]:
         try:
             return {step for _, step in pending_evaluations(self.folder)}
-        except StoreError:  # without a manifest nobody knows what is evaluated
+        except StoreError:  # without a manifest it is unknown what has been evaluated
             return self.eval_steps
 
     def _kept(self, evaluated: list[int]) -> set[int]:
-        """Those of the evaluated steps that are kept, but for the last, which always is."""
+        """The evaluated steps to keep, besides the last, which is always kept."""
         if self.keep == "all":
             return set(evaluated)
         if not isinstance(self.keep, str):
@@ -123,17 +123,17 @@ class CheckpointFolder:
             names = self.folder.read_manifest()["benchmarks"]
             try:
                 scores = [_accuracy(self.folder, name, step) for name in names]
-            except StoreError:  # what cannot be read may have been the best
+            except StoreError:  # an unreadable one may have been the best
                 scores = [math.inf]
             self._accuracy[step] = sum(scores) / max(1, len(scores))
         return self._accuracy[step]
 
     def resumable(self, missing: Collection[int], warn: Callable[[str], None]) -> Path | None:
-        """The newest whole checkpoint from which everything pending can still be made; None to start over.
+        """The newest complete checkpoint from which everything pending can still be reached; None to start over.
 
-        `missing` are steps whose evaluation is pending: their checkpoint must exist, or be made again. A checkpoint that
-        is not whole is set aside as `*.corrupt`, with a warning. Later checkpoints than the one returned are removed:
-        they will be made again.
+        `missing` are steps with a pending evaluation: their checkpoint must exist or be trained again. A damaged
+        checkpoint is set aside as `*.corrupt`, with a warning. Checkpoints later than the one returned are removed,
+        since they will be written again.
         """
         for leftover in self.folder.checkpoints.glob(".step-*.tmp"):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -144,14 +144,14 @@ class CheckpointFolder:
             damage = damaged(path) or (damaged_training(path) if begun else None)
             if damage:
                 aside = _set_aside(path)
-                warn(f"warning: {path}: {damage}; set aside as {aside.name}, going on without it")
+                warn(f"warning: {path}: {damage}; set aside as {aside.name}, continuing without it")
                 continue
             whole.append(step)
             if begun:
                 trainable.append(step)
         lost = [step for step in missing if whole and step < whole[-1] and step not in whole]
-        found = [step for step in trainable if not lost or step < min(lost)]
-        chosen = found[-1] if found else None
+        usable = [step for step in trainable if not lost or step < min(lost)]
+        chosen = usable[-1] if usable else None
         for step in whole:
             if chosen is None or step > chosen:
                 discard(self.folder.checkpoint(step))
@@ -159,7 +159,7 @@ class CheckpointFolder:
 
 
 def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
-    """The checkpoints of a run by the rule in its manifest.
+    """The checkpoints of a run, kept by the rule in its manifest.
 
     Raises:
         StoreError: no readable manifest.
@@ -170,16 +170,16 @@ def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
 
 
 def _accuracy(folder: RunFolder, benchmark: str, step: int) -> float:
-    """mean@k: the mean over problems of the share of right samples."""
+    """mean@k: the mean over problems of the share of correct samples."""
     samples = read_eval(folder, benchmark, step).select(["problem_id", "correct"]).to_pylist()
     right: dict[str, list[bool]] = {}
     for sample in samples:
         right.setdefault(sample["problem_id"], []).append(sample["correct"])
-    return sum(sum(found) / len(found) for found in right.values()) / max(1, len(right))
+    return sum(sum(verdicts) / len(verdicts) for verdicts in right.values()) / max(1, len(right))
 
 
 def damaged(checkpoint: Path) -> str | None:
-    """What is wrong with a checkpoint's model files, in a few words; None for a whole one."""
+    """What is wrong with a checkpoint's model files, in a few words; None if they are complete."""
     return _damage(checkpoint, checkpoint / "checkpoint.json")
 
 
@@ -223,7 +223,7 @@ def digest(path: Path) -> dict[str, Any]:
 
 
 def link(source: Path, target: Path) -> None:
-    """The same file under a second name; a copy where the file system has no hard links."""
+    """A hard link to the file, or a copy if the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:
@@ -231,7 +231,7 @@ def link(source: Path, target: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Remove a checkpoint so that nobody sees half of it."""
+    """Remove a checkpoint so that no reader sees half of it."""
     trash = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(trash, ignore_errors=True)
     path.replace(trash)
@@ -244,4 +244,4 @@ def _set_aside(path: Path) -> Path:
         if not aside.exists():
             path.replace(aside)
             return aside
-    raise StoreError(f"cannot set {path} aside: 999 damaged copies of it are there already")
+    raise StoreError(f"cannot set {path} aside: 999 damaged copies of it exist already")

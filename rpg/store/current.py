@@ -1,9 +1,8 @@
-"""What a sweep's current runs are: those of its newest file. This is the only place that says so.
+"""The current runs of a sweep: those of its newest file. This is the only module that decides which they are.
 
-A sweep that is started again with other settings writes another sweep.json. Runs of the same name that it does not
-name any more are *superseded*: they stay on disk and in the database, are listed with the settings in which they
-differ, and can be compared on purpose; they never enter a mean. Conductor, preparation, evaluator, database, report,
-dashboard and status all ask here.
+A sweep that is started again with other settings writes a new sweep.json. Runs in its folder that it no longer names
+are *superseded*: they stay on disk and in the database, are listed with the settings in which they differ, and can be
+compared on purpose, but never enter a mean.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from rpg.store.layout import Layout
 from rpg.store.run_folder import IMPORTED, RunFolder, folder_name, folders
 
 Manifest = Mapping[str, Any]
-"""A run's manifest, or what the database holds of it: `variant`, `seed`, `axes`, `spec` and `identity`."""
+"""A run's manifest, or its part in the database: `variant`, `seed`, `axes`, `spec` and `identity`."""
 
 NOT_IN_FILE = "not in the newest file"
-"""Why a run is superseded for which no current run has the same variant."""
+"""Why a run is superseded if no current run has its variant."""
 
 OUTDATED = "outdated"
-"""In the manifest of a run that was set aside because other code than today's had trained it: rpg.store.run_provenance."""
+"""Key in the manifest of a run that was set aside because older code trained it (rpg.store.run_provenance)."""
 
 FRESH = "fresh"
-"""In the manifest of a run that shall not take over what older code has trained, wherever it lies."""
+"""Key in the manifest of a run that must not take over what older code trained, in any sweep."""
 
 DATA = "data"
-"""Stands among settings for the digest of a run's problems."""
+"""Name of the digest of a run's problems among its settings."""
 
 
 class NotComparable(StoreError):
@@ -39,9 +38,9 @@ class NotComparable(StoreError):
 
 
 def current_runs(layout: Layout, sweep: str) -> list[RunFolder]:
-    """The runs of the sweep's newest file, begun or not, in its order.
+    """The runs of the sweep's newest file, started or not, in its order.
 
-    Where sweep.json cannot be read, nothing supersedes anything: the run folders on disk.
+    If sweep.json cannot be read, no run is superseded: all run folders on disk.
     """
     try:
         names = layout.read_sweep(sweep)["runs"]
@@ -51,9 +50,9 @@ def current_runs(layout: Layout, sweep: str) -> list[RunFolder]:
 
 
 def imported_runs(layout: Layout, sweep: str) -> list[str]:
-    """Names of the run folders of a sweep that were trained elsewhere: no file plans them, and none supersedes them."""
-    there = (layout.run(sweep, name) for name in folders(layout.sweep_folder(sweep)))
-    return [folder.name for folder in there if is_imported(folder)]
+    """Names of the runs of a sweep that were trained elsewhere, which no file plans or supersedes."""
+    members = (layout.run(sweep, name) for name in folders(layout.sweep_folder(sweep)))
+    return [folder.name for folder in members if is_imported(folder)]
 
 
 def is_imported(folder: RunFolder) -> bool:
@@ -64,18 +63,18 @@ def is_imported(folder: RunFolder) -> bool:
 def superseded_runs(layout: Layout, sweep: str) -> list[RunFolder]:
     """Run folders on disk that the sweep's newest file does not name, sorted."""
     current = {folder.name for folder in current_runs(layout, sweep)}
-    there = (layout.run(sweep, name) for name in folders(layout.sweep_folder(sweep)) if name not in current)
-    return [folder for folder in there if folder.manifest_path.exists()]
+    others = (layout.run(sweep, name) for name in folders(layout.sweep_folder(sweep)) if name not in current)
+    return [folder for folder in others if folder.manifest_path.exists()]
 
 
 def superseded(layout: Layout, sweep: str) -> dict[str, str]:
-    """Run -> why, of the runs that are superseded and whose manifest can be read."""
+    """Superseded run with a readable manifest -> why it is superseded."""
     old = _readable(superseded_runs(layout, sweep))
     return why_superseded(old, _readable(current_runs(layout, sweep)).values()) if old else {}
 
 
 def why_superseded(old: Mapping[str, Manifest], current: Iterable[Manifest]) -> dict[str, str]:
-    """Run -> the settings in which it differs from the current run of its variant (of its seed, where there is one)."""
+    """Run -> the settings in which it differs from the current run of its variant (with its seed, if there is one)."""
     named: dict[Any, Manifest] = {}
     for manifest in current:
         named.setdefault(manifest["variant"], manifest)
@@ -88,22 +87,22 @@ def why_superseded(old: Mapping[str, Manifest], current: Iterable[Manifest]) -> 
 
 
 def superseded_variant(manifest: Manifest, why: str) -> str:
-    """A superseded run's variant: never that of a current run, so that no query can mistake one for the other."""
-    own = [part.partition(", now ")[0] for part in why.split("; ")]
-    return f"{manifest['variant']} [{', '.join(own)}]"
+    """The variant of a superseded run, distinct from that of every current run, so that no query confuses them."""
+    settings = [part.partition(", now ")[0] for part in why.split("; ")]
+    return f"{manifest['variant']} [{', '.join(settings)}]"
 
 
 def differing(mine: Manifest, other: Manifest) -> list[str]:
-    """Dotted settings that train and in which two runs differ; `data` where their problems do."""
-    one, two = _settings(mine, other), _settings(other, mine)
-    return sorted(name for name in {*one, *two} if one.get(name, ...) != two.get(name, ...))
+    """Dotted training settings in which two runs differ; `data` if their problems differ."""
+    ours, theirs = _settings(mine, other), _settings(other, mine)
+    return sorted(name for name in {*ours, *theirs} if ours.get(name, ...) != theirs.get(name, ...))
 
 
 def require_comparable(runs: Mapping[str, Manifest]) -> None:
-    """The assertion that guards every table: its runs differ in the sweep's axes and in nothing else.
+    """Check that the runs of a table differ in the sweep's axes and in nothing else.
 
     Raises:
-        NotComparable: naming two runs and the settings in which they differ, or two runs that would be counted twice.
+        NotComparable: naming two runs and the settings in which they differ, or runs that would be counted twice.
     """
     counts = Counter((manifest["variant"], manifest["seed"]) for manifest in runs.values())
     for (variant, seed), count in counts.items():
@@ -112,14 +111,13 @@ def require_comparable(runs: Mapping[str, Manifest]) -> None:
             raise NotComparable(
                 f"{' and '.join(names)} are both {variant} with seed {seed}: one of them would count twice"
             )
-    found = list(runs.items())
-    for name, manifest in found[1:]:
-        first, reference = found[0]
+    (first, reference), *others = [*runs.items()] or [("", {})]
+    for name, manifest in others:
         axes = {*(manifest.get("axes") or {}), *(reference.get("axes") or {}), "seed"}
-        beyond = [field for field in differing(manifest, reference) if not _varied(field, axes)]
-        if beyond:
+        fields = [field for field in differing(manifest, reference) if not _varied(field, axes)]
+        if fields:
             raise NotComparable(
-                f"{first} and {name} cannot stand in one table: they differ in {', '.join(beyond)}, "
+                f"{first} and {name} cannot stand in one table: they differ in {', '.join(fields)}, "
                 "which the sweep does not vary"
             )
 
@@ -128,12 +126,12 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
     """Nested settings as {dotted name: value}."""
     if isinstance(value, Mapping) and value:
         parts = (flat(part, f"{prefix}.{name}" if prefix else str(name)) for name, part in value.items())
-        return {name: part for found in parts for name, part in found.items()}
+        return {name: inner for part in parts for name, inner in part.items()}
     return {prefix: value}
 
 
 def _varied(field: str, axes: Iterable[str]) -> bool:
-    """Whether an axis sets this field. To choose a section's kind is to choose all of its fields."""
+    """Whether an axis sets this field. An axis that chooses a section's type sets all of its fields."""
     for axis in axes:
         parent, _, last = axis.rpartition(".")
         place = parent if last in ("type", "name", "preset") else axis
@@ -143,7 +141,7 @@ def _varied(field: str, axes: Iterable[str]) -> bool:
 
 
 def _settings(manifest: Manifest, other: Manifest) -> dict[str, Any]:
-    """What trains a run; of manifests before format 2, which do not tell kinds of fields apart, all of the settings."""
+    """The training settings of a run; all settings for manifests before format 2, which do not tell kinds apart."""
     if manifest.get("identity") and other.get("identity"):
         record = manifest["identity"]
         return {**record["settings"], DATA: record["data"]}
@@ -173,11 +171,11 @@ def _at(spec: Any, dotted: str) -> str:
     return spec if isinstance(spec, str) else json.dumps(spec)
 
 
-def _readable(found: Sequence[RunFolder]) -> dict[str, dict[str, Any]]:
+def _readable(members: Sequence[RunFolder]) -> dict[str, dict[str, Any]]:
     manifests = {}
-    for folder in found:
+    for folder in members:
         try:
             manifests[folder.name] = folder.read_manifest()
-        except StoreError:  # its own view says so
+        except StoreError:  # reported where the run itself is shown
             continue
     return manifests

@@ -1,10 +1,10 @@
-"""The results database: a product of the run folders that can be rebuilt from them at any time.
+"""The results database: derived from the run folders, from which it can be rebuilt at any time.
 
     analytics/results-000012.duckdb    one file per build, never changed after it got its name
               CURRENT                  name of the newest, replaced atomically
 
 A reader opens the file that CURRENT names and keeps it: a build neither waits for readers nor disturbs them.
-Builders take turns (a lock file); each copies the previous version and reads only the runs that have changed.
+A lock file admits one builder at a time; it copies the previous version and reads only the runs that have changed.
 """
 
 import contextlib
@@ -18,12 +18,13 @@ from typing import NamedTuple
 import duckdb
 
 from rpg.store.atomic_files import StoreError, atomic_write_text, readable
-from rpg.store.ingest import forget, ingest, look, look_aside
+from rpg.store.ingest import forget, ingest
 from rpg.store.layout import Layout
-from rpg.store.schema import VERSION, create_tables
+from rpg.store.run_sources import fingerprint_beside_runs, run_sources
+from rpg.store.schema import CREATE_TABLES, VERSION
 
 KEEP = 3  # versions that stay on disk: a reader may just have read an older CURRENT
-ASIDE = ("", "")  # stands for what is no run: the sweep files and the audits
+NO_RUN = ("", "")  # stands for the files that belong to no run: sweep files and audits
 _NAME = re.compile(r"results-(\d+)\.duckdb")
 _OFFLINE: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
@@ -59,9 +60,9 @@ def current(layout: Layout) -> Path | None:
 
 
 def usable(layout: Layout) -> Path | None:
-    """The newest database file, built again when it is of another version of this project; None before the first.
+    """The newest database file, rebuilt if its schema is of another version; None before the first build.
 
-    Raises StoreError when it has to be built again and cannot be.
+    Raises StoreError if it has to be rebuilt and cannot be.
     """
     path = current(layout)
     if path is None:
@@ -77,7 +78,7 @@ def usable(layout: Layout) -> Path | None:
 
 
 def connect(layout: Layout, external: bool = False) -> duckdb.DuckDBPyConnection:
-    """A read-only connection to the newest version; StoreError when there is none or it cannot be opened.
+    """A read-only connection to the newest version; StoreError if there is none or it cannot be opened.
 
     `external` allows SQL that reads or writes other files (COPY, read_parquet).
     """
@@ -101,9 +102,9 @@ def open_file(path: Path, external: bool = False) -> duckdb.DuckDBPyConnection:
 
 
 def build(layout: Layout) -> Build:
-    """Bring the database up to date with the run folders; when nothing has changed, the newest version stays.
+    """Update the database from the run folders; if nothing has changed, the newest version stays.
 
-    Raises StoreError when it cannot be written.
+    Raises StoreError if it cannot be written.
     """
     with readable("write", layout.analytics):
         layout.analytics.mkdir(parents=True, exist_ok=True)
@@ -113,17 +114,17 @@ def build(layout: Layout) -> Build:
 
 
 def _build(layout: Layout) -> Build:
-    found, rest = look(layout), look_aside(layout)
-    here = {(source.folder.sweep, source.folder.name): source for source in found}
+    sources, rest = run_sources(layout), fingerprint_beside_runs(layout)
+    here = {(source.folder.sweep, source.folder.name): source for source in sources}
     previous = current(layout)
     seen = _fingerprints(previous) if previous else None
     changed = [source for key, source in here.items() if seen is None or seen.get(key) != source.fingerprint]
-    dropped = [key for key in seen or {} if key not in here and key != ASIDE]
-    if previous and seen is not None and not changed and not dropped and seen[ASIDE] == rest:
+    dropped = [key for key in seen or {} if key not in here and key != NO_RUN]
+    if previous and seen is not None and not changed and not dropped and seen[NO_RUN] == rest:
         return Build(previous, 0, len(here), 0, False)
     if seen is None or 3 * (len(changed) + len(dropped)) > len(here):
         # Reading everything costs little more than reading most of it, and leaves no holes in the file.
-        changed, previous = found, None
+        changed, previous = sources, None
 
     versions = [int(match[1]) for name in os.listdir(layout.analytics) if (match := _NAME.fullmatch(name))]
     path = layout.analytics / f"results-{max(versions, default=0) + 1:06d}.duckdb"
@@ -135,7 +136,7 @@ def _build(layout: Layout) -> Build:
             shutil.copyfile(previous, temporary)
         with contextlib.closing(duckdb.connect(temporary, config=_OFFLINE)) as db:
             if not previous:
-                db.execute(create_tables())
+                db.execute(CREATE_TABLES)
             # No transaction: nobody sees this file yet, and a file that cannot be read would abort all of it.
             forget(db, dropped)
             ingest(db, layout, changed, rest)
@@ -152,16 +153,16 @@ def _build(layout: Layout) -> Build:
 
 
 def _fingerprints(path: Path) -> dict[tuple[str, str], str] | None:
-    """What was on disk when `path` was built; None when it is damaged or of another schema version."""
+    """The fingerprints of the files from which `path` was built; None if it is damaged or of another schema version."""
     try:
         with contextlib.closing(open_file(path)) as db:
-            [(version, aside)] = db.execute("SELECT schema_version, fingerprint FROM meta").fetchall()
+            [(version, rest)] = db.execute("SELECT schema_version, fingerprint FROM meta").fetchall()
             if version != VERSION:
                 return None
             rows = db.execute("SELECT sweep, run, fingerprint FROM runs").fetchall()
     except (StoreError, duckdb.Error, ValueError):
         return None
-    return {(sweep, run): fingerprint for sweep, run, fingerprint in rows} | {ASIDE: aside}
+    return {(sweep, run): fingerprint for sweep, run, fingerprint in rows} | {NO_RUN: rest}
 
 
 def _prune(layout: Layout) -> None:

@@ -1,7 +1,7 @@
-"""What can be removed from a data folder, and how it is: weights nobody needs, leftovers, and the trash.
+"""Removing files from a data folder: weights that are no longer needed, leftovers, and the trash.
 
-`remove` puts a run or a sweep into `<home>/trash/<date>-<name>/`, so that a mistake can be undone until the next `rpg
-gc`, which empties it.
+`remove` moves a run or a sweep to `<home>/trash/<date>-<name>/`, so that a mistake can be undone until the next
+`rpg gc`, which empties the trash.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRASH = "trash"
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that `rpg gc` would remove; `size` are the bytes that become free."""
+    """Something that `rpg gc` would remove; `size` is the number of bytes it frees."""
 
     path: Path
     why: str
@@ -33,18 +33,18 @@ class Item:
 
 
 def garbage(layout: Layout) -> list[Item]:
-    """What nobody needs any more. Runs that are being worked on are left alone."""
-    found = [_item(path, "trash") for path in _entries(layout.home / TRASH)]
+    """Everything that is no longer needed. Running runs are left alone."""
+    items = [_item(path, "trash") for path in _entries(layout.home / TRASH)]
     for sweep in layout.sweeps():
         for name in folders(layout.sweep_folder(sweep)):
             folder = layout.run(sweep, name)
             if folder.manifest_path.exists() and folder.state() != "running":
-                found += _of_run(folder)
-    return [item for item in found if item.size]
+                items += _of_run(folder)
+    return [item for item in items if item.size]
 
 
 def collect(items: list[Item]) -> None:
-    """Remove them; what another process has removed meanwhile is no error."""
+    """Remove them; one that another process has removed in the meantime is not an error."""
     for item in items:
         with readable("remove", item.path):
             if item.path.name.startswith("step-") and item.path.parent.name == "checkpoints":
@@ -66,14 +66,16 @@ def collect(items: list[Item]) -> None:
 def _of_run(folder: RunFolder) -> Iterator[Item]:
     for path in _entries(folder.checkpoints):
         if path.name.endswith(".tmp") and path.name.startswith(".step-"):
-            yield _item(path, "half written")
+            yield _item(path, "incomplete checkpoint")
         elif ".corrupt" in path.name:
             yield _item(path, "damaged checkpoint")
     try:
         if folder.state() == "done":
             gone, idle = checkpoints_of(folder).superfluous()
             for step in gone:
-                yield _item(folder.checkpoint(step), "evaluated, and not kept by keep_checkpoints")
+                yield _item(
+                    folder.checkpoint(step), "evaluated checkpoint that keep_checkpoints does not keep"
+                )
             for step in idle:
                 yield _item(folder.checkpoint(step) / "training", "training state of an older checkpoint")
     except (StoreError, KeyError):
@@ -81,25 +83,25 @@ def _of_run(folder: RunFolder) -> Iterator[Item]:
 
 
 def remove(layout: Layout, name: str) -> Path:
-    """Put a sweep (`quickstart`) or a run (`quickstart/grpo-s0-12345678`) into the trash; returns where it lies.
+    """Move a sweep (`quickstart`) or a run (`quickstart/grpo-s0-12345678`) to the trash; returns its new path.
 
     Raises:
-        StoreError: it does not exist, or is being worked on.
+        StoreError: it does not exist, or is running.
     """
     sweep, _, run = name.strip("/").partition("/")
     path = layout.run(sweep, run).path if run else layout.sweep_folder(sweep)
     if not path.is_dir():
-        known = [f"{sweep}/{one}" for one in folders(layout.sweep_folder(sweep))] if run else layout.sweeps()
+        names = (
+            [f"{sweep}/{name}" for name in folders(layout.sweep_folder(sweep))] if run else layout.sweeps()
+        )
         raise StoreError(
-            f"no {'run' if run else 'sweep'} {name!r} in {layout.home}. There are: {', '.join(known)}"
+            f"no {'run' if run else 'sweep'} {name!r} in {layout.home}. There are: {', '.join(names)}"
         )
     conductor = layout.sweep_folder(sweep) / ".conductor"
-    members = [layout.run(sweep, run)] if run else [layout.run(sweep, one) for one in folders(path)]
+    members = [layout.run(sweep, run)] if run else [layout.run(sweep, member) for member in folders(path)]
     busy = [member.name for member in members if member.state() == "running"]
     if busy or (conductor.exists() and locks.held(conductor)):
-        raise StoreError(
-            f"{name} is being worked on ({', '.join(busy) or 'its sweep is running'}): stop that first"
-        )
+        raise StoreError(f"{name} is in use ({', '.join(busy) or 'its sweep is running'}): stop that first")
     target = _free(layout.home / TRASH / f"{time.strftime('%Y-%m-%d')}-{name.replace('/', '-')}")
     with readable("move", path):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +112,7 @@ def remove(layout: Layout, name: str) -> Path:
 
 
 def size(path: Path) -> int:
-    """Bytes on disk below `path`, a file with several names counted once; 0 for what is not there."""
+    """Bytes on disk below `path`, hard links counted once; 0 if it does not exist."""
     seen: dict[tuple[int, int], int] = {}
     for root, _, names in os.walk(path) if path.is_dir() else [(str(path.parent), [], [path.name])]:
         for name in names:
@@ -132,4 +134,4 @@ def _entries(path: Path) -> list[Path]:
 
 def _free(path: Path) -> Path:
     tries = (path if number == 0 else path.with_name(f"{path.name}-{number}") for number in range(10_000))
-    return next(one for one in tries if not one.exists())
+    return next(candidate for candidate in tries if not candidate.exists())

@@ -1,4 +1,4 @@
-"""Where results lie on disk.
+"""The paths of results on disk.
 
     $RPG_HOME/runs/<sweep>/sweep.json
               runs/<sweep>/<run>/manifest.json, metrics-<attempt>.jsonl, lease.json, log.txt,
@@ -6,7 +6,7 @@
                                  DONE.json | FAILED.json
               analytics/   reports/<sweep>/   audits/   cache/
 
-The folder of a run is the truth about it: its state, what it still needs and every number in the database are
+The folder of a run is the source of truth: its state, what it still needs and every number in the database are
 derived from these files.
 """
 
@@ -18,31 +18,29 @@ from pathlib import Path
 from typing import Any
 
 from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
-from rpg.store.run_folder import FORMAT, Metrics, RunFolder, folder_name, folders, read_checked
-
-__all__ = ["Layout", "Metrics", "RunFolder", "StoreError", "home", "user_cache"]
+from rpg.store.run_folder import FORMAT, RunFolder, folder_name, folders, read_checked
 
 
 def home(path: str | os.PathLike[str] | None = None) -> Path:
     """The data folder: the argument, else $RPG_HOME, else ./rpg-data (absolute; not created).
 
     Raises:
-        StoreError: nothing could ever lie there.
+        StoreError: the path cannot be used.
     """
-    found = Path(path or os.environ.get("RPG_HOME") or "rpg-data").expanduser().absolute()
+    folder = Path(path or os.environ.get("RPG_HOME") or "rpg-data").expanduser().absolute()
     advice = "choose another data folder with --home or RPG_HOME"
-    if "?" in str(found):
+    if "?" in str(folder):
         raise StoreError(
-            f"{found}: a path with '?' cannot be used (DuckDB takes the rest for options); {advice}"
+            f"{folder}: a path with '?' cannot be used (DuckDB takes the rest for options); {advice}"
         )
-    there = next(part for part in (found, *found.parents) if part.exists())
-    if not there.is_dir():
-        raise StoreError(f"{found}: {there} is a file, not a folder; {advice}")
-    return found
+    existing = next(part for part in (folder, *folder.parents) if part.exists())
+    if not existing.is_dir():
+        raise StoreError(f"{folder}: {existing} is a file, not a folder; {advice}")
+    return folder
 
 
 def user_cache() -> Path:
-    """What every data folder would otherwise make for itself and follows from installed packages alone (not created)."""
+    """The folder for what depends on installed packages alone, shared by all data folders (not created)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rpg-lab"
 
 
@@ -86,9 +84,9 @@ class Layout:
         return folders(self.runs)
 
     def run_folders(self, sweep: str) -> list["RunFolder"]:
-        """All run folders on disk, superseded ones too, and those that sweep.json promises (pending), sorted.
+        """All run folders on disk, including superseded ones, and those that sweep.json plans (pending), sorted.
 
-        Which of them a sweep consists of says rpg.store.current.
+        rpg.store.current decides which of them are current.
         """
         names = set(folders(self.sweep_folder(sweep)))
         with contextlib.suppress(StoreError):
@@ -101,11 +99,11 @@ class Layout:
         atomic_write_json(path, {"format": FORMAT, **sweep})
 
     def write_flow_run(self, sweep: str, url: str | None) -> None:
-        """Remember the page of the flow run that works on a sweep; None where it has no page."""
+        """Store the URL of the flow run that works on a sweep; None if it has none."""
         atomic_write_json(self.sweep_folder(sweep) / "flow-run.json", {"url": url})
 
     def flow_run_url(self, sweep: str) -> str | None:
-        """The page of the flow run that worked on a sweep last, where there is one."""
+        """The URL of the last flow run that worked on a sweep, if there is one."""
         try:
             url = read_json_object(self.sweep_folder(sweep) / "flow-run.json").get("url")
         except StoreError:
@@ -120,11 +118,11 @@ class Layout:
         return value
 
     def write_data_notes(self, sweep: str, notes: list[str]) -> None:
-        """What readers of a sweep's results should know about its problems (leaks, duplicates, other copies)."""
+        """Store notes for readers about the problems of a sweep (leaks, duplicates, other copies)."""
         atomic_write_json(self.sweep_folder(sweep) / "data.json", {"notes": notes})
 
     def read_data_notes(self, sweep: str) -> list[str]:
-        """The notes, [] where there are none."""
+        """The notes; [] if there are none."""
         path = self.sweep_folder(sweep) / "data.json"
         notes = read_json_object(path).get("notes") if path.exists() else None
         return [str(note) for note in notes] if isinstance(notes, list) else []

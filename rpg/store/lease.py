@@ -1,7 +1,7 @@
-"""Who works on a run: `lease.json` {host, boot, pid_namespace, pid, pgid, started, heartbeat, birth}, and whether it lives.
+"""Which process works on a run, and whether it lives: `lease.json` {host, boot, pid_namespace, pid, pgid, started, ...}.
 
-Where process ids can be looked up (rpg.processes.is_here) a lease lives as long as its process. A lease of another
-host, or of another container, lives as long as its heartbeat; such a lease is never removed from here.
+If its process id can be looked up here (rpg.processes.is_here), a lease is valid as long as its process lives. A lease
+of another host or container is valid as long as its heartbeat is recent; it is never removed from here.
 """
 
 import fcntl
@@ -16,14 +16,14 @@ from rpg.processes import birth, here, is_here
 from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object, readable
 
 STALE_SECONDS = 120.0
-"""What works elsewhere and has not shown a heartbeat for so long is taken for dead."""
+"""A process elsewhere counts as dead if its heartbeat is older than this."""
 
 
 def claim(path: Path, pid: int | None = None, pgid: int | None = None) -> None:
     """Write the lease for this process (or for the child `pid`), unless another live process holds it.
 
-    The check and the write are under one lock file, so that of two claims at once one gets a StoreError. Where file
-    locks do not reach the other host, who wrote last has the lease, and the other ends at its next `beat`.
+    A lock file protects check and write, so that one of two simultaneous claims gets a StoreError. If file locks do
+    not reach the other host, the last writer has the lease, and the other process stops at its next `beat`.
     """
     pid = pid or os.getpid()
     with readable("claim", path):
@@ -33,14 +33,14 @@ def claim(path: Path, pid: int | None = None, pgid: int | None = None) -> None:
             held = holder(path)
             if held and not (is_here(held) and held.get("pid") in (pid, os.getpid())):
                 raise StoreError(
-                    f"{path.parent} is being worked on by process {held.get('pid')} {whereabouts(held)}: "
-                    "stop it or wait for it"
+                    f"{path.parent} is in use by process {held.get('pid')} {whereabouts(held)}: "
+                    "stop that process or wait for it"
                 )
             atomic_write_json(path, lease_of(pid, pgid))
 
 
 def beat(path: Path) -> bool:
-    """Refresh the heartbeat of this process's lease; False when the lease is somebody else's by now."""
+    """Refresh the heartbeat of this process's lease; False if another process holds the lease now."""
     lease = read_lease(path)
     if lease is None:
         return True
@@ -51,7 +51,7 @@ def beat(path: Path) -> bool:
 
 
 def release(path: Path) -> None:
-    """Remove the lease, unless it is that of another process which lives, or which cannot be looked up from here."""
+    """Remove the lease, unless it belongs to another process that lives or cannot be looked up from here."""
     lease = read_lease(path)
     if lease is None or is_own(lease) or (is_here(lease) and not lease_alive(lease)):
         with readable("remove", path):
@@ -59,7 +59,7 @@ def release(path: Path) -> None:
 
 
 def lease_of(pid: int, pgid: int | None = None) -> dict[str, Any]:
-    """A lease of a process of this place, from this moment on."""
+    """A new lease of a process on this machine."""
     now = time.time()
     return {
         **here(),
@@ -72,7 +72,7 @@ def lease_of(pid: int, pgid: int | None = None) -> dict[str, Any]:
 
 
 def read_lease(path: Path) -> dict[str, Any] | None:
-    """The lease, or None when there is none (or it is unreadable: nobody can be traced by it)."""
+    """The lease; None if there is none or it is unreadable and so identifies no process."""
     try:
         return read_json_object(path)
     except StoreError:
@@ -80,7 +80,7 @@ def read_lease(path: Path) -> dict[str, Any] | None:
 
 
 def is_own(lease: Mapping[str, Any]) -> bool:
-    """Whether it is this very process's."""
+    """Whether it is the lease of this process."""
     place = here()
     return lease.get("pid") == os.getpid() and all(
         lease.get(part, value) == value for part, value in place.items()
@@ -88,9 +88,9 @@ def is_own(lease: Mapping[str, Any]) -> bool:
 
 
 def holder(path: Path) -> dict[str, Any] | None:
-    """The lease when its process lives; for who is about to write: two hosts' clocks need not agree.
+    """The lease if its process lives; for a process about to write, since the clocks of two hosts may differ.
 
-    The age of another host's lease is taken by the clock of the storage: its file against a file made now.
+    The age of another host's lease is measured by the clock of the storage: its file against a file created now.
     """
     lease = read_lease(path)
     if lease is None:
@@ -99,14 +99,14 @@ def holder(path: Path) -> dict[str, Any] | None:
         return lease if lease_alive(lease) else None
     try:
         return lease if storage_now(path.parent) - path.stat().st_mtime < STALE_SECONDS else None
-    except FileNotFoundError:  # released meanwhile
+    except FileNotFoundError:  # released in the meantime
         return None
 
 
 def lease_alive(lease: Mapping[str, Any], now: float | None = None) -> bool:
     """Whether the process of a lease still lives: here by its pid, elsewhere by its heartbeat.
 
-    Pids are reused, so a process that began after the lease was written is somebody else; a zombie is dead.
+    Pids are reused, so a process that began after the lease was written is another one; a zombie is dead.
     """
     try:
         pid, started, heartbeat = int(lease["pid"]), float(lease["started"]), float(lease["heartbeat"])
@@ -116,7 +116,7 @@ def lease_alive(lease: Mapping[str, Any], now: float | None = None) -> bool:
         return (time.time() if now is None else now) - heartbeat < STALE_SECONDS
     if isinstance(lease.get("birth"), str):
         return birth(pid) == str(lease["birth"])
-    import psutil  # only who asks about other processes needs it
+    import psutil  # noqa: PLC0415 - slow to import, and needed only for leases without a birth time
 
     try:
         process = psutil.Process(pid)
@@ -142,6 +142,6 @@ def whereabouts(lease: Mapping[str, Any]) -> str:
 
 
 def storage_now(folder: Path) -> float:
-    """What time it is for the file system that holds `folder`."""
+    """The current time by the clock of the file system of `folder`."""
     with tempfile.TemporaryFile(dir=folder) as probe:
         return os.fstat(probe.fileno()).st_mtime

@@ -1,8 +1,8 @@
-"""Locks that cannot leak: `flock` on a file, which the kernel frees however its holder ends.
+"""Locks that cannot leak: `flock` on a file, which the kernel releases however its holder ends.
 
-A lock belongs to an open file: a child that inherits the descriptor holds it too, until both are gone. Within one
-machine, containers included, that is the whole truth. On shared storage whose locks do not reach the other hosts, a
-lock taken with `beat=True` is seen there by the heartbeat in its note.
+A lock belongs to an open file: a child that inherits the descriptor holds it too, until both are gone. That suffices
+on one machine, containers included. On shared storage whose locks do not reach other hosts, a lock taken with
+`beat=True` is seen there by the heartbeat in its note.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,16 @@ from rpg.store.atomic_files import StoreError, reason
 from rpg.store.lease import STALE_SECONDS, storage_now, whereabouts
 
 PRIVATE, EVERYONE = None, 0o666
-"""As open as umask and folder make it; for every user of the machine."""
+"""Permissions of a lock file: as umask and folder set them; or writable by every user of the machine."""
 BEAT_SECONDS = 5.0
 
 
+class Busy(StoreError):
+    """Another process is working on these files."""
+
+
 class Lock:
-    """A lock that is held until `close()` or the end of the process."""
+    """A lock, held until `close()` or the end of the process."""
 
     def __init__(self, path: Path, fd: int, note: Mapping[str, Any], beat: bool = False) -> None:
         self.path, self.fd, self._note = path, fd, note
@@ -45,7 +49,7 @@ class Lock:
             self._beat = None
             with contextlib.suppress(
                 OSError
-            ):  # nobody on another host has to wait until the heartbeat is old
+            ):  # so that no other host waits for the heartbeat to become stale
                 os.ftruncate(self.fd, 0)
         if self.fd >= 0:
             os.close(self.fd)
@@ -56,7 +60,7 @@ class Lock:
             self._write()
 
     def _write(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk: the lock counts, the note is for people
+        with contextlib.suppress(OSError):  # a full disk: the lock works without its note
             data = json.dumps({**self._note, "heartbeat": time.time()}).encode()
             os.pwrite(self.fd, data, 0)
             os.ftruncate(self.fd, len(data))
@@ -71,9 +75,9 @@ class Lock:
 def take(
     path: Path, note: Mapping[str, Any] | None = None, mode: int | None = PRIVATE, beat: bool = False
 ) -> Lock | None:
-    """The lock, with a note about its holder in the file; None when somebody else holds it. Never waits.
+    """The lock, with a note about its holder in the file; None if another process holds it. Never waits.
 
-    With `beat`, also when a note of another machine has a heartbeat that is younger than STALE_SECONDS.
+    With `beat`, also None if the note of another machine has a heartbeat younger than STALE_SECONDS.
 
     Raises:
         StoreError: the file cannot be made or opened.
@@ -95,6 +99,20 @@ def take(
     return Lock(path, fd, {"pid": os.getpid(), **here(), "started": time.time(), **(note or {})}, beat)
 
 
+@contextlib.contextmanager
+def only_one(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock `path` for the block.
+
+    Raises:
+        Busy: "`what` by process 123" already.
+    """
+    lock = take(path)
+    if lock is None:
+        raise Busy(f"{what} by {who(path)}")
+    with lock:
+        yield
+
+
 def _beats_elsewhere(path: Path, fd: int) -> bool:
     if not other_machine(note(path)):
         return False
@@ -105,7 +123,7 @@ def _beats_elsewhere(path: Path, fd: int) -> bool:
 
 
 def other_machine(note: Mapping[str, Any]) -> bool:
-    """Whether a holder is on a machine whose locks this one's kernel may know nothing of."""
+    """Whether a holder is on a machine whose locks this machine's kernel may not see."""
     place = here()
     return (
         bool(note) and note.get("host", place["host"]) != place["host"] and note.get("boot") != place["boot"]
@@ -113,14 +131,18 @@ def other_machine(note: Mapping[str, Any]) -> bool:
 
 
 def who(path: Path) -> str:
-    """`process 4711`, with host and time where it is not here; for messages."""
-    said = note(path)
-    by = f"process {said.get('pid', '?')}"
-    return f"{by} {whereabouts(said)}" if said.get("host", here()["host"]) != here()["host"] else by
+    """`process 4711`, with host and time if it is on another host; for messages."""
+    holder = note(path)
+    process = f"process {holder.get('pid', '?')}"
+    return (
+        f"{process} {whereabouts(holder)}"
+        if holder.get("host", here()["host"]) != here()["host"]
+        else process
+    )
 
 
 def held(path: Path) -> bool:
-    """Whether somebody holds the lock at this moment."""
+    """Whether a process holds the lock at this moment."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -135,16 +157,16 @@ def held(path: Path) -> bool:
 
 
 def alive(path: Path) -> bool:
-    """Whether the holder of a lock that was taken with `beat=True` lives, also on a machine whose locks do not get here."""
+    """Whether the holder of a lock taken with `beat=True` lives, even on a machine whose locks are not visible here."""
     try:
         young = storage_now(path.parent) - path.stat().st_mtime < STALE_SECONDS
-    except OSError:  # nobody ever took it, or it has just been removed
+    except OSError:  # never taken, or just removed
         return False
     return held(path) or (young and other_machine(note(path)))
 
 
 def note(path: Path) -> dict[str, Any]:
-    """What the last holder wrote about itself; {} when that cannot be read."""
+    """What the last holder wrote about itself; {} if that cannot be read."""
     try:
         value = json.loads(path.read_bytes()[:4096])
     except (OSError, ValueError):
@@ -153,7 +175,7 @@ def note(path: Path) -> dict[str, Any]:
 
 
 def _open(path: Path, mode: int | None) -> int:
-    """Open for writing, creating it if need be; a symbolic link is refused.
+    """Open for writing, creating it if necessary; a symbolic link is refused.
 
     Without O_CREAT first: in a folder that everyone may write to, Linux forbids O_CREAT on a file of another user.
     """

@@ -1,4 +1,4 @@
-"""The results of another data folder into this one: every run once, and what contradicts each other named."""
+"""Merge the results of another data folder into this one: every run once, contradictions reported."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class Merged:
 
     copied: list[str] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
-    """Done there and not here: ours are in the trash."""
+    """Finished there but not here; our versions are in the trash."""
     same: list[str] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
-    """Not taken over -> why."""
+    """Run that was not taken over -> why."""
 
 
 def merge(layout: Layout, other: Layout) -> Merged:
-    """Take over the runs of `other`; nothing there is changed.
+    """Copy the runs of `other`, which stays unchanged.
 
     Raises:
         StoreError: there are no results, or a folder cannot be read or written.
     """
     if other.home.resolve() == layout.home.resolve():
-        raise StoreError(f"{other.home}: is this data folder itself")
+        raise StoreError(f"{other.home}: this is the data folder itself")
     if not other.sweeps():
-        raise StoreError(f"{other.home}: holds no sweeps; expected a data folder (with runs/ in it)")
+        raise StoreError(f"{other.home}: contains no sweeps; expected a data folder (with runs/ in it)")
     merged = Merged()
     for sweep in other.sweeps():
         taken = [folder.name for folder in _runs(other, sweep) if _take(layout, folder, merged)]
@@ -51,7 +51,7 @@ def _runs(layout: Layout, sweep: str) -> Iterator[RunFolder]:
 
 
 def _take(layout: Layout, theirs: RunFolder, merged: Merged) -> bool:
-    """True when the run is here now, from there or the same."""
+    """Whether the run is here afterwards: copied, or already present."""
     name, ours = f"{theirs.sweep}/{theirs.name}", layout.run(theirs.sweep, theirs.name)
     if theirs.state() == "running":
         merged.left[name] = "it is still running there"
@@ -76,17 +76,14 @@ def _take(layout: Layout, theirs: RunFolder, merged: Merged) -> bool:
 
 
 def _difference(ours: RunFolder, theirs: RunFolder) -> str | None:
-    """The first number in which two folders of one run contradict each other; None where they agree so far."""
+    """The first number that differs between two folders of one run; None if everything in both agrees."""
     rows = {row["step"]: row for row in theirs.read_metrics().rows}
     for row in ours.read_metrics().rows:
-        other = rows.get(row["step"])
-        for name in sorted(set(row) & set(other or ())):
-            if (
-                name not in _CLOCK
-                and not name.startswith("seconds_")
-                and not _equal(row[name], (other or {})[name])
-            ):
-                return f"step {row['step']}: {name} is {row[name]!r} here and {(other or {})[name]!r} there; ours is kept"
+        other = rows.get(row["step"], {})
+        for name in sorted(row.keys() & other.keys()):
+            if name in _CLOCK or name.startswith("seconds_") or _equal(row[name], other[name]):
+                continue
+            return f"step {row['step']}: {name} is {row[name]!r} here and {other[name]!r} there; ours is kept"
     for benchmark in ours.benchmarks():
         for step in set(ours.eval_steps(benchmark)) & set(theirs.eval_steps(benchmark)):
             if _verdicts(ours, benchmark, step) != _verdicts(theirs, benchmark, step):
@@ -99,12 +96,12 @@ def _verdicts(folder: RunFolder, benchmark: str, step: int) -> dict[tuple[str, i
     return {(row["problem_id"], row["sample"]): row["correct"] for row in rows}
 
 
-def _equal(one: Any, two: Any) -> bool:
-    return bool(one == two or (one != one and two != two))
+def _equal(ours: Any, theirs: Any) -> bool:
+    return bool(ours == theirs or (ours != ours and theirs != theirs))  # NaN equals NaN here
 
 
 def _copy(theirs: RunFolder, ours: RunFolder) -> None:
-    """Built aside and renamed into place, so that a kill leaves nothing behind that counts."""
+    """Copy to a temporary folder and rename it, so that a kill leaves no incomplete run."""
     with readable("write", ours.path):
         ours.path.parent.mkdir(parents=True, exist_ok=True)
         build = folder_aside(ours.path)
@@ -118,7 +115,7 @@ def _copy(theirs: RunFolder, ours: RunFolder) -> None:
 
 
 def _join(layout: Layout, other: Layout, sweep: str, runs: list[str]) -> None:
-    """The sweep's record with the runs of both."""
+    """Write the sweep's record with the runs of both."""
     try:
         theirs = other.read_sweep(sweep)
     except StoreError:
@@ -128,7 +125,6 @@ def _join(layout: Layout, other: Layout, sweep: str, runs: list[str]) -> None:
     except StoreError:
         ours = {**theirs, "runs": [], "created": theirs.get("created") or time.time()}
     current = [run for run in theirs["runs"] if run in runs and run not in ours["runs"]]
-    known = ours.get("benchmarks") or []
-    benchmarks = [*known, *(name for name in theirs.get("benchmarks") or [] if name not in known)]
+    benchmarks = list(dict.fromkeys([*(ours.get("benchmarks") or []), *(theirs.get("benchmarks") or [])]))
     record = {**ours, "runs": [*ours["runs"], *current], "benchmarks": benchmarks}
     layout.write_sweep({name: value for name, value in record.items() if name != "format"})

@@ -1,4 +1,4 @@
-"""A model card for a checkpoint: settings, curve and scores, from its run's folder."""
+"""A model card for a checkpoint: settings, training curve and scores, from the folder of its run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROWS = 12
 
 
 def model_card(folder: RunFolder, step: int, title: str) -> str:
-    """The card as Markdown with the hub's header.
+    """The card as Markdown with the header that the hub expects.
 
     Raises:
         StoreError: the run's manifest or metrics cannot be read.
@@ -34,14 +34,13 @@ def model_card(folder: RunFolder, step: int, title: str) -> str:
         *(f"{key}: {json.dumps(value)}" for key, value in header.items()),
         "---",
         "",
-        f"# {_plain(title)}",
+        f"# {_markdown_text(title)}",
         "",
     ]
+    version = manifest.get("versions", {}).get("rpg-lab", "")
     lines += [
-        f"Step {step} of {manifest['steps']} of the run `{folder.sweep}/{folder.name}`, trained with {_plain(algorithm)} "
-        f"(seed {manifest['seed']}) by rpg-lab {manifest.get('versions', {}).get('rpg-lab', '')}.".replace(
-            " .", "."
-        ),
+        f"Step {step} of {manifest['steps']} of the run `{folder.sweep}/{folder.name}`, trained with "
+        f"{_markdown_text(algorithm)} (seed {manifest['seed']}) by {f'rpg-lab {version}'.strip()}.",
         "",
     ]
     scores = _scores(folder, step)
@@ -71,7 +70,7 @@ def model_card(folder: RunFolder, step: int, title: str) -> str:
 
 def _scores(folder: RunFolder, step: int) -> list[tuple[str, float, int, int]]:
     """(benchmark, mean@k, k, problems) of the step's evaluations."""
-    found = []
+    scores = []
     for name in folder.benchmarks():
         if step not in folder.eval_steps(name):
             continue
@@ -82,13 +81,13 @@ def _scores(folder: RunFolder, step: int) -> list[tuple[str, float, int, int]]:
         )
         shares, counts = table.column("correct_mean").to_pylist(), table.column("correct_count").to_pylist()
         if shares:
-            found.append((name, sum(shares) / len(shares), min(counts), len(shares)))
-    return found
+            scores.append((name, sum(shares) / len(shares), min(counts), len(shares)))
+    return scores
 
 
 def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, int | float) and not isinstance(value, bool) else ""
 
 
-def _plain(text: str) -> str:
+def _markdown_text(text: str) -> str:
     return str(text).replace("<", "&lt;").replace("\n", " ")

@@ -1,10 +1,11 @@
-"""What people write beside sweeps and runs: tags and notes, in `notes.json` of the folder. No number depends on them."""
+"""Tags and notes that people add to sweeps and runs: `notes.json` in their folder. No number depends on them."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Collection
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +20,24 @@ def place(layout: Layout, name: str) -> Path:
     """The folder of `SWEEP` or `SWEEP/RUN`.
 
     Raises:
-        StoreError: there is none of that name.
+        StoreError: there is no such folder.
     """
     sweep, slash, run = name.partition("/")
     folder = layout.run(sweep, run).path if slash else layout.sweep_folder(sweep)
     if not folder.is_dir():
-        from difflib import get_close_matches
-
-        known = (
-            [one.name for one in layout.run_folders(sweep)]
-            if slash and sweep in layout.sweeps()
-            else layout.sweeps()
-        )
-        near = get_close_matches(run if slash else sweep, known, n=1)
+        names = layout.sweeps()
+        if slash and sweep in names:
+            names = [member.name for member in layout.run_folders(sweep)]
+        near = get_close_matches(run if slash else sweep, names, n=1)
         raise StoreError(
             f"{name}: no such {'run' if slash else 'sweep'} in {layout.home}"
-            + (f"; did you mean {near[0]!r}?" if near else f". There are: {', '.join(known[:20]) or 'none'}")
+            + (f"; did you mean {near[0]!r}?" if near else f". There are: {', '.join(names[:20]) or 'none'}")
         )
     return folder
 
 
 def notes_and_tags(folder: Path) -> dict[str, Any]:
-    """{"tags": [...], "notes": [{"time", "text"}]}, also where there are none. Raises StoreError: not readable."""
+    """{"tags": [...], "notes": [{"time", "text"}]}, both possibly empty. Raises StoreError if unreadable."""
     path = folder / FILE
     record = read_json_object(path) if path.exists() else {}
     return {
@@ -50,7 +47,7 @@ def notes_and_tags(folder: Path) -> dict[str, Any]:
 
 
 def add_note(folder: Path, text: str) -> None:
-    """Write a note down, with its time. Raises StoreError: it is empty, or cannot be written."""
+    """Add a note with the current time. Raises StoreError if it is empty or cannot be written."""
     if not text.strip():
         raise StoreError("the note is empty")
     record = notes_and_tags(folder)
@@ -59,7 +56,7 @@ def add_note(folder: Path, text: str) -> None:
 
 
 def change_tags(folder: Path, add: Collection[str], remove: Collection[str]) -> list[str]:
-    """Add and remove tags; returns those that are there now. Raises StoreError: a word that is no tag."""
+    """Add and remove tags; returns the resulting tags. Raises StoreError for a word that is not a valid tag."""
     for tag in add:
         if not _TAG.fullmatch(tag):
             raise StoreError(f"tag {tag!r}: expected up to 50 letters, digits and . : / - _, without blanks")

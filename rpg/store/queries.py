@@ -1,4 +1,4 @@
-"""Questions to the results database, answered as pandas frames. Values are bound, never pasted into SQL."""
+"""Queries of the results database, answered as pandas frames. Values are bound, never inserted into the SQL text."""
 
 import json
 from collections.abc import Sequence
@@ -12,10 +12,9 @@ from rpg.stats import t_quantile
 from rpg.store.run_provenance import differences as provenance_differences
 from rpg.store.schema import KEYS, quote
 
-POINTS = 200  # points per curve: more cannot be told apart on a screen and make pages slow
+POINTS = 200  # points per curve: more are indistinguishable on a screen and make pages slow
 
-# What can stand on the x axis, as an SQL expression over `metrics m` (`w`: over the steps of one run, in
-# order).
+# What can stand on the x axis, as an SQL expression over `metrics m` (`w`: over the steps of one run, in order).
 AXES = {
     "step": "m.step",
     "optimizer_step": "m.optimizer_step",
@@ -24,24 +23,8 @@ AXES = {
 }
 
 
-CURVE = (
-    "metric",
-    "sweep",
-    "variant",
-    "x",
-    "step",
-    "mean",
-    "low",
-    "high",
-    "lowest",
-    "highest",
-    "seeds",
-    "width",
-)
-
-
 class Series(NamedTuple):
-    """What one curve shows: a variant of a sweep, over its seeds."""
+    """A curve: a variant of a sweep, over its seeds."""
 
     sweep: str
     variant: str
@@ -65,7 +48,7 @@ def sweeps(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
 
 
 def runs(db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) -> pandas.DataFrame:
-    """The current runs of a sweep without their settings, by variant and seed; with the `superseded` ones last."""
+    """The current runs of a sweep without their settings, by variant and seed; optionally the superseded ones after them."""
     return frame(
         db,
         """SELECT sweep, run, variant, algorithm, display_name, seed, state, error, log, step, steps,
@@ -77,7 +60,7 @@ def runs(db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) ->
 
 
 def manifests(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, dict[str, Any]]:
-    """Current run -> what tells it from others: variant, seed, axes, spec and identity; of those that have begun here."""
+    """Current run that has begun here -> what distinguishes it: variant, seed, axes, spec and identity."""
     rows = db.execute(
         """SELECT run, variant, seed, axes, spec, identity FROM runs
            WHERE sweep = ? AND superseded IS NULL AND variant IS NOT NULL AND imported IS NULL ORDER BY run""",
@@ -113,7 +96,7 @@ def provenance(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, list[dict
 
 
 def differences(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:
-    """What the current runs of a sweep were computed with, where it is not the same for all: a line each."""
+    """Notes on the differences in what the current runs of a sweep were computed with."""
     return provenance_differences(provenance(db, sweep))
 
 
@@ -153,7 +136,7 @@ def variants(
 
 
 def references(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[tuple[str, str], str]:
-    """(sweep, variant) -> the reference policy of its KL, in words."""
+    """(sweep, variant) -> the reference policy of its KL term, in words."""
     rows = db.execute(
         """SELECT sweep, variant, any_value(spec->'$.algorithm.reference') FROM runs
            WHERE list_contains($1, sweep) AND variant IS NOT NULL GROUP BY ALL""",
@@ -174,8 +157,8 @@ def references(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[tupl
 
 
 def benchmarks(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[str]:
-    """Benchmarks that runs of these sweeps were evaluated on, in the order in which the sweeps name them; last those that
-    only imported runs have."""
+    """Benchmarks of the runs of these sweeps, in the order in which the sweeps name them; those that only imported runs have
+    come last."""
     rows = db.execute(
         """WITH listed AS (SELECT unnest(benchmarks) AS benchmark, generate_subscripts(benchmarks, 1) AS place,
                                   imported IS NULL AS own FROM runs WHERE list_contains($1, sweep))
@@ -202,7 +185,7 @@ def metric_curves(
     finite the mean is null. `each_seed`: a curve for every seed instead, with the column seed.
     Raises KeyError for an unknown metric or axis.
     """
-    own = ", seed" if each_seed else ""
+    seed = ", seed" if each_seed else ""
     known = set(metric_names(db))
     for name in metrics:
         if name not in known:
@@ -211,8 +194,7 @@ def metric_curves(
         return pandas.DataFrame(
             columns=["metric", "sweep", "variant", "x", "step", "mean", "low", "high", "seeds"]
         )
-    needed = {"tokens": "tokens", "hours": "seconds_step"}.get(x)
-    axis = AXES[x] if needed is None or needed in known else "NULL"
+    axis = _axis(x, known)
     _choose(db, series)
     columns = ", ".join(quote(name) for name in metrics)
     found = frame(
@@ -228,11 +210,11 @@ def metric_curves(
                      avg(step) AS step, avg("x axis") AS x,
                      CASE WHEN bool_and(isfinite(value)) THEN avg(value) FILTER (isfinite(value)) END AS value
               FROM long, wide GROUP BY metric, sweep, variant, seed, run, width, bin)
-            SELECT metric, sweep, variant{own}, avg(x) AS x, avg(step) AS step,
+            SELECT metric, sweep, variant{seed}, avg(x) AS x, avg(step) AS step,
                    CASE WHEN count(value) = count(*) THEN avg(value) END AS mean,
                    stddev_samp(value) AS spread, min(value) AS lowest, max(value) AS highest,
                    count(*)::INTEGER AS seeds, any_value(width) AS width
-            FROM thin GROUP BY metric, sweep, variant{own}, bin ORDER BY metric, sweep, variant{own}, bin""",
+            FROM thin GROUP BY metric, sweep, variant{seed}, bin ORDER BY metric, sweep, variant{seed}, bin""",
         [points or 10**9],
     )
     return _with_interval(found)
@@ -250,10 +232,8 @@ def score_curves(
     `names`: benchmarks, among them `mean` for the mean over a run's benchmarks. Columns: benchmark, sweep,
     variant, x, step, mean, low, high, seeds. `each_seed`: a curve for every seed instead, with the column seed.
     """
-    own = ", s.seed" if each_seed else ""
-    known = set(metric_names(db))
-    needed = {"tokens": "tokens", "hours": "seconds_step"}.get(x)
-    axis = AXES[x] if needed is None or needed in known else "NULL"
+    seed = ", s.seed" if each_seed else ""
+    axis = _axis(x, set(metric_names(db)))
     _choose(db, series)
     found = frame(
         db,
@@ -261,14 +241,14 @@ def score_curves(
               SELECT m.sweep, m.run, m.step, ({axis})::DOUBLE AS x
               FROM metrics m JOIN runs r USING (sweep, run) JOIN chosen USING (sweep, variant)
               WINDOW w AS (PARTITION BY m.sweep, m.run ORDER BY m.step))
-            SELECT s.benchmark, s.sweep, s.variant{own}, s.step,
+            SELECT s.benchmark, s.sweep, s.variant{seed}, s.step,
                    avg(CASE WHEN s.step = 0 THEN 0 ELSE a.x END) AS x,
                    avg(s.accuracy) AS mean, stddev_samp(s.accuracy) AS spread,
                    min(s.accuracy) AS lowest, max(s.accuracy) AS highest, count(*)::INTEGER AS seeds
             FROM every_score s JOIN chosen USING (sweep, variant) LEFT JOIN axis a USING (sweep, run, step)
             WHERE list_contains(?, s.benchmark)
-            GROUP BY s.benchmark, s.sweep, s.variant{own}, s.step
-            ORDER BY s.benchmark, s.sweep, s.variant{own}, s.step""",
+            GROUP BY s.benchmark, s.sweep, s.variant{seed}, s.step
+            ORDER BY s.benchmark, s.sweep, s.variant{seed}, s.step""",
         [list(names)],
     )
     return _with_interval(found)
@@ -286,7 +266,7 @@ def scores(db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) 
 
 
 def rules(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:
-    """Names of the rules by which answers of the sweep's current runs were graded, where the files say so."""
+    """Names of the rules by which answers of the sweep's current runs were graded, as far as the files record them."""
     found = frame(
         db,
         """SELECT DISTINCT e.rules FROM evals e JOIN runs r USING (sweep, run)
@@ -300,11 +280,8 @@ def problem_scores(
     db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: Sequence[tuple[str, int]]
 ) -> pandas.DataFrame:
     """Per problem of these (run, step): run, step, benchmark, problem_id, accuracy, samples."""
-    wanted = pandas.DataFrame(
-        {"run": [run for run, _ in checkpoints], "step": [step for _, step in checkpoints]}
-    )
-    wanted = wanted.astype({"run": "object", "step": "int64"})
-    db.register("wanted", wanted)
+    steps = pandas.DataFrame(list(checkpoints), columns=["run", "step"])
+    db.register("wanted", steps.astype({"run": "object", "step": "int64"}))
     try:
         return frame(
             db,
@@ -333,12 +310,11 @@ def answers(
     db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: Sequence[tuple[str, int]]
 ) -> pandas.DataFrame:
     """Every graded sample of these (run, step): run, benchmark, problem_id, extracted, correct, in this order."""
-    wanted = [f"{run} {step}" for run, step in checkpoints]
     return frame(
         db,
         """SELECT run, benchmark, problem_id, extracted, correct FROM samples
            WHERE sweep = ? AND list_contains(?, run || ' ' || step) ORDER BY run, benchmark, problem_id, sample""",
-        [sweep, wanted],
+        [sweep, [f"{run} {step}" for run, step in checkpoints]],
     )
 
 
@@ -367,16 +343,16 @@ def health_metrics(
     )
     names = [column[0] for column in found.description or ()]
     rows: dict[str, list[dict[str, Any]]] = {}
-    for values in found.fetchall():  # a data frame would make NaN of what was not measured
+    for values in found.fetchall():  # a data frame would turn missing values into NaN
         row = {name: value for name, value in zip(names, values, strict=True) if value is not None}
         rows.setdefault(str(row["run"]), []).append(row)
     return rows
 
 
 def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
-    """Of each current run's last evaluation of a benchmark: run, benchmark, step, share without an answer found.
+    """For each current run's last evaluation of a benchmark: run, benchmark, step, share of samples without an answer.
 
-    Where the reward decides what is right (rpg.rewards.graders), no answer is looked for.
+    Where the reward decides what is right (rpg.rewards.graders), no answer is extracted.
     """
     return frame(
         db,
@@ -390,8 +366,8 @@ def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFram
     )
 
 
-def sweep_marks(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
-    """Tags and notes of each sweep and of its runs together: sweep, tags, notes (text, empty where there are none)."""
+def notes_and_tags(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
+    """Tags and notes of each sweep and of its runs together: sweep, tags, notes (text, empty if there are none)."""
     return frame(
         db,
         """SELECT sweep, array_to_string(list_sort(list_distinct(flatten(list(tags)))), ', ') AS tags,
@@ -403,6 +379,12 @@ def sweep_marks(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
 def audits(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Audit reports: name to JSON."""
     return dict(db.execute("SELECT name, report FROM audits ORDER BY name").fetchall())
+
+
+def _axis(x: str, metrics: set[str]) -> str:
+    """The SQL expression of an axis; NULL if the metric that it needs is not in the database."""
+    needed = {"tokens": "tokens", "hours": "seconds_step"}.get(x)
+    return AXES[x] if needed is None or needed in metrics else "NULL"
 
 
 def _choose(db: duckdb.DuckDBPyConnection, series: Sequence[Series]) -> None:

@@ -1,4 +1,4 @@
-"""The folder of one run: where its files lie and what they say. Schema of each file: docs/database.md."""
+"""The folder of one run: the paths of its files and their contents (run_writer writes them). Schemas: docs/database.md."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _METRICS = re.compile(r"metrics-(\d+)\.jsonl")
 
 
 def folder_name(value: str, what: str) -> str:
-    """A name that becomes a folder must be one plain path component (no escape from the data folder)."""
+    """The name, checked to be a single path component, so that it cannot lead out of the data folder."""
     if not value or value.startswith(".") or "/" in value or "\0" in value:
         raise StoreError(
             f"{what} name {value!r}: expected a folder name without '/' and without a leading '.'"
@@ -57,7 +57,7 @@ def step_name(step: int) -> str:
 
 
 class Metrics(NamedTuple):
-    """`rows`: per step one dict of the highest attempt, ascending; `warnings`: a line per corrupt file."""
+    """`rows`: one dict per step, of the highest attempt, ascending; `warnings`: a line per corrupt file."""
 
     rows: list[dict[str, Any]]
     warnings: list[str]
@@ -65,7 +65,7 @@ class Metrics(NamedTuple):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run's folder. Methods raise StoreError, whose text names the file and what was wrong with it."""
+    """The folder of one run. Methods raise StoreError, which names the file and the problem."""
 
     path: Path
 
@@ -111,11 +111,11 @@ class RunFolder:
         return self.checkpoints / step_name(step)
 
     def checkpoint_steps(self) -> list[int]:
-        """Steps of the checkpoints that were renamed into place, ascending."""
+        """Steps of the complete checkpoints, ascending."""
         return _steps(self.checkpoints, "")
 
     def removed_steps(self) -> set[int]:
-        """Steps whose checkpoints were removed to keep the disk bounded; no evaluation of them can be owed."""
+        """Steps whose checkpoints were removed to save space; their evaluations are not pending."""
         path = self.checkpoints / "removed.json"
         steps = read_json_object(path).get("steps") if path.exists() else None
         return {step for step in steps if is_step(step)} if isinstance(steps, list) else set()
@@ -132,10 +132,10 @@ class RunFolder:
         return (self.attempts() or [0])[-1] + 1
 
     def read_metrics(self) -> Metrics:
-        """Every step once: of the highest attempt that wrote it, within a file its last line.
+        """Every step once: from the highest attempt that wrote it, and within a file from its last line.
 
-        An attempt that resumed from a checkpoint rewrites the steps after it; those of the older attempt
-        that it has not rewritten (yet) stay valid. Lines that hold no step are counted, never fatal.
+        An attempt that resumed from a checkpoint rewrites the steps after it; steps of the older attempt that
+        it has not rewritten (yet) stay valid. Lines without a step are counted and cause no error.
         """
         steps: dict[int, dict[str, Any]] = {}
         warnings = []
@@ -159,24 +159,24 @@ class RunFolder:
                 )
         return Metrics([steps[step] for step in sorted(steps)], warnings)
 
-    def last_metrics(self) -> dict[str, Any] | None:
-        """The last readable step of the newest attempt, from the end of its file only; None before there is one."""
+    def last_metrics(self, most: int = 16_384) -> list[dict[str, Any]]:
+        """The last readable steps of the newest attempt that has any, from the last `most` bytes, oldest first."""
         for attempt in reversed(self.attempts()):
             path = self.metrics_path(attempt)
             with readable("read", path), open(path, "rb") as handle:
-                handle.seek(max(0, path.stat().st_size - 65536))
-                lines = handle.read().split(b"\n")
-            for line in reversed(lines):
-                record = _parse(line) if line.strip() else None
-                if record is not None:
-                    return {"time": 0.0, **record, "attempt": attempt}
-        return None
+                size = handle.seek(0, os.SEEK_END)
+                handle.seek(max(0, size - most))
+                lines = handle.read().split(b"\n")[size > most :]
+            rows = [row for line in lines if (row := _parse(line)) is not None]
+            if rows:
+                return [{"time": 0.0, **row, "attempt": attempt} for row in rows]
+        return []
 
     def eval_path(self, benchmark: str, step: int) -> Path:
         return self.path / "evals" / folder_name(benchmark, "benchmark") / f"{step_name(step)}.parquet"
 
     def fewer_path(self, benchmark: str, step: int) -> Path:
-        """Samples of an evaluation that shall get more of them; the evaluator goes on from these."""
+        """Samples of an evaluation to which the evaluator is to add more."""
         return self.eval_path(benchmark, step).with_suffix(".fewer.parquet")
 
     def benchmarks(self) -> list[str]:
@@ -191,25 +191,25 @@ class RunFolder:
         return leases.read_lease(self.lease_path)
 
     def holder(self) -> dict[str, Any] | None:
-        """The lease of whoever works on this run now, by the clock of the storage; for who is about to begin it."""
+        """The lease of the process that works on this run, by the clock of the storage; for a process about to start it."""
         return leases.holder(self.lease_path)
 
     def elsewhere(self) -> str | None:
-        """`running on gpu-node-7 since 2026-03-01 14:03` of a run that another host, or another container, works on."""
+        """`running on gpu-node-7 since 2026-03-01 14:03`, if another host or container works on the run."""
         lease = self.lease()
         if lease is None or is_here(lease) or not leases.lease_alive(lease):
             return None
         return f"running {leases.whereabouts(lease)}"
 
     def waiting(self) -> str | None:
-        """What a live process says that this run waits for."""
+        """What this run waits for, according to a live process."""
         note = leases.read_lease(self.path / "waiting.json")
         return str(note.get("why")) if note and leases.lease_alive(note) else None
 
     def now(self) -> str | None:
-        """Where the run is within a step that takes long, or in the evaluation of a checkpoint; None where nobody says."""
-        said = (read_progress(self.path / name) for name in (TRAINING, EVALUATION))
-        return "; ".join(progress_line(record) for record in said if record) or None
+        """How far the run is within a long step or the evaluation of a checkpoint; None if there is no record."""
+        records = (read_progress(self.path / name) for name in (TRAINING, EVALUATION))
+        return "; ".join(progress_line(record) for record in records if record) or None
 
     def read_done(self) -> dict[str, Any] | None:
         return _optional(self.done_path)
@@ -218,7 +218,7 @@ class RunFolder:
         return _optional(self.failed_path)
 
     def state(self) -> State:
-        """What the files say: DONE, else a live lease, else FAILED, else anything begun, else nothing yet."""
+        """The state by the files: DONE, else a live lease, else FAILED, else whether anything was begun."""
         if self.done_path.exists():
             return "done"
         lease = self.lease()
@@ -274,9 +274,9 @@ def _steps(folder: Path, suffix: str) -> list[int]:
 
 
 def pending_evaluations(folder: RunFolder) -> list[tuple[str, int]]:
-    """(benchmark, step) pairs that the manifest promises and whose samples are not there, steps ascending.
+    """(benchmark, step) pairs of the manifest without samples, steps ascending.
 
-    Of checkpoints that were removed on purpose, after they were evaluated, nothing more is owed.
+    Checkpoints that were removed on purpose, after they were evaluated, have no pending evaluations.
 
     Raises:
         StoreError: no readable manifest.

@@ -1,7 +1,7 @@
-"""What the runs of a table were computed with, and what to say when it is not the same for all of them.
+"""What the runs of a table were computed with, and notes for the reader if that differs between them.
 
 A trainer writes `provenance-<n>.json` (rpg.provenance.record) before the metrics of its attempt n, so a run that was
-resumed after an upgrade has two of them.
+resumed after an upgrade has two of these files.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_obje
 from rpg.store.run_folder import RunFolder
 
 Record = Mapping[str, Any]
-"""What rpg.provenance.record made; empty for an attempt of which nobody knows."""
+"""The result of rpg.provenance.record; empty for an attempt without a record."""
 
 UNKNOWN = "unknown"
-"""Stands for the code of runs that were trained before it was recorded."""
+"""The code of runs that were trained before code was recorded."""
 _NAMED = 3
 
 
 def write(folder: RunFolder, attempt: int, packages: Sequence[str] = ()) -> None:
-    """Keep what attempt `attempt` computes with: the files this process has imported, or all of some `packages`."""
+    """Record what this attempt computes with: the files this process has imported, or all files of `packages`."""
     sources = provenance.below(*packages) if packages else provenance.loaded()
     atomic_write_json(folder.provenance_path(attempt), provenance.record(sources))
 
 
 def read(folder: RunFolder, attempt: int) -> dict[str, Any]:
-    """The record of an attempt, {} where there is none.
+    """The record of an attempt, {} if there is none.
 
     Raises:
         StoreError: it cannot be read.
     """
     path = folder.provenance_path(attempt)
-    found = read_json_object(path) if path.exists() else {}
-    if found and not isinstance(found.get("sources"), dict):
+    record = read_json_object(path) if path.exists() else {}
+    if record and not isinstance(record.get("sources"), dict):
         raise StoreError(f"cannot read {path}: sources must be an object of files and digests")
-    return found
+    return record
 
 
 def records(folder: RunFolder) -> list[dict[str, Any]]:
-    """Those of all attempts that have metrics, oldest first."""
+    """The records of all attempts that have metrics, oldest first."""
     return [read(folder, attempt) for attempt in folder.attempts()]
 
 
 def readable_records(folder: RunFolder) -> list[dict[str, Any]]:
-    """The same for who only looks: one that cannot be read is not known."""
+    """The same, with empty records if one cannot be read."""
     try:
         return records(folder)
     except StoreError:
@@ -54,101 +54,103 @@ def readable_records(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def outdated(folder: RunFolder) -> dict[str, Any] | None:
-    """{code, files}: by which other code than today's a run was trained, in part at least; None if by none.
+    """{code, files}: the older code that trained a run, at least in part; None if today's code trained all of it.
 
-    `files` are those that have changed since; none where it is not known what the run was trained by.
+    `files` have changed since; none if it is not recorded which code trained the run.
     """
-    for one in records(folder):
-        if not one:
+    for record in records(folder):
+        if not record:
             return {"code": UNKNOWN, "files": []}
-        files = provenance.changed(one["sources"])
+        files = provenance.changed(record["sources"])
         if files:
-            return {"code": one["code"], "files": files}
+            return {"code": record["code"], "files": files}
     return None
 
 
 def of_other_code(folders: Iterable[RunFolder]) -> tuple[list[str], list[str]]:
-    """(runs that other code than today's has trained, files that have changed since)."""
+    """(runs that were trained by older code, files that have changed since)."""
     return _other_code({folder.name: readable_records(folder) for folder in folders})
 
 
-def said_of_other_code(folders: Iterable[RunFolder]) -> list[str]:
-    """A line about `of_other_code`; none where today's code has trained them all, or where it is not recorded."""
-    return _said_of_other_code({folder.name: readable_records(folder) for folder in folders})
+def other_code_notes(folders: Iterable[RunFolder]) -> list[str]:
+    """A line about `of_other_code`; none if today's code trained them all, or the code is not recorded."""
+    return _other_code_notes({folder.name: readable_records(folder) for folder in folders})
 
 
-def said(folders: Iterable[RunFolder]) -> list[str]:
-    """All there is to say about what some runs were computed with, from their files."""
-    found = {folder.name: readable_records(folder) for folder in folders}
-    return [*differences(found), *_said_of_other_code(found)]
+def provenance_notes(folders: Iterable[RunFolder]) -> list[str]:
+    """All notes about what some runs were computed with, from their files."""
+    runs = {folder.name: readable_records(folder) for folder in folders}
+    return [*differences(runs), *_other_code_notes(runs)]
 
 
 def _other_code(runs: Mapping[str, Sequence[Record]]) -> tuple[list[str], list[str]]:
     seen: dict[str, list[str]] = {}
     others, files = [], set()
-    for run, records_of in runs.items():
-        found = []
-        for one in records_of:
-            code = one.get("code", UNKNOWN)
+    for run, attempts in runs.items():
+        changed = []
+        for record in attempts:
+            code = record.get("code", UNKNOWN)
             if code not in seen:
-                seen[code] = provenance.changed(one["sources"]) if one else [UNKNOWN]
-            found += seen[code]
-        if found:
+                seen[code] = provenance.changed(record["sources"]) if record else [UNKNOWN]
+            changed += seen[code]
+        if changed:
             others.append(run)
-            files |= set(found) - {UNKNOWN}
+            files |= set(changed) - {UNKNOWN}
     return others, sorted(files)
 
 
-def _said_of_other_code(records_of: Mapping[str, Sequence[Record]]) -> list[str]:
-    runs, files = _other_code(records_of)
+def _other_code_notes(runs: Mapping[str, Sequence[Record]]) -> list[str]:
+    older, files = _other_code(runs)
     if not files:
         return []
     return [
-        f"trained by other code than today's: {_some(runs, 'runs')}; {_some(files)} "
+        f"trained by older code: {_some(older, 'runs')}; {_some(files)} "
         f"{'has' if len(files) == 1 else 'have'} changed since; rpg sweep --fresh trains them again"
     ]
 
 
-def reason(found: Mapping[str, Any]) -> str:
-    """Why a run is superseded that `rpg sweep --fresh` has set aside: `code=1a2b3c4d, now other: rpg/losses/...`."""
-    files = found.get("files") or []
-    return f"code={found.get('code')}, now {f'other: {_some(files)}' if files else 'recorded'}"
+def reason(outdated: Mapping[str, Any]) -> str:
+    """Why a run that `rpg sweep --fresh` has set aside is superseded: `code=1a2b3c4d, now other: rpg/losses/...`."""
+    files = outdated.get("files") or []
+    return f"code={outdated.get('code')}, now {f'other: {_some(files)}' if files else 'recorded'}"
 
 
 def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
-    """What a reader should know of runs that stand in one table: a line each for code, revisions, pins and machines.
+    """What a reader should know about the runs of one table: a line each for code, revisions, packages and machines.
 
     `runs` maps names to the records of their attempts. Two runs are computed by the same code when the files that both
     import are the same; which ones a run imports depends on its settings.
     """
-    known = {run: [one for one in found if one] for run, found in runs.items()}
-    known = {run: found for run, found in known.items() if found}
-    if not known:
+    recorded = {run: [record for record in attempts if record] for run, attempts in runs.items()}
+    recorded = {run: attempts for run, attempts in recorded.items() if attempts}
+    if not recorded:
         return []
     lines = []
-    nothing = [run for run in runs if runs[run] and not all(runs[run])]
-    if nothing:
+    unrecorded = [run for run in runs if runs[run] and not all(runs[run])]
+    if unrecorded:
         lines.append(
-            f"it is not recorded by which code {_some(nothing, 'runs')} {_was(nothing)} trained (by an earlier version)"
+            f"no record of the code that trained {_some(unrecorded, 'runs')} (by an earlier version)"
         )
-    files = _differing([one["sources"] for found in known.values() for one in found])
+    files = _differing([record["sources"] for attempts in recorded.values() for record in attempts])
     if files:
-        groups = _groups(known, lambda one: tuple(one["sources"].get(name) for name in files), _version)
+        groups = _groups(
+            recorded, lambda record: tuple(record["sources"].get(name) for name in files), _version
+        )
         lines.append(
             f"trained by different code: {_listed(groups)}; {_some(files)} "
-            f"{'differs' if len(files) == 1 else 'differ'}; rpg sweep --fresh trains again what older code has trained"
+            f"{'differs' if len(files) == 1 else 'differ'}; rpg sweep --fresh trains again what older code trained"
         )
     else:
-        groups = _groups(known, lambda one: one.get("git_revision"), _revision)
+        groups = _groups(recorded, lambda record: record.get("git_revision"), _revision)
         if len(groups) > 1:
             lines.append(
-                f"trained at different git revisions: {_listed(groups)}; the code that a training imports is the same"
+                f"trained at different git revisions: {_listed(groups)}; the code that training imports is the same"
             )
     for name in provenance.PINS:
-        groups = {f"{name} {version}": found for version, found in _versions(known, name).items()}
+        groups = {f"{name} {version}": found for version, found in _versions(recorded, name).items()}
         if len(groups) > 1:
             lines.append(f"trained with different versions of {name}: {_listed(groups)}")
-    groups = _groups(known, _processor, _processor)
+    groups = _groups(recorded, _processor, _processor)
     if len(groups) > 1:
         lines.append(
             f"trained on different machines, whose numbers may differ in the last digits: {_listed(groups)}"
@@ -156,43 +158,48 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
     return lines
 
 
-def _differing(found: Iterable[Mapping[str, str]]) -> list[str]:
+def _differing(attempts: Iterable[Mapping[str, str]]) -> list[str]:
     """Files of which there are several versions."""
     seen: dict[str, set[str]] = {}
-    for sources in found:
+    for sources in attempts:
         for name, digest in sources.items():
             seen.setdefault(name, set()).add(digest)
     return sorted(name for name, digests in seen.items() if len(digests) > 1)
 
 
 def _groups(runs: Mapping[str, Sequence[Record]], key: Any, label: Any) -> dict[str, list[str]]:
-    """Label -> runs with an attempt of that key; an attempt at a time, so a run of two codes is in both."""
+    """Label -> runs with an attempt of that key; a run with two kinds of attempts is in both groups."""
     labels: dict[Any, str] = {}
     groups: dict[str, list[str]] = {}
-    for run, found in runs.items():
-        for one in found:
-            name = labels.setdefault(key(one), label(one))
+    for run, attempts in runs.items():
+        for record in attempts:
+            name = labels.setdefault(key(record), label(record))
             if run not in groups.setdefault(name, []):
                 groups[name].append(run)
     return groups
 
 
 def _versions(runs: Mapping[str, Sequence[Record]], package: str) -> dict[str, list[str]]:
-    have = {run: [one for one in found if package in one.get("versions", {})] for run, found in runs.items()}
-    return _groups(have, lambda one: one["versions"][package], lambda one: one["versions"][package])
+    with_package = {
+        run: [record for record in attempts if package in record.get("versions", {})]
+        for run, attempts in runs.items()
+    }
+    return _groups(
+        with_package, lambda record: record["versions"][package], lambda record: record["versions"][package]
+    )
 
 
-def _version(one: Record) -> str:
-    return f"{one['code']} ({_revision(one)})"
+def _version(record: Record) -> str:
+    return f"{record['code']} ({_revision(record)})"
 
 
-def _revision(one: Record) -> str:
-    revision = str(one.get("git_revision") or "")
+def _revision(record: Record) -> str:
+    revision = str(record.get("git_revision") or "")
     return f"commit {revision[:10]}{'+' * revision.endswith('+')}" if revision else "no git checkout"
 
 
-def _processor(one: Record) -> str:
-    machine = one.get("machine", {})
+def _processor(record: Record) -> str:
+    machine = record.get("machine", {})
     return str(machine.get("gpu") or machine.get("processor") or "?")
 
 
@@ -207,7 +214,3 @@ def _some(names: Sequence[str], what: str = "files") -> str:
     if rest <= 1:
         return ", ".join(names)
     return f"{', '.join(names[:_NAMED])} and {rest} more {what}"
-
-
-def _was(names: Sequence[str]) -> str:
-    return "was" if len(names) == 1 else "were"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,9 @@ _MARK = ".grades-"
 
 
 def write_samples(path: Path, rows: Iterable[Mapping[str, Any]], rules: str | None = None) -> None:
-    """Write graded samples, whole or not at all; every row has the keys of EVAL_COLUMNS, or also of REWARD_COLUMNS.
+    """Write graded samples, atomically; every row has the keys of EVAL_COLUMNS, or also of REWARD_COLUMNS.
 
-    `rules` is the name of those by which they were graded (rpg.rewards.graders); the file keeps it as metadata.
+    `rules` names the rules by which they were graded (rpg.rewards.graders); it is stored as metadata of the file.
     """
     rows = list(rows)
     columns = EVAL_COLUMNS | (REWARD_COLUMNS if rows and "reward" in rows[0] else {})
@@ -61,13 +62,10 @@ def write_samples(path: Path, rows: Iterable[Mapping[str, Any]], rules: str | No
 
 
 def read_samples(path: Path) -> pyarrow.Table:
-    """Graded samples as a pyarrow.Table (columns of EVAL_COLUMNS, and of REWARD_COLUMNS where they are there)."""
-    try:
-        with readable("read", path), open(path, "rb") as handle:
-            table = pyarrow.parquet.ParquetFile(handle).read()  # read_table imports pandas
+    """Graded samples as a pyarrow.Table (columns of EVAL_COLUMNS, and those of REWARD_COLUMNS that the file has)."""
+    with _reading(path) as file:
+        table = file.read()  # read_table imports pandas
         return table.select([*EVAL_COLUMNS, *(name for name in REWARD_COLUMNS if name in table.column_names)])
-    except (pyarrow.ArrowException, KeyError) as error:
-        raise StoreError(f"cannot read {path}: {error}") from error
 
 
 def write_eval(
@@ -95,20 +93,20 @@ def grades_path(samples: Path, rules: str) -> Path:
 
 
 def gradings(samples: Path) -> dict[str, Path]:
-    """Rules by which these samples were graded again, and the files with the grades."""
-    found = samples.parent.glob(f"{samples.stem}{_MARK}*.parquet")
+    """Rules by which these samples were graded again -> the file with the grades."""
+    paths = samples.parent.glob(f"{samples.stem}{_MARK}*.parquet")
     return {
-        path.name.removeprefix(samples.stem + _MARK).removesuffix(".parquet"): path for path in sorted(found)
+        path.name.removeprefix(samples.stem + _MARK).removesuffix(".parquet"): path for path in sorted(paths)
     }
 
 
 def graded_by(path: Path) -> str | None:
-    """The rules that a file of samples or grades names; None in files from before rules had names."""
+    """The rules that a file of samples or grades names; None in old files, which name none."""
     return _metadata(path).get(b"rules", b"").decode() or None
 
 
 def write_grades(path: Path, rows: Iterable[Mapping[str, Any]], rules: str, samples: str) -> None:
-    """Write grades, whole or not at all; `samples` is the digest of the file of samples that they belong to."""
+    """Write grades, atomically; `samples` is the digest of the file of samples to which they belong."""
     schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in GRADE_COLUMNS.items()])
     table = pyarrow.Table.from_pylist([{name: row[name] for name in GRADE_COLUMNS} for row in rows], schema)
     with atomic_path(path) as temporary:
@@ -117,22 +115,25 @@ def write_grades(path: Path, rows: Iterable[Mapping[str, Any]], rules: str, samp
 
 
 def read_grades(path: Path, samples: str | None = None) -> list[dict[str, Any]] | None:
-    """The grades in a file; None where they belong to other samples than those of the digest `samples`."""
+    """The grades in a file; None if they belong to other samples than those with the digest `samples`."""
     if samples is not None and _metadata(path).get(b"samples") != samples.encode():
         return None
-    try:
-        with readable("read", path), open(path, "rb") as handle:
-            table = pyarrow.parquet.ParquetFile(handle).read()  # read_table imports pandas
-            rows: list[dict[str, Any]] = table.select(list(GRADE_COLUMNS)).to_pylist()
+    with _reading(path) as file:
+        rows: list[dict[str, Any]] = file.read().select(list(GRADE_COLUMNS)).to_pylist()
         return rows
-    except (pyarrow.ArrowException, KeyError) as error:
-        raise StoreError(f"cannot read {path}: {error}") from error
 
 
 def _metadata(path: Path) -> Mapping[bytes, bytes]:
+    with _reading(path) as file:
+        metadata: Mapping[bytes, bytes] = file.schema_arrow.metadata or {}
+        return metadata
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[pyarrow.parquet.ParquetFile]:
+    """The Parquet file, open; StoreError if it cannot be read."""
     try:
         with readable("read", path), open(path, "rb") as handle:
-            found: Mapping[bytes, bytes] = pyarrow.parquet.read_schema(handle).metadata or {}
-        return found
-    except pyarrow.ArrowException as error:
+            yield pyarrow.parquet.ParquetFile(handle)
+    except (pyarrow.ArrowException, KeyError) as error:
         raise StoreError(f"cannot read {path}: {error}") from error

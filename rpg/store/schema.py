@@ -1,170 +1,27 @@
 """Tables and views of the results database, with the meaning of every column.
 
-docs/database.md is checked against this file by a test.
+A test compares docs/database.md with them.
 """
+
+import re
+from pathlib import Path
 
 from rpg.metrics import METRICS
 
 VERSION = 8  # raise it when a table changes: databases of another version are rebuilt from the run folders
 
+CREATE_TABLES = Path(__file__).with_suffix(".sql").read_text("utf-8")
+_COLUMN = re.compile(r"^    (\w+) (\S+?),?  -- (.*)$", re.MULTILINE)
+
 TABLES: dict[str, dict[str, tuple[str, str]]] = {
-    "meta": {
-        "schema_version": ("INTEGER", "version of these tables"),
-        "built": ("DOUBLE", "when this version was built (unix seconds)"),
-        "fingerprint": ("VARCHAR", "what the sweep files and audits looked like when read"),
-    },
-    "sweeps": {
-        "sweep": ("VARCHAR", "name of the sweep, its folder under runs/"),
-        "created": ("DOUBLE", "when it was begun (unix seconds)"),
-        "baseline": ("VARCHAR", "variant that the others are compared with, or null"),
-        "source": ("VARCHAR", "the sweep's YAML"),
-        "benchmarks": ("VARCHAR[]", "benchmarks its checkpoints are evaluated on"),
-        "runs": ("INTEGER", "runs of its newest file, begun or not"),
-        "superseded": ("INTEGER", "older runs of the same name that are still on disk"),
-    },
-    "runs": {
-        "sweep": ("VARCHAR", "sweep of the run"),
-        "run": ("VARCHAR", "folder name of the run; (sweep, run) identifies it everywhere"),
-        "run_id": ("VARCHAR", "hash of its resolved settings and data"),
-        "variant": ("VARCHAR", "what is compared: the settings without the seed; null until the run began"),
-        "superseded": (
-            "VARCHAR",
-            "null for the runs of the sweep's newest file; else in which settings this older run differs from them: "
-            "it is in no view of means and has a variant of its own",
-        ),
-        "planned_variant": (
-            "VARCHAR",
-            "variant under which it was begun; another only where it is superseded",
-        ),
-        "algorithm": ("VARCHAR", "catalogue name of the algorithm"),
-        "display_name": ("VARCHAR", "the algorithm's name as papers write it"),
-        "seed": ("BIGINT", "seed; the same seed of two variants has the same data order and warm start"),
-        "axes": ("JSON", "the sweep's axes and this run's values"),
-        "identity": ("JSON", "what run_id is a hash of: the settings that train it, and the data"),
-        "state": ("VARCHAR", "pending, running, done, failed or interrupted, when the database was built"),
-        "error": ("VARCHAR", "one line, when it failed"),
-        "log": ("VARCHAR", "log file of the failure"),
-        "steps": ("BIGINT", "training steps it shall have"),
-        "step": ("BIGINT", "last step in its metrics"),
-        "benchmarks": ("VARCHAR[]", "benchmarks of the run"),
-        "created": ("DOUBLE", "when the manifest was written (unix seconds)"),
-        "finished": ("DOUBLE", "when it was done (unix seconds)"),
-        "seconds": ("DOUBLE", "seconds of work until done, all attempts together"),
-        "attempts": ("INTEGER", "attempts that wrote metrics"),
-        "outdated": (
-            "JSON",
-            "of a run that `rpg sweep --fresh` set aside: its code, and the files that have changed",
-        ),
-        "code": (
-            "VARCHAR",
-            "digest of the source files its newest attempt imported; null where it is not recorded",
-        ),
-        "git_revision": ("VARCHAR", "revision of the checkout, `+` where files were edited"),
-        "versions": ("JSON", "versions of the libraries"),
-        "machine": ("JSON", "the machine"),
-        "spec": ("JSON", "the resolved settings"),
-        "imported": (
-            "JSON",
-            "where a run comes from that was trained elsewhere (rpg import); null for one's own",
-        ),
-        "fingerprint": ("VARCHAR", "what the run's files looked like when read (names, sizes, times)"),
-    },
-    "metrics": {
-        "sweep": ("VARCHAR", "sweep of the run"),
-        "run": ("VARCHAR", "run"),
-        "attempt": ("INTEGER", "attempt that wrote this step (the highest one that did)"),
-        "step": ("BIGINT", "training step: one rollout and its updates"),
-        "optimizer_step": ("BIGINT", "optimizer steps taken so far"),
-        "time": ("DOUBLE", "when the step ended (unix seconds)"),
-    },
-    "attempts": {
-        "sweep": ("VARCHAR", "sweep of the run"),
-        "run": ("VARCHAR", "run"),
-        "attempt": ("INTEGER", "attempt of which steps count"),
-        "code": ("VARCHAR", "digest of the source files it imported; null where it is not recorded"),
-        "git_revision": ("VARCHAR", "revision of the checkout, `+` where files were edited"),
-        "versions": ("JSON", "versions of the packages that its numbers depend on"),
-        "machine": ("JSON", "the machine it ran on"),
-        "begun": ("DOUBLE", "when it ended its first step (unix seconds)"),
-    },
-    "sources": {
-        "code": ("VARCHAR", "digest of all files together"),
-        "file": ("VARCHAR", "source file, from the folder in which the package `rpg` lies"),
-        "digest": ("VARCHAR", "digest of its text"),
-    },
-    "samples": {
-        "sweep": ("VARCHAR", "sweep of the run"),
-        "run": ("VARCHAR", "run"),
-        "benchmark": ("VARCHAR", "benchmark"),
-        "step": ("BIGINT", "training step of the checkpoint"),
-        "problem_id": ("VARCHAR", "problem"),
-        "sample": ("INTEGER", "number of the sample, from 0"),
-        "correct": ("BOOLEAN", "whether the verifier accepted the answer"),
-        "extracted": ("VARCHAR", "answer found in the response, null when there was none"),
-        "reason": ("VARCHAR", "why the verifier decided so"),
-        "tokens": ("INTEGER", "tokens of the response"),
-        "truncated": ("BOOLEAN", "whether the response hit the length limit"),
-        "reward": (
-            "DOUBLE",
-            "what it earned, all parts of the reward; null where that is the verifier's verdict alone",
-        ),
-    },
-    "evals": {
-        "sweep": ("VARCHAR", "sweep of the run"),
-        "run": ("VARCHAR", "run"),
-        "benchmark": ("VARCHAR", "benchmark"),
-        "step": ("BIGINT", "training step of the checkpoint"),
-        "problems": ("INTEGER", "problems that were evaluated"),
-        "k": ("INTEGER", "samples per problem (the smallest number)"),
-        "accuracy": ("DOUBLE", "mean@k: mean over problems of the share of correct samples"),
-        "standard_error": ("DOUBLE", "of mean@k over problems (samples of a problem are not independent)"),
-        "pass_at_k": ("DOUBLE", "chance that one of k samples is right, unbiased, mean over problems"),
-        "maj_at_k": ("DOUBLE", "share of problems whose most frequent answer is right, ties shared"),
-        "tokens": ("DOUBLE", "mean tokens per response"),
-        "truncated": ("DOUBLE", "share of responses that hit the length limit"),
-        "reward": (
-            "DOUBLE",
-            "mean over problems of the samples' reward; null where that is the verifier's verdict alone",
-        ),
-        "rules": ("VARCHAR", "rules by which answers were graded (docs/grading.md); null in old files"),
-    },
-    "marks": {
-        "sweep": ("VARCHAR", "sweep"),
-        "run": ("VARCHAR", "run, or null: the mark is the sweep's"),
-        "tags": ("VARCHAR[]", "tags (rpg tag)"),
-        "notes": ("VARCHAR", "notes, a line each (rpg note)"),
-    },
-    "drift": {
-        "sweep": ("VARCHAR", "sweep of the run"),
-        "run": ("VARCHAR", "run"),
-        "benchmark": ("VARCHAR", "benchmark whose problems the responses answer"),
-        "step": ("BIGINT", "training step of the checkpoint"),
-        "direction": (
-            "VARCHAR",
-            "policy_to_initial: KL(policy || initial model); initial_to_policy: the other way",
-        ),
-        "per_response": (
-            "DOUBLE",
-            "KL between whole responses, nats: mean over responses of the first of the two",
-        ),
-        "per_response_se": ("DOUBLE", "its standard error over problems"),
-        "per_token": ("DOUBLE", "the same per token, nats"),
-        "per_token_se": ("DOUBLE", "its standard error over problems"),
-        "responses": ("BIGINT", "responses it was measured on"),
-        "problems": ("BIGINT", "problems they answer"),
-    },
-    "audits": {
-        "name": ("VARCHAR", "file name without .json under audits/"),
-        "report": ("JSON", "the audit's report"),
-    },
-    "warnings": {
-        "sweep": ("VARCHAR", "sweep"),
-        "run": ("VARCHAR", "run, or null"),
-        "message": ("VARCHAR", "what could not be read, in one line"),
-    },
+    table: {name: (kind, meaning) for name, kind, meaning in _COLUMN.findall(columns)}
+    for table, columns in re.findall(
+        r"^CREATE TABLE (\w+) \(\n(.*?)^\);", CREATE_TABLES, re.MULTILINE | re.DOTALL
+    )
 }
-# Columns of `metrics` that are not measurements. Those become DOUBLE columns as they appear in the files;
-# rpg.metrics knows what the trainers' own mean.
+"""Table -> column -> (type, meaning), from schema.sql."""
+
+# Columns of `metrics` that are not measurements. Measurements become DOUBLE columns as they appear in the files.
 KEYS = tuple(TABLES["metrics"])
 
 VIEWS: dict[str, tuple[str, str]] = {
@@ -246,14 +103,6 @@ VIEWS: dict[str, tuple[str, str]] = {
 def quote(name: str) -> str:
     """A name as an SQL identifier, whatever it contains."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def create_tables() -> str:
-    """SQL that creates the empty tables."""
-    return "".join(
-        f"CREATE TABLE {table} ({', '.join(f'{quote(name)} {kind}' for name, (kind, _) in columns.items())});"
-        for table, columns in TABLES.items()
-    )
 
 
 def create_views(measurements: bool) -> str:

@@ -1,4 +1,4 @@
-"""What `rpg serve` has found wrong with itself, for those who look from elsewhere: serve/health.json in the data folder."""
+"""Problems that `rpg serve` has found in itself, for other processes to read: serve/health.json in the data folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
 
 FRESH_SECONDS = 300.0
-"""A note is believed for so long: who served is gone or hangs when it has not been renewed."""
+"""An older file is ignored: a server that has not renewed it has ended or hangs."""
 
 
 def path_of(home: Path) -> Path:
@@ -21,7 +21,7 @@ def write_problems(home: Path, problems: Sequence[str]) -> None:
 
 
 def read_problems(home: Path) -> list[str]:
-    """A line each; [] when nothing is wrong, or nobody serves this data folder."""
+    """The problems, a line each; [] if there are none or no server uses this data folder."""
     try:
         note = read_json_object(path_of(home))
         fresh = abs(time.time() - float(note["time"])) < FRESH_SECONDS

@@ -1,9 +1,9 @@
-"""Where a run is within its step: a small file that its process renews, and one line about it for people.
+"""How far a run is within its step: a small file that its process renews, and a line about it for people.
 
     <run>/progress.json             by the training: {time, step, steps, phase, done, of, what, tokens, ...}
     <run>/progress-evaluation.json  by the evaluator, about one checkpoint
 
-They are for people who look now: nothing is derived from them, and a lost one costs nothing.
+They inform people about the current state: nothing is derived from them, and losing one costs nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 
 TRAINING, EVALUATION = "progress.json", "progress-evaluation.json"
 WRITE_SECONDS = 1.0
-"""A file is renewed at most this often."""
+"""Minimum time between two writes of a file."""
 FRESH_SECONDS = 60.0
-"""A file that is older says nothing about now: its process ended, or has not begun the next step."""
+"""An older file does not describe the current state: its process ended, or has not begun the next step."""
 
 
 def write_progress(path: Path, record: dict[str, Any]) -> None:
-    """Renew the file; a full disk or a removed folder is for others to report."""
+    """Renew the file; a full disk or a removed folder is reported elsewhere."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_text(json.dumps({**record, "time": time.time()}), encoding="utf-8")
@@ -33,7 +33,7 @@ def write_progress(path: Path, record: dict[str, Any]) -> None:
 
 
 def read_progress(path: Path, now: float | None = None, any_age: bool = False) -> dict[str, Any] | None:
-    """What the file says; None where there is none, it is old (unless `any_age`), or it is not one of these."""
+    """The record in the file; None if there is none, it is old (unless `any_age`), or it is not a progress record."""
     try:
         record = json.loads(path.read_bytes())
         old = not any_age and (time.time() if now is None else now) - float(record["time"]) > FRESH_SECONDS
@@ -43,7 +43,7 @@ def read_progress(path: Path, now: float | None = None, any_age: bool = False) -
 
 
 def moving(path: Path) -> tuple[Any, ...] | None:
-    """What changes in the file while its process gets on: not its time, which a thread renews beside one that hangs."""
+    """The parts of the file that change while its process makes progress, without the time, which a thread renews anyway."""
     try:
         record = json.loads(path.read_bytes())
         return tuple(record.get(name) for name in ("step", "phase", "done", "tokens", "note"))
@@ -52,7 +52,7 @@ def moving(path: Path) -> tuple[Any, ...] | None:
 
 
 def clear_progress(path: Path) -> None:
-    """There is nothing more to say."""
+    """Remove the file."""
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
 

@@ -67,11 +67,6 @@ def training_set(name: str) -> TrainingSet:
     return found.model_copy(update={"name": "train"})
 
 
-def training_sets() -> dict[str, TrainingSet]:
-    """All training sets that ship, by name."""
-    return {path.stem: read_set(TrainingSet, path) for path in sorted(_SETS.glob("*.yaml"))}
-
-
 def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> LoadedTraining:
     """Distinct, usable problems of a training set; `folder` holds local copies (default: $RPG_DATA, then the hub).
 

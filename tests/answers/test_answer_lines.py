@@ -1,17 +1,32 @@
-"""Answer lines of every kind, decided as a mathematician would: by hand, and by the classes of tests/answers/generated."""
+"""Answer lines of every kind, decided as a mathematician would: by hand, by the classes of tests/answers/generated, and
+every gold answer of the real benchmarks in other forms (right) and near misses (wrong)."""
 
 from collections import Counter
 
 import pytest
 
 from rpg.answers.comparison import equivalent
+from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
+from rpg.tasks.benchmark_loading import load_benchmark
+from rpg.tasks.benchmarks import benchmark
 from tests.answers.answer_lines import EXAMPLES_RIGHT, EXAMPLES_WRONG, RIGHT, WRONG, pairs
 from tests.answers.generated import cases, real_golds, sample_golds
 from tests.answers.generated.case import last_line
+from tests.answers.variants import equivalents, near_misses
+from tests.data_sets import DATA, needs_data
+
+pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
 
 # At most this share of a group's answers may be graded wrongly: right ones refused, wrong ones accepted.
 BOUNDS = {"right": 0.05, "hedge": 0.003, "wrong": 0.002}
+
+# Right answers that the algebra system does not recognise. A right answer graded wrong is a loss, so each has its reason.
+NOT_RECOGNISED = {
+    # `\sin ^{2} \theta` at the end of a numerator: the reader takes what follows the fraction for its argument.
+    ("minerva_math", r"m_{p} c^{2}\left(\gamma^{2}-1\right) \sin ^{2} \theta", "twice half")
+}
+SMALL, LARGE = ["aime24", "aime25", "amc23"], ["minerva_math", "olympiadbench"]
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +59,10 @@ def test_every_class_over_answers_of_our_own(grader):
     assert wrong == []
 
 
+@needs_data
 @pytest.mark.slow
 def test_every_class_over_the_gold_answers_of_the_benchmarks(grader):
-    golds = real_golds()
-    if not golds:
-        pytest.skip("the benchmarks' files are not there (set RPG_DATA to their folder)")
-    found = cases(golds)
+    found = cases(real_golds())
     assert len(found) > 10_000
     counts = Counter(case.group for case in found)
     wrong = mistakes(grader, found)
@@ -120,3 +133,71 @@ def test_a_verdict_keeps_its_reason_and_the_reading(grader):
 def test_a_tolerance_holds_for_expressions_too():
     assert equivalent("3.14", r"\pi", 0.01) == (True, r"equivalent; read as \pi")
     assert not equivalent("3.14", r"\pi")[0]
+
+
+def mistakes_in(grader, name, forms, expected):
+    items, labels = [], []
+    for problem in load_benchmark(benchmark(name), folder=DATA).problems:
+        written = forms(problem.answer)
+        assert len(written) >= 5, f"{problem.answer}: only {sorted(written)}"
+        for how, text in written.items():
+            items.append((f"We find it.\nAnswer: {text}", problem.answer))
+            labels.append((problem.answer, how, text))
+    grades = grader.grade(items)
+    return [
+        (answer, how, text, grade.reason)
+        for (answer, how, text), grade in zip(labels, grades, strict=True)
+        if grade.correct is not expected and (name, answer, how) not in NOT_RECOGNISED
+    ]
+
+
+@needs_data
+@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)])
+def test_every_gold_answer_in_other_forms_is_right(grader, name):
+    assert mistakes_in(grader, name, equivalents, True) == []
+
+
+@needs_data
+@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)])
+def test_near_misses_of_every_gold_answer_are_wrong(grader, name):
+    assert mistakes_in(grader, name, near_misses, False) == []
+
+
+@pytest.mark.parametrize(
+    ("response", "extracted"),
+    [
+        ("Answer: 5", "5"),
+        ("answer:5", "5"),
+        ("**Answer:** 5", "5"),
+        ("**Answer: 5**", "5**"),
+        ("Answer: 4\nwait\nAnswer: 5\ndone", "5"),
+        ("Answer:\n\n$5$\n", "$5$"),
+        ("The Answer : 5", "5"),
+        ("The answer is 5", None),
+        ("", None),
+    ],
+)
+def test_the_answer_is_the_last_answer_line(grader, response, extracted):
+    grade = grader.grade([(response, "5")])[0]
+    assert grade.extracted == extracted
+    assert grade.correct is (extracted is not None)
+
+
+def test_equal_pairs_are_compared_once(grader, monkeypatch):
+    seen = []
+    real = grader._pool.compare
+    monkeypatch.setattr(grader._pool, "compare", lambda pairs: seen.extend(pairs) or real(pairs))
+    items = [
+        (r"Answer: $\sqrt{8}\,y$", r"2 \sqrt{2} y"),
+        (r"so Answer: $\sqrt{8}\,y$ ", r"2 \sqrt{2} y"),
+    ] * 50
+    assert all(g.correct for g in grader.grade(items))
+    assert all(g.correct for g in grader.grade(items))
+    assert len(seen) == 1
+
+
+def test_a_tolerance_is_relative():
+    with Grader(MathVerifier(relative_tolerance=0.01)) as grader:
+        answers = ["2.5e-10", "2.55e-10", "2.57e-10", "2.6e-10", "0"]
+        grades = grader.grade([(f"Answer: {a}", "2.55e-10") for a in answers])
+    assert [g.correct for g in grades] == [False, True, True, False, False]

@@ -28,24 +28,8 @@ TEXTS = (
     | st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
     | st.text(max_size=60)
 )
-NUMBERS = (
-    "5",
-    "6",
-    "12",
-    "0.5",
-    "-3",
-    "1",
-    "2",
-    "10",
-    "7/3",
-    "30",
-    "25",
-    "20",
-    "1000",
-    "0",
-    "\\sqrt{2}",
-    "500",
-)
+GOLD_KINDS = r"x^2+\sqrt{2}; 1, 2; (1, 2); (-\infty, 5); f(x)=2x; y'+y=0; \sum_{n} a_n; k \ge 2".split("; ")
+NUMBERS = "5 6 12 0.5 -3 1 2 10 7/3 30 25 20 1000 0 \\sqrt{2} 500".split()
 
 
 def bounded(gold, text):
@@ -72,17 +56,7 @@ def test_no_text_is_two_different_numbers(text):
 @given(TEXTS)
 @settings(max_examples=300, deadline=None)
 def test_any_text_has_a_verdict_for_every_kind_of_gold_answer(text):
-    for gold in (
-        "x^2+\\sqrt{2}",
-        "1, 2",
-        "(1, 2)",
-        "(-\\infty, 5)",
-        "f(x)=2x",
-        "y'+y=0",
-        "\\sum_{n} a_n",
-        "k \\ge 2",
-        text,
-    ):
+    for gold in (*GOLD_KINDS, text):
         right, reason = bounded(gold, text)
         assert isinstance(right, bool) and reason
     answer_line(f"Answer: {text}")
@@ -90,30 +64,12 @@ def test_any_text_has_a_verdict_for_every_kind_of_gold_answer(text):
 
 AROUND = st.sampled_from(
     [
-        "{}",
-        "${}$",
-        "$${}$$",
-        r"\({}\)",
-        r"\[{}\]",
-        r"$\boxed{{{}}}$",
-        r"\boxed{{{}}}",
-        "The answer is ${}$.",
-        "**${}$**",
-        "${}$.",
-        "So ${}$",
-        r"$\color{{red}}{{{}}}$",
-        "$\\displaystyle {}$",
-        " ${}$ ",
-        "${}$. Done.",
-        r"$\left. {} \right.$",
-        "${}$, as required",
-        r"\text{{The answer is }} {}",
-        "Thus, $\\boxed{{{}}}$ is the answer.",
-        "\n{}\n",
-        "\n\\[\n{}\n\\]\n",
-        "${}$ (by symmetry)",
+        "{}", "${}$", "$${}$$", r"\({}\)", r"\[{}\]", r"$\boxed{{{}}}$", r"\boxed{{{}}}", "The answer is ${}$.",
+        "**${}$**", "${}$.", "So ${}$", r"$\color{{red}}{{{}}}$", "$\\displaystyle {}$", " ${}$ ", "${}$. Done.",
+        r"$\left. {} \right.$", "${}$, as required", r"\text{{The answer is }} {}",
+        "Thus, $\\boxed{{{}}}$ is the answer.", "\n{}\n", "\n\\[\n{}\n\\]\n", "${}$ (by symmetry)",
     ]
-)
+)  # fmt: skip
 GOLDS = st.sampled_from([gold.text for gold in sample_golds()])
 
 

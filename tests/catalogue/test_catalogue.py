@@ -1,3 +1,4 @@
+import io
 import subprocess
 import sys
 
@@ -125,7 +126,7 @@ def test_tables():
 
     from rpg.catalogue.listing import algorithm_table, catalogue_table
 
-    console = Console(width=140, record=True, file=open("/dev/null", "w"))
+    console = Console(width=140, record=True, file=io.StringIO())
     console.print(catalogue_table())
     console.print(algorithm_table("rpg-ufkl"))
     text = console.export_text()

@@ -104,7 +104,7 @@ def test_too_little_memory_is_said_with_its_field(checkpoints, tmp_path):
     register(layout, "one", checkpoints, place={"memory_gib": 0.01})
     child = evaluator(layout)
     code, said = child.wait(), child.output()
-    assert code == 1 and said.startswith("evaluation.place.memory_gib: 0.01, but the process takes")
+    assert code == 1 and said.startswith("evaluation.place.memory_gib: 0.01, but the process uses")
     assert "Traceback" not in said
 
 
@@ -130,7 +130,7 @@ def test_the_kernel_refuses_memory_beyond_the_limit():
 
 def test_no_room_for_a_limit_is_an_error(monkeypatch):
     monkeypatch.setattr(resource_limits, "_data_bytes", lambda: 3 * 2**30)
-    with pytest.raises(LimitError, match=r"memory_gib: 2, but the process takes 3\.00 GiB"):
+    with pytest.raises(LimitError, match=r"memory_gib: 2, but the process uses 3\.00 GiB"):
         resource_limits._limit_memory(2.0)
 
 

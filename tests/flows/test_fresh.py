@@ -51,7 +51,7 @@ def test_an_edited_loss_is_named_and_fresh_trains_again_exactly_what_it_concerns
         assert (
             "rpg/losses/policy_loss.py differs" in text and f": {first};" in text and f": {second};" in text
         )
-    assert f"trained by other code than today's: {first}; rpg/losses/policy_loss.py has changed" in said
+    assert f"trained by older code: {first}; rpg/losses/policy_loss.py has changed" in said
     assert first in rpg(tmp_path, "status", "small", PYTHONPATH=str(tree)).stdout.partition("!")[2]
 
     before = begun()

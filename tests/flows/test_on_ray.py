@@ -331,7 +331,7 @@ def hosts_of(folders):
 def moving(folders, host):
     """A run that is trained on this host, and neither at its beginning nor at its end."""
     for folder in folders:
-        lease, last = folder.lease() or {}, folder.last_metrics() or {}
+        lease, last = folder.lease() or {}, (folder.last_metrics() or [{}])[-1]
         if lease.get("host") == host and 2 <= last.get("step", 0) < STEPS / 2:
             return folder
     return None

@@ -1,6 +1,7 @@
 """The initial model: warm start, its cache, models of other makers, tasks of one's own."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -207,7 +208,7 @@ def test_the_loss_of_the_supervised_start_counts_the_tokens_of_responses_only(tm
 
 def test_without_demonstrations_the_supervised_start_says_what_is_missing(tmp_path):
     task = own_task(tmp_path)
-    rows = [json.loads(line) for line in open(task["train"])]
+    rows = [json.loads(line) for line in Path(task["train"]).read_text().splitlines()]
     bare = [json.dumps({"prompt": row["prompt"], "answer": row["answer"]}) for row in rows]
     (tmp_path / "train.jsonl").write_text("\n".join(bare))
     model = {"type": "pretrained", "path": str(tiny_llama(tmp_path)), "warm_start": {}}

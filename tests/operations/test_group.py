@@ -11,7 +11,7 @@ import pytest
 from flows.sweep.conductor import sweep_lock
 from flows.sweep.sharing import Claims, take_over
 from rpg.store import Layout, atomic_write_json, locks
-from rpg.store.atomic_files import only_one
+from rpg.store.locks import only_one
 from rpg.store.run_writer import (
     append_metrics,
     claim_run,

@@ -112,7 +112,7 @@ def test_a_run_of_another_place_survives_and_is_shown(tmp_path, place, monkeypat
         assert lease["pid"] == 1, "and /proc/1 of this test is somebody else"
         assert reconcile(layout) == [] and end_orphans() == []
         release_run(folder)
-        with pytest.raises(StoreError, match=r"is being worked on by process 1 .* since "):
+        with pytest.raises(StoreError, match=r"is in use by process 1 .* since "):
             claim_run(folder)
         claims = Claims(layout)
         assert not claims.take(folder)

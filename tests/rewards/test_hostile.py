@@ -4,13 +4,14 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from rpg.answers.comparison import quick
 from rpg.answers.extraction import answer_line, last_box, normalise
 from rpg.config.task import MathVerifier
-from rpg.rewards import Grader
+from rpg.rewards import Grader, Item
 from tests.answers.generated import cases, sample_golds
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
@@ -174,7 +175,8 @@ def test_workers_end_with_their_parent():
             os.kill(pid, 0)
         except ProcessLookupError:
             return
-        if f"{pid}" not in os.listdir("/proc") or open(f"/proc/{pid}/stat").read().split()[2] == "Z":
+        stat = Path(f"/proc/{pid}/stat")
+        if not stat.exists() or stat.read_text().split()[2] == "Z":
             return
         time.sleep(0.1)
     pytest.fail("the worker outlived its parent")
@@ -218,8 +220,6 @@ def test_the_rules_of_this_process_are_linear_enough(text):
 
 
 def test_truncated_and_missing_answers(grader):
-    from rpg.rewards import Item
-
     grades = grader.grade(
         [
             Item("Answer: 12", "12", True),

@@ -79,5 +79,5 @@ def test_overlong_punishment_is_linear_over_the_buffer():
     assert values == [0.0, 0.0, -1 / 512, -0.5, -1.0]
     assert overlong_punishment(2048, 2048, 0.25, 0.5) == -0.5
     for limit, fraction in ((0, 0.25), (10, 0.0), (10, 1.5)):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="must be positive and buffer_fraction"):
             overlong_punishment(1, limit, fraction, 1.0)

@@ -31,22 +31,8 @@ def test_the_same_verdicts_as_verls_function():
 
 
 PIECES = [
-    "Answer:",
-    "answer :",
-    "\n",
-    "\\boxed{",
-    "}",
-    "{",
-    "$",
-    "=",
-    "5",
-    "1,000",
-    "\\frac12",
-    "\\text{m}",
-    " a ",
-    "cm",
-    "\\",
-]
+    "Answer:", "answer :", "\n", "\\boxed{", "}", "{", "$", "=", "5", "1,000", "\\frac12", "\\text{m}", " a ", "cm", "\\"
+]  # fmt: skip
 
 
 @given(

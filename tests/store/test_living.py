@@ -6,12 +6,11 @@ import shutil
 import pytest
 
 from benchmarks.synthetic import write_sweep
-from rpg.store import Layout, StoreError
+from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
 from rpg.store.merge import merge
 from rpg.store.model_card import model_card
 from rpg.store.notes import add_note, change_tags, notes_and_tags, place
-from rpg.store.queries import sweep_marks
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def test_tags_and_notes_are_in_the_database_and_change_no_run(layout):
     assert change_tags(place(layout, "quickstart"), [], ["final"]) == ["paper"]
     build(layout)
     with connect(layout) as db:
-        assert sweep_marks(db).to_dict("records") == [
+        assert queries.notes_and_tags(db).to_dict("records") == [
             {"sweep": "quickstart", "tags": "paper", "notes": "the first\nodd curve"}
         ]
     assert [note["text"] for note in notes_and_tags(place(layout, "quickstart"))["notes"]] == ["the first"]
@@ -82,9 +81,9 @@ def test_what_contradicts_is_named_and_ours_stays(layout, tmp_path):
         f"step {rows[2]['step']}: reward is "
     )
     assert layout.run("quickstart", names[0]).metrics_path(1).read_bytes() == before
-    with pytest.raises(StoreError, match="is this data folder itself"):
+    with pytest.raises(StoreError, match="is the data folder itself"):
         merge(layout, layout)
-    with pytest.raises(StoreError, match="holds no sweeps"):
+    with pytest.raises(StoreError, match="contains no sweeps"):
         merge(layout, Layout.at(tmp_path / "nowhere"))
 
 

@@ -12,7 +12,7 @@ from rpg.report.summary import summarise
 from rpg.report.tables import latex, markdown
 from rpg.store import queries, run_provenance
 from rpg.store.database import build, connect
-from rpg.store.run_provenance import differences, of_other_code, said_of_other_code
+from rpg.store.run_provenance import differences, of_other_code, other_code_notes
 
 SHAPE = Shape(steps=4, eval_every=2, problems=6, samples=2, benchmarks=("easy",), metrics=3)
 
@@ -40,7 +40,7 @@ def test_another_line_in_a_loss_is_said_with_runs_and_file_whatever_the_commit()
     assert line == (
         f"trained by different code: {record(loss='2')['code']} (commit aaaaaaaaaa): two; "
         f"{record()['code']} (commit aaaaaaaaaa): one, three; rpg/losses/policy_loss.py differs; "
-        "rpg sweep --fresh trains again what older code has trained"
+        "rpg sweep --fresh trains again what older code trained"
     )
 
 
@@ -55,7 +55,7 @@ def test_another_commit_with_the_same_code_is_said_to_be_that():
     [line] = differences({"one": [record()], "two": [record(revision="b" * 40 + "+")]})
     assert line == (
         "trained at different git revisions: commit aaaaaaaaaa: one; commit bbbbbbbbbb+: two; "
-        "the code that a training imports is the same"
+        "the code that training imports is the same"
     )
 
 
@@ -69,7 +69,7 @@ def test_other_pins_and_machines_are_said():
 
 def test_runs_of_before_are_said_to_be_unknown():
     [line] = differences({"one": [record()], "two": [{}]})
-    assert line == "it is not recorded by which code two was trained (by an earlier version)"
+    assert line == "no record of the code that trained two (by an earlier version)"
 
 
 @pytest.fixture
@@ -110,8 +110,8 @@ def test_table_status_and_database_name_runs_of_other_code(tmp_path, tree):
     assert "trained by different code: " in latex(summary)
     (tree / "dashboard" / "app.py").write_text("one = 2\n")
     (tree / "rpg" / "losses" / "policy_loss.py").write_text("one = 1\n")
-    assert said_of_other_code(folders.values()) == [
-        "trained by other code than today's: rpg-urkl-seed1; rpg/losses/policy_loss.py has changed since; "
+    assert other_code_notes(folders.values()) == [
+        "trained by older code: rpg-urkl-seed1; rpg/losses/policy_loss.py has changed since; "
         "rpg sweep --fresh trains them again"
     ]
 
@@ -123,7 +123,7 @@ def test_a_record_that_cannot_be_read_is_a_warning(tmp_path):
     build(layout)
     with connect(layout) as db:
         assert any(str(path) in line for line in queries.warnings(db))
-    assert said_of_other_code([layout.run("demo", "grpo-seed0")]) == []
+    assert other_code_notes([layout.run("demo", "grpo-seed0")]) == []
 
 
 def test_what_a_process_has_imported_is_ours_and_nobodys_packages():

@@ -304,7 +304,7 @@ def test_a_lease_lives_as_long_as_its_process(run):
             [sys.executable, "-c", intruder, str(run.path.parents[2])], capture_output=True, text=True
         )
         assert result.returncode == 3, result.stderr
-        assert f"being worked on by process {child.pid}" in result.stdout
+        assert f"in use by process {child.pid}" in result.stdout
     finally:
         child.kill()
     deadline = time.monotonic() + 10

@@ -7,11 +7,14 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from rpg.config.load import resolve
 from rpg.config.model import WarmStart
 from rpg.config.task import FileTask, MathVerifier
 from rpg.rewards import grader_for
 from rpg.tasks import DataError, demonstrations_of, load_problems
+from rpg.tasks.gold import check_gold
 from rpg.tasks.kinds import problem_characters
+from rpg.tasks.preparation import data_notes, prepare_data
 
 GOOD = [{"prompt": "1+1", "answer": "2"}, {"prompt": "2+2", "answer": 4}]
 
@@ -55,28 +58,19 @@ def test_a_byte_order_mark_and_empty_lines_are_no_problem(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (
-            [GOOD[0], {"Prompt": "2+2", "answer": "4"}],
-            r"train.jsonl: line 2: field prompt is missing; did you mean",
-        ),
+        ([GOOD[0], {"Prompt": "2+2", "answer": "4"}], r"train.jsonl: line 2: field prompt is missing; did you mean"),
         ([{"prompt": "1+1"}], r"line 1: field answer is missing. Found: prompt"),
         ([], r"train.jsonl: the file holds no problem"),
-        (
-            [{"prompt": ["a"], "answer": "2"}],
-            r"line 1: column prompt: message 1: expected role and content, got 'a'",
-        ),
+        ([{"prompt": ["a"], "answer": "2"}], r"line 1: column prompt: message 1: expected role and content, got 'a'"),
         ([{"prompt": "1+1", "answer": None}], r"line 1: field answer: expected text, got None"),
         ([{"prompt": " ", "answer": "2"}], r"line 1: field prompt: the text is empty"),
-        (
-            [GOOD[0], {"prompt": "1+1", "answer": "3"}],
-            r"line 2: field prompt: '1\+1' is the same problem as line 1",
-        ),
+        ([GOOD[0], {"prompt": "1+1", "answer": "3"}], r"line 2: field prompt: '1\+1' is the same problem as line 1"),
         ([GOOD[0], "{broken"], r"line 2: not JSON .*expected one object per line"),
         (["[1, 2]"], r"line 1: expected a JSON object, found a list"),
         (['{"prompt": "\\ud800", "answer": "2"}'], r"line 1: field prompt: not valid Unicode"),
         ([{**GOOD[0], "demonstration": 7}], r"line 1: field demonstration: expected text, got 7"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_name_file_line_and_field(tmp_path, rows, message):
     with pytest.raises(DataError, match=message):
         load_problems(task(tmp_path, rows))
@@ -116,9 +110,10 @@ def test_demonstrations_come_from_the_file(tmp_path):
     bare = WarmStart(scratchpad_fraction=0)
     assert {demos.behaviour(rng, bare)[1][:7] for _ in range(50)} == {"Answer:"}
     assert problem_characters(load_problems(files)) >= set("p3+so Answer:")
+    files = task(tmp_path)
+    splits = load_problems(files)
     with pytest.raises(DataError, match="field demonstration is missing"):
-        files = task(tmp_path)
-        demonstrations_of(files, load_problems(files))
+        demonstrations_of(files, splits)
 
 
 def test_a_bare_answer_is_written_for_the_verifier_that_reads_it(tmp_path):
@@ -130,3 +125,50 @@ def test_a_bare_answer_is_written_for_the_verifier_that_reads_it(tmp_path):
     _, shown = demos.behaviour(random.Random(0), WarmStart(scratchpad_fraction=0))
     with grader_for(mathematical.verifier) as grader:
         assert grader.grade([(shown, shown.removeprefix("Answer: "))])[0].correct
+
+
+# ------------------------------- gold answers that no response could equal are refused or named before the training
+
+
+def rows(*pairs):
+    return [{"prompt": prompt, "answer": answer} for prompt, answer in pairs]
+
+
+@pytest.mark.parametrize("verifier", [{"match": "number"}, {"type": "math"}, {}])
+def test_a_worked_solution_is_refused_and_the_answer_in_it_named(tmp_path, verifier):
+    with pytest.raises(DataError) as caught:
+        load_problems(task(tmp_path, rows(("a", "1"), ("b", "because #### 2")), verifier=verifier))
+    words = (
+        "train.jsonl",
+        "train-00002",
+        "field answer",
+        "'because #### 2'",
+        "what follows ####",
+        "write '2'",
+    )
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_so_is_one_in_a_benchmark(tmp_path):
+    with pytest.raises(DataError, match=r"held\.jsonl: held-00001: field answer"):
+        load_problems(task(tmp_path, rows(("a", "1")), rows(("b", "#### 2"))))
+
+
+@pytest.mark.parametrize(("answer", "why"), [("Answer: 3", "own marker"), ("3\nor 4", "several lines")])
+def test_what_the_marker_can_never_find_is_refused(tmp_path, answer, why):
+    with pytest.raises(DataError, match=why):
+        load_problems(task(tmp_path, rows(("a", answer))))
+
+
+def test_a_whole_sentence_is_named_in_the_notes_that_every_report_shows(tmp_path):
+    sentence = "The train arrives at the station of the town after exactly three hours and forty minutes"
+    files = task(tmp_path, rows(("a", "1"), ("b", sentence)))
+    spec = resolve({"task": files.model_dump(mode="json")}, "x")
+    notes = data_notes(prepare_data(spec, tmp_path / "home"))
+    assert len(notes) == 1 and "1 gold answers are whole sentences" in notes[0] and "train-00002" in notes[0]
+
+
+def test_usual_answers_say_nothing(tmp_path):
+    answers = ["12", r"\frac{1}{2}", "(3, 4)", "x = 2 or x = 3", "12 apples", "#5", "three and a half"]
+    files = task(tmp_path, rows(*((f"p{i}", answer) for i, answer in enumerate(answers))))
+    assert check_gold(load_problems(files).train, files.verifier, "file") == []

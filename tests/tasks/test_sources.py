@@ -142,22 +142,16 @@ def test_conversations_keep_their_own_system_message_and_get_the_examples(tmp_pa
     shown = [("user", "0"), ("assistant", "zero")]
     roles = lambda one: [(m["role"], m["content"]) for m in one.messages]  # noqa: E731
     assert roles(first) == [("system", "Be good."), *shown, ("user", "Q hi")]
-    assert roles(second) == [
-        ("system", "own"),
-        *shown,
-        ("user", "one"),
-        ("assistant", "two"),
-        ("user", "Q hi"),
-    ]
+    asked = [("user", "one"), ("assistant", "two"), ("user", "Q hi")]
+    assert roles(second) == [("system", "own"), *shown, *asked]
     assert (
         third.demonstration == "a demonstration"
         and third.text == "last"
         and first.text == "hi" != second.text
     )
     assert first.chat and first.asked() == list(first.messages)
-    plain = load_problems(
-        task(tmp_path, jsonl(tmp_path / "p.jsonl", [{"prompt": "x", "answer": "1"}]), chat=CHAT)
-    ).train[0]
+    rows = jsonl(tmp_path / "p.jsonl", [{"prompt": "x", "answer": "1"}])
+    plain = load_problems(task(tmp_path, rows, chat=CHAT)).train[0]
     assert plain.asked() == "x" and plain.given()[-1] == {"role": "user", "content": "x"}
 
 
@@ -171,7 +165,7 @@ def test_what_was_prepared_is_what_was_read(tmp_path):
 
 def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
     from rpg.models.initial_policy import initial_policy
-    from rpg.models.prompt_preview import look
+    from rpg.models.prompt_preview import preview_prompts
 
     spec = resolve(
         {
@@ -182,11 +176,11 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
         "x",
     )
     expected = "[system:Be good.][user:0][assistant:zero][user:hi]so!so!>Well, "
-    looked = look(spec, tmp_path / "home")  # no model is made for it
+    preview = preview_prompts(spec, tmp_path / "home")  # no model is made for it
     assert not (tmp_path / "home/cache/warm").exists()
-    assert (looked.shown[0].text, looked.shown[0].tokens, looked.total) == (expected, len(expected), 3)
+    assert (preview.shown[0].text, preview.shown[0].tokens, preview.total) == (expected, len(expected), 3)
     tokenizer = initial_policy(spec, tmp_path / "home", say=lambda line: None).tokenizer
-    messages = [dict(m) for m in looked.shown[0].problem.given()]
+    messages = [dict(m) for m in preview.shown[0].problem.given()]
     assert tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == expected
     tokenizer.save_pretrained(tmp_path / "saved")
     from transformers import AutoTokenizer
@@ -197,7 +191,7 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
 
 def test_thinking_is_switched_where_the_template_can():
     from rpg.config.data_source import Chat
-    from rpg.models.tokenizer import build_tokenizer, dress, rendered
+    from rpg.models.tokenizer import build_tokenizer, rendered, set_chat_template
 
     template = "{% if enable_thinking is defined and enable_thinking is false %}off{% else %}on{% endif %}"
     for options, expected in (
@@ -206,7 +200,7 @@ def test_thinking_is_switched_where_the_template_can():
         ({"enable_thinking": True}, "on"),
     ):
         tokenizer = build_tokenizer("onf")
-        dress(tokenizer, Chat(template=template, options=options))
+        set_chat_template(tokenizer, Chat(template=template, options=options))
         assert rendered(tokenizer, "x") == expected
 
 

@@ -19,16 +19,12 @@ from rpg.tasks.benchmark_loading import load_benchmark
 from rpg.tasks.benchmarks import benchmark
 from rpg.tasks.leaks import near_duplicates, words
 from rpg.tasks.preparation import prepare_data, read_problems
-from rpg.tasks.training_sets import foreign, load_training, training_set, training_sets
+from rpg.tasks.training_sets import foreign, load_training, training_set
+from tests.data_sets import DATA, needs_data
 from tests.specs import load_run
 from tests.tasks.fake_hub import ask_here, card, fake_hub, json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("RPG_DATA", ROOT.parent / "shared" / "data"))
-needs_data = pytest.mark.skipif(
-    not (DATA / "aime-2024.parquet").is_file(),
-    reason=f"the benchmarks' files are not in {DATA} (set RPG_DATA to their folder)",
-)
 
 ENGLISH = [
     ("Find the sum of all positive integers $n$ for which $n^2+3n+5$ is divisible by $121$.", "0"),
@@ -116,10 +112,14 @@ def test_what_counts_as_english(text, english):
 
 
 def test_what_ships_is_pinned_and_named():
-    found = training_sets()
-    assert set(found) == {"dapo-math-17k-en", "gsm8k-train", "math-train"}
-    for one in found.values():
-        assert one.title and one.source.hub and len(one.source.revision) == 40 and one.source.files
+    for name in ("dapo-math-17k-en", "gsm8k-train", "math-train"):
+        shipped = training_set(name)
+        assert (
+            shipped.title
+            and shipped.source.hub
+            and len(shipped.source.revision) == 40
+            and shipped.source.files
+        )
     with pytest.raises(ConfigError, match="did you mean 'dapo-math-17k-en'"):
         training_set("dapo-math-17k")
 
@@ -128,7 +128,7 @@ def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkey
     """Made rows in the columns, configurations and splits of the originals; training and test split."""
     pytest.importorskip("datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')")
     monkeypatch.delenv("RPG_DATA", raising=False)
-    gsm8k, math = training_sets()["gsm8k-train"].source, training_sets()["math-train"].source
+    gsm8k, math = training_set("gsm8k-train").source, training_set("math-train").source
     sums = {
         split: [
             {
@@ -210,28 +210,6 @@ def test_nothing_left_says_why(tmp_path):
     dapo(tmp_path / "dapo-math-17k.parquet", CHINESE, repeats=1)
     with pytest.raises(DataError, match=r"no problem is left of 2 rows \(2 language\)"):
         load_training(training_set("dapo-math-17k-en"), tmp_path)
-
-
-def test_several_subsets_of_a_hub_set(tmp_path, monkeypatch):
-    datasets = pytest.importorskip(
-        "datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')"
-    )
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    for i, subset in enumerate(("algebra", "geometry")):
-        (tmp_path / "hub" / subset).mkdir(parents=True)
-        row = {"problem": ENGLISH[i][0], "solution": rf"It is \boxed{{{ENGLISH[i][1]}}}."}
-        (tmp_path / "hub" / subset / "train.jsonl").write_text(json.dumps(row) + "\n")
-    card = "---\nconfigs:\n" + "".join(
-        f"- config_name: {s}\n  data_files: [{{split: train, path: {s}/train.jsonl}}]\n"
-        for s in ("algebra", "geometry")
-    )
-    (tmp_path / "hub" / "README.md").write_text(card + "---\n")
-    (tmp_path / "own.yaml").write_text(
-        f"source: {{hub: {tmp_path / 'hub'}, subset: [algebra, geometry], split: train}}\n"
-        "columns: {answer: [boxed(solution)]}\n"
-    )
-    loaded = load_training(training_set(str(tmp_path / "own.yaml")))
-    assert [(p.text, p.answer) for p in loaded.problems] == ENGLISH[:2] and loaded.rows == 2
 
 
 # ---------------------------------------------------------------------------------------------- the real files

@@ -23,7 +23,7 @@ from rpg.models.policy import Policy
 from rpg.models.response_batch import Batch
 from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import encode_prompts
-from rpg.models.truncated_sampling import joined, restriction_of
+from rpg.models.truncated_sampling import concatenated, restriction_of
 from rpg.rewards.scoring import Answered, Sources, overlong_punishment, parts_of
 from rpg.tasks import Problem
 
@@ -200,7 +200,7 @@ def _join(parts: list[Graded]) -> Graded | None:
         torch.cat([b.prompt_of + offset for b, offset in zip(batches, offsets, strict=True)]),
         widened([b.tokens for b in batches]),
         torch.cat([b.lengths for b in batches]),
-        joined([b.support for b in batches], width),
+        concatenated([b.support for b in batches], width),
     )
     samples = Samples(
         batch,

@@ -49,9 +49,9 @@ def _for_all_nodes(snapshot: Path, name: str, home: Path) -> Path:
 
 def _dressed(spec: RunSpec, home: Path, folder: Path) -> Path:
     """The model with the task's chat template, where that is not the tokenizer's own."""
-    from rpg.models.initial_policy import dressed_folder
+    from rpg.models.initial_policy import folder_with_chat_template
 
-    return dressed_folder(spec, home, folder)
+    return folder_with_chat_template(spec, home, folder)
 
 
 def _from_hub(model: PretrainedModel) -> Path:

@@ -1,15 +1,16 @@
 """Gold answers and what kind of answer each is, by rules of the generator's own."""
 
 import hashlib
-import os
 import random
 import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 
-DATA = Path(os.environ.get("RPG_DATA", Path(__file__).resolve().parents[4].parent / "shared" / "data"))
+from rpg.tasks.benchmark_loading import load_benchmark
+from rpg.tasks.benchmarks import benchmark
+from tests.data_sets import DATA
+
 BENCHMARKS = ("aime24", "aime25", "amc23", "minerva_math", "olympiadbench")
 
 
@@ -126,9 +127,6 @@ def real_golds() -> list[Gold]:
     """The distinct gold answers of the five benchmarks; [] where their files are not in $RPG_DATA."""
     if not (DATA / "aime-2024.parquet").is_file():
         return []
-    from rpg.tasks.benchmark_loading import load_benchmark
-    from rpg.tasks.benchmarks import benchmark
-
     found: dict[str, Gold] = {}
     for name in BENCHMARKS:
         for problem in load_benchmark(benchmark(name), folder=DATA).problems:

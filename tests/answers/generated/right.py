@@ -9,18 +9,8 @@ from tests.answers.generated.golds import Gold, parts
 
 VARIABLES = ("x", "n", "a", "N", "k", "S", r"\theta", "a_{10}", "x_1")
 QUANTITIES = (
-    "m+n",
-    "AB",
-    "f(2)",
-    "|S|",
-    "P(A)",
-    "a+b+c",
-    r"\angle ABC",
-    "2x+1",
-    "x^2+y^2",
-    r"\sin\alpha",
-    "[ABC]",
-)
+    "m+n", "AB", "f(2)", "|S|", "P(A)", "a+b+c", r"\angle ABC", "2x+1", "x^2+y^2", r"\sin\alpha", "[ABC]",
+)  # fmt: skip
 
 
 def named(g: Gold) -> Iterator[str]:
@@ -169,28 +159,9 @@ def units(g: Gold) -> Iterator[str]:
 
 
 COUNTED = (
-    *(
-        "ways",
-        "solutions",
-        "students",
-        "pairs",
-        "ordered pairs",
-        "integers",
-        "triangles",
-        "possible values",
-        "points",
-    ),
-    *(
-        "different colorings",
-        "such numbers",
-        "distinct arrangements",
-        "people",
-        "apples",
-        "moves",
-        "subsets",
-        "games",
-    ),
-)
+    "ways", "solutions", "students", "pairs", "ordered pairs", "integers", "triangles", "possible values", "points",
+    "different colorings", "such numbers", "distinct arrangements", "people", "apples", "moves", "subsets", "games",
+)  # fmt: skip
 
 
 def counted(g: Gold) -> Iterator[str]:

@@ -8,19 +8,18 @@ from tests.answers.generated.golds import Gold
 
 def inline(g: Gold) -> Iterator[str]:
     t = g.text
-    yield from map(
-        last_line,
-        (
-            g.answer,
-            f"${t}$",
-            f"${t}$.",
-            rf"\({t}\)",
-            rf"\[{t}\]",
-            f"$${t}$$",
-            rf"$\displaystyle {t}$",
-            f" $ {t} $ ",
-        ),
-    )
+    displayed = rf"$\displaystyle {t}$"
+    for line in (
+        g.answer,
+        f"${t}$",
+        f"${t}$.",
+        rf"\({t}\)",
+        rf"\[{t}\]",
+        f"$${t}$$",
+        displayed,
+        f" $ {t} $ ",
+    ):
+        yield last_line(line)
 
 
 def bold(g: Gold) -> Iterator[str]:
