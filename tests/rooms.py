@@ -107,7 +107,7 @@ ROOMS = (
         "rpg.tracking", "numbers of runs sent to TensorBoard, Weights & Biases, MLflow",
         "rpg.errors rpg.processes rpg.config rpg.store", "torch wandb mlflow pydantic",
     ),
-    _room("rpg.importing", "runs that were trained elsewhere, as run folders", "rpg.errors rpg.store"),
+    _room("rpg.importing", "runs that were trained elsewhere, as run folders", "rpg.errors rpg.config rpg.store"),
     _room(
         "rpg.report", "tables, figures and nightly bands from stored results", "rpg.errors rpg.stats rpg.metrics rpg.store",
         "altair vl_convert jinja2 markupsafe duckdb numpy pandas rich",

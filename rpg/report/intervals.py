@@ -34,14 +34,10 @@ def score_curves(
             at = sweep, row["variant"], row["step"]
             # The mean is over the run's own benchmarks; one that was imported may bring others into the sweep.
             parts = [b for b in benchmarks if (*at, b) in arrays] if row["name"] == MEAN else [row["name"]]
-            found = [arrays.get((*at, name)) for name in parts]
-            if (
-                not found
-                or any(array is None for array in found)
-                or len({len(array) for array in found}) != 1
-            ):
+            scored = [array for name in parts if (array := arrays.get((*at, name))) is not None]
+            if len(scored) < len(parts) or len({len(array) for array in scored}) != 1:
                 continue
-            estimate = stats.accuracy(found)
+            estimate = stats.accuracy(scored)
             if np.isclose(estimate.mean, row["mean"]):
                 curves.loc[place, ["low", "high"]] = estimate.low, estimate.high
     return curves

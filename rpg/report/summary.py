@@ -20,6 +20,8 @@ from rpg.store import StoreError, queries
 from rpg.store.current import require_comparable
 
 MEAN = "mean"
+Checkpoints = dict[str, tuple[int, dict[int, str]]]
+"""Variant -> the step at which it is judged, and its runs there by seed."""
 
 
 class Summary(NamedTuple):
@@ -129,7 +131,7 @@ def summarise(
         notes += _superseded(queries.runs(db, sweep, superseded=True))
     elsewhere = set(runs.loc[runs["imported"].notna(), "variant"])
     judged = _judged(scores, elsewhere, benchmarks)
-    chosen = {}
+    chosen: Checkpoints = {}
     for variant in variants:
         parts = judged
         if variant in elsewhere:  # whoever trained it may have evaluated it on less, or on more
@@ -150,9 +152,9 @@ def summarise(
     table = pandas.DataFrame(rows, columns=[*(name for name in COLUMNS if name not in derived), *_WORKING])
     twins = _identical(scores)
     _correct(table, {variant for group in twins for variant in _repeated(group, baseline)})
-    table["leads"] = _leads(db, sweep, scores, chosen, table, twins, judged)
+    table["leads"] = _leads(db, sweep, chosen, table, twins, judged)
     table.insert(1, "label", table["variant"].map(names_of))
-    ill = _health(db, sweep, runs, scores, names_of, twins) + _seeds(table, benchmarks)
+    ill = _health(db, sweep, runs, names_of, twins) + _seeds(table, benchmarks)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table[list(COLUMNS)], notes + ill, queries.rules(db, sweep),
         tuple(ill),
@@ -216,7 +218,7 @@ def _judged(scores: pandas.DataFrame, elsewhere: set[str], benchmarks: list[str]
     return [name for name in benchmarks if name in own] or benchmarks
 
 
-def _late(chosen: dict, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:
+def _late(chosen: Checkpoints, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:
     notes = []
     for variant, (step, seeds) in chosen.items():
         mine = runs[runs["variant"] == variant]
@@ -233,7 +235,6 @@ def _health(
     db: duckdb.DuckDBPyConnection,
     sweep: str,
     runs: pandas.DataFrame,
-    scores: pandas.DataFrame,
     names: dict[str, str],
     twins: list[list[str]],
 ) -> list[str]:
@@ -283,7 +284,7 @@ def _identical(scores: pandas.DataFrame) -> list[list[str]]:
     Each is one hypothesis: drawn once, and counted once in the correction for many tests.
     """
     trained = scores[scores["step"] > 0]
-    groups: dict[tuple, list[str]] = {}
+    groups: dict[tuple[Any, ...], list[str]] = {}
     for variant, part in trained.groupby("variant"):
         columns = ["seed", "benchmark", "step", "accuracy"]
         key = tuple(part[columns].sort_values(columns).itertuples(index=False, name=None))
@@ -307,8 +308,17 @@ def _seeds(table: pandas.DataFrame, benchmarks: list[str]) -> list[str]:
     return [str(finding) for finding in diagnostics.too_few_seeds(found)]
 
 
-def _rows(db, sweep, runs, scores, chosen, benchmarks, judged, baseline) -> list[dict[str, Any]]:
-    problems = _Problems(db, sweep, scores, chosen, baseline)
+def _rows(
+    db: duckdb.DuckDBPyConnection,
+    sweep: str,
+    runs: pandas.DataFrame,
+    scores: pandas.DataFrame,
+    chosen: Checkpoints,
+    benchmarks: list[str],
+    judged: list[str],
+    baseline: str | None,
+) -> list[dict[str, Any]]:
+    problems = _Problems(db, sweep, chosen, baseline)
     steps = runs.groupby("variant")["steps"].max()
     rows = []
     for variant, (step, seeds) in chosen.items():
@@ -387,17 +397,19 @@ def _scored(
 class _Problems:
     """Accuracy per seed and problem at the checkpoints that are needed, fetched in one query."""
 
-    def __init__(self, db, sweep, scores, chosen, baseline) -> None:
+    def __init__(
+        self, db: duckdb.DuckDBPyConnection, sweep: str, chosen: Checkpoints, baseline: str | None
+    ) -> None:
         self.chosen, self.baseline = chosen, baseline
         self.pairs: dict[str, tuple[int, list[int]]] = {}
         for variant, (step, seeds) in chosen.items():
-            if baseline in chosen and variant != baseline:
+            if baseline is not None and baseline in chosen and variant != baseline:
                 other_step, other_seeds = chosen[baseline]
                 self.pairs[variant] = (min(step, other_step), sorted(set(seeds) & set(other_seeds)))
         wanted = {(run, step) for step, seeds in chosen.values() for run in seeds.values()}
-        for variant, (step, seeds) in self.pairs.items():
-            for seed in seeds:
-                wanted |= {(chosen[variant][1][seed], step), (chosen[baseline][1][seed], step)}
+        for variant, (step, common) in self.pairs.items():
+            for seed in common:
+                wanted |= {(chosen[name][1][seed], step) for name in (variant, baseline) if name}
         found = queries.problem_scores(db, sweep, sorted(wanted))
         self.k = found.groupby(["run", "step", "benchmark"])["samples"].min().to_dict()
         self.tables = {}
@@ -419,15 +431,15 @@ class _Problems:
         return {name: array for name, array in made.items() if array is not None}
 
     def samples(self, benchmarks: list[str], step: int, seeds: dict[int, str]) -> int:
-        return min(self.k[run, step, name] for name in benchmarks for run in seeds.values())
+        return int(min(self.k[run, step, name] for name in benchmarks for run in seeds.values()))
 
-    def against(self, variant: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]] | None:
+    def against(self, variant: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Arrays of the variant and the baseline, same seeds and problems, at the last step of both."""
         step, seeds = self.pairs[variant]
         mine, theirs = (
-            {seed: self.chosen[name][1][seed] for seed in seeds} for name in (variant, self.baseline)
+            {seed: self.chosen[name][1][seed] for seed in seeds} for name in (variant, str(self.baseline))
         )
-        sides: tuple[dict, dict] = ({}, {})
+        sides: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
         for name in self.tables:
             array = self._array(name, step, [*mine.values(), *theirs.values()])
             if array is not None:
@@ -472,8 +484,7 @@ def _correct(table: pandas.DataFrame, repeated: set[str]) -> None:
 def _leads(
     db: duckdb.DuckDBPyConnection,
     sweep: str,
-    scores: pandas.DataFrame,
-    chosen: dict[str, tuple[int, dict[int, str]]],
+    chosen: Checkpoints,
     table: pandas.DataFrame,
     twins: list[list[str]],
     judged: list[str],
@@ -487,7 +498,7 @@ def _leads(
         same = next((set(group) for group in twins if best in group), {best})
         others = [variant for variant in part["variant"] if variant not in same]
         if best not in against:
-            against[best] = _Problems(db, sweep, scores, chosen, best)
+            against[best] = _Problems(db, sweep, chosen, best)
         problems = against[best]
         parts = judged if benchmark == MEAN else [str(benchmark)]
         p_values: list[float] = []
@@ -500,4 +511,4 @@ def _leads(
         corrected = stats.holm(p_values)
         if len(same) == 1 and others and len(p_values) == len(others):
             leads[place] = all(stats.verdict(1.0, p) == "better" for p in corrected)
-    return leads.tolist()
+    return [bool(lead) for lead in leads]

@@ -97,20 +97,31 @@ def first_title(data: pandas.DataFrame) -> str:
     return f"Step {steps.pop()}" if len(steps) == 1 else "First"
 
 
-def real(summary: Summary) -> list[str]:
-    """Which differences the paired test calls real, for the heading of a figure; no line where nothing was compared."""
-    data = summary.table[(summary.table["benchmark"] == headline(summary)) & (summary.table["verdict"] != "")]
+def judged(summary: Summary) -> pandas.DataFrame:
+    """The rows of the table that compare a variant with the baseline, on what variants are judged by."""
+    table = summary.table
+    return table[(table["benchmark"] == headline(summary)) & (table["verdict"] != "")]
+
+
+def baseline_label(summary: Summary) -> str:
+    baseline = summary.baseline or ""
+    return summary.labels.get(baseline, baseline)
+
+
+def significant(summary: Summary) -> list[str]:
+    """The differences that the paired test calls real, for the heading of a figure; empty if nothing was compared."""
+    data = judged(summary)
     if data.empty:
         return []
     parts = []
     for verdict in ("better", "worse"):
-        found = data[data["verdict"] == verdict].sort_values("difference", ascending=False)
-        if len(found):
-            names = [f"{row.label} {signed(row.difference)}" for row in found.itertuples()]
+        rows = data[data["verdict"] == verdict].sort_values("difference", ascending=False)
+        if len(rows):
+            names = [f"{row.label} {signed(row.difference)}" for row in rows.itertuples()]
             parts.append(f"{verdict}: {', '.join(names)}")
-    baseline = summary.labels.get(summary.baseline, summary.baseline)
-    said = "; ".join(parts) or "no difference is real"
-    text = f"Accuracy at the end against {baseline}, paired test with corrected p below 0.05: {said}."
+    verdicts = "; ".join(parts) or "no difference is real"
+    baseline = baseline_label(summary)
+    text = f"Accuracy at the end against {baseline}, paired test with corrected p below 0.05: {verdicts}."
     return textwrap.wrap(text, WRAPPED)
 
 
@@ -147,10 +158,8 @@ def terminal(summary: Summary, width: int = WIDE) -> RenderableType:
     if summary.table.empty:
         parts.append(Text(f"{summary.sweep}: no checkpoint has been evaluated on all benchmarks yet"))
     else:
-        grids = [main_table(summary), benchmark_table(summary)]
-        if width < WIDE:
-            grids[0] = _without(grids[0], ("Seeds", "p"))
-        parts += [_rich(grid, summary.sweep) for grid in grids if grid]
+        main = main_table(summary) if width >= WIDE else _without(main_table(summary), ("Seeds", "p"))
+        parts += [_rich(grid, summary.sweep) for grid in (main, benchmark_table(summary)) if grid]
         parts += [Text(line, style="dim") for line in caption(summary)]
     parts += [Text(visible(f"! {note}"), style="yellow") for note in summary.notes]
     return Group(*parts)
@@ -169,7 +178,7 @@ def _rich(grid: Grid, sweep: str) -> Table:
     title = f"{sweep} · {grid.title}"
     if header[1].endswith(" last"):  # last and best of a benchmark share a column: terminals are narrow
         header = [header[0], *(name.removesuffix(" last") for name in header[1::2])]
-        rows = [[[row[0]], *zip(row[1::2], row[2::2], strict=True)] for row in grid.rows]
+        rows = [[[row[0]], *map(list, zip(row[1::2], row[2::2], strict=True))] for row in grid.rows]
         title += " (last / best)"
     table = Table(
         title=Text(title, style="bold"),
@@ -311,10 +320,11 @@ def _tex(text: str) -> str:
 
 
 def _accented(character: str) -> str:
-    base, *marks = unicodedata.normalize("NFD", character)
+    decomposed = unicodedata.normalize("NFD", character)
+    base, marks = decomposed[0], decomposed[1:]
     accents = {"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030c": "v"}
-    if len(marks) == 1 and marks[0] in accents and base.isascii() and base.isalpha():
-        return rf"\{accents[marks[0]]}{{{base}}}"
+    if marks in accents and base.isascii() and base.isalpha():
+        return rf"\{accents[marks]}{{{base}}}"
     greek = unicodedata.name(character, "").removeprefix("GREEK SMALL LETTER ").lower()
     if greek in _GREEK:
         return rf"$\{greek}$"

@@ -1,5 +1,6 @@
 """A step that takes long says where it is, in a file and in the log; the numbers do not depend on it."""
 
+import io
 import json
 import time
 
@@ -117,7 +118,7 @@ def test_status_and_the_lines_of_a_sweep_show_it(tmp_path):
     )
     now = "step 3: update, 16 of 64 responses; step 2: evaluation on chain-easy, 1 of 8"
     assert Watch([folder]).views()[0].now == folder.now() == now
-    console = Console(record=True, width=200, file=open("/dev/null", "w"))
+    console = Console(record=True, width=200, file=io.StringIO())
     Live(console, "sweep", [folder], 1).lines()
     assert now in console.export_text(clear=False)
     console.print(Live(console, "sweep", [folder], 1).render())

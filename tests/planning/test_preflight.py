@@ -117,8 +117,8 @@ def test_doctor_asks_the_ports_that_the_runs_need(tmp_path, monkeypatch):
         monkeypatch.setenv("PREFECT_API_URL", f"http://{nobody}/api")
         lines = unreachable(specs)
         assert [line.split(" (")[0] for line in lines] == [
-            f"backend.ray.address: nobody answers at http://{nobody}",
-            f"PREFECT_API_URL: nobody answers at http://{nobody}/api",
+            f"backend.ray.address: no answer from http://{nobody}",
+            f"PREFECT_API_URL: no answer from http://{nobody}/api",
         ]
         verl["ray"]["address"] = f"http://{there}"
         monkeypatch.setenv("PREFECT_API_URL", f"http://{there}/api")

@@ -103,7 +103,7 @@ def test_a_run_is_refused_before_anything_is_prepared():
     with pytest.raises(
         ConfigError, match=r"this machine cannot run backend\.type verl: vllm is not installed"
     ):
-        require_verl(load_run(CHAIN, VLLM))
+        require_verl(load_run(CHAIN, VLLM), print)
 
 
 def test_a_sweep_knows_before_its_warm_start(tmp_path, monkeypatch):

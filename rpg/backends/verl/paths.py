@@ -1,4 +1,4 @@
-"""Where the files of an attempt at a run lie."""
+"""The files of an attempt at a run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from rpg.tasks.preparation import PreparedData
 
 STATE = "verl"
-"""Folder within a run's, of what is verl's."""
+"""Folder of verl's files, in that of the run."""
 
 
 @dataclass(frozen=True)
 class Paths:
-    """Where a run's inputs and outputs lie, the same on every machine that takes part."""
+    """A run's inputs and outputs, at the same place on every machine that takes part."""
 
     model: str
     """Folder of the initial Hugging Face model, or a hub id."""
@@ -22,7 +22,7 @@ class Paths:
     state: Path
     """Folder in which verl leaves its checkpoints."""
     metrics: Path
-    """File of verl's metrics, a new one for every attempt: verl empties it when it opens it."""
+    """File of verl's metrics; each attempt has its own, since verl truncates it when it opens it."""
     resume: Path | None = None
     """A `global_step_<n>` folder of verl to go on from."""
 
@@ -30,7 +30,7 @@ class Paths:
     def of(
         cls, run: Path, data: PreparedData, model: str | Path, attempt: int = 1, resume: Path | None = None
     ) -> Paths:
-        """Those of one attempt at the run in folder `run`."""
+        """Of one attempt at the run in folder `run`."""
         state = run / STATE
         return cls(
             str(model),
