@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pydantic import ValidationError
 
 from flows.machine.children import Stopped
-from flows.machine.waiting import WaitingNote
+from flows.machine.waiting_note import WaitingNote
 from rpg.config.run_spec import RunSpec
 from rpg.planning.disk import disk
 from rpg.planning.gpu_estimate import Assumptions, problems_of

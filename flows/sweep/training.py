@@ -12,7 +12,7 @@ from flows.machine import programs
 from flows.machine.children import Child, Stopped
 from flows.machine.ray_cluster import LOST, Remote
 from flows.machine.slots import Held, need_of
-from flows.machine.waiting import WaitingNote
+from flows.machine.waiting_note import WaitingNote
 from flows.sweep.context import Context, RunFailed
 from flows.sweep.sharing import take_over
 from rpg.config.backend import BACKENDS, Backend, BackendSection, LocalBackend, OnNodes

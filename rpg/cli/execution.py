@@ -116,7 +116,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
                 )
             else:
                 say(f"{name}: all {len(folders)} runs were already done; nothing was trained.")
-            progress = Progress(console, name, folders, workers)
+            progress = Progress(console, name, folders)
             with progress if due else nullcontext():
                 error = conduct(planned, layout, due, workers, progress)
     except KeyboardInterrupt:
