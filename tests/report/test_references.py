@@ -4,7 +4,6 @@ import json
 from contextlib import closing
 
 import pandas
-import pytest
 
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.report import curves
@@ -39,12 +38,6 @@ def test_each_reference_has_a_panel_of_its_own_that_names_it():
 def test_one_reference_is_one_panel():
     same = dict.fromkeys([("s", "grpo"), ("s", "rpg-urkl")], "the initial model")
     assert len(curves.panels_of(curves.by_reference(DATA, same), ["kl_policy_to_ref"])) == 1
-
-
-@pytest.mark.parametrize("metric", ["kl_policy_to_old", "reward"])
-def test_what_is_not_about_the_reference_is_left_alone(metric):
-    other = DATA.assign(name=metric)
-    assert curves.by_reference(other, {}) is other
 
 
 def test_the_database_knows_the_reference_of_each_variant(tmp_path):
