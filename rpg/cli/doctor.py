@@ -97,14 +97,14 @@ def _of_machine(folder: Path) -> Iterator[Finding]:
 def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> list[Finding]:
     """What verl needs, for the runs of a file that train on it; without a file, for a run on all GPUs of this machine."""
     from rpg.backends.verl.readiness import facts, judge, of_cluster
-    from rpg.cli.data_digest import LenientDigest
+    from rpg.cli.data_digest import DigestIfPresent
     from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
     from rpg.config.sweep_spec import load_file
 
     here = facts()
     sections: list[VerlBackend] = []
     if file is not None:
-        runs = load_file(file, overrides, LenientDigest()).runs
+        runs = load_file(file, overrides, DigestIfPresent()).runs
         sections = [run.spec.backend for run in runs if isinstance(run.spec.backend, VerlBackend)]
     elif here.gpus:
         gpus, place = len(here.gpus), RayAddress(type="address", address=ray) if ray else LocalRay()
@@ -122,13 +122,13 @@ def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> l
 def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]:
     """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, ports, and its problems."""
     from flows.machine.slots import machine, need_of
-    from rpg.cli.data_digest import LenientDigest
+    from rpg.cli.data_digest import DigestIfPresent
     from rpg.config.sweep_spec import load_file
     from rpg.models.initial_policy import check_lengths
     from rpg.planning.preflight import preflight, unreachable
     from rpg.tasks import DataError, load_problems
 
-    specs = [run.spec for run in load_file(file, overrides, LenientDigest()).runs]
+    specs = [run.spec for run in load_file(file, overrides, DigestIfPresent()).runs]
     lines = preflight(specs, layout)
     here = machine()
     for spec in specs:

@@ -23,11 +23,11 @@ def model(
         typer.Argument(help="Name of a known model, a GGUF file, or a hub id. Without it: list models."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Keep it under this name. Default: its own.")
+        str | None, typer.Option("--name", help="Store it under this name. Default: its own name.")
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", help="A copy of a known model's GGUF file, where there is no network."),
+        typer.Option("--file", help="A copy of a known model's GGUF file, for use without a network."),
     ] = None,
     revision: Annotated[str | None, typer.Option(help="Commit or branch of the model on the hub.")] = None,
     home: Home = None,

@@ -1,4 +1,4 @@
-"""Accuracy curves with the table's interval at every checkpoint: over seeds and problems."""
+"""Accuracy curves with the interval of the tables, over seeds and problems, at every checkpoint."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ from rpg.store import queries
 def score_curves(
     db: duckdb.DuckDBPyConnection, series: Sequence[queries.Series], names: Sequence[str], x: str = "step"
 ) -> pandas.DataFrame:
-    """`queries.score_curves` with `name` for `benchmark`, and low and high of `stats.accuracy`.
+    """`queries.score_curves` with `name` for `benchmark`, and low and high from `stats.accuracy`.
 
-    With two or three seeds an interval over seeds alone says little; the problems say more. A point whose seeds
-    did not answer the same problems keeps Student's interval over seeds.
+    With two or three seeds an interval over seeds alone is of little use. A point whose seeds did not answer the same
+    problems keeps Student's interval over seeds.
     """
     curves = queries.score_curves(db, series, names, x).rename(columns={"benchmark": "name"})
     arrays = {}

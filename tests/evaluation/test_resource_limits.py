@@ -20,8 +20,8 @@ from rpg.evaluation.resource_limits import LimitError, explained, strictest
 from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark
 from rpg.store.layout import Layout
-from tests.children import Child
 from tests.evaluation.runs import register, rows
+from tests.forked_commands import Child
 from tests.waiting import HANG, until
 
 LONG = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from rpg.backends.ray_cluster import use_token
+from rpg.backends.ray_connection import use_token
 from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl.overrides import MAIN, Plan
 from rpg.config.backend import RayAddress, RayJob

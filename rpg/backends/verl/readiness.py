@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from rpg.backends.ray_cluster import use_token
+from rpg.backends.ray_connection import use_token
 from rpg.backends.verl import cpu
 from rpg.backends.verl.resources import helpers, lacking
 from rpg.config.backend import LocalRay, VerlBackend, VllmRollout
