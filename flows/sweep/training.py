@@ -34,7 +34,7 @@ LEASE_SECONDS = 2.0
 CLUSTER_LOG = "ray.log"
 """In the sweep's folder: what the connection to a Ray cluster has to say."""
 MOST_LOSSES = 3
-"""So many times in a row a run may lose its node without a new checkpoint."""
+"""How often in a row a run may lose its node without a new checkpoint."""
 SHARED_SECONDS = 60.0
 """How long shared storage may take until it shows here what a node has written."""
 
