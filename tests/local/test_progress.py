@@ -95,14 +95,8 @@ def test_an_old_or_broken_file_says_nothing(tmp_path):
     write_progress(path, {"phase": "update", "step": 1})
     assert read_progress(path)["phase"] == "update" and [p.name for p in tmp_path.iterdir()] == [TRAINING]
     assert read_progress(path, now=time.time() + 3600) is None
-    for broken in (
-        "",
-        "{",
-        "[]",
-        "{}",
-        json.dumps({"time": "x", "phase": "y"}),
-        json.dumps({"time": time.time()}),
-    ):
+    unfit = [json.dumps(record) for record in ({"time": "x", "phase": "y"}, {"time": time.time()})]
+    for broken in ("", "{", "[]", "{}", *unfit):
         path.write_text(broken)
         assert read_progress(path) is None
 
