@@ -170,8 +170,8 @@ def tree(folder: Path, mutation: str | None, mark: str) -> Path:
 def one_night(home: Path, sets: Path) -> dict[str, object]:
     """A night in this process."""
     from flows.nightly import run_night
-    from flows.sweep.evaluation import finish
-    from flows.sweep.registration import register
+    from flows.sweep.conductor import register
+    from flows.sweep.evaluation import mark_done
     from rpg.backends.local.training_loop import train
     from rpg.config.sweep_spec import Sweep
     from rpg.errors import UserError
@@ -188,7 +188,7 @@ def one_night(home: Path, sets: Path) -> dict[str, object]:
             except UserError as error:
                 write_failed(folder, str(error))
         Evaluator(layout, sweep.spec.name, say=lambda line: None).pass_over()
-        finish(folders)
+        mark_done(folders)
 
     night = run_night(layout, sets, {}, run)
     assert night is not None

@@ -64,9 +64,8 @@ def _files(layout: Layout, folder: Path, ending: str) -> int:
         for name in (*TABLES, *VIEWS):
             with atomic_path(folder.absolute() / f"{name}.{ending}") as temporary:
                 query = db.sql(f"SELECT * FROM {name}")
-                query.write_parquet(str(temporary)) if ending == "parquet" else query.write_csv(
-                    str(temporary)
-                )
+                write = query.write_parquet if ending == "parquet" else query.write_csv
+                write(str(temporary))
                 say(f"{folder / name}.{ending}")
     return 0
 

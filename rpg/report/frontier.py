@@ -170,13 +170,13 @@ def _majority(codes: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     chosen = np.stack([rng.permutation(samples)[:k] for _ in range(draws)])
     value = np.zeros(codes.shape[:2])
     for place in np.ndindex(*value.shape):
-        mine, verdicts = codes[place], right[place]
-        known, inverse = np.unique(mine, return_inverse=True)
-        votes = np.zeros((draws, len(known)))
+        answers, verdicts = codes[place], right[place]
+        distinct, inverse = np.unique(answers, return_inverse=True)
+        votes = np.zeros((draws, len(distinct)))
         np.add.at(votes, (np.arange(draws)[:, None], inverse[chosen]), 1.0)
-        votes[:, known < 0] = 0.0
+        votes[:, distinct < 0] = 0.0
         # The verdict depends on the answer alone: that of its first sample.
-        verdict = np.array([verdicts[np.argmax(mine == code)] for code in known], float)
+        verdict = np.array([verdicts[np.argmax(answers == code)] for code in distinct], float)
         top = (votes == votes.max(axis=1, keepdims=True)) & (votes > 0)
         counts = top.sum(axis=1)
         value[place] = np.mean(np.where(counts > 0, (top * verdict).sum(axis=1) / np.maximum(counts, 1), 0.0))

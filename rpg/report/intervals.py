@@ -21,12 +21,13 @@ def score_curves(
     """
     curves = queries.score_curves(db, series, names, x).rename(columns={"benchmark": "name"})
     arrays = {}
-    for sweep in dict.fromkeys(one.sweep for one in series):
+    for sweep in dict.fromkeys(key.sweep for key in series):
         scores = queries.scores(db, sweep, superseded=True)
-        wanted = scores[scores["variant"].isin([one.variant for one in series if one.sweep == sweep])]
-        wanted = wanted[["run", "variant", "step"]].drop_duplicates()
-        checkpoints = list(wanted[["run", "step"]].itertuples(index=False, name=None))
-        problems = queries.problem_scores(db, sweep, checkpoints).merge(wanted, on=["run", "step"])
+        variants = [key.variant for key in series if key.sweep == sweep]
+        runs = scores[scores["variant"].isin(variants)]
+        runs = runs[["run", "variant", "step"]].drop_duplicates()
+        checkpoints = list(runs[["run", "step"]].itertuples(index=False, name=None))
+        problems = queries.problem_scores(db, sweep, checkpoints).merge(runs, on=["run", "step"])
         for key, part in problems.groupby(["variant", "step", "benchmark"]):
             arrays[sweep, *key] = _array(part)
         benchmarks = queries.benchmarks(db, [sweep])

@@ -298,11 +298,8 @@ def test_preparing_a_sweep(home, tmp_path):
     assert run("prepare", sweep) == (0, "")
     assert len(list((tmp_path / "cache" / "data").glob("[!.]*"))) == 1
     assert len(list((tmp_path / "cache" / "warm").glob("[!.]*"))) == 1
-    task = {
-        "type": "file",
-        "train": str(tmp_path / "none.jsonl"),
-        "benchmarks": {"b": str(tmp_path / "none.jsonl")},
-    }
+    missing = str(tmp_path / "none.jsonl")
+    task = {"type": "file", "train": missing, "benchmarks": {"b": missing}}
     spec = make_spec().model_dump(mode="json")
     make_run(tmp_path, "c", RunSpec.model_validate({**spec, "task": task}))
     code, out = run("prepare", sweep)
