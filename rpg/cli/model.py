@@ -54,11 +54,11 @@ def _list(layout: Layout) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("name", "model", "parameters", "licence", "here"):
         table.add_column(heading, justify="right" if heading == "parameters" else "left")
-    for known in KNOWN_MODELS.values():
-        here = (kept_under(layout.home, known.name) / "config.json").is_file()
-        count = f"{known.parameters / 1e6:.0f} M"
+    for model in KNOWN_MODELS.values():
+        here = (kept_under(layout.home, model.name) / "config.json").is_file()
+        count = f"{model.parameters / 1e6:.0f} M"
         table.add_row(
-            known.name, known.about, count, known.licence, "yes" if here else f"rpg model {known.name}"
+            model.name, model.about, count, model.licence, "yes" if here else f"rpg model {model.name}"
         )
     for folder in sorted(models_folder(layout.home).glob("[!.]*/source.json")):
         name = folder.parent.name.replace("--", "/")

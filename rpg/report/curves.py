@@ -44,6 +44,8 @@ def by_reference(data: pandas.DataFrame, references: Mapping[tuple[str, str], st
     A KL to the initial model and a KL to a recent policy share a name, but cannot be compared.
     """
     about = [name for name in data["name"].unique() if (metric := METRICS.get(name)) and metric.of_reference]
+    if not about:
+        return data
     rows = data["name"].isin(about)
     keys = zip(data.loc[rows, "sweep"], data.loc[rows, "variant"], strict=True)
     named = data["name"].copy()

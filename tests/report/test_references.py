@@ -56,3 +56,8 @@ def test_the_database_knows_the_reference_of_each_variant(tmp_path):
         ("demo", "grpo"): "the initial model",
         ("demo", "rpg-urkl"): "renewed every 8 optimizer steps",
     }
+
+
+def test_curves_that_are_not_about_the_reference_keep_their_panel():
+    other = DATA.assign(name="reward")
+    assert curves.by_reference(other, {}).equals(other)
