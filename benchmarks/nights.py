@@ -141,11 +141,11 @@ MUTATIONS = {
     "grading: a wrong response costs nothing": (
         "rewards/scoring.py", "part.right if grade.correct else part.wrong", "part.right if grade.correct else 0.0"),
     "grading: length rewarded": (
-        "rewards/reward.py", "return -factor * min(", "return factor * min("),
+        "rewards/scoring.py", "return -factor * min(", "return factor * min("),
     "grading: an answer that was cut off counts": (
-        "rewards/verifiers.py", "if truncated and not newline:", "if False:"),
+        "rewards/marker.py", "if truncated and not newline:", "if False:"),
     "grading: first marker instead of the last": (
-        "rewards/verifiers.py", "_, marker, tail = response.rpartition(verifier.marker)",
+        "rewards/marker.py", "_, marker, tail = response.rpartition(verifier.marker)",
         "_, marker, tail = response.partition(verifier.marker)"),
 }  # fmt: skip
 WANTED = 24 / 26

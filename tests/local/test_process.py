@@ -266,7 +266,7 @@ def test_a_file_that_cannot_grow_fails_clearly_and_harms_nothing_older(home, lim
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
 def test_a_training_that_gets_no_memory_says_what_to_do_and_goes_on_so_to_the_same_bits(home):
-    """RLIMIT_DATA stands in for a machine that refuses memory; tests/flows/test_out_of_memory.py has one that kills for it."""
+    """RLIMIT_DATA stands in for a machine that refuses memory; one that kills is in tests/flows/test_out_of_memory.py."""
     changes = merged(HUNGRY, {"training": {"prompts_per_step": 8, "mini_batch_prompts": 8}})
     spec, limit = make_spec(**changes), 150 * 2**20
     whole, parts = make_run(home, "memory-whole", spec), make_run(home, "memory-parts", spec)
