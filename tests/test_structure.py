@@ -93,7 +93,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_planted_name_is_found(kind):
-    for target in ("rpg.backends.verl.launch", "rpg.store.run_folder", "rpg.cli.sweep", "dashboard.app"):
+    for target in ("rpg.backends.verl.launch", "rpg.store.run_folder", "rpg.cli.execution", "dashboard.app"):
         package, _, last = target.rpartition(".")
         parts = ", ".join(repr(part) for part in package.split("."))
         text = PLANTED[kind].format(target, package, last, "", parts, target.replace(".", "/"))
@@ -109,9 +109,9 @@ def test_a_planted_name_is_found(kind):
     ("dots", "name"), [(".", "rpg.planted"), ("..", "rpg.errors.planted"), ("...", "rpg.a.b.planted")]
 )
 def test_a_planted_relative_import_is_found(dots, name):
-    assert arrows_of(name, f"from {dots}cli import sweep").imports == {"rpg.cli.sweep"}
+    assert arrows_of(name, f"from {dots}cli import execution").imports == {"rpg.cli.execution"}
     assert arrows_of(name, f"from {dots} import cli").imports == {"rpg.cli"}
-    assert arrows("rpg.store", "from .cli import sweep", MODULES, is_package=True).imports == {
+    assert arrows("rpg.store", "from .cli import execution", MODULES, is_package=True).imports == {
         "rpg.store.cli"
     }
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Title on the help page -> its commands, in order. Each is a module of this package, which registers itself on import.
 _COMMANDS = {
-    "Run": ("init", "show", "sweep", "train", "data", "model", "evaluate"),
+    "Run": ("init", "show", "execution", "data", "model", "evaluate"),
     "Results": (
         "status",
         "report",

@@ -31,8 +31,7 @@ def render(
     import os
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything of the hub's is imported
-    from rpg.backends.verl.overrides import plan
-    from rpg.backends.verl.paths import Paths
+    from rpg.backends.verl.overrides import Paths, plan
     from rpg.cli.data_digest import DigestIfPresent
     from rpg.config.errors import ConfigError
     from rpg.config.load import parse_assignments, read_mapping

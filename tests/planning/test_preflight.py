@@ -93,7 +93,7 @@ def test_doctor_counts_the_longest_prompt_with_the_runs_tokenizer(tmp_path):
 
 
 def test_a_sweep_whose_prompts_are_too_long_ends_before_it_trains(tmp_path, capsys):
-    from flows.sweep.registration import register
+    from flows.sweep.conductor import register
     from rpg.backends.local.prepare import main
     from rpg.config.sweep_spec import single_run
     from rpg.tasks.preparation import data_digest

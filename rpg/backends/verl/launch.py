@@ -23,8 +23,7 @@ from rpg.backends.verl.driver_state import State
 from rpg.backends.verl.failure_reason import reason, tail
 from rpg.backends.verl.initial_model import initial_model
 from rpg.backends.verl.metrics_stream import Stream
-from rpg.backends.verl.overrides import plan
-from rpg.backends.verl.paths import STATE, Paths
+from rpg.backends.verl.overrides import STATE, Paths, plan
 from rpg.backends.verl.readiness import require
 from rpg.config.backend import RayAddress, RayJob, VerlBackend
 from rpg.config.errors import ConfigError

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from rpg.backends.verl.hydra_values import hydra_value
-from rpg.backends.verl.paths import Paths
 from rpg.backends.verl.resources import cpus_reserved, helpers
 from rpg.config.backend import HuggingFaceRollout, LocalRay, RayAddress, VerlBackend, VllmRollout
 from rpg.config.model import PretrainedModel, lora_of
@@ -25,7 +24,10 @@ from rpg.config.task import chat_of
 from rpg.config.training import AdamW, ScheduleFreeAdamW
 from rpg.config.verl_keys import is_added
 from rpg.tasks import verifier_of
+from rpg.tasks.preparation import PreparedData
 
+STATE = "verl"
+"""Folder of verl's files, in that of the run."""
 MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"
 HUGGINGFACE = "rpg_huggingface"
@@ -39,6 +41,37 @@ LEAST_WAIT = 600
 """Least number of seconds that a worker waits for another: all others wait while one writes a model of 30 GB."""
 ENDLESS_EPOCHS = 1_000_000
 """The number of steps ends a run, not the passes over the data."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """A run's inputs and outputs, at the same place on every machine that takes part."""
+
+    model: str
+    """Folder of the initial Hugging Face model, or a hub id."""
+    train: Path
+    benchmarks: tuple[Path, ...]
+    state: Path
+    """Folder in which verl leaves its checkpoints."""
+    metrics: Path
+    """File of verl's metrics; each attempt has its own, since verl truncates it when it opens it."""
+    resume: Path | None = None
+    """A `global_step_<n>` folder of verl to go on from."""
+
+    @classmethod
+    def of(
+        cls, run: Path, data: PreparedData, model: str | Path, attempt: int = 1, resume: Path | None = None
+    ) -> Paths:
+        """Of one attempt at the run in folder `run`."""
+        state = run / STATE
+        return cls(
+            str(model),
+            data.train,
+            tuple(data.benchmarks.values()),
+            state,
+            state / f"metrics-{attempt}.jsonl",
+            resume,
+        )
 
 
 @dataclass(frozen=True)
