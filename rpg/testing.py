@@ -67,10 +67,8 @@ def assert_gradient(
     (_, drift), worst = max(errors.items(), key=lambda item: item[1])
     if not worst <= within:
         sentence = diagnose(subject, Settings(seeds=settings.seeds)).sentence
-        raise AssertionError(
-            f"{subject.name} is {worst:.2g} off the {level}-level gradient of {of!r} at drift {drift:g} ({within:g} allowed). "
-            + sentence
-        )
+        off = f"{worst:.2g} off the {level}-level gradient of {of!r} at drift {drift:g}"
+        raise AssertionError(f"{subject.name} is {off} ({within:g} is allowed). {sentence}")
 
 
 def _parse(of: str) -> dict[str, float]:

@@ -7,9 +7,18 @@ from functools import lru_cache
 from math import inf, isfinite
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from rpg.auditing.moments import Moments, NotSeparable, batches_of, coupled_moments, moments, relative, slopes
+from rpg.auditing.moments import (
+    Moments,
+    batch_slopes,
+    batches_of,
+    coupled_moments,
+    moments,
+    normaliser_of,
+    relative,
+)
 from rpg.auditing.objectives import DIVERGENCE_NAMES, LEVELS, Objective, gradient
 from rpg.auditing.subjects import Subject
 from rpg.auditing.worlds import World, world
@@ -35,7 +44,7 @@ class Settings:
     def coupled(self) -> Settings:
         """All batches of two from a world of eight responses, at two drifts."""
         drifts = tuple({0.0: 0, min(self.drifts, key=lambda drift: abs(drift - 0.4)): 0})
-        return replace(self, vocabulary=2, length=3, batch=2, drifts=drifts)
+        return replace(self, vocabulary=2, length=3, batch=2, drifts=drifts, seeds=self.seeds[:1])
 
 
 @dataclass(frozen=True)
@@ -125,14 +134,28 @@ def _measure(
     logits, ref = w.policy(drift), w.ref if reference == "third" else None
     loss = subject.clipped if clipped and subject.clipped is not None else subject.loss
     scale = settings.length if subject.per_token else 1
+    batches = batches_of(w, logits, ref, subject.advantages(w, ref))
     if settings.batch == 1:
-        moment = moments(w, logits, scale * slopes(loss, w, logits, ref, subject.advantages(w, ref)))
+        moment = moments(w, logits, scale * batch_slopes(loss, batches(torch.arange(len(w.tokens)))))
     else:
-        batches = batches_of(w, logits, ref, subject.advantages(w, ref))
         moment = coupled_moments(loss, w, logits, batches, settings.batch, scale)
     exact = _exact(settings.vocabulary, settings.length, seed, drift, reference, subject.beta)
     kl = w.probabilities(w.old) @ (w.log_probs(w.old) - w.log_probs(logits)).sum(-1)
     return moment, {name: relative(moment.mean, g) for name, g in exact.items()}, kl.item()
+
+
+def _is_coupled(subject: Subject, settings: Settings) -> bool:
+    """Whether the responses of a batch affect each other, with the loss's clip or without."""
+    w = _world(settings.vocabulary, settings.length, settings.seeds[0])
+    losses = [loss for loss in (subject.loss, subject.clipped) if loss is not None]
+    return any(
+        normaliser_of(
+            loss, batches_of(w, w.policy(drift), w.ref, subject.advantages(w, w.ref)), len(w.tokens)
+        )
+        is None
+        for loss in losses
+        for drift in (settings.drifts[0], settings.drifts[-1])
+    )
 
 
 def _point(subject: Subject, settings: Settings, drift: float, clipped: bool, reference: str) -> Point:
@@ -155,13 +178,13 @@ def measure(subject: Subject, settings: Settings = Settings()) -> Result:
     base = Result(subject.name, subject.source, subject.beta, subject.divergence, batch=settings.batch)
     points = []
     try:
+        if settings.batch == 1 and _is_coupled(subject, settings):
+            return measure(subject, settings.coupled())
         for reference in ("third", "old"):
             for drift in settings.drifts:
                 points.append(_point(subject, settings, drift, False, reference))
                 if subject.clipped is not None:
                     points.append(_point(subject, settings, drift, True, reference))
-    except NotSeparable:
-        return measure(subject, settings.coupled())
     except Exception as error:  # (whatever a peer's code raises)
         if not subject.peer:
             raise

@@ -16,10 +16,6 @@ LossFunction = Callable[..., Tensor | LossOutput]  # called with the keyword arg
 Batches = Callable[[Tensor], dict[str, Any]]
 
 
-class NotSeparable(ValueError):
-    """A response's gradient depends on which others share its batch: it has no expectation of its own."""
-
-
 @dataclass(frozen=True)
 class Moments:
     """mean (S * V,): E[step], how gradient descent moves the logits; variance: trace of its covariance."""
@@ -69,20 +65,6 @@ def normaliser_of(loss: LossFunction, batch: Batches, count: int) -> str | None:
         )
 
     return next(filter(separable, NORMALISERS), None)
-
-
-def slopes(
-    loss: LossFunction, world: World, logits: Tensor, ref: Tensor | None, advantages: Tensor
-) -> Tensor:
-    """d loss / d log_prob of every response, as if each were a batch of its own: (N, T).
-
-    Raises:
-        NotSeparable: the responses of a batch affect each other.
-    """
-    batch = batches_of(world, logits, ref, advantages)
-    if normaliser_of(loss, batch, len(world.tokens)) is None:
-        raise NotSeparable("depends on the batch")
-    return batch_slopes(loss, batch(torch.arange(len(world.tokens))))
 
 
 def batches_of(world: World, logits: Tensor, ref: Tensor | None, advantages: Tensor) -> Batches:

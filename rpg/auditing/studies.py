@@ -73,10 +73,7 @@ def advantage_study(
             for counts in product(range(n + 1), repeat=len(p)):
                 right = torch.cat([torch.arange(n) < k for k in counts])
                 a = advantages(
-                    algo,
-                    rewards=right.double(),
-                    group=group,
-                    response_mask=torch.ones(len(group), 1),
+                    algo, rewards=right.double(), group=group, response_mask=torch.ones(len(group), 1)
                 )[:, 0]
                 score = torch.where(right, 1 - p[group], -p[group])  # d log pi / d logit
                 step = torch.zeros_like(p).index_add(0, group, a * score) / len(group)

@@ -46,12 +46,7 @@ class DriftMeter:
         self._samples: dict[str, list[Samples]] = {}
 
     def measure(
-        self,
-        spec: RunSpec,
-        engine: Engine,
-        benchmark: str,
-        problems: Sequence[Problem],
-        step: int,
+        self, spec: RunSpec, engine: Engine, benchmark: str, problems: Sequence[Problem], step: int
     ) -> dict[str, Any] | None:
         """:func:`drift` of the model in `engine` from its latest samples; None if it cannot be estimated.
 

@@ -131,17 +131,9 @@ def _reverse_advantage(beta: float, _w: Tensor, _v: Tensor, _d: Tensor) -> float
 
 MATHEMATICS: dict[str, Mathematics] = {
     "fkl": Mathematics(
-        exact=lambda pi, ref: _kl(ref, pi),
-        term=_fkl,
-        prefix=_fkl,
-        advantage_slope=_forward_advantage,
+        exact=lambda pi, ref: _kl(ref, pi), term=_fkl, prefix=_fkl, advantage_slope=_forward_advantage
     ),
-    "rkl": Mathematics(
-        exact=_kl,
-        term=_rkl,
-        prefix=_rkl_prefix,
-        advantage_slope=_reverse_advantage,
-    ),
+    "rkl": Mathematics(exact=_kl, term=_rkl, prefix=_rkl_prefix, advantage_slope=_reverse_advantage),
     "ufkl": Mathematics(
         exact=lambda pi, ref: _kl(ref, pi) + _surplus(pi, ref),
         term=_ufkl,

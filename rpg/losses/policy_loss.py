@@ -195,8 +195,8 @@ def _explain_not_finite(loss: float, inputs: dict[str, Tensor], mask: Tensor) ->
         bad = (mask & (value.isnan() | infinite)).nonzero()
         if len(bad):
             row, token = bad[0].tolist()
-            what = f"{name}[{row}, {token}] is {value[row, token].item()}"
-            return FloatingPointError(f"{what}; {len(bad)} unmasked entries of it are NaN or infinite")
+            entry = f"{name}[{row}, {token}] is {value[row, token].item()}"
+            return FloatingPointError(f"{entry}; {len(bad)} unmasked entries of it are NaN or infinite")
     return FloatingPointError(
         f"the loss is {loss}: advantages or rollout_weights are too large or not finite"
     )

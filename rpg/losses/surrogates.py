@@ -13,14 +13,7 @@ import torch
 from torch import Tensor
 
 from rpg.catalogue import Algorithm, LossKL, ObjectiveKL
-from rpg.losses.kl_terms import (
-    advantage_slope,
-    bounded_exp,
-    estimator,
-    mathematics,
-    prefix_term,
-    weighted,
-)
+from rpg.losses.kl_terms import advantage_slope, bounded_exp, estimator, mathematics, prefix_term, weighted
 
 Bounds = tuple[float, float, float | None]  # low, high, c of catalogue.Clip at one optimizer step
 

@@ -100,11 +100,7 @@ class Packing:
             width = int(prompt_sizes[prompt].max())
             path = paths.nodes[rows, : int(paths.size[rows].max())]
             blocks += _tiles(
-                prompt_nodes[prompt, :width],
-                prompt_sizes[prompt],
-                path,
-                paths.shared[rows],
-                paths.size[rows],
+                prompt_nodes[prompt, :width], prompt_sizes[prompt], path, paths.shared[rows], paths.size[rows]
             )
         ids = torch.cat([prompt_ids, paths.tokens[paths.new]])
         positions = torch.cat(

@@ -66,13 +66,13 @@ def supervised_start(
     """
     rng = random.Random(f"supervised start {start.seed}")
     optimizer = _optimizer(policy, start.learning_rate)
-    began = said = time.monotonic()
+    began = reported = time.monotonic()
 
     def tell(step: int, loss: float) -> None:
-        nonlocal said
-        if time.monotonic() - said > _SAY_SECONDS or step == start.steps:
-            said = time.monotonic()
-            left = (said - began) / step * (start.steps - step)
+        nonlocal reported
+        if time.monotonic() - reported > _SAY_SECONDS or step == start.steps:
+            reported = time.monotonic()
+            left = (reported - began) / step * (start.steps - step)
             say(f"warm start: step {step} of {start.steps}, loss {loss:.3f} a token, about {left:.0f} s left")
 
     _decay(

@@ -57,8 +57,15 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     # The training state holds the weights again if they differ from those of the checkpoint (on verl always), and the
     # earlier policies that have yet to sample (on verl: their samples).
     lora, shape = lora_of(spec.model), shape_of(spec.model)
-    own = HALF / FLOAT if spec.half_weights() and not verl else 1  # share of a weight in computations
-    copies = MOMENTS + own * _reference(spec) + (half or verl) + (0 if verl else own * spec.rollout.staleness)
+    weight_share = (
+        HALF / FLOAT if spec.half_weights() and not verl else 1
+    )  # share of a weight in computations
+    copies = (
+        MOMENTS
+        + weight_share * _reference(spec)
+        + (half or verl)
+        + (0 if verl else weight_share * spec.rollout.staleness)
+    )
     trained = parameters
     if lora and verl:  # only the weights
         copies = 1

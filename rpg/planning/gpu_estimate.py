@@ -115,8 +115,8 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     scoring = t.steps * flops * (2 if spec.algorithm.needs_reference else 1) / speed
     update = t.steps * t.epochs * flops * (4 if backend.gradient_checkpointing else 3) / speed
     each = problems_of(spec, a) * spec.evaluation.samples_per_problem  # samples of a checkpoint
-    own = spec.evaluator_gpus()
-    at_once = max(1, gpus // own) if own else 1  # evaluators, each with a checkpoint
+    evaluator_gpus = spec.evaluator_gpus()
+    at_once = max(1, gpus // evaluator_gpus) if evaluator_gpus else 1  # evaluators, each with a checkpoint
     evaluation = math.ceil(len(spec.eval_steps()) / at_once) * evaluator.seconds(each, 1)
 
     states = 12 * shape.parameters / gpus  # weights and two moments in float32
@@ -136,7 +136,7 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
         memory_rollout=offloaded + server.utilization * a.machine.memory + a.context_bytes,
         memory_update=states + 4 * shape.parameters / gpus + _working(shape, backend) + a.context_bytes,
         cache_tokens=int(server.cache // shape.cache_bytes_per_token),
-        evaluates_here=own > 0,
+        evaluates_here=evaluator_gpus > 0,
         disk_bytes=left.after,
     )
 
@@ -171,13 +171,15 @@ class _Server:
         self.weights = 2 * shape.parameters
         self.cache = max(0.0, self.utilization * a.machine.memory * self.tensor_parallel - self.weights)
         half_way = a.prompt_tokens + self.response / 2  # tokens of a sequence, on average
-        self.one = shape.cache_bytes_per_token * half_way
-        self.at_once = max(1.0, min(a.sequences_at_once, self.cache / self.one))
+        self.bytes_per_sequence = shape.cache_bytes_per_token * half_way
+        self.at_once = max(1.0, min(a.sequences_at_once, self.cache / self.bytes_per_sequence))
 
     def _step(self, sequences: float) -> float:
         """Seconds to decode one token of each of these sequences."""
         machine, gpus = self.a.machine, self.tensor_parallel
-        read = (self.weights + sequences * self.one) / (machine.bandwidth * self.a.decoding_efficiency * gpus)
+        read = (self.weights + sequences * self.bytes_per_sequence) / (
+            machine.bandwidth * self.a.decoding_efficiency * gpus
+        )
         flops = sequences * _flops_per_token(self.shape, self.response)
         return max(read, flops / (machine.flops * self.a.training_efficiency * gpus))
 

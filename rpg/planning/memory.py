@@ -49,24 +49,24 @@ def memory(spec: RunSpec) -> Memory | None:
     t, r = spec.training, spec.rollout
     reference = spec.algorithm.needs_reference and spec.algorithm.reference.type != "old"
     rounded = r.sampler.dtype != "same"
-    own = HALF if spec.half_weights() else FLOAT  # bytes of a weight in computations
-    trained = FLOAT * (1 + MOMENTS) + own  # gradient and moments with it
+    weight_bytes = HALF if spec.half_weights() else FLOAT  # bytes of a weight in computations
+    trained = FLOAT * (1 + MOMENTS) + weight_bytes  # gradient and moments with it
     trained += FLOAT * spec.half_weights()  # the master
-    trained += own * (reference + r.staleness)
+    trained += weight_bytes * (reference + r.staleness)
     if lora := lora_of(model):  # fixed weights; while sampling, also a copy with the adapters merged
-        held = shape.parameters * own * (2 + rounded) + shape.adapter_parameters(lora) * trained
+        held = shape.parameters * weight_bytes * (2 + rounded) + shape.adapter_parameters(lora) * trained
     else:
-        held = shape.parameters * (trained + own * rounded)
+        held = shape.parameters * (trained + weight_bytes * rounded)
     response, prompt = RESPONSE_SHARE * r.max_response_tokens, PROMPT_TOKENS * r.max_prompt_tokens
     rows = t.prompts_per_step * r.group_size
     cache = shape.cache_bytes_per_token * (1 if bfloat16(spec.model) else 2)
     at_once = min(t.micro_batch_rows, t.mini_batch_prompts * r.group_size)
     tokens = at_once * response + -(-at_once // r.group_size) * prompt
-    passes = t.micro_batch_tokens or tokens_per_pass(shape, backend.device, own)
+    passes = t.micro_batch_tokens or tokens_per_pass(shape, backend.device, weight_bytes)
     return Memory(
         fixed=PROCESS + held,
         rollout=rows * (prompt + response) * cache,
-        update=pass_bytes(shape, min(tokens, passes), backend, own),
+        update=pass_bytes(shape, min(tokens, passes), backend, weight_bytes),
     )
 
 
@@ -83,7 +83,7 @@ def tokens_per_pass(shape: Shape, device: str, number: int = FLOAT) -> int:
 
 
 def pass_bytes(shape: Shape, tokens: float, backend: LocalBackend, number: int = FLOAT) -> float:
-    """Peak memory of a forward and backward pass over so many tokens, without weights and gradients.
+    """Peak memory of a forward and backward pass over `tokens` tokens, without weights and gradients.
 
     `number`: bytes of a number in computations.
     """

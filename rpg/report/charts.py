@@ -170,8 +170,8 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
     `rows` has columns label, drift, bias, noise, clipped; `labels` give the colours, as in every other chart.
     """
     data = rows.assign(clip=np.where(rows["clipped"], "with its clip", "without clip"))
-    shown = [label for label in labels if label in set(data["label"])]
-    colour = alt.Scale(domain=shown, range=[line_styles(labels)[label][0] for label in shown])
+    present = [label for label in labels if label in set(data["label"])]
+    colour = alt.Scale(domain=present, range=[line_styles(labels)[label][0] for label in present])
     dash = alt.Scale(domain=["without clip", "with its clip"], range=[[1, 0], [4, 3]])
     symbols = {
         "title": None,

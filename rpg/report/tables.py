@@ -1,7 +1,7 @@
-"""The summary as tables: for the terminal, in Markdown, LaTeX and CSV.
+"""The summary as tables, for the terminal, in Markdown and in LaTeX.
 
-Two tables: what happened to the mean accuracy and whether it is real, and last/best per benchmark as papers
-print it. A number is set in bold only where it is the best and better than every other by the paired test.
+There are two tables: the mean accuracy with its paired test, and last and best per benchmark as papers print them. A number
+is bold only if it is the best and better than every other by the paired test.
 """
 
 import math
@@ -34,7 +34,7 @@ WRAPPED = 160  # characters of a line that is as wide as a figure of four panels
 
 
 class Cell(NamedTuple):
-    """A text, and whether it is set in bold: the best of its column, and really better."""
+    """A text. It is bold if it is the best of its column and significantly better."""
 
     text: str
     bold: bool = False
@@ -68,7 +68,7 @@ def main_table(summary: Summary) -> Grid:
 
 
 def benchmark_table(summary: Summary) -> Grid | None:
-    """Last and best of every benchmark; None when there is only one (the main table says it all)."""
+    """Last and best of every benchmark; None if there is only one, which the main table covers."""
     if len(summary.benchmarks) < 2:
         return None
     names = [*summary.benchmarks, MEAN]
@@ -88,7 +88,7 @@ def benchmark_table(summary: Summary) -> Grid | None:
 
 
 def headline(summary: Summary) -> str:
-    """The benchmark that variants are judged by: their mean, or the only one there is."""
+    """What variants are judged by: the mean over benchmarks, or the only benchmark."""
     return MEAN if len(summary.benchmarks) > 1 else (summary.benchmarks or [MEAN])[0]
 
 
@@ -126,7 +126,7 @@ def significant(summary: Summary) -> list[str]:
 
 
 def caption(summary: Summary) -> list[str]:
-    """What a reader must know to read the tables."""
+    """Sentences that explain the tables."""
     lines = [BEST_NOTE, INTERVAL_NOTE]
     if summary.table["verdict"].ne("").any():
         lines += [TEST_NOTE, BOLD_NOTE]
@@ -149,7 +149,7 @@ def caption(summary: Summary) -> list[str]:
 
 
 WIDE = 112
-"""Columns a terminal needs for the whole table; below it, seeds and p are left to the files."""
+"""The width of a terminal that shows the whole table; a narrower one shows it without seeds and p."""
 
 
 def terminal(summary: Summary, width: int = WIDE) -> RenderableType:
@@ -176,7 +176,7 @@ def _rich(grid: Grid, sweep: str) -> Table:
     header: list[str] = grid.header
     rows = [[[cell] for cell in row] for row in grid.rows]
     title = f"{sweep} · {grid.title}"
-    if header[1].endswith(" last"):  # last and best of a benchmark share a column: terminals are narrow
+    if header[1].endswith(" last"):  # in a narrow terminal, last and best of a benchmark share a column
         header = [header[0], *(name.removesuffix(" last") for name in header[1::2])]
         rows = [[[row[0]], *map(list, zip(row[1::2], row[2::2], strict=True))] for row in grid.rows]
         title += " (last / best)"
@@ -233,7 +233,7 @@ def markdown_grid(grid: Grid) -> list[str]:
 
 
 def latex(summary: Summary) -> str:
-    """Both tables for a paper of one or two columns, with the packages booktabs and graphicx; names are escaped."""
+    """Both tables for a paper with one or two columns, using booktabs and graphicx; names are escaped."""
     lines = [r"% In the preamble: \usepackage{booktabs,graphicx}"]
     first = ""
     for grid in (main_table(summary), benchmark_table(summary)) if not summary.table.empty else ():
@@ -251,7 +251,7 @@ def latex(summary: Summary) -> str:
                 _tex(" ".join(caption(summary))) if not first else rf"{BEST_NOTE} See Table~\ref{{{first}}}."
             )
             lines += [rf"\caption{{{_tex(summary.sweep)}: {_tex(_small(grid.title))}. {words}}}"]
-            # Never wider than the column, and never enlarged.
+            # Shrunk to the width of the column, but never enlarged.
             lines += [rf"\label{{tab:{name}-{kind}}}", r"\sbox0{%", *body, "}"]
             lines += [r"\ifdim\wd0>\columnwidth\resizebox{\columnwidth}{!}{\usebox0}\else\usebox0\fi"]
             if (notes := summary.notes) and not first:
@@ -275,7 +275,7 @@ def signed(value: float) -> str:
 
 
 def plus_minus(value: float, low: float, high: float, show: Callable[[float], str] = number) -> str:
-    """A value and half its interval, or [low, high] where its halves differ (the interval of a share ends at 0 or 1)."""
+    """A value ± half its interval, or [low, high] for an asymmetric interval (that of a share ends at 0 or 1)."""
     if math.isnan(low) or math.isnan(high):
         return show(value)
     below, above = number(value - low), number(high - value)
@@ -307,7 +307,7 @@ _TEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    "[": "{[}",  # after the end of a row it would be taken for an option
+    "[": "{[}",  # after the end of a row it would start an option
     "]": "{]}",
     "\n": " ",
     "\t": " ",
@@ -315,7 +315,7 @@ _TEX = {
 
 
 def _tex(text: str) -> str:
-    """Text that any LaTeX takes: what its standard fonts lack is written as its code point."""
+    """Text for any LaTeX; characters that its standard fonts lack become their code points."""
     return "".join(_TEX.get(one) or (one if " " <= one <= "~" else _accented(one)) for one in text)
 
 

@@ -9,7 +9,7 @@ import torch
 
 import rpg
 from rpg.auditing import EXACT, audit_catalogue
-from rpg.auditing.moments import moments, slopes
+from rpg.auditing.moments import batch_slopes, batches_of, moments
 from rpg.auditing.objectives import Objective, gradient, value
 from rpg.auditing.worlds import world
 from rpg.catalogue import DIVERGENCES
@@ -237,7 +237,8 @@ def test_slopes_are_those_of_policy_loss():
     algo = rpg.algorithm("dapo", clip=None)
     from functools import partial
 
-    found = slopes(partial(rpg.policy_loss, algo), w, w.policy(0.0), None, w.rewards[:, None] * w.mask)
+    batches = batches_of(w, w.policy(0.0), None, w.rewards[:, None] * w.mask)
+    found = batch_slopes(partial(rpg.policy_loss, algo), batches(torch.arange(len(w.tokens))))
     torch.testing.assert_close(found, -w.rewards[:, None].expand(27, 3) / 3)
 
 

@@ -77,12 +77,7 @@ def test_overrides_accept_models():
         ("grpo", {"advantage": {"std": "maybe"}}, "advantage.std", "valid boolean"),
         ("dapo", {"overlong": {"factr": 1}}, "overlong.factr", "did you mean 'factor'?"),
         ("reinforce", {"clip": {"low": 0.1}}, "algorithm", "no ratio to clip"),
-        (
-            "rpg-reinforce-urkl",
-            {"clip": {"gradient": "through"}},
-            "algorithm",
-            "differentiable RPG losses",
-        ),
+        ("rpg-reinforce-urkl", {"clip": {"gradient": "through"}}, "algorithm", "differentiable RPG losses"),
         ("grpo", {"preset": "relased"}, "preset", "did you mean 'released'?"),
     ],
 )

@@ -93,9 +93,7 @@ def test_what_cannot_be_joined_is_said(layout, checkpoints, tmp_path):
             "x",
         ],
     )
-    assert "--k, --benchmarks: --join evaluates as the sweep evaluates its own runs; leave them out" in str(
-        said.exception
-    )
+    assert "--k, --benchmarks: --join evaluates like the sweep's own runs; omit them" in str(said.exception)
     lonely = Layout.at(tmp_path / "other")
     log = read("trl", tmp_path / "trainer_state.json", {}, {})
     take_over(

@@ -12,7 +12,7 @@ import pytest
 
 from flows.machine.children import Children
 from flows.machine.programs import EVALUATOR, FORKED
-from flows.sweep.evaluation import run_evaluator
+from flows.sweep.evaluation import run_beside
 from rpg.config.evaluation import OnRay, ThisMachine
 from rpg.evaluation import resource_limits
 from rpg.evaluation.evaluator import Evaluator
@@ -20,8 +20,8 @@ from rpg.evaluation.resource_limits import LimitError, explained, strictest
 from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark
 from rpg.store.layout import Layout
-from tests.children import Child
 from tests.evaluation.runs import register, rows
+from tests.forked_commands import Child
 from tests.waiting import HANG, until
 
 LONG = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}
@@ -170,7 +170,7 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
     partial = folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
     fork_server = ForkServer(tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark())
     over, children = threading.Event(), Children(fork_server)
-    task = threading.Thread(target=run_evaluator, args=(layout, "sweep", children, over))
+    task = threading.Thread(target=run_beside, args=(layout, "sweep", children, over))
     task.start()
     try:
         wait_for_samples(partial, 1)

@@ -293,7 +293,7 @@ def test_again_is_once_and_a_newer_file_replaces(layout, tmp_path):
 
 
 def test_a_sweep_started_again_keeps_them(layout, tmp_path):
-    from flows.sweep.registration import register
+    from flows.sweep.conductor import register
     from rpg.config.sweep_spec import load_sweep
 
     (tmp_path / "q.yaml").write_text("name: quickstart\naxes: {algorithm: [grpo], seed: [0]}\n")

@@ -44,7 +44,7 @@ def test_stage_one_learns_and_stage_two_mostly_hides_it(tmp_path):
                 "behaviour_steps": 100,
                 "behaviour_learning_rate": 1e-3,
             },
-        },
+        }
     )
     one = {"tiers": {"one": 1}, "train_problems": 100}
     spec = spec.model_copy(update={"task": spec.task.model_copy(update=one)})

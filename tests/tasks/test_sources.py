@@ -63,7 +63,7 @@ def test_csv_and_parquet_and_json_lines_hold_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("prompt,answer\na\n", "line 2: 2 columns are named, and the row has another number"),
+        ("prompt,answer\na\n", "line 2: 2 columns are named, but the row has a different number"),
         ("prompt,answer\na,b,c\n", "line 2: 2 columns are named"),
         ('prompt,answer\n"a,b\n', "not CSV (unexpected end of data)"),
         ("question,answer\na,b\n", "field prompt is missing. Found: question, answer"),

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from rpg.backends.ray_cluster import ClusterError, connect, last_line
+from rpg.backends.ray_connection import ClusterError, connect, last_line
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.errors import UserError
 from rpg.evaluation.engines.protocol import Completion, Engine, EngineError, Request, Sampling

@@ -11,7 +11,7 @@ import pytest
 from dashboard.view import service_problems
 from flows.prefect.flow_runs import folder_tag
 from flows.prefect.server import quiet_environment
-from flows.serve.problems import ServerLog, look, schedule_problems
+from flows.serve.schedule_checks import ServerLog, look, schedule_problems
 from rpg.store.serve_health import path_of, read_problems, write_problems
 from tests.real_sweep import rpg
 from tests.waiting import until
