@@ -72,7 +72,7 @@ class Result:
     exact_off_policy: tuple[str, ...] = ()  # whatever the drift and the reference, without clipping
     points: tuple[Point, ...] = field(default=(), repr=False)
     note: str = ""  # why there are no figures
-    batch: int = 1  # more than one: responses affect each other, and all batches of so many were enumerated
+    batch: int = 1  # more than one: responses affect each other, and all batches of this size were enumerated
     diagnosis: str = ""  # what the gradient is made of, in sentences
 
     @property
