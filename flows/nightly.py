@@ -8,8 +8,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -108,26 +108,14 @@ def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
     return old
 
 
-@contextmanager
-def _one_server(home: Path) -> Iterator[None]:
-    """A Prefect server for all sweeps of a night: a process stays connected to the first one that it has used.
-
-    If there is none, each sweep says so, and the night is red.
-    """
-    with ExitStack() as held:
-        with suppress(ServerError):
-            held.enter_context(prefect_api(home))
-        yield
-
-
 def run_night(
     layout: Layout,
     folder: Path,
     overrides: dict[str, Any],
-    run: Callable[[Sweep], object],
+    conduct: Callable[[Sweep], object],
     keep: int = NIGHTS,
 ) -> Night | None:
-    """Run tonight's sweeps with `run`, keep their numbers and compare them; None while another night is running.
+    """Run tonight's sweeps with `conduct`, keep their numbers and compare them; None while another night is running.
 
     Runs of the newest `keep` nights, including tonight, stay on disk.
 
@@ -142,19 +130,24 @@ def run_night(
     with lock:
         started = time.time()
         night, sweeps = plan(folder, overrides)
-        with _one_server(layout.home):
+        with ExitStack() as server:
+            # One for all sweeps: a process stays connected to the first one that it has used. If there is none, each
+            # sweep says so, and the night is red.
+            with suppress(ServerError):
+                server.enter_context(prefect_api(layout.home))
             for sweep in sweeps.values():
-                run(sweep)
+                conduct(sweep)
         folders = {
             label: [layout.run(sweep.spec.name, planned.folder) for planned in sweep.runs]
             for label, sweep in sweeps.items()
         }
-        runs = [(label, folder) for label, members in folders.items() for folder in members]
-        failed = {
-            f"{label} / {folder.name}": (folder.read_failed() or {}).get("error", "not finished")
-            for label, folder in runs
-            if not folder.done_path.exists()
-        }
+        failed, digests = {}, {}
+        for label, run in ((label, run) for label, runs in folders.items() for run in runs):
+            if run.done_path.exists():
+                manifest = run.read_manifest()
+                digests[f"{label} / {manifest['variant']} / seed {manifest['seed']}"] = run_digest(run)
+            else:
+                failed[f"{label} / {run.name}"] = (run.read_failed() or {}).get("error", "not finished")
         before = read_nights(kept, night)
         record: dict[str, Any] = {
             "night": night,
@@ -164,13 +157,7 @@ def run_night(
             "environment": environment(versions(), machine()),
             "values": measure(folders),
             "spread": spread(folders),
-            "digests": {
-                f"{label} / {(manifest := folder.read_manifest())['variant']} / seed {manifest['seed']}": run_digest(
-                    folder
-                )
-                for label, folder in runs
-                if folder.done_path.exists()
-            },
+            "digests": digests,
             "failed": failed,
         }
         findings, said, bits = judge(record, before)

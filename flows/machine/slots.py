@@ -52,12 +52,6 @@ class Held:
         for lock in self.locks:
             lock.close()
 
-    def __enter__(self) -> Held:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -81,18 +75,18 @@ class Machine:
                 f"needs {need.count} GPUs and this machine has {len(names)}: "
                 "set backend.gpus_per_node, or CUDA_VISIBLE_DEVICES, or use another machine"
             )
-        note = {"who": who, "user": _user()}
-        held = Held()
+        note = {"who": who, "user": os.environ.get("USER") or str(os.getuid())}
+        taken: dict[str, locks.Lock] = {}
         for name in names:
-            lock = locks.take(self.path(need.kind, name), note, locks.EVERYONE)
-            if lock:
-                held.locks.append(lock)
-                if len(held.locks) == need.count:
-                    if need.kind == "gpu":
-                        own = {str(self.path("gpu", gpu)): gpu for gpu in names}
-                        chosen = [own[str(lock.path)] for lock in held.locks]
-                        held.environment["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
-                    return held
+            if len(taken) < need.count and (
+                lock := locks.take(self.path(need.kind, name), note, locks.EVERYONE)
+            ):
+                taken[name] = lock
+        held = Held(
+            list(taken.values()), {"CUDA_VISIBLE_DEVICES": ",".join(taken)} if need.kind == "gpu" else {}
+        )
+        if len(taken) == need.count:
+            return held
         held.close()
         return None
 
@@ -140,8 +134,8 @@ class Machine:
     def why(self, need: Need) -> str:
         """What a run that got nothing waits for, in one line."""
         holders = [
-            f"{one.get('who', '?')} (process {one.get('pid', '?')}, user {one.get('user', '?')})"
-            for one in self.taken(need.kind)
+            f"{note.get('who', '?')} (process {note.get('pid', '?')}, user {note.get('user', '?')})"
+            for note in self.taken(need.kind)
         ]
         shown = ", ".join(holders[:3]) + (f" and {len(holders) - 3} more" if len(holders) > 3 else "")
         what = "a slot" if need.kind == "cpu" else "a GPU" if need.count == 1 else f"{need.count} GPUs"
@@ -194,13 +188,9 @@ def _share(folder: Path) -> None:
 @cache
 def _gpus() -> tuple[str, ...]:
     try:
-        found = subprocess.run(
-            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True
-        ).stdout
+        listed = subprocess.check_output(
+            ["nvidia-smi", "-L"], text=True, timeout=30, stderr=subprocess.DEVNULL
+        )
     except (OSError, subprocess.SubprocessError):
         return ()
-    return tuple(str(i) for i, line in enumerate(x for x in found.splitlines() if x.startswith("GPU ")))
-
-
-def _user() -> str:
-    return os.environ.get("USER") or str(os.getuid())
+    return tuple(str(i) for i in range(sum(line.startswith("GPU ") for line in listed.splitlines())))

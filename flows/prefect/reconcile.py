@@ -1,4 +1,4 @@
-"""Repairs what a crash leaves behind. Files and kernel locks show what is alive; Prefect's states follow them."""
+"""Files and kernel locks show what is alive; Prefect's states and limits follow them, also after a crash."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from flows.machine.slots import Machine
 from flows.prefect.flow_runs import ALIVE, alive_path, folder_tag
 from flows.prefect.server import SERVE_LOCK, WORKERS, quiet_environment, using_api
 from rpg.processes import end_orphans, is_here
@@ -28,6 +29,8 @@ NO_PROCESS_SECONDS = 300.0
 process imports Prefect first, which may take more than a minute on a machine with much else to do."""
 UNFINISHED = ["RUNNING", "PENDING", "CANCELLING"]
 NOTHING_LOST = "nothing finished is lost: retry, or run the same sweep again"
+LIMITS = {"cpu": "training slots cpu", "gpu": "training slots gpu"}
+"""What the slots of this machine (flows.machine.slots) are called on Prefect's page *Concurrency*."""
 DEPLOYMENTS = ("sweep", "evaluate", "audit", "aggregate", "nightly")
 
 
@@ -155,24 +158,44 @@ def _close(client: SyncPrefectClient, run: FlowRun, why: str) -> str:
     return f"flow run {run.name}: {new.__name__}, {why}"
 
 
-def cancelled(flow_run: UUID, why: str) -> None:
-    """Say at the API in the settings that a flow run was stopped on purpose: Prefect takes every interrupt for a crash."""
-    from prefect.client.orchestration import get_client
-    from prefect.states import Cancelled
+def cancelled(flow_run: UUID, why: str, only_tasks: bool = False) -> None:
+    """Say at the API in the settings that a flow run was stopped on purpose: Prefect takes every interrupt for a crash.
 
-    tasks_cancelled(flow_run, why)
-    with get_client(sync_client=True) as client:
-        client.set_flow_run_state(flow_run, Cancelled(message=f"{why}; {NOTHING_LOST}"), force=True)
-
-
-def tasks_cancelled(flow_run: UUID, why: str) -> None:
-    """The same for its tasks alone: the flow run's own process sets its state."""
+    `only_tasks`: the flow run's own process sets its state.
+    """
     from prefect.client.orchestration import get_client
     from prefect.states import Cancelled
 
     with get_client(sync_client=True) as client:
         states = [*UNFINISHED, "CRASHED"]
         _set_tasks(client, {"id": {"any_": [str(flow_run)]}}, states, Cancelled(message=why))
+        if not only_tasks:
+            client.set_flow_run_state(flow_run, Cancelled(message=f"{why}; {NOTHING_LOST}"), force=True)
+
+
+def mirror(machine: Machine) -> None:
+    """Show how many slots there are and how many are taken as concurrency limits, at the API in the settings.
+
+    The kernel's locks decide who trains; nobody but people reads this.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, GlobalConcurrencyLimitUpdate
+    from prefect.exceptions import ObjectNotFound
+
+    with get_client(sync_client=True) as client:
+        for kind, name in LIMITS.items():
+            limit, taken = len(machine.names(kind)), len(machine.taken(kind))
+            if not limit:
+                continue
+            try:
+                shown = client.read_global_concurrency_limit_by_name(name)
+            except ObjectNotFound:
+                new = GlobalConcurrencyLimitCreate(name=name, limit=limit, active_slots=taken)
+                client.create_global_concurrency_limit(new)
+                continue
+            if (shown.limit, shown.active_slots, shown.active) != (limit, taken, True):
+                update = GlobalConcurrencyLimitUpdate(limit=limit, active_slots=taken, active=True)
+                client.update_global_concurrency_limit(name, update)
 
 
 def _set_tasks(client: SyncPrefectClient, flow_runs: dict[str, Any], states: list[str], new: State) -> None:

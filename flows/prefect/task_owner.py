@@ -19,7 +19,7 @@ from prefect.utilities.urls import url_for
 
 from flows.prefect import artifacts
 from flows.prefect.flow_runs import FLOW_RUN, alive
-from flows.prefect.reconcile import cancelled, tasks_cancelled
+from flows.prefect.reconcile import cancelled
 from rpg.errors import UserError
 from rpg.store import Layout
 
@@ -42,7 +42,7 @@ class TaskOwner:
     def stopped(self) -> None:
         """Say that the sweep was stopped on purpose. An adopted flow run's state is its own process's matter."""
         if self.id:
-            (tasks_cancelled if self.adopted else cancelled)(self.id, "stopped on purpose")
+            cancelled(self.id, "stopped on purpose", only_tasks=self.adopted)
 
     @contextmanager
     def adopt(self, flow: Flow[..., Any]) -> Iterator[None]:

@@ -22,8 +22,8 @@ from prefect.exceptions import ObjectNotFound
 
 from flows.prefect.flow_runs import WORK, folder_tag
 from flows.serve import forms
-from flows.serve.config_costs import ConfigCosts
 from flows.serve.deployments import DEPLOYED
+from flows.serve.form_sizes import ConfigCosts
 from rpg.processes import die_with_parent, parent_mark
 from rpg.store import StoreError, atomic_write_json, home
 from rpg.store.atomic_files import read_json_object
@@ -115,8 +115,9 @@ def _refresh() -> None:
         # Whatever fails here, the server being away or a file in the middle of an edit: the next try is seconds away.
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:
             roots = forms.roots(home())
+            configs = forms.configs(roots)
             for name, field, choices, note in (
-                ("sweep", "config", list(forms.configs(roots)), costs.paragraph(roots)),
+                ("sweep", "config", list(configs), costs.paragraph(configs, roots.home)),
                 ("nightly", "sweeps", list(forms.nights(roots)), ""),
             ):
                 deployment = client.read_deployment_by_name(f"{name}/{name}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.serve import form_limits
+from flows.serve import form_sizes
 from rpg.config import shipped
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping
@@ -188,7 +188,7 @@ def _check_bases(path: Path, where: Roots, seen: tuple[Path, ...] = ()) -> None:
 def _check_planned(planned: Sweep, where: Roots) -> None:
     _check_paths(planned, where)
     _check_code(planned, where)
-    form_limits.check(planned, form_limits.limits_of(where.home), where.home)
+    form_sizes.check(planned, form_sizes.limits_of(where.home), where.home)
 
 
 def _check_paths(planned: Sweep, where: Roots) -> None:

@@ -115,5 +115,7 @@ def show(problems: Sequence[str]) -> None:
     text = "\n".join([f"# rpg serve, {time.strftime('%Y-%m-%d %H:%M')}", "", *lines])
     with get_client(sync_client=True) as client:
         client.create_artifact(
-            ArtifactCreate(key=ARTIFACT, type="markdown", data=text, description="Whether what is due happens")
+            ArtifactCreate(
+                key=ARTIFACT, type="markdown", data=text, description="Whether what is due happens"
+            )
         )

@@ -23,8 +23,6 @@ from rpg.store import Layout
 from rpg.web import HEALTH
 
 Say = Callable[[str], None]
-LOOK_SECONDS = 1.0
-RECONCILE_SECONDS = 60.0
 RESTARTS = 10
 """A service that ends this often within five minutes is given up."""
 ROOT = Path(__file__).resolve().parents[2]

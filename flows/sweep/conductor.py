@@ -6,10 +6,12 @@ folders, so running the same sweep again does exactly what is missing.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 from flows.machine import programs
@@ -20,7 +22,6 @@ from flows.prefect.server import prefect_api
 from flows.sweep.context import Context
 from flows.sweep.renewal import identified, renew, set_aside, upgrade
 from flows.sweep.sharing import Claims
-from flows.sweep.tracking import tracking
 from rpg import provenance
 from rpg.config.code import kept_sources
 from rpg.config.sweep_spec import PlannedRun, Sweep
@@ -31,6 +32,10 @@ from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.current import FRESH, imported_runs
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_writer import write_manifest
+
+TRACKING_LOG = "tracking.log"
+TRACKING_SECONDS = 60.0
+"""For the numbers that are still to be sent when a sweep is over; those that are not are sent with the next call."""
 
 
 class SweepBusy(UserError):
@@ -123,6 +128,23 @@ def conduct(
         children.stop()
         claims.close()
     return None
+
+
+@contextmanager
+def tracking(folder: Path, children: Children) -> Iterator[None]:
+    """Send the numbers of a sweep's runs to their trackers while it goes on inside; no failure of it fails the sweep."""
+    child = children.start(programs.TRACKING, folder, log=folder / TRACKING_LOG, stdin=subprocess.PIPE)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if child.stdin:
+                child.stdin.close()
+        deadline = time.monotonic() + TRACKING_SECONDS
+        while child.poll() is None and time.monotonic() < deadline and not children.stopping.is_set():
+            time.sleep(0.1)
+        children.kill(child)
+        children.wait(child)
 
 
 def _fork_server(sweep: Sweep, layout: Layout) -> ForkServer | None:

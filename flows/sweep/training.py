@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from pydantic import TypeAdapter, ValidationError
 
 from flows.machine import programs
 from flows.machine.children import Child, Stopped
+from flows.machine.disk_space import WaitingNote
 from flows.machine.ray_cluster import LOST, Remote
 from flows.machine.slots import Held, need_of
-from flows.machine.waiting_note import WaitingNote
 from flows.sweep.context import Context, RunFailed
 from flows.sweep.sharing import take_over
 from rpg.config.backend import BACKENDS, Backend, BackendSection, LocalBackend, OnNodes
@@ -169,7 +169,7 @@ def slot(folder: RunFolder, backend: BackendSection, context: Context) -> Iterat
     except UserError as error:
         write_failed(folder, str(error))
         raise RunFailed(f"{folder.name}: {error}") from None
-    with held:
+    with closing(held):
         yield held
 
 

@@ -41,7 +41,7 @@ def worker(
     require("prefect")
     from flows.serve.password import secret_of
     from flows.serve.services import Plan
-    from flows.serve.worker import join
+    from flows.serve.supervisor import join
     from rpg.store import Layout
 
     layout = Layout.at(home)

@@ -1,8 +1,10 @@
-"""How much a form may ask for: limits.yaml in the data folder, written by whoever runs the server; else these."""
+"""How large a sweep from a form may be (limits.yaml in the data folder, else these), and what each configuration costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,18 @@ from rpg.config.load import read_mapping
 from rpg.config.model import TinyModel
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import Section
-from rpg.config.sweep_spec import Sweep
+from rpg.config.sweep_spec import Sweep, load_sweep
+from rpg.errors import UserError
+from rpg.planning.cost import Measured, cost, measured
+from rpg.planning.gpu_estimate import estimate
+from rpg.store import Layout
 
 FILE = "limits.yaml"
 _CHARACTERS = 200
 """More than a tiny model's vocabulary has."""
+AGAIN_SECONDS = 3600.0
+"""How long the times that were measured on finished runs are kept."""
+HEAD = "Cost of each configuration as its file stands (time: one run after the other, from finished runs of that size): "
 
 
 class Limits(Section):
@@ -96,3 +105,39 @@ def _addresses(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(value, list):
         for inner in value:
             yield from _addresses(inner, at)
+
+
+class ConfigCosts:
+    """A paragraph for the form, written again when a configuration changes; Prefect renders Markdown, but no tables."""
+
+    def __init__(self) -> None:
+        self._state: object = None
+        self._paragraph = ""
+
+    def paragraph(self, files: Mapping[str, Path], home: Path) -> str:
+        changed = {name: path.exists() and path.stat().st_mtime for name, path in files.items()}
+        state = (changed, time.monotonic() // AGAIN_SECONDS)
+        if state != self._state:
+            times = measured(Layout.at(home))
+            costs = [f"`{name}` {cost_line(path, times)}" for name, path in files.items()]
+            self._state, self._paragraph = state, HEAD + " · ".join(costs)
+        return self._paragraph
+
+
+def cost_line(path: Path, times: Measured) -> str:
+    """Number of runs, optimizer steps and time of a file."""
+    try:
+        specs = [run.spec for run in load_sweep(path, {}, lambda _: "").runs]
+    except (UserError, OSError, ValueError):  # the reason is given when it is started
+        return "has a mistake"
+    updates = sum(cost(spec).optimizer_steps for spec in specs)
+    runs = f"{len(specs)} run{'s' if len(specs) > 1 else ''}"
+    return ", ".join(filter(None, [runs, f"{updates:,} optimizer steps", _time(specs, times)]))
+
+
+def _time(specs: Sequence[RunSpec], times: Measured) -> str:
+    steps = [(spec.training.steps, seconds) for spec in specs if (seconds := times.seconds_per_step(spec))]
+    if len(steps) == len(specs):
+        return f"about {math.ceil(sum(count * seconds[0] for count, seconds in steps) / 60)} min"
+    hours = [gpu.gpu_hours for spec in specs if (gpu := estimate(spec))]
+    return f"{sum(hours):,.0f} GPU hours, by arithmetic" if len(hours) == len(specs) else ""
