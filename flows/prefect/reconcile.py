@@ -84,15 +84,12 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
             if _may_live(path):
                 continue
             identifier, _, attempt = path.name.partition(".")
-            try:
+            with contextlib.suppress(ObjectNotFound, ValueError):
                 run = client.read_flow_run(UUID(identifier))
-            except (ObjectNotFound, ValueError):
-                run = None
-            state = run.state if run else None
-            # Else it is what an earlier attempt left, and of the retry, which may still be starting, it says nothing.
-            newest = run is not None and attempt == str(run.run_count)
-            if run and state and newest and (state.is_running() or state.is_cancelling()):
-                yield _close(client, run, "its process is gone")
+                # Else an earlier attempt left it, and of the retry, which may still be starting, it says nothing.
+                newest = attempt == str(run.run_count)
+                if newest and run.state and (run.state.is_running() or run.state.is_cancelling()):
+                    yield _close(client, run, "its process is gone")
             path.unlink(missing_ok=True)
         yield from _without_process(client, layout, worker_since)
         _tasks_of_cancelled(client, layout)

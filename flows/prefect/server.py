@@ -63,8 +63,7 @@ def prefect_api(home: Path) -> Iterator[str]:
     os.environ.update(quiet_environment(home))
     from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 
-    configured = PREFECT_API_URL.value()
-    if configured:
+    if configured := PREFECT_API_URL.value():
         yield configured
         return
     with socket.socket() as probe:
@@ -141,9 +140,9 @@ def _copy_empty_database() -> None:
     kept = user_cache() / f"prefect-{__version__}.db"
     if kept.exists():
         _copy(kept, database)
-        return
-    anyio.run(provide_database_interface().create_db)
-    _copy(database, kept)
+    else:
+        anyio.run(provide_database_interface().create_db)
+        _copy(database, kept)
 
 
 def _copy(source: Path, target: Path) -> None:

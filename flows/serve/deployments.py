@@ -18,7 +18,7 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.exceptions import FailedRun
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import Completed, Failed, State
+from prefect.states import Completed, Failed
 from pydantic import Field
 
 from flows.monitor import Watch
@@ -68,6 +68,7 @@ else:
 LATE_SECONDS = 12 * 3600.0
 """A night that is later than this is skipped; the next one starts at its own time."""
 deployed = functools.partial(flow, persist_result=False)
+skipped = functools.partial(Completed, name="Skipped")
 
 
 def command(arguments: list[str], progress_of: str = "") -> list[str]:
@@ -86,8 +87,7 @@ def command(arguments: list[str], progress_of: str = "") -> list[str]:
     artifact = create_progress_artifact(0.0, key=key, description=progress_of)
 
     def look() -> None:
-        done = _done(progress_of)
-        if done is not None:
+        if (done := _done(progress_of)) is not None:
             update_progress_artifact(artifact, done)
 
     lines = follow(arguments, log.info, look, environment=environment)
@@ -132,7 +132,7 @@ def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-@deployed(name="sweep", flow_run_name="sweep {config}", description="Train, evaluate and compare.")
+@deployed(flow_run_name="sweep {config}", description="Train, evaluate and compare.")
 @reasoned
 def sweep(
     config: Config,
@@ -168,7 +168,7 @@ def sweep(
     return sweep_name
 
 
-@deployed(name="evaluate", flow_run_name="evaluate {checkpoint}", description="Grade a model on benchmarks.")
+@deployed(flow_run_name="evaluate {checkpoint}", description="Grade a model on benchmarks.")
 @reasoned
 def evaluate(
     checkpoint: Annotated[str, Field(min_length=1)],
@@ -197,14 +197,9 @@ def evaluate(
     artifacts.text("evaluation", checkpoint, command(arguments))
 
 
-@deployed(
-    name="audit", flow_run_name="audit {algorithm}", description="Exact bias and variance of every loss."
-)
+@deployed(flow_run_name="audit {algorithm}", description="Exact bias and variance of every loss.")
 @reasoned
-def audit(
-    algorithm: Algorithm = CATALOGUE,
-    preset: Literal["paper", "released"] = "paper",
-) -> None:
+def audit(algorithm: Algorithm = CATALOGUE, preset: Literal["paper", "released"] = "paper") -> None:
     """Compute what each loss optimises, by enumeration, as `rpg audit` does.
 
     Args:
@@ -216,11 +211,7 @@ def audit(
     artifacts.text("audit", algorithm, command(arguments))
 
 
-@deployed(
-    name="aggregate",
-    flow_run_name="aggregate",
-    description="Rebuild the results database from the run folders.",
-)
+@deployed(flow_run_name="aggregate", description="Rebuild the results database from the run folders.")
 @reasoned
 def aggregate() -> None:
     """Update the database, as `rpg aggregate` does."""
@@ -228,9 +219,7 @@ def aggregate() -> None:
 
 
 @deployed(
-    name="nightly",
-    flow_run_name="nightly {sweeps}",
-    description="Small reproductions, compared with the last 30 nights.",
+    flow_run_name="nightly {sweeps}", description="Small reproductions, compared with the last 30 nights."
 )
 @reasoned
 def nightly(sweeps: Nights = forms.NIGHTLY, workers: Workers = 0) -> Any:
@@ -242,17 +231,13 @@ def nightly(sweeps: Nights = forms.NIGHTLY, workers: Workers = 0) -> Any:
     """
     due = flow_run.scheduled_start_time
     if due and time.time() - due.timestamp() > LATE_SECONDS:
-        return _skipped(f"was due at {due:%Y-%m-%d %H:%M}, when nobody was serving")
+        return skipped(message=f"was due at {due:%Y-%m-%d %H:%M}, when nobody was serving")
     folder, arguments = forms.nightly(forms.roots(home()), sweeps, workers)
     try:
         lines = command(arguments)
     finally:
         artifacts.nightly(place(Layout.at(), folder), "" if sweeps == forms.NIGHTLY else folder.name)
-    return _skipped(lines[-1]) if lines and lines[-1].startswith(ALREADY) else None
-
-
-def _skipped(why: str) -> State:
-    return Completed(name="Skipped", message=why)
+    return skipped(message=lines[-1]) if lines and lines[-1].startswith(ALREADY) else None
 
 
 DEPLOYED = (sweep, evaluate, audit, aggregate, nightly)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def limits_of(home: Path) -> Limits:
         raise explain(error, Limits, str(path)) from None
 
 
-def check(planned: Sweep, limits: Limits, home: Path) -> None:
+def check_limits(planned: Sweep, limits: Limits, home: Path) -> None:
     """Raises ConfigError, which names the field, the value, the limit and where it is set."""
     where = f"the server's limit ({home / FILE})"
     if len(planned.runs) > limits.runs:
@@ -67,8 +68,8 @@ def check(planned: Sweep, limits: Limits, home: Path) -> None:
             most = getattr(limits, name)
             if value > most:
                 raise ConfigError(f"{field}: {value:,}; {where}: {name} {most:,}")
-        for field, address in _addresses(run.spec.model_dump(mode="json")):
-            if address not in limits.addresses:
+        for field, address in texts(run.spec.model_dump(mode="json")):
+            if field.endswith(".address") and address not in limits.addresses:
                 raise ConfigError(
                     f"{field}: {address!r} may not be named from here; {where}: addresses {', '.join(limits.addresses)}"
                 )
@@ -95,33 +96,25 @@ def _sizes(spec: RunSpec) -> Iterator[tuple[str, int, str]]:
     yield "evaluation.place.workers", getattr(spec.evaluation.place, "workers", 1), "workers"
 
 
-def _addresses(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            field = f"{at}.{key}".strip(".")
-            if key == "address" and isinstance(inner, str):
-                yield field, inner
-            yield from _addresses(inner, field)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _addresses(inner, at)
+def texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """(field, text) for every text in a nested value."""
+    if isinstance(value, str):
+        yield at, value
+    elif isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from texts(inner, f"{at}.{key}" if at else str(key))
 
 
-class ConfigCosts:
-    """A paragraph for the form, written again when a configuration changes; Prefect renders Markdown, but no tables."""
+def cost_paragraph(files: Mapping[str, Path], home: Path) -> str:
+    """What each file costs, computed again when one has changed; Prefect's form renders Markdown, but no tables."""
+    changed = ((name, path, path.exists() and path.stat().st_mtime) for name, path in files.items())
+    return _cost_paragraph(tuple(changed), home, time.monotonic() // AGAIN_SECONDS)
 
-    def __init__(self) -> None:
-        self._state: object = None
-        self._paragraph = ""
 
-    def paragraph(self, files: Mapping[str, Path], home: Path) -> str:
-        changed = {name: path.exists() and path.stat().st_mtime for name, path in files.items()}
-        state = (changed, time.monotonic() // AGAIN_SECONDS)
-        if state != self._state:
-            times = measured(Layout.at(home))
-            costs = [f"`{name}` {cost_line(path, times)}" for name, path in files.items()]
-            self._state, self._paragraph = state, HEAD + " · ".join(costs)
-        return self._paragraph
+@lru_cache(maxsize=1)
+def _cost_paragraph(files: tuple[tuple[str, Path, float], ...], home: Path, _period: float) -> str:
+    times = measured(Layout.at(home))
+    return HEAD + " · ".join(f"`{name}` {cost_line(path, times)}" for name, path, _ in files)
 
 
 def cost_line(path: Path, times: Measured) -> str:

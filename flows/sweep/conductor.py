@@ -69,8 +69,9 @@ def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolde
     """
     upgrade(layout, sweep.spec.name, {run.data for run in sweep.runs})
     folders = [layout.run(sweep.spec.name, run.folder) for run in sweep.runs]
-    benchmarks = list(dict.fromkeys(name for run in sweep.runs for name in run.spec.benchmarks()))
-    previous = _created(layout, sweep.spec.name)
+    created = time.time()
+    with suppress(StoreError):
+        created = layout.read_sweep(sweep.spec.name).get("created") or created
     layout.write_sweep(
         {
             "name": sweep.spec.name,
@@ -78,9 +79,9 @@ def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolde
             "source": sweep.source,
             "path": str(sweep.path),
             "baseline": sweep.baseline,
-            "created": previous or time.time(),
+            "created": created,
             "runs": [*(run.folder for run in sweep.runs), *imported_runs(layout, sweep.spec.name)],
-            "benchmarks": benchmarks,
+            "benchmarks": list(dict.fromkeys(name for run in sweep.runs for name in run.spec.benchmarks())),
         }
     )
     for folder, run in zip(folders, sweep.runs, strict=True):
@@ -162,11 +163,9 @@ def _one_line(error: BaseException) -> str | None:
     Files are the truth: when only the Prefect API failed (a full disk under its database, a lost server), the runs
     are as far as their folders say, and running the sweep again goes on from there.
     """
-    chain: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in chain:
+    chain = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
         chain.append(cause)
-        cause = cause.__cause__ or cause.__context__
     for link in chain:
         if isinstance(link, UserError):
             return str(link)
@@ -174,13 +173,6 @@ def _one_line(error: BaseException) -> str | None:
         if type(link).__module__.split(".")[0] in ("prefect", "httpx"):
             return f"the Prefect server failed: {str(link).splitlines()[0] if str(link) else type(link).__name__}"
     return None
-
-
-def _created(layout: Layout, name: str) -> float | None:
-    try:
-        return layout.read_sweep(name).get("created")
-    except StoreError:
-        return None
 
 
 def _same_run(folder: RunFolder, run: PlannedRun) -> bool:

@@ -45,8 +45,7 @@ def evaluate_checkpoints(context: Context, trainings_over: threading.Event) -> N
     Raises:
         StageFailed: the evaluator ended badly several times. Stopped: the sweep is being stopped.
     """
-    gpus = evaluator_gpus(context.layout, context.sweep) if context.machine.gpus else 0
-    if gpus:
+    if context.machine.gpus and (gpus := evaluator_gpus(context.layout, context.sweep)):
         alternate(context, trainings_over, gpus)
     else:
         run_beside(context.layout, context.sweep, context.children, trainings_over, context.progress.tell)
@@ -54,31 +53,25 @@ def evaluate_checkpoints(context: Context, trainings_over: threading.Event) -> N
 
 def mark_done(folders: Sequence[RunFolder]) -> list[RunFolder]:
     """Write DONE.json for each run that is trained and evaluated; returns those that are done or failed."""
-    over = []
     for folder in folders:
-        if folder.done_path.exists() or folder.failed_path.exists():
-            over.append(folder)
-            continue
-        if folder.state() == "running":
-            continue
-        manifest = folder.read_manifest()
-        if not folder.checkpoint(manifest["steps"]).exists() or pending_evaluations(folder):
+        if (
+            _over(folder)
+            or folder.state() == "running"
+            or not _trained(folder)
+            or pending_evaluations(folder)
+        ):
             continue
         seconds = sum(row.get("seconds_step", 0.0) for row in folder.read_metrics().rows)
         with contextlib.suppress(StoreError, OSError):  # `rpg gc` does it another time
             checkpoints_of(folder).settle()
         write_done(folder, seconds=seconds, attempts=len(folder.attempts()))
-        over.append(folder)
-    return over
+    return [folder for folder in folders if _over(folder)]
 
 
 def mark_unevaluated(folders: Sequence[RunFolder]) -> None:
     """When no evaluation will come any more, a trained run that still lacks one has failed, and says why."""
     for folder in folders:
-        if folder.done_path.exists() or folder.failed_path.exists():
-            continue
-        missing = pending_evaluations(folder)
-        if not missing or not folder.checkpoint(folder.read_manifest()["steps"]).exists():
+        if _over(folder) or not _trained(folder) or not (missing := pending_evaluations(folder)):
             continue
         benchmark, step = missing[0]
         record = folder.eval_path(benchmark, step).with_suffix(".error.json")
@@ -87,6 +80,14 @@ def mark_unevaluated(folders: Sequence[RunFolder]) -> None:
         except (StoreError, KeyError):
             why = f"step {step} was not evaluated on {benchmark}"
         write_failed(folder, str(why), step=step, log=str(folder.path.parent / EVALUATION_LOG))
+
+
+def _over(folder: RunFolder) -> bool:
+    return folder.done_path.exists() or folder.failed_path.exists()
+
+
+def _trained(folder: RunFolder) -> bool:
+    return folder.checkpoint(folder.read_manifest()["steps"]).exists()
 
 
 def run_beside(
@@ -158,27 +159,25 @@ def alternate(context: Context, trainings_over: threading.Event, gpus: int) -> N
 
 def pending(context: Context) -> set[Evaluation]:
     """Evaluations whose checkpoints are there."""
-    evaluations: set[Evaluation] = set()
-    for folder in current_runs(context.layout, context.sweep):
-        if folder.manifest_path.exists():
-            saved = set(folder.checkpoint_steps())
-            evaluations |= {
-                (folder.name, b, step) for b, step in pending_evaluations(folder) if step in saved
-            }
-    return evaluations
+    return {
+        (folder.name, benchmark, step)
+        for folder in current_runs(context.layout, context.sweep)
+        if folder.manifest_path.exists()
+        for saved in [set(folder.checkpoint_steps())]
+        for benchmark, step in pending_evaluations(folder)
+        if step in saved
+    }
 
 
 @contextlib.contextmanager
 def _held_gpus(context: Context, gpus: int) -> Iterator[list[Held]]:
     """GPUs for an evaluator. While they are waited for, no further training of this sweep takes any."""
 
-    def note(why: str) -> None:
-        context.progress.tell(f"evaluation {why}")
-
+    who, tell = f"{context.sweep}/evaluation", context.progress.tell
     context.evaluation_waits.set()
     try:
-        who = f"{context.sweep}/evaluation"
-        held = [context.machine.wait(Need("gpu", gpus), who, note, context.children.stopping)]
+        need, stopping = Need("gpu", gpus), context.children.stopping
+        held = [context.machine.wait(need, who, lambda why: tell(f"evaluation {why}"), stopping)]
     except UserError as error:
         raise StageFailed(f"evaluation.engine.tensor_parallel: {error}") from None
     finally:
@@ -193,11 +192,10 @@ def _held_gpus(context: Context, gpus: int) -> Iterator[list[Held]]:
 def _take_more(context: Context, gpus: int, held: list[Held], most: int) -> None:
     """Further GPUs that are free now and that nobody waits for: each gets an evaluator with a share of the work."""
     need = Need("gpu", gpus)
-    gate = context.machine.gate(need)
-    if gate is None:
-        return
-    with gate:
-        while len(held) < most and (slots := context.machine.take(need, f"{context.sweep}/evaluation")):
+    with context.machine.gate(need) or contextlib.nullcontext() as gate:
+        while (
+            gate and len(held) < most and (slots := context.machine.take(need, f"{context.sweep}/evaluation"))
+        ):
             held.append(slots)
 
 

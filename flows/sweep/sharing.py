@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ class Claims:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._held: dict[str, locks.Lock] = {}
-        self._ids: dict[str, str] = {}
         self._notes: dict[str, WaitingNote] = {}
+        self._run_id = cache(lambda folder: folder.read_manifest()["run_id"])
         # With 1,000 runs these are what a search costs. A folder's time changes when one comes into it or goes.
         self._names = lru_cache(lambda path, _changed: folders(path))
         self._roots = lru_cache(self._read_roots)
@@ -55,11 +55,6 @@ class Claims:
             return False
         self._held[folder.name] = lock
         return True
-
-    def _run_id(self, folder: RunFolder) -> str:
-        if folder.name not in self._ids:
-            self._ids[folder.name] = folder.read_manifest()["run_id"]
-        return self._ids[folder.name]
 
     def fd(self, folder: RunFolder) -> int:
         return self._held[folder.name].fd

@@ -35,16 +35,13 @@ SHARED_SECONDS = 60.0
 
 
 def train_run(folder: RunFolder, context: Context) -> None:
-    """One training to its end, in a process of its own that holds a slot of this machine.
-
-    Nothing is trained when another sweep has the same run already.
+    """One training to its end, in its own process that holds a slot; nothing is trained that another sweep has already.
 
     Raises:
         RunFailed: it failed; FAILED.json holds the same line.
         Stopped: the sweep is being stopped.
     """
-    duplicate = context.claims.duplicate(folder)
-    if duplicate:
+    if duplicate := context.claims.duplicate(folder):
         take_over(folder, duplicate)
         trained = folder.checkpoint(folder.read_manifest()["steps"]).exists()
         if trained and not pending_evaluations(folder):
@@ -56,12 +53,11 @@ def train_run(folder: RunFolder, context: Context) -> None:
         while folder.holder():
             if context.children.stopping.wait(LEASE_SECONDS):
                 raise Stopped
-        with (
-            context.disk.reserve(folder, context.children.stopping),
-            slot(folder, backend, context) as held,
-        ):
+        space = context.disk.reserve(folder, context.children.stopping)
+        with space, slot(folder, backend, context) as held:
             clear_waiting(folder)
-            archive_failure(folder)
+            if folder.failed_path.exists():  # kept, for those who look back
+                folder.failed_path.replace(folder.path / f"FAILED-{max(folder.next_attempt() - 1, 0)}.json")
             began = time.time()
             child = _start(folder, backend, context, held)
             code = context.children.wait(child)
@@ -83,8 +79,7 @@ def _failure(folder: RunFolder, backend: BackendSection, code: int, began: float
             last = read_progress(folder.path / TRAINING) or {}
             phase = last.get("phase") if last.get("time", 0) > began else None
             how += f" in step {last['step']}, {phase}" if phase else ""
-            advice = backend.less_memory(phase)
-            how += f" (out of memory? {advice})" if advice else " (out of memory?)"
+            how += f" (out of memory? {backend.less_memory(phase) or ''}".rstrip() + ")"
         write_failed(folder, f"the training process {how}")
     return str((folder.read_failed() or {}).get("error"))
 
@@ -157,9 +152,8 @@ def backend_of(folder: RunFolder) -> BackendSection:
 
 @contextmanager
 def slot(folder: RunFolder, backend: BackendSection, context: Context) -> Iterator[Held]:
-    """What the run needs of this machine, waiting for it where need be; the run's folder says for what."""
-    need = need_of(backend, context.machine)
-    if need is None:
+    """What the run needs of this machine; while it waits, its folder says for what."""
+    if (need := need_of(backend, context.machine)) is None:
         yield Held()
         return
     who, note = f"{folder.sweep}/{folder.name}", WaitingNote(folder)
@@ -171,10 +165,3 @@ def slot(folder: RunFolder, backend: BackendSection, context: Context) -> Iterat
         raise RunFailed(f"{folder.name}: {error}") from None
     with closing(held):
         yield held
-
-
-def archive_failure(folder: RunFolder) -> None:
-    """Before a run is tried again its FAILED.json is kept beside the new attempt, for those who look back."""
-    if folder.failed_path.exists():
-        attempt = max(folder.next_attempt() - 1, 0)
-        folder.failed_path.replace(folder.path / f"FAILED-{attempt}.json")
