@@ -78,13 +78,11 @@ class Machine:
         note = {"who": who, "user": os.environ.get("USER") or str(os.getuid())}
         taken: dict[str, locks.Lock] = {}
         for name in names:
-            if len(taken) < need.count and (
-                lock := locks.take(self.path(need.kind, name), note, locks.EVERYONE)
-            ):
+            path = self.path(need.kind, name)
+            if len(taken) < need.count and (lock := locks.take(path, note, locks.EVERYONE)):
                 taken[name] = lock
-        held = Held(
-            list(taken.values()), {"CUDA_VISIBLE_DEVICES": ",".join(taken)} if need.kind == "gpu" else {}
-        )
+        shown = {"CUDA_VISIBLE_DEVICES": ",".join(taken)} if need.kind == "gpu" else {}
+        held = Held(list(taken.values()), shown)
         if len(taken) == need.count:
             return held
         held.close()
@@ -128,7 +126,7 @@ class Machine:
 
     def taken(self, kind: str) -> list[dict[str, Any]]:
         """The notes of those who hold a slot now."""
-        paths = [self.path(kind, name) for name in self.names(kind)]
+        paths = (self.path(kind, name) for name in self.names(kind))
         return [locks.note(path) for path in paths if locks.held(path)]
 
     def why(self, need: Need) -> str:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from flows.machine.slots import Machine
 from flows.prefect.flow_runs import ALIVE, alive_path, folder_tag
-from flows.prefect.server import SERVE_LOCK, WORKERS, quiet_environment, using_api
+from flows.prefect.server import SERVE_LOCK, quiet_environment, using_api
 from rpg.processes import end_orphans, is_here
 from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
 from rpg.store.lease import read_lease
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun, State
 
+WORKERS = Path("serve") / "workers"
+"""In the data folder: a file for each other machine that works for `rpg serve`, locked by its `rpg worker`."""
 NEVER_STARTED_SECONDS = 600.0
 """A flow run that is Pending or Cancelling for so long, and never had a process, has lost its worker."""
 NO_PROCESS_SECONDS = 300.0

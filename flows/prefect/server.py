@@ -7,6 +7,7 @@ same server, which ends when its parent does.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -16,6 +17,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from rpg.errors import UserError
 from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
@@ -27,8 +29,6 @@ START_SECONDS = 180
 HOST = "127.0.0.1"
 SERVE_LOCK = "serve.lock"
 """In the data folder: the lock of `rpg serve`; its note has the addresses of API, UI and dashboard."""
-WORKERS = Path("serve") / "workers"
-"""In the data folder: a file for each other machine that works for `rpg serve`, locked by its `rpg worker`."""
 EPHEMERAL = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 """No schedules, late runs and other services that only a shared server needs."""
 
@@ -84,12 +84,18 @@ def prefect_api(home: Path) -> Iterator[str]:
         with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: ""}):  # it has no pages
             yield url
     finally:
-        server.terminate()
-        try:
-            server.wait(timeout=3)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        end_group(server, 3)
+
+
+def end_group(child: subprocess.Popen[Any], grace: float) -> None:
+    """SIGTERM to a child that leads a group, which ends its own children; after the grace SIGKILL to the whole group."""
+    if grace and child.poll() is None:
+        child.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(grace)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 @contextmanager

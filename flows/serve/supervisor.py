@@ -16,19 +16,19 @@ from pydantic import ValidationError
 
 from flows.machine.slots import machine
 from flows.prefect.flow_runs import folder_tag
-from flows.prefect.reconcile import mirror
-from flows.prefect.server import (
-    HOST,
-    SERVE_LOCK,
-    START_SECONDS,
-    WORKERS,
-    ServerError,
-    quiet_environment,
-    using_api,
-)  # fmt: skip
-from flows.serve.password import client_environment
+from flows.prefect.reconcile import WORKERS, mirror
+from flows.prefect.server import HOST, SERVE_LOCK, START_SECONDS, ServerError, quiet_environment, using_api
 from flows.serve.schedule_checks import ServerLog, look, show
-from flows.serve.services import Plan, Say, Service, clock, repair, services_of, stop_on_signals
+from flows.serve.services import (
+    Plan,
+    Say,
+    Service,
+    client_environment,
+    clock,
+    repair,
+    services_of,
+    stop_on_signals,
+)  # fmt: skip
 from rpg.config.errors import ConfigError
 from rpg.processes import python_module
 from rpg.store import Layout, StoreError, locks

@@ -79,7 +79,8 @@ def _failure(folder: RunFolder, backend: BackendSection, code: int, began: float
             last = read_progress(folder.path / TRAINING) or {}
             phase = last.get("phase") if last.get("time", 0) > began else None
             how += f" in step {last['step']}, {phase}" if phase else ""
-            how += f" (out of memory? {backend.less_memory(phase) or ''}".rstrip() + ")"
+            advice = backend.less_memory(phase)
+            how += f" (out of memory? {advice})" if advice else " (out of memory?)"
         write_failed(folder, f"the training process {how}")
     return str((folder.read_failed() or {}).get("error"))
 
