@@ -117,11 +117,7 @@ def run_night(
 ) -> Night | None:
     """Run tonight's sweeps with `conduct`, keep their numbers and compare them; None while another night is running.
 
-    Runs of the newest `keep` nights, including tonight, stay on disk.
-
-    Raises:
-        ConfigError: a file that cannot be used.
-        StoreError: the data folder cannot be written.
+    Runs of the newest `keep` nights, including tonight, stay on disk. ConfigError names a file that cannot be used.
     """
     kept = place(layout, folder)
     lock = locks.take(kept / ".lock", beat=True)
@@ -175,9 +171,7 @@ def run_night(
 def accept(layout: Layout, folder: Path, why: str) -> str:
     """Make the newest night of a set the one that later nights are compared with; returns its name.
 
-    Raises:
-        ConfigError: no reason is given, or there is no night to accept.
-        StoreError: the data folder cannot be written.
+    ConfigError if no reason is given, or there is no night to accept.
     """
     kept = place(layout, folder)
     if not why.strip():

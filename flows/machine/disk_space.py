@@ -53,11 +53,7 @@ class DiskSpace:
 
     @contextmanager
     def reserve(self, folder: RunFolder, stopping: threading.Event) -> Iterator[None]:
-        """Wait until the disk has room for a training beside those that have begun; its share stays reserved inside.
-
-        Raises:
-            Stopped: `stopping` was set meanwhile.
-        """
+        """Wait (Stopped: `stopping` is set) until the disk has room beside the trainings that have begun, and keep it."""
         needed, note = bytes_needed(folder), WaitingNote(folder)
         while (why := self.take(folder, needed)) is not None:
             note.write(why)

@@ -72,11 +72,7 @@ class Cluster:
     def start(
         self, module: str, folder: RunFolder, home: Path, threads: int, needs: Mapping[str, float]
     ) -> Remote:
-        """Ask for a training; it waits at the cluster until a node has room.
-
-        Raises:
-            ClusterGone: there is no such cluster, or no longer.
-        """
+        """Ask for a training, which waits until a node has room; ClusterGone if there is no such cluster (any more)."""
         ours = {name: value for name, value in os.environ.items() if name.startswith("RPG_")}
         order = {
             "module": module,

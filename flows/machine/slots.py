@@ -96,10 +96,8 @@ class Machine:
         stopping: threading.Event,
         yield_to: threading.Event | None = None,
     ) -> Held:
-        """All that is needed, waiting for it; `note` gets the reason. While `yield_to` is set, others go first.
-
-        Raises:
-            Stopped: `stopping` was set meanwhile. UserError: a request that can never be met.
+        """All that is needed, waiting for it (Stopped: `stopping` was set); `note` gets the reason. While `yield_to` is set,
+        others go first. A request that can never be met is a UserError.
         """
         gate = None
         try:
@@ -142,11 +140,7 @@ class Machine:
 
 
 def machine(environment: Mapping[str, str] = os.environ) -> Machine:
-    """This machine as the environment describes it; the shared folder is made when it is not there.
-
-    Raises:
-        UserError: RPG_SLOTS is not a number, or the folder cannot be shared.
-    """
+    """This machine as the environment describes it; UserError if RPG_SLOTS is no number or the folder cannot be shared."""
     text = environment.get(SLOTS, "")
     if text and not (text.isdigit() and 1 <= int(text) <= MOST):
         raise UserError(

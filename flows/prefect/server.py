@@ -53,11 +53,7 @@ def quiet_environment(home: Path) -> dict[str, str]:
 
 @contextmanager
 def prefect_api(home: Path) -> Iterator[str]:
-    """Yield the URL of the API to use; `PREFECT_API_URL` is set to it inside.
-
-    Raises:
-        ServerError: the private server ended or did not answer in START_SECONDS.
-    """
+    """Yield the URL of the API to use, to which `PREFECT_API_URL` is set inside; ServerError as of `wait_healthy`."""
     log = home / "prefect" / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)  # before Prefect is imported, which warns without it
     os.environ.update(quiet_environment(home))
@@ -121,9 +117,7 @@ def wait_healthy(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:
-            raise ServerError(
-                f"the private Prefect server ended with code {server.returncode}; its log: {log}"
-            )
+            raise ServerError(f"the private Prefect server ended with code {server.poll()}; its log: {log}")
         if answers(f"{url}/health"):
             return
         time.sleep(0.1)

@@ -10,8 +10,8 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal
 
 from prefect import flow
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
@@ -45,25 +45,25 @@ if WORK in os.environ:  # Prefect has imported this from an empty folder (flows.
 
 _ROOTS = forms.roots(home())
 CATALOGUE = "the whole catalogue"
+
+
+def choice(names: Iterable[str]) -> Any:
+    """One of these, which are known at run time only."""
+    return Field(json_schema_extra={"enum": list(names)})
+
+
 # Prefect takes the texts of a form from the Args of the docstrings below, and the bounds from these types.
-Config = Annotated[str, Field(json_schema_extra={"enum": list(forms.configs(_ROOTS))})]
-Nights = Annotated[str, Field(json_schema_extra={"enum": list(forms.nights(_ROOTS))})]
+Config = Annotated[str, choice(forms.configs(_ROOTS))]
+Nights = Annotated[str, choice(forms.nights(_ROOTS))]
 Seeds = list[Annotated[int, Field(ge=0, lt=2**31)]]
 Steps = Annotated[int, Field(ge=0, le=10_000_000)]
 Name = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]{0,63})?$")]
 Workers = Annotated[int, Field(ge=0, le=256)]
-if TYPE_CHECKING:  # the choices are known at run time only
-    Algorithm = str
-    Algorithms = list[str]
-    Backend = str
-    Engine = str
-    Benchmarks = list[str]
-else:
-    Algorithm = Literal[(CATALOGUE, *algorithms())]
-    Algorithms = list[Literal[tuple(algorithms())]]
-    Backend = Literal[(forms.AS_FILE, *BACKENDS)]
-    Engine = Literal[tuple(ENGINES)]
-    Benchmarks = Annotated[list[Literal[tuple(sorted(shipped_benchmarks()))]], Field(min_length=1)]
+Algorithm = Annotated[str, choice([CATALOGUE, *algorithms()])]
+Algorithms = list[Annotated[str, choice(algorithms())]]
+Backend = Annotated[str, choice([forms.AS_FILE, *BACKENDS])]
+Engine = Annotated[str, choice(ENGINES)]
+Benchmarks = Annotated[list[Annotated[str, choice(sorted(shipped_benchmarks()))]], Field(min_length=1)]
 
 LATE_SECONDS = 12 * 3600.0
 """A night that is later than this is skipped; the next one starts at its own time."""
@@ -72,11 +72,7 @@ skipped = functools.partial(Completed, name="Skipped")
 
 
 def command(arguments: list[str], progress_of: str = "") -> list[str]:
-    """Run `rpg ARGUMENTS` as a child whose sweeps add their tasks to this flow run; returns its last lines.
-
-    Raises:
-        CommandFailed: it ended with an exit code other than 0.
-    """
+    """Run `rpg ARGUMENTS` as a child whose sweeps add their tasks to this flow run; as `follow`."""
     log = get_run_logger()
     log.info("rpg %s", " ".join(arguments))
     # The log consists of the command's own lines; what Prefect would say about the tasks is in their states.

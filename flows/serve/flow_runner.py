@@ -39,7 +39,11 @@ def main(cron: str | None = None) -> None:
     die_with_parent()
     threading.Thread(target=_refresh, daemon=True, name="forms").start()
     tags = [TAG, folder_tag(home())]
-    existing = _existing()
+    existing = {}  # with what was changed in the UI: schedules, parameters, pauses
+    with get_client(sync_client=True) as client:
+        for flow in DEPLOYED:
+            with contextlib.suppress(ObjectNotFound):
+                existing[flow.name] = client.read_deployment_by_name(f"{flow.name}/{flow.name}")
     cron_file, last = home() / "serve" / "nightly-schedule.json", None
     with contextlib.suppress(StoreError):
         last = read_json_object(cron_file).get("cron")
@@ -61,25 +65,12 @@ def main(cron: str | None = None) -> None:
     serve(*deployments, limit=AT_ONCE, pause_on_shutdown=False, print_starting_message=False)
 
 
-def _existing() -> dict[str, DeploymentResponse]:
-    """The deployments that exist, with what was changed in the UI: schedules, parameters, pauses."""
-    existing = {}
-    with get_client(sync_client=True) as client:
-        for flow in DEPLOYED:
-            with contextlib.suppress(ObjectNotFound):
-                existing[flow.name] = client.read_deployment_by_name(f"{flow.name}/{flow.name}")
-    return existing
-
-
 def _schedules(deployment: DeploymentResponse | None) -> list[DeploymentScheduleCreate] | None:
     """The schedules as they are: a deployment that is created again without any would lose them."""
-    if deployment is None or not deployment.schedules:
-        return None
     fields = ("schedule", "active", "max_scheduled_runs", "parameters", "slug")
-    return [
-        DeploymentScheduleCreate(**{name: getattr(schedule, name) for name in fields})
-        for schedule in deployment.schedules
-    ]
+    schedules = deployment.schedules if deployment else []
+    kept = ({name: getattr(schedule, name) for name in fields} for schedule in schedules)
+    return [DeploymentScheduleCreate(**values) for values in kept] or None
 
 
 def _enter_empty_folder(folder: Path) -> None:

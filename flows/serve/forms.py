@@ -97,10 +97,8 @@ def sweep(
     name: str = "",
     workers: int = 0,
 ) -> tuple[str, list[str]]:
-    """(name of the sweep, arguments of `rpg`) for a form; 0 and empty mean: as in the file.
-
-    Raises:
-        ConfigError: what is wrong with which value, and what would be accepted.
+    """(name of the sweep, arguments of `rpg`) for a form; 0 and empty mean: as in the file. ConfigError says what is
+    wrong with which value, and what would be accepted.
     """
     files = configs(where)
     _check_known(config, files, "config")
@@ -157,11 +155,9 @@ def _option(name: str, value: str | int) -> list[str]:
     return [f"--{name}={value}"] if value else []
 
 
-def _check_known(name: str, choices: Collection[str], field: str) -> None:
-    if name not in choices:
-        raise ConfigError(
-            f"{field}: {name!r} is not known{nearest(name, choices)} Known: {', '.join(choices)}"
-        )
+def _check_known(name: str, names: Collection[str], field: str) -> None:
+    if name not in names:
+        raise ConfigError(f"{field}: {name!r} is not known{nearest(name, names)} Known: {', '.join(names)}")
 
 
 def _is_sweep(path: Path) -> bool:
@@ -193,20 +189,14 @@ def _check_planned(planned: Sweep, where: Roots) -> None:
 
 def _check_no_code(assignments: Mapping[str, Any]) -> None:
     """A form sets numbers and names; which code runs is decided by files of whoever serves."""
-    for field, value in assignments.items():
-        section = field.split(".")[0]
+    for name, value in assignments.items():
+        section, *_, last = name.split(".") if "." in name else (name, name)
         if section == "track":
+            raise ConfigError(f"{name}: where numbers are sent is decided in a file in ${OWN}, not in a form")
+        code = last in ("type", "function", "beside", "digest") or "python" in dict(texts(value)).values()
+        if section == "reward" and code:
             raise ConfigError(
-                f"{field}: where numbers are sent is decided in a file in ${OWN}, not in a form"
-            )
-        if section != "reward":
-            continue
-        if (
-            field.split(".")[-1] in ("type", "function", "beside", "digest")
-            or "python" in dict(texts(value)).values()
-        ):
-            raise ConfigError(
-                f"{field}: a reward function is code, and only comes from a file in ${OWN}, never from a form"
+                f"{name}: a reward function is code, and only comes from a file in ${OWN}, never from a form"
             )
 
 

@@ -96,10 +96,9 @@ def look(tag: str, up_for: float) -> list[str]:
 
     with get_client(sync_client=True) as client:
         ours = {"tags": {"all_": [tag]}}
+        scheduled = {**ours, "state": {"type": {"any_": ["SCHEDULED"]}}}
         deployments = client.read_deployments(deployment_filter=DeploymentFilter.model_validate(ours))
-        runs = client.read_flow_runs(
-            flow_run_filter=FlowRunFilter.model_validate({**ours, "state": {"type": {"any_": ["SCHEDULED"]}}})
-        )
+        runs = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(scheduled))
         return schedule_problems(deployments, runs, datetime.now(UTC), up_for)
 
 

@@ -189,11 +189,7 @@ def secret_of(home: Path, wanted: bool | None, environment: Mapping[str, str] = 
     """`user:password`, or None where nobody asked for one: `wanted` is --auth, --no-auth or neither.
 
     RPG_AUTH (or Prefect's own name for it) alone is asking for one. Where --auth stands alone, a password is made at
-    the first time and kept.
-
-    Raises:
-        ConfigError: it is not of the form user:password.
-        StoreError: the file cannot be written.
+    the first time and kept. ConfigError if it is not of the form user:password, StoreError if it cannot be kept.
     """
     given = environment.get(AUTH) or environment.get(SERVER_AUTH) or environment.get(CLIENT_AUTH)
     if wanted is False or (wanted is None and not given):

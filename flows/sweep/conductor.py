@@ -62,10 +62,8 @@ def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
 def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolder]:
     """Write sweep.json and a manifest for every run; what is already there for the same run stays untouched.
 
-    `fresh`: what other code than today's has trained is set aside, and nothing of the kind is taken over.
-
-    Raises:
-        StoreError: a folder cannot be written, or a run's folder holds the manifest of another run.
+    `fresh`: what other code than today's has trained is set aside, and nothing of the kind is taken over. StoreError if
+    a folder cannot be written, or a run's folder holds the manifest of another run.
     """
     upgrade(layout, sweep.spec.name, {run.data for run in sweep.runs})
     folders = [layout.run(sweep.spec.name, run.folder) for run in sweep.runs]
@@ -166,9 +164,8 @@ def _one_line(error: BaseException) -> str | None:
     chain = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
         chain.append(cause)
-    for link in chain:
-        if isinstance(link, UserError):
-            return str(link)
+    if ours := next((link for link in chain if isinstance(link, UserError)), None):
+        return str(ours)
     for link in chain:
         if type(link).__module__.split(".")[0] in ("prefect", "httpx"):
             return f"the Prefect server failed: {str(link).splitlines()[0] if str(link) else type(link).__name__}"
@@ -182,9 +179,8 @@ def _same_run(folder: RunFolder, run: PlannedRun) -> bool:
     except StoreError:
         return False
     if run_id != run.run_id:
-        raise StoreError(
-            f"{folder.manifest_path}: belongs to run {run_id}, not {run.run_id}; move that folder away"
-        )
+        mismatch = f"belongs to run {run_id}, not {run.run_id}; move that folder away"
+        raise StoreError(f"{folder.manifest_path}: {mismatch}")
     return True
 
 

@@ -85,9 +85,7 @@ def set_aside(layout: Layout, folder: RunFolder) -> bool:
     """Make room for a run that other code than today's has trained; False where there is nothing of the kind.
 
     What is there keeps all its files, under another name, and is superseded from now on. Can be killed at any moment.
-
-    Raises:
-        StoreError: somebody is training it.
+    StoreError if somebody is training it.
     """
     outdated = run_provenance.outdated(folder)
     if outdated is None:

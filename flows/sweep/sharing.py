@@ -72,7 +72,9 @@ class Claims:
         """The furthest folder of the same run elsewhere, else of a shorter one; None when this one is as far."""
         manifest, here = folder.read_manifest(), progress(folder)
         for others in (self._same(folder, manifest), self._shorter(folder, manifest)):
-            further = [(progress(other), other) for other in others if _usable(manifest, other)]
+            if manifest.get(FRESH):  # made afresh: only of what today's code has made
+                others = (other for other in others if run_provenance.outdated(other) is None)
+            further = [(progress(other), other) for other in others]
             best, other = max(further, key=lambda pair: pair[0], default=(here, folder))
             if best > here:
                 return other
@@ -80,15 +82,13 @@ class Claims:
 
     def _same(self, folder: RunFolder, manifest: Mapping[str, Any]) -> Iterator[RunFolder]:
         ids = [manifest[name] for name in ("run_id", "former_id") if name in manifest]
+        endings = tuple(f"-{run_id[:8]}" for run_id in ids)
         for sweep, changed in self._sweeps():
             for name in self._names(self._layout.sweep_folder(sweep), changed):
                 other = self._layout.run(sweep, name)
-                if (
-                    name.endswith(tuple(f"-{run_id[:8]}" for run_id in ids))
-                    and other != folder
-                    and _is(other, ids)
-                ):
-                    yield other
+                with contextlib.suppress(StoreError):
+                    if name.endswith(endings) and other != folder and other.read_manifest()["run_id"] in ids:
+                        yield other
 
     def _shorter(self, folder: RunFolder, manifest: Mapping[str, Any]) -> Iterator[RunFolder]:
         """The same run with fewer steps, where nobody works on it."""
@@ -152,21 +152,8 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
     for step in source.checkpoint_steps():
         if not folder.checkpoint(step).exists():
             _link_tree(source.checkpoint(step), folder.checkpoint(step))
-    atomic_write_json(
-        folder.path / "shared.json", {"sweep": source.sweep, "run": source.name, "time": time.time()}
-    )
-
-
-def _is(folder: RunFolder, ids: list[str]) -> bool:
-    try:
-        return folder.read_manifest()["run_id"] in ids
-    except StoreError:
-        return False
-
-
-def _usable(manifest: Mapping[str, Any], other: RunFolder) -> bool:
-    """Whether a run may take over what another folder has: one that is made afresh takes only what today's code made."""
-    return not manifest.get(FRESH) or run_provenance.outdated(other) is None
+    origin = {"sweep": source.sweep, "run": source.name, "time": time.time()}
+    atomic_write_json(folder.path / "shared.json", origin)
 
 
 def _link_tree(source: Path, target: Path) -> None:

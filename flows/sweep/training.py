@@ -104,10 +104,8 @@ def _start(folder: RunFolder, backend: BackendSection, context: Context, held: H
 
 
 def _settle(folder: RunFolder, child: Remote, losses: int, context: Context) -> int:
-    """The exit code of a training on a cluster, after what its end means for the run's folder.
-
-    Raises:
-        RunFailed: the cluster cannot run it, or lost it again and again, or its files do not get here.
+    """The exit code of a training on a cluster, after what its end means for the run's folder; RunFailed when the cluster
+    cannot run it, has lost it too often, or its files do not get here.
     """
     clear_waiting(folder)
     refused, lost, code = child.answer.get("refused"), child.answer.get("lost"), child.returncode or 0
