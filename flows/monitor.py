@@ -51,10 +51,6 @@ class RunView:
     now: str | None = None
     """Where it is within a step that takes long, or which checkpoint is being evaluated (rpg.store.step_progress)."""
 
-    @property
-    def seconds_left(self) -> float | None:
-        return (self.steps - self.step) / self.rate if self.rate else None
-
 
 class Watch:
     """Reads the runs of a sweep; manifests are read once, metrics by their last few kilobytes."""
@@ -156,10 +152,11 @@ def table(views: Sequence[RunView], most: int = 30) -> Table:
         bar = ProgressBar(total=max(v.steps, 1), completed=v.step, width=16)
         number = "" if v.reward is None else f"{v.reward:+.3f}"
         accuracy = "" if v.accuracy is None else f"{v.accuracy:.3f}"
+        left = (v.steps - v.step) / v.rate if v.rate else None
         evals = f"{v.evals}/{v.evals_due}" if v.evals_due else str(v.evals or "")
         out.add_row(
             Text(v.variant[:44]), str(v.seed), Text(v.state, style=STYLES.get(v.state, "")), bar,
-            f"{v.step}/{v.steps}", number, accuracy, evals, clock(v.seconds_left),
+            f"{v.step}/{v.steps}", number, accuracy, evals, clock(left),
         )  # fmt: skip
         if v.now:
             out.add_row(Text(f"  {v.now}"[:140], style="dim"))
@@ -190,8 +187,7 @@ class Progress:
     def __init__(self, console: Console, title: str, folders: Sequence[RunFolder]) -> None:
         self.console, self.title = console, title
         self.watch = Watch(folders)
-        self.phase = "starting"
-        self.note = ""
+        self.phase, self.note = "starting", ""
         self._started = time.time()
         self._at_start = sum(v.step for v in self.watch.views())
         self._states: dict[str, str] = {}
@@ -224,10 +220,8 @@ class Progress:
     def render(self) -> Group:
         views = self.watch.views()
         left = time_left(views, self._started, self._at_start)
-        parts: list[Any] = [headline(self.title, views, self.phase, left), table(views)]
-        if self.note:
-            parts.append(Text(self.note, style="dim"))
-        return Group(*parts)
+        note = [Text(self.note, style="dim")] if self.note else []
+        return Group(headline(self.title, views, self.phase, left), table(views), *note)
 
     def lines(self) -> None:
         """For logs and pipes: one line when a run changes state, and one about the whole every ten seconds."""

@@ -70,15 +70,13 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]
     if not files:
         raise ConfigError(f"{folder}: no sweep files; expected a folder with *.yaml, as configs/nightly")
     night = f"{time.strftime('%Y-%m-%d')}-{code_version()}"
-    return night, {
-        file.stem: load_sweep(
-            file,
-            overrides,
-            lambda spec: f"{data_digest(spec)} {night}",
-            name=f"nightly-{f'{_set(folder)}-{file.stem}'.strip('-')[:36]}-{night}",
+    sweeps = {}
+    for file in files:
+        name = f"nightly-{f'{_set(folder)}-{file.stem}'.strip('-')[:36]}-{night}"
+        sweeps[file.stem] = load_sweep(
+            file, overrides, lambda spec: f"{data_digest(spec)} {night}", name=name
         )
-        for file in files
-    }
+    return night, sweeps
 
 
 @cache
@@ -112,10 +110,10 @@ def run_night(
     layout: Layout,
     folder: Path,
     overrides: dict[str, Any],
-    conduct: Callable[[Sweep], object],
+    run: Callable[[Sweep], object],
     keep: int = NIGHTS,
 ) -> Night | None:
-    """Run tonight's sweeps with `conduct`, keep their numbers and compare them; None while another night is running.
+    """Run tonight's sweeps with `run`, keep their numbers and compare them; None while another night is running.
 
     Runs of the newest `keep` nights, including tonight, stay on disk. ConfigError names a file that cannot be used.
     """
@@ -132,18 +130,18 @@ def run_night(
             with suppress(ServerError):
                 server.enter_context(prefect_api(layout.home))
             for sweep in sweeps.values():
-                conduct(sweep)
+                run(sweep)
         folders = {
             label: [layout.run(sweep.spec.name, planned.folder) for planned in sweep.runs]
             for label, sweep in sweeps.items()
         }
         failed, digests = {}, {}
-        for label, run in ((label, run) for label, runs in folders.items() for run in runs):
-            if run.done_path.exists():
-                manifest = run.read_manifest()
-                digests[f"{label} / {manifest['variant']} / seed {manifest['seed']}"] = run_digest(run)
+        for label, member in ((label, member) for label, members in folders.items() for member in members):
+            if member.done_path.exists():
+                manifest = member.read_manifest()
+                digests[f"{label} / {manifest['variant']} / seed {manifest['seed']}"] = run_digest(member)
             else:
-                failed[f"{label} / {run.name}"] = (run.read_failed() or {}).get("error", "not finished")
+                failed[f"{label} / {member.name}"] = (member.read_failed() or {}).get("error", "not finished")
         before = read_nights(kept, night)
         record: dict[str, Any] = {
             "night": night,
@@ -181,9 +179,8 @@ def accept(layout: Layout, folder: Path, why: str) -> str:
         raise ConfigError(f"{kept}: no night yet; run one with: rpg nightly")
     newest = nights[-1]
     if newest.get("failed"):
-        raise ConfigError(
-            f"night {newest['night']}: {len(newest['failed'])} runs failed; accept a night whose runs are done"
-        )
+        failed = f"{len(newest['failed'])} runs failed"
+        raise ConfigError(f"night {newest['night']}: {failed}; accept a night whose runs are done")
     record = {**newest, "accepted": {"why": why.strip(), "user": _user(), "time": time.time()}}
     atomic_write_json(kept / f"{newest['night']}.json", record)
     return str(newest["night"])

@@ -67,14 +67,11 @@ def follow(
     """Run `rpg ARGUMENTS` to its end, calling `look` every few seconds; returns its last lines.
 
     Call it directly in a flow: then a cancellation reaches this thread, and the whole process tree has ended within
-    GRACE_SECONDS.
-
-    Raises:
-        CommandFailed: it ended with an exit code other than 0.
+    GRACE_SECONDS. CommandFailed if it ends with an exit code other than 0.
     """
     die_with_parent()
     child = subprocess.Popen(
-        python_module("flows.machine.run_with_parent", os.environ[COMMAND], *arguments),
+        python_module("rpg.processes", os.environ[COMMAND], *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -43,11 +43,8 @@ def key(kind: str, name: str) -> str:
 def link(sweep: str) -> None:
     """Where the dashboard shows this sweep."""
     address = os.environ.get(DASHBOARD, "http://127.0.0.1:8501")
-    create_link_artifact(
-        f"{address}/compare?sweeps={quote(sweep)}",
-        link_text=f"{sweep} in the dashboard",
-        key=key("dashboard", sweep),
-    )
+    page = f"{address}/compare?sweeps={quote(sweep)}"
+    create_link_artifact(page, link_text=f"{sweep} in the dashboard", key=key("dashboard", sweep))
 
 
 def report(layout: Layout, sweep: str) -> None:
@@ -65,10 +62,9 @@ def report(layout: Layout, sweep: str) -> None:
         create_table_artifact(rows, key=key("runs", sweep), description=f"Runs of {sweep}")
     files = layout.reports(sweep)
     try:
-        table = (files / "table.md").read_text(encoding="utf-8")
+        parts = [(files / "table.md").read_text(encoding="utf-8")]
     except OSError:
         return
-    parts = [table]
     figure = files / "report.png"
     if figure.is_file() and figure.stat().st_size <= MOST_FIGURE_BYTES:
         data = base64.b64encode(figure.read_bytes()).decode()
@@ -84,11 +80,10 @@ def text(kind: str, name: str, lines: Sequence[str]) -> None:
 
 def nightly(place: Path, name: str) -> None:
     """The table of the newest night kept there; `name` is that of the set, "" of the one that ships."""
-    nights = sorted(place.glob("*.md"), key=lambda path: path.stat().st_mtime)
-    if nights:
-        create_markdown_artifact(
-            nights[-1].read_text(encoding="utf-8"), key=key("nightly", name), description=nights[-1].stem
-        )
+    newest = max(place.glob("*.md"), key=lambda path: path.stat().st_mtime, default=None)
+    if newest:
+        table = newest.read_text(encoding="utf-8")
+        create_markdown_artifact(table, key=key("nightly", name), description=newest.stem)
 
 
 class TaskOwner:

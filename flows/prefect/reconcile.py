@@ -78,6 +78,7 @@ def _tidy(folder: RunFolder) -> Iterator[str]:
 def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
+    from prefect.states import Cancelled
 
     if any(locks.alive(path) for path in (layout.home / WORKERS).glob("*")):
         worker_since = None  # of another machine's worker (flows.serve.worker) it says nothing
@@ -94,7 +95,9 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
                     yield _close(client, run, "its process is gone")
             path.unlink(missing_ok=True)
         yield from _without_process(client, layout, worker_since)
-        _tasks_of_cancelled(client, layout)
+        # Prefect calls the tasks of a cancelled flow run Crashed, which would alarm every automation.
+        ours = {"tags": {"all_": [folder_tag(layout.home)]}, "state": {"type": {"any_": ["CANCELLED"]}}}
+        _set_tasks(client, ours, ["CRASHED"], Cancelled(message="its flow run was cancelled"))
 
 
 def _may_live(path: Path) -> bool:
@@ -137,14 +140,6 @@ def _without_process(client: SyncPrefectClient, layout: Layout, worker_since: fl
         before_worker = worker_since is not None and run.deployment_id and since < worker_since
         if before_worker or time.time() - since > allowed:
             yield _close(client, run, "its worker was lost before it began")
-
-
-def _tasks_of_cancelled(client: SyncPrefectClient, layout: Layout) -> None:
-    """Tasks of a cancelled flow run become Cancelled: Prefect calls them Crashed, which would alarm every automation."""
-    from prefect.states import Cancelled
-
-    flow_runs = {"tags": {"all_": [folder_tag(layout.home)]}, "state": {"type": {"any_": ["CANCELLED"]}}}
-    _set_tasks(client, flow_runs, ["CRASHED"], Cancelled(message="its flow run was cancelled"))
 
 
 def _close(client: SyncPrefectClient, run: FlowRun, why: str) -> str:

@@ -69,9 +69,8 @@ def configs(where: Roots) -> dict[str, Path]:
 def nights(where: Roots) -> dict[str, Path]:
     """Sets of nightly sweeps by their name in a form: the shipped one, and each of the user's own folders with sweeps."""
     own = sorted(path for path in where.own.iterdir() if path.is_dir()) if where.own.is_dir() else []
-    return {NIGHTLY: shipped.NIGHTLY} | {
-        f"own/{path.name}": path for path in own if any(map(_is_sweep, path.glob("*.yaml")))
-    }
+    sets = {f"own/{path.name}": path for path in own if any(map(_is_sweep, path.glob("*.yaml")))}
+    return {NIGHTLY: shipped.NIGHTLY} | sets
 
 
 def nightly(where: Roots, sweeps: str, workers: int = 0) -> tuple[Path, list[str]]:
@@ -190,11 +189,13 @@ def _check_planned(planned: Sweep, where: Roots) -> None:
 def _check_no_code(assignments: Mapping[str, Any]) -> None:
     """A form sets numbers and names; which code runs is decided by files of whoever serves."""
     for name, value in assignments.items():
-        section, *_, last = name.split(".") if "." in name else (name, name)
-        if section == "track":
+        parts = name.split(".")
+        if parts[0] == "track":
             raise ConfigError(f"{name}: where numbers are sent is decided in a file in ${OWN}, not in a form")
-        code = last in ("type", "function", "beside", "digest") or "python" in dict(texts(value)).values()
-        if section == "reward" and code:
+        code = (
+            parts[-1] in ("type", "function", "beside", "digest") or "python" in dict(texts(value)).values()
+        )
+        if parts[0] == "reward" and code:
             raise ConfigError(
                 f"{name}: a reward function is code, and only comes from a file in ${OWN}, never from a form"
             )

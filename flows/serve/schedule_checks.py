@@ -109,9 +109,6 @@ def show(problems: Sequence[str]) -> None:
 
     lines = [f"- {line}" for line in problems] or ["Nothing is wrong."]
     text = "\n".join([f"# rpg serve, {time.strftime('%Y-%m-%d %H:%M')}", "", *lines])
+    title = "Whether what is due happens"
     with get_client(sync_client=True) as client:
-        client.create_artifact(
-            ArtifactCreate(
-                key=ARTIFACT, type="markdown", data=text, description="Whether what is due happens"
-            )
-        )
+        client.create_artifact(ArtifactCreate(key=ARTIFACT, type="markdown", data=text, description=title))

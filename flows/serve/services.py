@@ -33,9 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to serve: the module of the command `rpg`, ports, the database's URL (None: SQLite), the cron line of the
-    nightly runs ("": none).
-    """
+    """What to serve: the module of `rpg`, ports, the database's URL (None: SQLite), the cron line of the nights ("": none)."""
 
     command: str
     port: int

@@ -117,9 +117,8 @@ def _check(plan: Plan) -> None:
         try:
             CronSchedule(cron=plan.nightly)
         except ValidationError as error:
-            raise ConfigError(
-                f"--nightly {plan.nightly!r}: {error.errors()[0]['msg']}; e.g. '0 2 * * *'"
-            ) from None
+            why = error.errors()[0]["msg"]
+            raise ConfigError(f"--nightly {plan.nightly!r}: {why}; e.g. '0 2 * * *'") from None
 
 
 def _start(services: list[Service], stop: threading.Event) -> None:

@@ -104,9 +104,8 @@ def conduct(
 
     Interrupting (Ctrl-C, SIGTERM) ends every child before it is re-raised.
     """
-    name = sweep.spec.name
+    name, claims = sweep.spec.name, Claims(layout)
     children = Children(_fork_server(sweep, layout) if due else None)
-    claims = Claims(layout)
     is_tracked = any(run.spec.track for run in sweep.runs)
     try:
         with tracking(layout.sweep_folder(name), children) if is_tracked else nullcontext():

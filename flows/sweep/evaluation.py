@@ -16,6 +16,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -40,15 +41,14 @@ Evaluation = tuple[str, str, int]
 
 
 def evaluate_checkpoints(context: Context, trainings_over: threading.Event) -> None:
-    """Evaluate all checkpoints of a sweep as they appear, until `trainings_over` is set and none is left.
-
-    Raises:
-        StageFailed: the evaluator ended badly several times. Stopped: the sweep is being stopped.
+    """Evaluate all checkpoints of a sweep as they appear, until `trainings_over` is set and none is left; StageFailed
+    when the evaluator has failed several times, Stopped when the sweep is being stopped.
     """
     if context.machine.gpus and (gpus := evaluator_gpus(context.layout, context.sweep)):
         alternate(context, trainings_over, gpus)
     else:
-        run_beside(context.layout, context.sweep, context.children, trainings_over, context.progress.tell)
+        folder = context.layout.sweep_folder(context.sweep)
+        run_beside(folder, context.children, trainings_over, context.progress.tell)
 
 
 def mark_done(folders: Sequence[RunFolder]) -> list[RunFolder]:
@@ -91,17 +91,11 @@ def _trained(folder: RunFolder) -> bool:
 
 
 def run_beside(
-    layout: Layout,
-    sweep: str,
-    children: Children,
-    trainings_over: threading.Event,
-    note: Callable[[str], None] = lambda _: None,
+    folder: Path, children: Children, trainings_over: threading.Event, note: Callable[[str], None]
 ) -> None:
-    """One evaluator for all runs; closing its input tells it that no more checkpoints will come.
-
+    """One evaluator for all runs of a sweep's folder; closing its input tells it that no more checkpoints will come.
     `note` gets the last line of its log now and then.
     """
-    folder = layout.sweep_folder(sweep)
     log = folder / EVALUATION_LOG
     for _ in range(EVALUATOR_TRIES):
         child = children.start(programs.EVALUATOR, folder, log=log, stdin=subprocess.PIPE)
@@ -116,11 +110,11 @@ def run_beside(
         code = children.wait(child)
         if code == 0:
             return
-    raise _failed_again_and_again(layout, sweep, code)
+    raise _evaluation_failed(folder, code)
 
 
-def _failed_again_and_again(layout: Layout, sweep: str, code: int) -> StageFailed:
-    log = layout.sweep_folder(sweep) / EVALUATION_LOG
+def _evaluation_failed(folder: Path, code: int) -> StageFailed:
+    log = folder / EVALUATION_LOG
     return StageFailed(f"evaluation ended with code {code} {EVALUATOR_TRIES} times; its log: {log}")
 
 
@@ -148,7 +142,7 @@ def alternate(context: Context, trainings_over: threading.Event, gpus: int) -> N
             if code == 0:
                 tried |= evaluations  # what is still pending then, cannot be done: it has its error beside it
             elif (failures := failures + 1) == EVALUATOR_TRIES:
-                raise _failed_again_and_again(context.layout, context.sweep, code)
+                raise _evaluation_failed(context.layout.sweep_folder(context.sweep), code)
         elif last:
             return
         elif trainings_over.wait(POLL_SECONDS):
@@ -172,7 +166,6 @@ def pending(context: Context) -> set[Evaluation]:
 @contextlib.contextmanager
 def _held_gpus(context: Context, gpus: int) -> Iterator[list[Held]]:
     """GPUs for an evaluator. While they are waited for, no further training of this sweep takes any."""
-
     who, tell = f"{context.sweep}/evaluation", context.progress.tell
     context.evaluation_waits.set()
     try:
@@ -191,12 +184,11 @@ def _held_gpus(context: Context, gpus: int) -> Iterator[list[Held]]:
 
 def _take_more(context: Context, gpus: int, held: list[Held], most: int) -> None:
     """Further GPUs that are free now and that nobody waits for: each gets an evaluator with a share of the work."""
-    need = Need("gpu", gpus)
-    with context.machine.gate(need) or contextlib.nullcontext() as gate:
-        while (
-            gate and len(held) < most and (slots := context.machine.take(need, f"{context.sweep}/evaluation"))
-        ):
-            held.append(slots)
+    need, who = Need("gpu", gpus), f"{context.sweep}/evaluation"
+    if gate := context.machine.gate(need):
+        with gate:
+            while len(held) < most and (slots := context.machine.take(need, who)):
+                held.append(slots)
 
 
 def _run_evaluators(context: Context, held: Sequence[Held]) -> int:

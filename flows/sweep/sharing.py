@@ -39,9 +39,7 @@ class Claims:
         self._roots = lru_cache(self._read_roots)
 
     def take(self, folder: RunFolder) -> bool:
-        """Claim the run's identity; False while another sweep, which the run's folder then names, or another host
-        works on it.
-        """
+        """Claim the run's identity; False while another sweep (its waiting note names it) or another host works on it."""
         path = self._layout.runs / ".claims" / self._run_id(folder)
         lock = locks.take(path, {"sweep": folder.sweep})
         if lock is None:
@@ -128,12 +126,11 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
     appended to. Checkpoints and graded samples never change once they are in place, so they are linked: the samples first,
     because an evaluator draws its own for a checkpoint that it finds without them.
     """
-    first = folder.next_attempt()
-    for number, attempt in enumerate(source.attempts()):
+    for number, attempt in enumerate(source.attempts(), folder.next_attempt()):
         if source.provenance_path(attempt).exists():
-            with atomic_path(folder.provenance_path(first + number)) as temporary:
+            with atomic_path(folder.provenance_path(number)) as temporary:
                 shutil.copyfile(source.provenance_path(attempt), temporary)
-        with atomic_path(folder.metrics_path(first + number)) as temporary:
+        with atomic_path(folder.metrics_path(number)) as temporary:
             shutil.copyfile(source.metrics_path(attempt), temporary)
     mine, theirs = folder.read_manifest(), source.read_manifest()
     alike = mine.get("evaluation_id") == theirs.get("evaluation_id", mine.get("evaluation_id"))

@@ -143,8 +143,10 @@ def backend_of(folder: RunFolder) -> BackendSection:
     try:
         return _BACKEND.validate_python(section)
     except ValidationError as error:
-        known = ", ".join(BACKENDS)
-        line = f"{folder.manifest_path}: spec.backend: {error.errors()[0]['msg']} (back ends here: {known})"
+        backends = ", ".join(BACKENDS)
+        line = (
+            f"{folder.manifest_path}: spec.backend: {error.errors()[0]['msg']} (back ends here: {backends})"
+        )
         write_failed(folder, line)
         raise RunFailed(f"{folder.name}: {line}") from None
 

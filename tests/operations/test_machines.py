@@ -26,7 +26,7 @@ def command(served, home):
     return [
         sys.executable,
         "-m",
-        "flows.machine.run_with_parent",
+        "rpg.processes",
         *arguments,
         "--dashboard-port",
         str(served.dashboard_port),
