@@ -136,6 +136,8 @@ def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:  # no
         case ast.BoolOp(op=operator, values=[first, *_]):
             yield "and/or", f"({_with(node, op=ast.Or() if isinstance(operator, ast.And) else ast.And())})"
             yield "first condition alone", f"({ast.unparse(first)})"
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int())):
+            return  # of -1, mostly an axis, becomes -2 below: 1 is the same axis of a matrix
         case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
             yield "sign or negation", f"({ast.unparse(operand)})"
         case ast.IfExp(body=body, orelse=orelse):
