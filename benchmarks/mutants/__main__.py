@@ -48,7 +48,11 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
     "summary": (["rpg/report/summary.py"], ["tests/report"]),
     "sampler": (
         ["rpg/backends/local/sampler.py", "rpg/models/decoding.py", "rpg/models/truncated_sampling.py"],
-        ["tests/models/test_decoding.py", "tests/models/test_truncated_sampling.py", "tests/local/test_sampler.py"],
+        [
+            "tests/models/test_decoding.py",
+            "tests/models/test_truncated_sampling.py",
+            "tests/local/test_sampler.py",
+        ],
     ),
     "evaluation": (
         [
@@ -216,6 +220,10 @@ def try_room(room: str, chosen: list[Mutant], workers: int) -> list[Mutant]:
             done[survived] += 1
             if survived:
                 survivors.append(mutant)
+                print(
+                    f"survives {mutant.file}:{mutant.line}: {mutant.original} -> {mutant.replacement}",
+                    file=sys.stderr,
+                )
             if sys.stderr.isatty():
                 print(
                     f"\r{room}: {done.total()} of {len(chosen)}, {done[True]} survive",
