@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to serve: the module of `rpg`, ports, the database's URL (None: SQLite), the cron line of the nights ("": none)."""
+    """What to serve: the module of `rpg`, ports, the database's URL (None: SQLite), the nights' cron line ("": none)."""
 
     command: str
     port: int
