@@ -180,9 +180,7 @@ def _share(folder: Path) -> None:
 @cache
 def _gpus() -> tuple[str, ...]:
     try:
-        listed = subprocess.check_output(
-            ["nvidia-smi", "-L"], text=True, timeout=30, stderr=subprocess.DEVNULL
-        )
+        text = subprocess.check_output(["nvidia-smi", "-L"], text=True, timeout=30, stderr=subprocess.DEVNULL)
     except (OSError, subprocess.SubprocessError):
         return ()
-    return tuple(str(i) for i in range(sum(line.startswith("GPU ") for line in listed.splitlines())))
+    return tuple(str(i) for i in range(sum(line.startswith("GPU ") for line in text.splitlines())))

@@ -87,12 +87,13 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
             if _may_live(path):
                 continue
             identifier, _, attempt = path.name.partition(".")
+            run = None
             with contextlib.suppress(ObjectNotFound, ValueError):
                 run = client.read_flow_run(UUID(identifier))
-                # Else an earlier attempt left it, and of the retry, which may still be starting, it says nothing.
-                newest = attempt == str(run.run_count)
-                if newest and run.state and (run.state.is_running() or run.state.is_cancelling()):
-                    yield _close(client, run, "its process is gone")
+            # Of the retry, which may still be starting, what an earlier attempt left says nothing.
+            state = run.state if run and attempt == str(run.run_count) else None
+            if run and state and (state.is_running() or state.is_cancelling()):
+                yield _close(client, run, "its process is gone")
             path.unlink(missing_ok=True)
         yield from _without_process(client, layout, worker_since)
         # Prefect calls the tasks of a cancelled flow run Crashed, which would alarm every automation.

@@ -48,7 +48,7 @@ CATALOGUE = "the whole catalogue"
 
 
 def choice(names: Iterable[str]) -> Any:
-    """One of these, which are known at run time only."""
+    """One of these names, known at run time only. The server accepts no other, and neither does the command."""
     return Field(json_schema_extra={"enum": list(names)})
 
 
@@ -203,7 +203,7 @@ def audit(algorithm: Algorithm = CATALOGUE, preset: Literal["paper", "released"]
         preset: The paper's, or the released code's where the two differ.
     """
     names = [] if algorithm == CATALOGUE else [algorithm]
-    arguments = ["audit", *names, "--preset", preset, "--home", str(home())]
+    arguments = ["audit", "--preset", preset, "--home", str(home()), "--", *names]
     pages.text("audit", algorithm, command(arguments))
 
 

@@ -28,7 +28,7 @@ from flows.serve.services import (
     repair,
     services_of,
     stop_on_signals,
-)  # fmt: skip
+)
 from rpg.config.errors import ConfigError
 from rpg.processes import python_module
 from rpg.store import Layout, StoreError, locks

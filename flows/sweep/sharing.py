@@ -43,10 +43,9 @@ class Claims:
         path = self._layout.runs / ".claims" / self._run_id(folder)
         lock = locks.take(path, {"sweep": folder.sweep})
         if lock is None:
+            holder = f"{locks.note(path).get('sweep', '?')} ({locks.who(path)})"
             note = self._notes.setdefault(folder.name, WaitingNote(folder))
-            note.write(
-                f"waits for the same run of sweep {locks.note(path).get('sweep', '?')} ({locks.who(path)})"
-            )
+            note.write(f"waits for the same run of sweep {holder}")
             return False
         if folder.holder():  # somebody's who has no claim that could be seen from here
             lock.close()
