@@ -23,7 +23,7 @@ from pydantic import Field
 
 from flows.monitor import Watch
 from flows.nightly import place
-from flows.prefect import pages
+from flows.prefect import ui
 from flows.prefect.flow_runs import FLOW_RUN, WORK, alive, follow
 from flows.serve import forms
 from rpg.catalogue import algorithms
@@ -79,7 +79,7 @@ def command(arguments: list[str], progress_of: str = "") -> list[str]:
     environment = {FLOW_RUN: str(flow_run.id), "PREFECT_LOGGING_LEVEL": "CRITICAL"}
     if not progress_of:
         return follow(arguments, log.info, environment=environment)
-    key = pages.key("progress", progress_of)
+    key = ui.key("progress", progress_of)
     artifact = create_progress_artifact(0.0, key=key, description=progress_of)
 
     def look() -> None:
@@ -156,11 +156,11 @@ def sweep(
         forms.roots(home()), config, algorithms=algorithms, seeds=seeds, steps=steps, backend=backend,
         overrides=overrides, name=name, workers=workers,
     )  # fmt: skip
-    pages.link(sweep_name)
+    ui.link(sweep_name)
     try:
         command(arguments, sweep_name)
     finally:
-        pages.report(Layout.at(), sweep_name)
+        ui.report(Layout.at(), sweep_name)
     return sweep_name
 
 
@@ -190,7 +190,7 @@ def evaluate(
         forms.roots(home()), checkpoint, benchmarks, engine=engine, device=device, k=k, temperature=temperature,
         max_response_tokens=max_response_tokens,
     )  # fmt: skip
-    pages.text("evaluation", checkpoint, command(arguments))
+    ui.text("evaluation", checkpoint, command(arguments))
 
 
 @deployed(flow_run_name="audit {algorithm}", description="Exact bias and variance of every loss.")
@@ -204,14 +204,14 @@ def audit(algorithm: Algorithm = CATALOGUE, preset: Literal["paper", "released"]
     """
     names = [] if algorithm == CATALOGUE else [algorithm]
     arguments = ["audit", "--preset", preset, "--home", str(home()), "--", *names]
-    pages.text("audit", algorithm, command(arguments))
+    ui.text("audit", algorithm, command(arguments))
 
 
 @deployed(flow_run_name="aggregate", description="Rebuild the results database from the run folders.")
 @reasoned
 def aggregate() -> None:
     """Update the database, as `rpg aggregate` does."""
-    pages.text("aggregate", "database", command(["aggregate", "--home", str(home())]))
+    ui.text("aggregate", "database", command(["aggregate", "--home", str(home())]))
 
 
 @deployed(
@@ -232,7 +232,7 @@ def nightly(sweeps: Nights = forms.NIGHTLY, workers: Workers = 0) -> Any:
     try:
         lines = command(arguments)
     finally:
-        pages.nightly(place(Layout.at(), folder), "" if sweeps == forms.NIGHTLY else folder.name)
+        ui.nightly(place(Layout.at(), folder), "" if sweeps == forms.NIGHTLY else folder.name)
     return skipped(message=lines[-1]) if lines and lines[-1].startswith(ALREADY) else None
 
 

@@ -113,7 +113,7 @@ def conduct(
                 slots = machine()
                 with prefect_api(layout.home):
                     with quick_imports():  # here, because Prefect reads its settings when it is imported
-                        from flows.prefect.pages import TaskOwner  # noqa: PLC0415 - see above
+                        from flows.prefect.ui import TaskOwner  # noqa: PLC0415 - see above
                         from flows.sweep.flow import run  # noqa: PLC0415 - see above
                     owner = TaskOwner(layout, name)
                     context = Context(layout, name, slots, children, claims, progress, owner)
