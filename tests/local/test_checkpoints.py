@@ -15,7 +15,7 @@ from rpg.backends.local.checkpoints import Checkpoints, load_past, load_training
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.training_loop import train
 from rpg.config.run_spec import RunSpec
-from rpg.planning.disk import disk
+from rpg.planning.space import disk
 from rpg.store import RunFolder, StoreError
 from rpg.store.checkpoints import damaged, damaged_training
 from rpg.store.gc import size

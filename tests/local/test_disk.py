@@ -7,7 +7,7 @@ import pytest
 
 from rpg.backends.local.training_loop import train
 from rpg.evaluation.evaluator import Evaluator
-from rpg.planning.disk import PROVENANCE_BYTES, disk
+from rpg.planning.space import PROVENANCE_BYTES, disk
 from rpg.store import Layout
 from rpg.store.checkpoints import CheckpointFolder, checkpoints_of
 from rpg.store.current import current_runs

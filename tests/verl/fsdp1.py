@@ -14,7 +14,7 @@ from torch import distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from rpg.backends.verl.sharding import copy_weights, drop_gathered, load_shards, shards
+from rpg.backends.verl.fsdp_weights import copy_weights, drop_gathered, load_shards, shards
 
 
 class Block(nn.Module):

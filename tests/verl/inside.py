@@ -100,7 +100,7 @@ def verl_update(worker, batch, old, advantages, step=1, rank=0, workers=1, renew
     """The worker's update on its part of a rollout of the embedded trainer, in the driver's order."""
     from verl.utils import tensordict_utils as tu
 
-    from rpg.backends.verl.mini_batches import arrange
+    from rpg.backends.verl.experience import arrange
     from rpg.backends.verl.update import Plan, update
 
     settings = worker.settings

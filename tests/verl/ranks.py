@@ -26,7 +26,7 @@ def go_on(folder, source, target, rank=0, workers=1):
 
     found.pt there: weights that were loaded, updated weights, weights of the reference, moments.
     """
-    from rpg.backends.verl.sharding import copy_weights
+    from rpg.backends.verl.fsdp_weights import copy_weights
 
     spec, model, experience = _told(folder)
     worker = make_worker(verl_config(spec, model, folder, gpus_per_node=workers), "actor_rollout_ref")

@@ -11,7 +11,7 @@ import pytest
 
 from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl import launch
-from rpg.backends.verl.failure_reason import clean, reason, tail
+from rpg.backends.verl.job_output import clean, reason, tail
 from rpg.backends.verl.launch import Attempt, _Run
 from rpg.backends.verl.overrides import plan
 from rpg.store.step_progress import TRAINING

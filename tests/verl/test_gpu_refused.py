@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rpg.backends.verl.initial_model import initial_model
+from rpg.backends.verl.launch import initial_model
 from rpg.config.errors import ConfigError
 from tests.specs import load_run
 from tests.verl.test_gpu_resources import VLLM

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("cpu_verl")
 
 
 def test_which_files_are_there(tmp_path):
-    from rpg.backends.verl.sharding import written_by
+    from rpg.backends.verl.fsdp_weights import written_by
 
     pattern = "model_world_size_{world}_rank_{rank}.pt"
     assert written_by(tmp_path, pattern) == 0

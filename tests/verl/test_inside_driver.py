@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 
 import rpg
 from rpg.backends.prompts import PromptOrder
-from rpg.backends.verl.driver_state import State, newest
-from rpg.backends.verl.failure_reason import reason, tail
+from rpg.backends.verl.checkpoints import State, newest
+from rpg.backends.verl.experience import arrange, mini_batch_order
+from rpg.backends.verl.job_output import reason, tail
 from rpg.backends.verl.job_settings import JobSettings, SettingsError
 from rpg.backends.verl.main import one_line
-from rpg.backends.verl.mini_batches import arrange, mini_batch_order
 from rpg.errors import UserError
 from rpg.models import seeds
 from rpg.store.atomic_files import StoreError

@@ -8,10 +8,10 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
-from rpg.backends.verl.driver_state import State, newest
+from rpg.backends.verl.checkpoints import State, newest
 from rpg.config.code import kept_sources
 from rpg.models.initial_policy import initial_policy
-from rpg.planning.disk import disk
+from rpg.planning.space import disk
 from rpg.store.gc import size
 from rpg.tasks.preparation import prepare_data, read_problems
 from tests.verl import NOT_ON_VERL

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("cpu_verl")
 def core(cpu_verl):
     from verl.trainer.ppo import core_algos
 
-    import rpg.backends.verl.registry  # noqa: F401 (registers)
+    import rpg.integrations.verl  # noqa: F401 (registers)
 
     return core_algos
 

@@ -8,7 +8,7 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
-from rpg.backends.reference_schedule import ReferenceSchedule
+from rpg.backends.optimizer_steps import ReferenceSchedule
 from rpg.errors import UserError
 from rpg.models.initial_policy import initial_policy
 from rpg.tasks.preparation import prepare_data, read_problems
@@ -88,7 +88,7 @@ def test_the_actor_loss_is_policy_loss(name):
     from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
 
-    from rpg.backends.verl.loss import ActorLoss
+    from rpg.backends.verl.update import ActorLoss
     from rpg.losses.aggregation import Counts
 
     algorithm = rpg.algorithm(name)
@@ -158,7 +158,7 @@ def test_the_actor_loss_is_policy_loss(name):
 @pytest.mark.slow
 def test_the_reference_is_renewed_saved_and_loaded(home, model, tmp_path):
     """It starts as the initial model, stays while the policy moves, and comes back from its files."""
-    from rpg.backends.verl.sharding import copy_weights
+    from rpg.backends.verl.fsdp_weights import copy_weights
 
     spec = make_spec(algorithm={"name": "rpg-urkl", "reference": {"type": "every_k", "k": 4}})
     trainer = local_trainer(spec, home)

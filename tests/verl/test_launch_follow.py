@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl import jobs
-from rpg.backends.verl.driver_state import State
+from rpg.backends.verl.checkpoints import State
 from rpg.backends.verl.launch import Launcher, require_readable
 from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from rpg.backends.verl.failure_reason import reason
-from rpg.backends.verl.metrics_stream import Stream, translate
+from rpg.backends.verl.job_output import Stream, reason, translate
 from rpg.store import RunFolder
 
 
