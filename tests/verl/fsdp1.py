@@ -73,9 +73,8 @@ def work(rank, folder):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
-    workers = [
-        multiprocessing.get_context("fork").Process(target=work, args=(rank, folder)) for rank in (0, 1)
-    ]
+    process = multiprocessing.get_context("fork").Process
+    workers = [process(target=work, args=(rank, folder)) for rank in (0, 1)]
     for worker in workers:
         worker.start()
     for worker in workers:
