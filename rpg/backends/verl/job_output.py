@@ -17,7 +17,7 @@ _OURS = "rpg/"
 
 
 def translate(line: bytes) -> dict[str, Any] | None:
-    """One line of verl's file logger as a record of the run's metrics; None if it holds none of ours."""
+    """One line of verl's file logger as a record of the run's metrics; None if it holds no metric of this project."""
     try:
         match json.loads(line):
             case {"step": int(step), "data": dict(data)}:
