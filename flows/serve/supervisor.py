@@ -33,7 +33,7 @@ from flows.serve.services import (
 )  # fmt: skip
 from rpg.config.errors import ConfigError
 from rpg.store import Layout, StoreError, locks
-from rpg.store.serve_health import write_problems
+from rpg.store.live_status import write_problems
 
 HEALTH_SECONDS = 10.0
 UNHEALTHY = 6

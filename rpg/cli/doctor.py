@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpg.cli.app import Home, Set, app, say
+from rpg.cli.app import Home, Set, app, layout_at, say
 from rpg.cli.execution import cores
 from rpg.cli.missing_packages import install_command
+from rpg.cli.show import DigestIfPresent
 
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
@@ -46,11 +47,10 @@ def doctor(
     With --backend verl also check what verl needs: versions, flash attention, GPUs, shared memory, network, a Ray cluster.
     """
     from rpg.config.load import parse_assignments
-    from rpg.store import Layout
 
     if backend not in (None, "verl"):
         raise typer.BadParameter(f"{backend!r}; accepted: verl", param_hint="--backend")
-    layout, overrides = Layout.at(home), parse_assignments(set_)
+    layout, overrides = layout_at(home), parse_assignments(set_)
     findings = [*_of_packages(), *_of_machine(layout.home)]
     if backend == "verl":
         findings += _of_verl(file, overrides, ray)
@@ -97,7 +97,6 @@ def _of_machine(folder: Path) -> Iterator[Finding]:
 def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> list[Finding]:
     """What verl needs, for the runs of a file that train on it; without a file, for a run on all GPUs of this machine."""
     from rpg.backends.verl.readiness import facts, judge, of_cluster
-    from rpg.cli.data_digest import DigestIfPresent
     from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
     from rpg.config.sweep_spec import load_file
 
@@ -122,7 +121,6 @@ def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> l
 def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]:
     """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, ports, and its problems."""
     from flows.machine.slots import machine, need_of
-    from rpg.cli.data_digest import DigestIfPresent
     from rpg.config.sweep_spec import load_file
     from rpg.models.initial_policy import check_lengths
     from rpg.planning.preflight import preflight, unreachable

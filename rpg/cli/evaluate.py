@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from rpg.cli.app import Home, app, complain, console, require_sweep, say
+from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_sweep, say
 
 if TYPE_CHECKING:
     from rpg.evaluation.regrade import Regraded
@@ -56,8 +55,7 @@ MinP = Annotated[
     ),
 ]
 Stop = Annotated[
-    list[str],
-    typer.Option("--stop", help="Stop string: ends a response and remains part of it. Repeatable."),
+    list[str], typer.Option("--stop", help="Stop string: ends a response and remains part of it. Repeatable.")
 ]
 MaxResponse = Annotated[int, typer.Option(min=1, help="Maximum length of a response, in tokens.")]
 MaxPrompt = Annotated[int, typer.Option(min=1, help="Maximum length of a prompt, in tokens.")]
@@ -66,8 +64,7 @@ Data = Annotated[
     typer.Option(help="Folder with local copies of benchmarks. Default: $RPG_DATA, then the hub."),
 ]
 Training = Annotated[
-    str | None,
-    typer.Option(help="File of training problems; reports which of them occur in a benchmark."),
+    str | None, typer.Option(help="File of training problems; reports which of them occur in a benchmark.")
 ]
 Out = Annotated[
     Path | None, typer.Option(help="Folder for the results. Default: evaluations/ in the data folder.")
@@ -140,21 +137,21 @@ def evaluate(
     join: Join = None,
     step: Step = None,
     home: Home = None,
-) -> int:
+) -> None:
     """Grade a model on benchmarks: mean@k, pass@k and maj@k with standard errors. Every sample is kept.
 
     Run the same command again to do only what is missing. With --regrade, CHECKPOINT may also be the folder of an
     evaluation, of a run or of a sweep.
     """
-    from rpg.store import Layout
-
-    layout = Layout.at(home)
+    layout = layout_at(home)
     _require("device", device, ("cpu", "cuda", "mps"))
     _require("dtype", dtype, ("float32", "bfloat16"))
     if join is not None or step is not None:
-        return _join(context, layout, checkpoint, join, step, revision)
+        _join(context, layout, checkpoint, join, step, revision)
+        return
     if regrade or rules is not None:
-        return _regrade(layout, checkpoint, out, regrade, rules)
+        _regrade(layout, checkpoint, out, regrade, rules)
+        return
     from rpg.evaluation.standalone import default_folder
     from rpg.evaluation.standalone import evaluate as evaluate_model
     from rpg.models.model_cache import pretrained_folder
@@ -181,29 +178,19 @@ def evaluate(
         say=complain,
     )
     _show_results(results)
-    return 0
-
-
-def _refuse(message: str) -> NoReturn:
-    from rpg.config.errors import ConfigError
-
-    raise ConfigError(message)
 
 
 def _require(option: str, value: str, accepted: tuple[str, ...]) -> None:
     if value not in accepted:
-        _refuse(f"--{option} {value!r}: expected {', '.join(accepted[:-1])} or {accepted[-1]}")
+        refuse(f"--{option} {value!r}: expected {', '.join(accepted[:-1])} or {accepted[-1]}")
 
 
 def _place(ray: str | None, workers: int, gpus: float) -> dict[str, Any] | None:
     if ray is not None:
         return {"address": ray, "workers": workers, "gpus": gpus}
     if workers != 1 or gpus:
-        _refuse("--workers and --gpus are for a Ray cluster; name it with --ray, e.g. --ray auto")
+        refuse("--workers and --gpus are for a Ray cluster; name it with --ray, e.g. --ray auto")
     return None
-
-
-# --- evaluate --join -----------------------------------------------------------------------------------
 
 
 def _join(
@@ -213,10 +200,10 @@ def _join(
     run: str | None,
     step: int | None,
     revision: str | None,
-) -> int:
+) -> None:
     """Evaluate a checkpoint like a sweep's own runs; its samples join an imported run."""
     if run is None or step is None:
-        _refuse("--join and --step belong together, e.g. --join quickstart/trl-grpo-s0-1a2b3c4d --step 300")
+        refuse("--join and --step belong together, e.g. --join quickstart/trl-grpo-s0-1a2b3c4d --step 300")
     others = [
         f"--{name.replace('_', '-')}"
         for name in context.params
@@ -224,7 +211,7 @@ def _join(
         and getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
     ]
     if others:
-        _refuse(
+        refuse(
             f"{', '.join(others)}: --join evaluates like the sweep's own runs; omit "
             f"{'it' if len(others) == 1 else 'them'}, or evaluate without --join"
         )
@@ -240,16 +227,12 @@ def _join(
     for benchmark, path in samples.items():
         say(f"{benchmark}: {path}")
     say(f"the report contains them: rpg report {sweep}", "dim")
-    return 0
 
 
-# --- evaluate --regrade --------------------------------------------------------------------------------
-
-
-def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, rules: str | None) -> int:
+def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, rules: str | None) -> None:
     """Grade stored samples by other rules, and show what changes."""
     if rules is not None and (not regrade or rules not in ("default", "recipe")):
-        _refuse(f"--rules {rules!r}: expected default or recipe, together with --regrade")
+        refuse(f"--rules {rules!r}: expected default or recipe, together with --regrade")
     from rpg.evaluation.regrade import regrade as grade_again
     from rpg.evaluation.standalone import default_folder
 
@@ -257,7 +240,6 @@ def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, r
     if out is None and _has_samples(Path(checkpoint)):
         folder = Path(checkpoint)
     _show_regraded(grade_again(folder, rules, say=complain))
-    return 0
 
 
 def _has_samples(folder: Path) -> bool:
@@ -267,9 +249,8 @@ def _has_samples(folder: Path) -> bool:
 
 
 def _show_regraded(regraded: list[Regraded]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("problem", "samples", "correct before", "correct now"):
-        table.add_column(heading, justify="left" if heading == "problem" else "right")
+    numbers = ("samples", "correct before", "correct now")
+    table = columns("problem", *numbers, right=numbers)
     for file in regraded:
         table.add_row(
             file.what, str(file.samples), str(file.right_before), str(file.right_after), style="bold"
@@ -286,13 +267,9 @@ def _show_regraded(regraded: list[Regraded]) -> None:
         say(f"grades: {file.grades}", "dim")
 
 
-# --- the table of results ------------------------------------------------------------------------------
-
-
 def _show_results(results: list[Result]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("benchmark", "problems", "k", "mean@k", "pass@k", "maj@k", "tokens", "cut off"):
-        table.add_column(heading, justify="left" if heading == "benchmark" else "right")
+    numbers = ("problems", "k", "mean@k", "pass@k", "maj@k", "tokens", "cut off")
+    table = columns("benchmark", *numbers, right=numbers)
     for result in results:
         for label, s in ((result.benchmark, result.summary), ("  without leaks", result.without_leaks)):
             if s is not None:

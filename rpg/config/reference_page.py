@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from rpg.catalogue import Algorithm, Clip, Overlong, algorithm
 from rpg.config.errors import models_in
-from rpg.config.fields import kind_of
+from rpg.config.identity import kind_of
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import ADDS, EVALUATES, OPERATES, TRAINS
 from rpg.config.sweep_spec import SweepSpec
@@ -42,7 +42,7 @@ _PARAGRAPHS = {
         "A name from `rpg list`, or a mapping with the `name` and overrides, e.g. "
         "`{name: rpg-urkl, beta: 0.001, clip: {low: 0.1, high: 0.1}}`. `preset: released` selects the settings of the "
         "released code where they differ from the paper. The default of each field is the catalogue's entry for that name."
-    ),
+    )
 }
 
 

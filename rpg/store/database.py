@@ -19,8 +19,8 @@ import duckdb
 
 from rpg.store.atomic_files import StoreError, atomic_write_text, readable
 from rpg.store.ingest import forget, ingest
+from rpg.store.ingest_files import fingerprint_beside_runs, run_sources
 from rpg.store.layout import Layout
-from rpg.store.run_sources import fingerprint_beside_runs, run_sources
 from rpg.store.schema import CREATE_TABLES, VERSION
 
 KEEP = 3  # versions that stay on disk: a reader may just have read an older CURRENT

@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rpg.processes import is_here
 from rpg.store import lease as leases
-from rpg.store.atomic_files import (
-    StoreError,
-    read_json_object,
-    readable,
-)
-from rpg.store.step_progress import EVALUATION, TRAINING, progress_line, read_progress
+from rpg.store.atomic_files import StoreError, read_json_object, readable
+from rpg.store.live_status import EVALUATION, TRAINING, progress_line, read_progress
 
 if TYPE_CHECKING:
     pass

@@ -11,8 +11,7 @@ import pytest
 
 pytest.importorskip("gguf")
 
-from rpg.config import pretrained
-from rpg.config.pretrained import KnownModel, located
+from rpg.config.model import KNOWN_MODELS, KnownModel, located
 from rpg.config.run_spec import RunSpec
 from rpg.models import model_cache
 from rpg.models.initial_policy import initial_policy
@@ -156,7 +155,7 @@ def test_without_the_package_the_sentence_names_the_extra(known, gguf, tmp_path,
 def test_every_known_model_says_all_that_planning_and_fetching_need():
     from rpg.planning.model_shapes import KNOWN
 
-    for name, model in pretrained.KNOWN_MODELS.items():
+    for name, model in KNOWN_MODELS.items():
         assert (
             dataclasses.asdict(model)
             and len(model.sha256) == 64
