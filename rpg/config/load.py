@@ -238,8 +238,7 @@ class Import(Section):
 def read_import(file: Path | None, options: dict[str, Any]) -> Import:
     """The fields of the file, overridden by `options` from the command line.
 
-    Raises:
-        ConfigError: a field is missing, unknown or invalid; it names the file (or `import`) and the field.
+    Raises ConfigError: a field is missing, unknown or invalid; it names the file (or `import`) and the field.
     """
     merged = read_mapping(file) if file is not None else {}
     for name, value in options.items():

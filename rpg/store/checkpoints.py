@@ -159,11 +159,7 @@ class CheckpointFolder:
 
 
 def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
-    """The checkpoints of a run, kept by the rule in its manifest.
-
-    Raises:
-        StoreError: no readable manifest.
-    """
+    """The checkpoints of a run, kept by the rule in its manifest. Raises StoreError: no readable manifest."""
     manifest = folder.read_manifest()
     keep = manifest["spec"].get("training", {}).get("keep_checkpoints", KEEP)
     return CheckpointFolder(folder, manifest["eval_steps"], keep)

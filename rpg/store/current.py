@@ -101,8 +101,7 @@ def differing(mine: Manifest, other: Manifest) -> list[str]:
 def require_comparable(runs: Mapping[str, Manifest]) -> None:
     """Check that the runs of a table differ in the sweep's axes and in nothing else.
 
-    Raises:
-        NotComparable: naming two runs and the settings in which they differ, or runs that would be counted twice.
+    Raises NotComparable: naming two runs and the settings in which they differ, or runs that would be counted twice.
     """
     counts = Counter((manifest["variant"], manifest["seed"]) for manifest in runs.values())
     for (variant, seed), count in counts.items():

@@ -24,8 +24,7 @@ from rpg.store.run_folder import FORMAT, RunFolder, folder_name, folders, read_c
 def home(path: str | os.PathLike[str] | None = None) -> Path:
     """The data folder: the argument, else $RPG_HOME, else ./rpg-data (absolute; not created).
 
-    Raises:
-        StoreError: the path cannot be used.
+    Raises StoreError: the path cannot be used.
     """
     folder = Path(path or os.environ.get("RPG_HOME") or "rpg-data").expanduser().absolute()
     advice = "choose another data folder with --home or RPG_HOME"

@@ -77,10 +77,8 @@ def take(
 ) -> Lock | None:
     """The lock, with a note about its holder in the file; None if another process holds it. Never waits.
 
-    With `beat`, also None if the note of another machine has a heartbeat younger than STALE_SECONDS.
-
-    Raises:
-        StoreError: the file cannot be made or opened.
+    With `beat`, also None if the note of another machine has a heartbeat younger than STALE_SECONDS. Raises StoreError:
+    the file cannot be made or opened.
     """
     try:
         fd = _open(path, mode)
@@ -101,11 +99,7 @@ def take(
 
 @contextlib.contextmanager
 def only_one(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock `path` for the block.
-
-    Raises:
-        Busy: "`what` by process 123" already.
-    """
+    """Hold the lock `path` for the block. Raises Busy: "`what` by process 123" already."""
     lock = take(path)
     if lock is None:
         raise Busy(f"{what} by {who(path)}")

@@ -32,8 +32,7 @@ class Merged:
 def merge(layout: Layout, other: Layout) -> Merged:
     """Copy the runs of `other`, which stays unchanged.
 
-    Raises:
-        StoreError: there are no results, or a folder cannot be read or written.
+    Raises StoreError: there are no results, or a folder cannot be read or written.
     """
     if other.home.resolve() == layout.home.resolve():
         raise StoreError(f"{other.home}: this is the data folder itself")

@@ -15,8 +15,7 @@ _ROWS = 12
 def model_card(folder: RunFolder, step: int, title: str) -> str:
     """The card as Markdown with the header that the hub expects.
 
-    Raises:
-        StoreError: the run's manifest or metrics cannot be read.
+    Raises StoreError: the run's manifest or metrics cannot be read.
     """
     manifest = folder.read_manifest()
     spec = manifest["spec"]

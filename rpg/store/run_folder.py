@@ -272,10 +272,8 @@ def _steps(folder: Path, suffix: str) -> list[int]:
 def pending_evaluations(folder: RunFolder) -> list[tuple[str, int]]:
     """(benchmark, step) pairs of the manifest without samples, steps ascending.
 
-    Checkpoints that were removed on purpose, after they were evaluated, have no pending evaluations.
-
-    Raises:
-        StoreError: no readable manifest.
+    Checkpoints that were removed on purpose, after they were evaluated, have no pending evaluations. Raises StoreError:
+    no readable manifest.
     """
     manifest = folder.read_manifest()
     present = {benchmark: set(folder.eval_steps(benchmark)) for benchmark in manifest["benchmarks"]}
