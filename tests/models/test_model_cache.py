@@ -68,7 +68,7 @@ def known(gguf, monkeypatch):
     model = KnownModel(
         "tiny-gguf-model", "tiny", "none", "tiny-gguf", "1.0", CONTENT, digest, 12_000, "<|endoftext|>"
     )
-    for module in (pretrained, model_cache):
+    for module in (model_config, model_cache):
         monkeypatch.setattr(module, "KNOWN_MODELS", {model.name: model})
     return model
 
@@ -155,7 +155,7 @@ def test_without_the_package_the_sentence_names_the_extra(known, gguf, tmp_path,
 def test_every_known_model_says_all_that_planning_and_fetching_need():
     from rpg.planning.model_shapes import KNOWN
 
-    for name, model in KNOWN_MODELS.items():
+    for name, model in model_config.KNOWN_MODELS.items():
         assert (
             dataclasses.asdict(model)
             and len(model.sha256) == 64
