@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("gguf")
 
-from rpg.config.model import KNOWN_MODELS, KnownModel, located
+from rpg.config import model as model_config
+from rpg.config.model import KnownModel, located
 from rpg.config.run_spec import RunSpec
 from rpg.models import model_cache
 from rpg.models.initial_policy import initial_policy
