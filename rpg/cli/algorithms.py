@@ -10,7 +10,6 @@ import typer
 from rpg.cli.app import Home, Preset, app, complain, console, error_console, layout_at, refuse
 
 if TYPE_CHECKING:
-    from rpg.auditing import Report
     from rpg.backends.local.checkpoint_fidelity import Fidelity
 
 
@@ -93,17 +92,10 @@ def audit(
         file = f"{name or 'catalogue'}{'-released' if preset == 'released' else ''}.json"
         atomic_write_text(layout_at(home).audits / file, text)
     if figure is not None:
-        _draw(report, figure)
+        # Without a network: PNG at twice the size, SVG, or a page that contains its own scripts.
+        options: dict[str, dict[str, Any]] = {".html": {"inline": True}, ".png": {"scale_factor": 2}}
+        report.figure().save(figure, **options.get(figure.suffix, {}))
         complain(f"wrote {figure}")
-
-
-def _draw(report: Report, path: Path) -> None:
-    """Save the figure without a network: PNG at twice the size, SVG, or a page that contains its own scripts."""
-    chart = report.figure()
-    if path.suffix == ".html":
-        chart.save(path, inline=True)
-    else:
-        chart.save(path, **({"scale_factor": 2} if path.suffix == ".png" else {}))
 
 
 def _on_checkpoint(

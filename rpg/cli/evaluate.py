@@ -18,90 +18,6 @@ if TYPE_CHECKING:
 OWN_OF_JOIN = ("checkpoint", "join", "step", "revision", "home")
 """Parameters that go with --join; everything else comes from the sweep."""
 
-Checkpoint = Annotated[
-    str,
-    typer.Argument(
-        help="Hugging Face model: a folder (any checkpoint of a run), a name that `rpg model` lists, or a hub id."
-    ),
-]
-Benchmarks = Annotated[
-    str, typer.Option("--benchmarks", "-b", help="Benchmarks: names or YAML files, separated by commas.")
-]
-Engine = Annotated[str, typer.Option(help="Engine: local, huggingface or vllm.")]
-K = Annotated[
-    int | None, typer.Option("--k", min=1, help="Samples per problem. Default: that of each benchmark.")
-]
-Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, help="Evaluate only this many problems of each benchmark.")
-]
-Temperature = Annotated[
-    float, typer.Option(min=0, help="Sampling temperature; 0 is greedy decoding with one sample.")
-]
-TopP = Annotated[
-    float,
-    typer.Option(
-        min=0.0001,
-        max=1,
-        help="Nucleus sampling: sample from the most probable tokens with this total probability.",
-    ),
-]
-TopK = Annotated[
-    int | None, typer.Option(min=1, help="Sample from this many most probable tokens. Default: all.")
-]
-MinP = Annotated[
-    float,
-    typer.Option(
-        min=0, max=0.9999, help="Sample from tokens at least this probable relative to the most probable one."
-    ),
-]
-Stop = Annotated[
-    list[str], typer.Option("--stop", help="Stop string: ends a response and remains part of it. Repeatable.")
-]
-MaxResponse = Annotated[int, typer.Option(min=1, help="Maximum length of a response, in tokens.")]
-MaxPrompt = Annotated[int, typer.Option(min=1, help="Maximum length of a prompt, in tokens.")]
-Data = Annotated[
-    Path | None,
-    typer.Option(help="Folder with local copies of benchmarks. Default: $RPG_DATA, then the hub."),
-]
-Training = Annotated[
-    str | None, typer.Option(help="File of training problems; reports which of them occur in a benchmark.")
-]
-Out = Annotated[
-    Path | None, typer.Option(help="Folder for the results. Default: evaluations/ in the data folder.")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
-Device = Annotated[str, typer.Option(help="Device: cpu, cuda or mps.")]
-Dtype = Annotated[str, typer.Option(help="Precision: float32 or bfloat16.")]
-Revision = Annotated[str | None, typer.Option(help="Commit or branch of the model on the hub.")]
-Ray = Annotated[
-    str | None, typer.Option(help="Evaluate on a Ray cluster: auto, host:port or ray://host:port.")
-]
-Workers = Annotated[int, typer.Option(min=1, help="Number of copies of the model on the cluster.")]
-Gpus = Annotated[float, typer.Option(min=0, help="GPUs per copy on the cluster.")]
-Regrade = Annotated[
-    bool,
-    typer.Option(
-        "--regrade",
-        help="Sample nothing: grade the stored samples by other rules; the first grades are kept.",
-    ),
-]
-Rules = Annotated[
-    str | None,
-    typer.Option(
-        help="With --regrade: default, or recipe (verl's math_dapo). Default: the rules that were not used."
-    ),
-]
-Join = Annotated[
-    str | None,
-    typer.Option(
-        help="SWEEP/RUN of an imported run: evaluate the checkpoint like the sweep's own runs, and store the samples "
-        "there. Needs --step; the sweep determines benchmarks, sampling and engine."
-    ),
-]
-Step = Annotated[
-    int | None, typer.Option("--step", min=0, help="With --join: the training step of the checkpoint.")
-]
-
 
 @app.command(
     epilog="Examples: rpg evaluate Qwen/Qwen3-4B --benchmarks aime24,amc23 --engine vllm --device cuda · "
@@ -110,32 +26,97 @@ Step = Annotated[
 )
 def evaluate(
     context: typer.Context,
-    checkpoint: Checkpoint,
-    benchmarks: Benchmarks = "aime24,aime25,amc23",
-    engine: Engine = "local",
-    k: K = None,
-    limit: Limit = None,
-    temperature: Temperature = 1.0,
-    top_p: TopP = 1.0,
-    top_k: TopK = None,
-    min_p: MinP = 0.0,
-    stop: Stop = [],
-    max_response_tokens: MaxResponse = 2048,
-    max_prompt_tokens: MaxPrompt = 2048,
-    data: Data = None,
-    training: Training = None,
-    out: Out = None,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    revision: Revision = None,
-    ray: Ray = None,
-    workers: Workers = 1,
-    gpus: Gpus = 0.0,
-    regrade: Regrade = False,
-    rules: Rules = None,
-    join: Join = None,
-    step: Step = None,
+    checkpoint: Annotated[
+        str,
+        typer.Argument(
+            help="Hugging Face model: a folder (any checkpoint of a run), a name that `rpg model` lists, or a hub id."
+        ),
+    ],
+    benchmarks: Annotated[
+        str, typer.Option("--benchmarks", "-b", help="Benchmarks: names or YAML files, separated by commas.")
+    ] = "aime24,aime25,amc23",
+    engine: Annotated[str, typer.Option(help="Engine: local, huggingface or vllm.")] = "local",
+    k: Annotated[
+        int | None, typer.Option("--k", min=1, help="Samples per problem. Default: that of each benchmark.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Evaluate only this many problems of each benchmark.")
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(min=0, help="Sampling temperature; 0 is greedy decoding with one sample.")
+    ] = 1.0,
+    top_p: Annotated[
+        float,
+        typer.Option(
+            min=0.0001,
+            max=1,
+            help="Nucleus sampling: sample from the most probable tokens with this total probability.",
+        ),
+    ] = 1.0,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Sample from this many most probable tokens. Default: all.")
+    ] = None,
+    min_p: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=0.9999,
+            help="Sample from tokens at least this probable relative to the most probable one.",
+        ),
+    ] = 0.0,
+    stop: Annotated[
+        list[str],
+        typer.Option("--stop", help="Stop string: ends a response and remains part of it. Repeatable."),
+    ] = [],
+    max_response_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum length of a response, in tokens.")
+    ] = 2048,
+    max_prompt_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum length of a prompt, in tokens.")
+    ] = 2048,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with local copies of benchmarks. Default: $RPG_DATA, then the hub."),
+    ] = None,
+    training: Annotated[
+        str | None,
+        typer.Option(help="File of training problems; reports which of them occur in a benchmark."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results. Default: evaluations/ in the data folder.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda or mps.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="Precision: float32 or bfloat16.")] = "float32",
+    revision: Annotated[str | None, typer.Option(help="Commit or branch of the model on the hub.")] = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Evaluate on a Ray cluster: auto, host:port or ray://host:port.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Number of copies of the model on the cluster.")] = 1,
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs per copy on the cluster.")] = 0.0,
+    regrade: Annotated[
+        bool,
+        typer.Option(
+            "--regrade",
+            help="Sample nothing: grade the stored samples by other rules; the first grades are kept.",
+        ),
+    ] = False,
+    rules: Annotated[
+        str | None,
+        typer.Option(
+            help="With --regrade: default, or recipe (verl's math_dapo). Default: the rules that were not used."
+        ),
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            help="SWEEP/RUN of an imported run: evaluate the checkpoint like the sweep's own runs, and store the samples "
+            "there. Needs --step; the sweep determines benchmarks, sampling and engine."
+        ),
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option("--step", min=0, help="With --join: the training step of the checkpoint.")
+    ] = None,
     home: Home = None,
 ) -> None:
     """Grade a model on benchmarks: mean@k, pass@k and maj@k with standard errors. Every sample is kept.

@@ -95,25 +95,14 @@ def import_(
     from rpg.importing import own_benchmarks, read, take_over
     from rpg.store.database import build
 
-    options: dict[str, object] = {"sweep": sweep, "variant": variant, "seed": seed, "algorithm": algorithm}
-    options["updates"] = updates
+    options = {"sweep": sweep, "variant": variant, "seed": seed, "algorithm": algorithm, "updates": updates}
     tables = {"axes": parse_assignments(axis), "map": _pairs(map_, "--map"), "eval": _pairs(eval_, "--eval")}
     given = {k: v for k, v in options.items() if v is not None} | {k: v for k, v in tables.items() if v}
     chosen = read_import(settings, given)
     log = read(kind.value, file, chosen.map, chosen.eval, chosen.updates)
     layout = layout_at(home)
-    folder = take_over(
-        layout,
-        log,
-        kind=kind.value,
-        source=file,
-        sweep=chosen.sweep,
-        variant=chosen.variant,
-        seed=chosen.seed,
-        algorithm=chosen.algorithm,
-        axes=chosen.axes,
-        updates=chosen.updates,
-    )
+    settings_of_run = chosen.model_dump(exclude={"map", "eval"})
+    folder = take_over(layout, log, kind=kind.value, source=file, **settings_of_run)
     build(layout)
     metrics = sorted({name for row in log.steps for name in row if name != "step"})
     last = f", the last is {log.steps[-1]['step']:,}" if log.steps else ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rpg.cli.app import Home, app, columns, console, layout_at, refuse, say
+from rpg.errors import first_line
 
 if TYPE_CHECKING:
     from rpg.store import Layout
@@ -101,9 +102,8 @@ def push(
     except TransportError as error:
         refuse(f"{repo}: the hub at {api.endpoint} cannot be reached ({error})")
     except (HfHubHTTPError, HFValidationError, OSError) as error:
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         token = "" if isinstance(error, HFValidationError) else ". Is HF_TOKEN set, or `hf auth login` done?"
-        refuse(f"{repo}: the hub refuses the upload: {first}{token}")
+        refuse(f"{repo}: the hub refuses the upload: {first_line(error)}{token}")
     say(f"{len(operations)} files: {done.commit_url}")
 
 

@@ -41,11 +41,7 @@ def parse_yaml(text: str, where: str) -> Any:
         ) from None
     except RecursionError:
         raise ConfigError(f"{where}: nested too deeply") from None
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-    ) as error:  # an explicit tag on what it does not fit, such as !!int x
+    except (ValueError, TypeError, KeyError) as error:  # an explicit tag that does not fit, such as !!int x
         raise ConfigError(f"{where}: not valid YAML: {str(error)[:200] or type(error).__name__}") from None
 
 
@@ -236,10 +232,8 @@ class Import(Section):
 
 
 def read_import(file: Path | None, options: dict[str, Any]) -> Import:
-    """The fields of the file, overridden by `options` from the command line.
-
-    Raises ConfigError: a field is missing, unknown or invalid; it names the file (or `import`) and the field.
-    """
+    """The fields of the file, overridden by `options` from the command line. Raises ConfigError: a field is missing,
+    unknown or invalid; it names the file (or `import`) and the field."""
     merged = read_mapping(file) if file is not None else {}
     for name, value in options.items():
         both = isinstance(value, dict) and isinstance(merged.get(name), dict)

@@ -172,10 +172,8 @@ def kept_under(home: Path, name: str) -> Path:
 
 
 def located(path: str, home: Path) -> Path | None:
-    """The folder of the model that `model.path` names; None if it must be fetched or does not exist.
-
-    An existing path comes first, then what `rpg model` has put into the data folder.
-    """
+    """The folder of the model that `model.path` names; None if it must be fetched or does not exist. An existing path
+    comes first, then what `rpg model` has put into the data folder."""
     local = Path(path).expanduser()
     if local.exists():
         return local

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterator
 from typing import Literal, get_args, get_origin
 
@@ -80,11 +79,8 @@ def _first(model: type[BaseModel]) -> str:
 
 
 def _doc(model: type[BaseModel]) -> str:
-    return (
-        re.sub(r"``", "`", inspect.cleandoc(model.__doc__ or model.__name__))
-        .replace("\n", " ")
-        .replace("  ", "\n\n")
-    )
+    text = inspect.cleandoc(model.__doc__ or model.__name__)
+    return text.replace("``", "`").replace("\n", " ").replace("  ", "\n\n")
 
 
 def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:

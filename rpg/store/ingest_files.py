@@ -105,10 +105,8 @@ def patterns(files: Rows) -> list[str]:
 
 
 def each_readable(files: Rows, read: Callable[[Rows], object], warnings: Rows) -> Rows:
-    """Call `read` on all files at once, or, when it fails, on halves: the files that could be read.
-
-    One statement over thousands of files is a hundred times faster than one statement per file.
-    """
+    """Call `read` on all files at once, or, when it fails, on halves: the files that could be read. One statement over
+    thousands of files is a hundred times faster than one statement per file."""
     try:
         read(files)
         return files
@@ -141,7 +139,8 @@ def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warning
     if not files:
         return
     kinds = {"step": "JSON", "optimizer_step": "BIGINT", "time": "DOUBLE"} | dict.fromkeys(names, "DOUBLE")
-    columns = ", ".join(f"'{_sql_text(name)}': '{kind}'" for name, kind in kinds.items())
+    quoted = {name.replace("'", "''"): kind for name, kind in kinds.items()}
+    columns = ", ".join(f"'{name}': '{kind}'" for name, kind in quoted.items())
     db.execute(
         f"""CREATE OR REPLACE TEMP TABLE raw AS SELECT * REPLACE (
               CASE WHEN regexp_full_match(step::VARCHAR, '[0-9]+') THEN try_cast(step AS BIGINT) END AS step)
@@ -181,10 +180,8 @@ def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warning
 
 
 def _measurements(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) -> tuple[Rows, list[str]]:
-    """The files that can be opened, and the names of all measurements in them.
-
-    Columns ignore case, so of `A` and `a` only the first is kept.
-    """
+    """The files that can be opened, and the names of all measurements in them. Columns ignore case, so of `A` and `a`
+    only the first is kept."""
     found: set[str] = set()
 
     def scan(part: Rows) -> None:
@@ -300,7 +297,3 @@ def ingest_drift(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings:
                   FROM read_json(?, columns={{{columns}}}, filename=true, hive_partitioning=false) d
                   JOIN files f USING (filename) WHERE d.{direction} IS NOT NULL"""
         files = each_readable(files, lambda part, sql=sql: db.execute(sql, [patterns(part)]), warnings)  # type: ignore[misc]
-
-
-def _sql_text(text: str) -> str:
-    return text.replace("'", "''")

@@ -47,10 +47,8 @@ class Lock:
         if self._beat:
             self._beat.join()
             self._beat = None
-            with contextlib.suppress(
-                OSError
-            ):  # so that no other host waits for the heartbeat to become stale
-                os.ftruncate(self.fd, 0)
+            with contextlib.suppress(OSError):
+                os.ftruncate(self.fd, 0)  # so that no other host waits for the heartbeat to become stale
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -119,20 +117,16 @@ def _beats_elsewhere(path: Path, fd: int) -> bool:
 def other_machine(note: Mapping[str, Any]) -> bool:
     """Whether a holder is on a machine whose locks this machine's kernel may not see."""
     place = here()
-    return (
-        bool(note) and note.get("host", place["host"]) != place["host"] and note.get("boot") != place["boot"]
-    )
+    other_host = note.get("host", place["host"]) != place["host"]
+    return bool(note) and other_host and note.get("boot") != place["boot"]
 
 
 def who(path: Path) -> str:
     """`process 4711`, with host and time if it is on another host; for messages."""
     holder = note(path)
     process = f"process {holder.get('pid', '?')}"
-    return (
-        f"{process} {whereabouts(holder)}"
-        if holder.get("host", here()["host"]) != here()["host"]
-        else process
-    )
+    elsewhere = holder.get("host", here()["host"]) != here()["host"]
+    return f"{process} {whereabouts(holder)}" if elsewhere else process
 
 
 def held(path: Path) -> bool:
@@ -169,10 +163,8 @@ def note(path: Path) -> dict[str, Any]:
 
 
 def _open(path: Path, mode: int | None) -> int:
-    """Open for writing, creating it if necessary; a symbolic link is refused.
-
-    Without O_CREAT first: in a folder that everyone may write to, Linux forbids O_CREAT on a file of another user.
-    """
+    """Open for writing, creating it if necessary; a symbolic link is refused. Without O_CREAT first: in a folder that
+    everyone may write to, Linux forbids O_CREAT on a file of another user."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(FileNotFoundError):
         return os.open(path, flags)
