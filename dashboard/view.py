@@ -16,9 +16,9 @@ from rpg.report import summary
 from rpg.report.shared_page import Choice, shared_page
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import open_file, usable
+from rpg.store.live_status import read_problems
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import read_eval
-from rpg.store.serve_health import read_problems
 
 REFRESH = 3  # seconds between two checks for a newer database
 F = TypeVar("F", bound=Callable[..., Any])

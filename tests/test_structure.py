@@ -266,7 +266,9 @@ SAME_IN_TWO_ROOMS = {
 
 
 def test_no_two_files_have_one_name():
-    tracked = subprocess.run(["git", "ls-files", "*.py"], capture_output=True, text=True, check=True, cwd=ROOT)
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.py"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     names = [
         Path(path).name
         for path in tracked.stdout.split()

@@ -36,9 +36,9 @@ from rpg.store.atomic_files import StoreError, atomic_path, atomic_write_json
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.current import current_runs
 from rpg.store.layout import Layout
+from rpg.store.live_status import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
 from rpg.store.run_folder import RunFolder, pending_evaluations, step_name
 from rpg.store.samples import drift_path, graded_by, read_samples, write_eval
-from rpg.store.step_progress import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import data_digest, prepare_data, read_problems
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rpg.config.model import PretrainedModel, bfloat16, lora_of
-from rpg.config.pretrained import located
+from rpg.config.model import PretrainedModel, bfloat16, located, lora_of
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
 from rpg.models.lora import adapt

@@ -18,7 +18,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from rpg.config.pretrained import KNOWN_MODELS, KnownModel, is_model_name, kept_under, located
+from rpg.config.model import KNOWN_MODELS, KnownModel, is_model_name, kept_under, located
 from rpg.models.model_loading import ModelError, load_gguf, load_pretrained
 from rpg.tasks.preparation import once
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from rpg.config.model import PretrainedModel
-from rpg.config.pretrained import located
+from rpg.config.model import PretrainedModel, located
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import RewardVerifier, chat_of
 from rpg.models.model_loading import load_tokenizer

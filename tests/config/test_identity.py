@@ -11,15 +11,18 @@ from pydantic import BaseModel
 from rpg.catalogue import Algorithm
 from rpg.catalogue.entry import PROSE
 from rpg.config.errors import models_in
-from rpg.config.fields import REQUIRED, kind_of, leaves
-from rpg.config.frozen_defaults import FROZEN, is_frozen_kind
 from rpg.config.identity import (
+    FROZEN,
+    REQUIRED,
     STEPS,
     evaluation_identity,
     former_identity,
     frozen_dump,
     identity,
     identity_record,
+    is_frozen_kind,
+    kind_of,
+    leaves,
     root,
 )
 from rpg.config.load import resolve

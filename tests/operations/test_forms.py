@@ -57,7 +57,8 @@ def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where):
     spec = load_sweep(SHIPPED / "sweeps" / "quickstart.yaml", {}, lambda spec: "").runs[0].spec
     known = Measured({size(spec.model_dump(mode="json")): [1.0, 2.0, 3.0]})
     assert (
-        cost_line(SHIPPED / "sweeps" / "quickstart.yaml", known) == "21 runs, 1,260 optimizer steps, about 11 min"
+        cost_line(SHIPPED / "sweeps" / "quickstart.yaml", known)
+        == "21 runs, 1,260 optimizer steps, about 11 min"
     )  # 21 x 15 steps x 2 s
     assert cost_line(where.own / "mine.yaml", nothing).startswith("1 run, ")
     assert cost_line(where.own / "broken.yaml", nothing) == "has a mistake"
