@@ -139,10 +139,8 @@ def series_labels(view: View, sweeps: Sequence[str], superseded: bool = False) -
 
 
 def samples(folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:
-    """The graded samples of one evaluation, cached until the file changes.
-
-    Raises:
-        StoreError: the file is missing or cannot be read.
+    """The graded samples of one evaluation, cached until the file changes. Raises StoreError: the file is missing or cannot
+    be read.
     """
     path = folder.eval_path(benchmark, step)
     try:

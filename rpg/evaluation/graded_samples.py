@@ -75,11 +75,8 @@ def evaluate_problems(
 
     The engine must have a model. Greedy sampling (temperature 0) takes one sample per problem. Sample k of a problem
     depends only on the seed, the problem's id and k: a rerun, another order of problems or more samples per problem give
-    the same ones. Samples in `partial` are not drawn again.
-
-    Raises:
-        DataError: a prompt is too long; GradingError, RewardError: answers cannot be graded; StoreError: `partial`
-            cannot be written.
+    the same ones. Samples in `partial` are not drawn again. Raises DataError: a prompt is too long; GradingError,
+    RewardError: answers cannot be graded; StoreError: `partial` cannot be written.
     """
     count = 1 if engine.sampling.temperature == 0 else samples_per_problem
     samples = [(problem, k) for problem in problems for k in range(count)]
@@ -117,11 +114,7 @@ def evaluate_problems(
 
 
 def graded_again(rows: Sequence[dict[str, Any]], grader: Grading) -> list[dict[str, Any]]:
-    """Stored samples with the grades of this grader.
-
-    Raises:
-        GradingError: answers cannot be graded.
-    """
+    """Stored samples with the grades of this grader. Raises GradingError: answers cannot be graded."""
     grades = grader.grade([Item(row["response"], row["answer"], row["truncated"]) for row in rows])
     return [{**row, **asdict(grade)} for row, grade in zip(rows, grades, strict=True)]
 

@@ -45,11 +45,8 @@ def join(
 ) -> dict[str, Path]:
     """Benchmark -> file with the samples of `checkpoint`, which is step `step` of the imported run `name` (SWEEP/RUN).
 
-    Existing samples are replaced when all samples of a benchmark are drawn.
-
-    Raises:
-        JoinError: there is no such imported run, or the sweep has no run whose evaluation to copy.
-        UserError: the model, the problems or the engine cannot be used.
+    Existing samples are replaced when all samples of a benchmark are drawn. Raises JoinError: there is no such imported
+    run, or the sweep has no run whose evaluation to copy; UserError: the model, the problems or the engine cannot be used.
     """
     sweep, _, run = name.partition("/")
     folder = _imported(layout, sweep, run)

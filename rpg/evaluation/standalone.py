@@ -91,9 +91,8 @@ def evaluate(
         restriction: which tokens can be sampled, and stop strings.
         limit: the number of problems to take from each benchmark, to try things out.
 
-    Raises:
-        ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one readable line. If two
-            calls use one folder at the same time, the second gets Busy, a StoreError.
+    Raises ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one readable line. If two
+    calls use one folder at the same time, the second gets Busy, a StoreError.
     """
     checkpoint = pretrained_folder(str(checkpoint), home(), say)
     spec, where = _section(EngineSpec, engine, "engine"), _place(place)

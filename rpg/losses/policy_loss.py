@@ -1,9 +1,8 @@
 """policy_loss: the loss of any algorithm of the catalogue on one batch.
 
 Shapes: B responses (rows), T token positions; log-probabilities are natural logs, of the sampled tokens.
-:mod:`rpg.losses.surrogates` writes each token's loss as (value, slope); here the slopes are weighted, summed up
-and handed to autograd in one piece. That is one pass without a graph of temporaries, and masked positions
-can hold anything.
+:mod:`rpg.losses.surrogates` writes each token's loss as (value, slope); here the slopes are weighted, summed up and handed
+to autograd in one piece. That is one pass without a graph of temporaries, and masked positions can hold anything.
 """
 
 from __future__ import annotations
@@ -26,9 +25,7 @@ _CHUNK = 65_536  # tokens per pass on a CPU: the temporaries of a pass then stay
 
 @dataclass(frozen=True)
 class LossOutput:
-    """loss: scalar to call backward() on; metrics: plain floats; weight: how many tokens they are a mean
-    over.
-    """
+    """loss: scalar to call backward() on; metrics: plain floats; weight: how many tokens they are a mean over."""
 
     loss: Tensor
     metrics: dict[str, float]
@@ -140,8 +137,7 @@ _SUMS = (
 def _measure(x: TokenInputs, ratio: Ratio, loss: Tensor) -> tuple[Tensor, Tensor]:
     """The sums of _SUMS over unmasked tokens, and the largest ratio; nothing leaves the device.
 
-    KL(p || q) = E_p[q/p - 1 - log(q/p)] (paper, Appendix D), its expectation carried over to samples from
-    `old`.
+    KL(p || q) = E_p[q/p - 1 - log(q/p)] (paper, Appendix D), its expectation carried over to samples from `old`.
     """
     w = bounded_exp(x.log_w)
     kls = [k3(x.log_w).sum(), (w * k3(-x.log_w)).sum()]

@@ -74,12 +74,9 @@ def generate(
     `restriction` says which tokens can be sampled; `stopper` knows its stop strings. `tell` is called at every position
     with the number of finished responses and the position.
 
-    `uniforms` (N, max_new_tokens) in [0, 1) is the only source of randomness: token t of row i is the inverse
-    distribution function at uniforms[i, t], so a response does not depend on the other rows. None means greedy decoding
-    (log-probabilities are then those at `temperature`).
-
-    Raises:
-        ValueError: no prompts, or uniforms of the wrong shape.
+    `uniforms` (N, max_new_tokens) in [0, 1) is the only source of randomness: token t of row i is the inverse distribution
+    function at uniforms[i, t], so a response does not depend on the other rows. None means greedy decoding
+    (log-probabilities are then those at `temperature`). Raises ValueError: no prompts, or uniforms of the wrong shape.
     """
     rows = len(prompts) * group_size
     if not rows or max_new_tokens < 1:

@@ -27,10 +27,8 @@ RECORD = "source.json"
 
 
 def pretrained_folder(path: str, home: Path, say: Callable[[str], None] = print) -> str | Path:
-    """The folder of a `model.path` (a known model is fetched if it is missing), or a hub id.
-
-    Raises:
-        ModelError: a known model cannot be fetched.
+    """The folder of a `model.path` (a known model is fetched if it is missing), or a hub id. Raises ModelError: a known
+    model cannot be fetched.
     """
     folder = located(path, home)
     if folder is not None:
@@ -50,10 +48,8 @@ def keep(
     """Put a model into the data folder under `name`, unless it is there, and return its folder.
 
     `source` is the name of a known model, a GGUF file or a hub id; `file` is a copy of a known model's GGUF file, for
-    machines without a network.
-
-    Raises:
-        ModelError: the model cannot be fetched, is not the expected file, or the name is taken; one sentence.
+    machines without a network. Raises ModelError: the model cannot be fetched, is not the expected file, or the name is
+    taken; one sentence.
     """
     known, gguf = KNOWN_MODELS.get(source), Path(source).expanduser()
     if known is None and not gguf.is_file():

@@ -44,11 +44,7 @@ class DataPreview:
 
 
 def preview_prompts(spec: RunSpec, home: Path, count: int = 5) -> DataPreview:
-    """Preview the first problems of a run's training data.
-
-    Raises:
-        DataError, ModelError, StoreError, GradingError
-    """
+    """Preview the first problems of a run's training data. Raises DataError, ModelError, StoreError, GradingError."""
     problems = read_problems(prepare_data(spec, home).train)
     tokenizer = tokenizer_of(spec, home)
     texts = [rendered(tokenizer, problem.given()) for problem in problems]

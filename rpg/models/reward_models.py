@@ -17,10 +17,8 @@ from rpg.tasks import verifier_of
 
 
 def scorer_of(spec: RunSpec, sources: Sources | None = None) -> Scorer:
-    """The scorer of a run. `sources` of its reward functions are those in its manifest; None reads them from disk.
-
-    Raises:
-        RewardError, ConfigError: the source of a function is missing; ModelError: a reward model cannot be used.
+    """The scorer of a run. `sources` of its reward functions are those in its manifest; None reads them from disk. Raises
+    RewardError, ConfigError: the source of a function is missing; ModelError: a reward model cannot be used.
     """
     return make_scorer(
         verifier_of(spec.task),
@@ -55,10 +53,8 @@ def make_scorer(
 def judge(part: ModelReward, device: str = "cpu") -> Judge:
     """A reward model as a function of responses. The reward is the one output of the classifier, unchanged.
 
-    Prompt and response are formatted by the chat template of the model's tokenizer, or concatenated without one.
-
-    Raises:
-        ModelError: it cannot be loaded, or is not a sequence classifier with one output.
+    Prompt and response are formatted by the chat template of the model's tokenizer, or concatenated without one. Raises
+    ModelError: it cannot be loaded, or is not a sequence classifier with one output.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(part.path, revision=part.revision)

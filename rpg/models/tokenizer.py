@@ -41,10 +41,8 @@ def build_tokenizer(characters: Iterable[str]) -> PreTrainedTokenizerFast:
 def encode_prompts(
     tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], limit: int
 ) -> list[list[int]]:
-    """Token ids of user messages or conversations, formatted by the tokenizer's chat template if it has one.
-
-    Raises:
-        DataError: a prompt has no tokens, or more than `limit`; the template cannot format a conversation.
+    """Token ids of user messages or conversations, formatted by the tokenizer's chat template if it has one. Raises
+    DataError: a prompt has no tokens, or more than `limit`; the template cannot format a conversation.
     """
     encoded = encode(tokenizer, [rendered(tokenizer, prompt) for prompt in prompts])
     if (problem := _outside_limit(prompts, encoded, limit)) is not None:
@@ -83,10 +81,8 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[in
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given) -> str:
-    """The text that the model sees before its response.
-
-    Raises:
-        DataError: a conversation without a template, or one that the template cannot format.
+    """The text that the model sees before its response. Raises DataError: a conversation without a template, or one that the
+    template cannot format.
     """
     if not tokenizer.chat_template:
         if isinstance(prompt, str):
@@ -107,10 +103,8 @@ def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given) -> str:
 def set_chat_template(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
     """Write a task's template, its options and the assistant's prefix into the tokenizer's chat template.
 
-    They are then saved with every checkpoint and used by everybody: our engines, verl, vLLM, a user.
-
-    Raises:
-        DataError: there is a prefix or an option, but no template.
+    They are then saved with every checkpoint and used by everybody: our engines, verl, vLLM, a user. Raises DataError:
+    there is a prefix or an option, but no template.
     """
     if not changes_chat_template(chat):
         return

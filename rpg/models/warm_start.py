@@ -39,11 +39,8 @@ def warm_start(
     warm: WarmStart,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Train `policy` in place and report progress to `say`.
-
-    Raises:
-        ModelError: the target accuracy was not reached within warm.max_steps.
-        DataError: a demonstration is longer than the model allows.
+    """Train `policy` in place and report progress to `say`. Raises ModelError: the target accuracy was not reached within
+    warm.max_steps; DataError: a demonstration is longer than the model allows.
     """
     rng = random.Random(f"warm start {warm.seed}")
     optimizer = _ability(policy, task, demos, warm, rng, say)
@@ -59,10 +56,8 @@ def warm_start(
 def supervised_start(
     policy: Policy, demos: Demonstrations, start: SupervisedStart, say: Callable[[str], None] = print
 ) -> None:
-    """Fine-tune `policy` in place on demonstrations and report progress to `say`.
-
-    Raises:
-        DataError: a demonstration is longer than the model allows.
+    """Fine-tune `policy` in place on demonstrations and report progress to `say`. Raises DataError: a demonstration is
+    longer than the model allows.
     """
     rng = random.Random(f"supervised start {start.seed}")
     optimizer = _optimizer(policy, start.learning_rate)

@@ -24,10 +24,8 @@ _NUMERIC = ("python", "torch", "transformers", "numpy", "schedulefree")
 
 
 def run_digest(folder: RunFolder) -> dict[str, Any]:
-    """{"spec", "steps", "metrics": {name: the digests of all steps, concatenated}, "weights", "samples"} of a run.
-
-    Raises:
-        StoreError, OSError: a part of the run is missing.
+    """{"spec", "steps", "metrics": {name: the digests of all steps, concatenated}, "weights", "samples"} of a run. Raises
+    StoreError, OSError: a part of the run is missing.
     """
     manifest, rows = folder.read_manifest(), folder.read_metrics().rows
     names = dict.fromkeys(name for row in rows for name in row)

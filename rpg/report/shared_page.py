@@ -37,11 +37,7 @@ class Choice:
 
 
 def shared_page(layout: Layout, db: duckdb.DuckDBPyConnection, choice: Choice) -> str:
-    """The page.
-
-    Raises:
-        StoreError: the database does not hold a sweep, a variant, a panel or the baseline.
-    """
+    """The page. Raises StoreError: the database does not hold a sweep, a variant, a panel or the baseline."""
     summaries = [_summary(db, layout, sweep, choice) for sweep in choice.sweeps]
     chart = _curves(db, choice, _series(db, choice))
     drawn = [] if chart is None else [("Curves", specification(chart))]

@@ -103,12 +103,10 @@ def summarise(
     names: Sequence[str] | None = None,
     superseded: bool = False,
 ) -> Summary:
-    """Judge the variants of a sweep. `baseline` replaces the sweep's own; `names` picks benchmarks (default
-    all); `superseded`: with the older runs of the same name as variants of their own.
-
-    Raises:
-        StoreError: the database does not hold the sweep.
-        NotComparable: current runs differ in more than the sweep's axes (rpg.store.current.require_comparable).
+    """Judge the variants of a sweep. `baseline` replaces the sweep's own; `names` picks benchmarks (default all);
+    `superseded`: with the older runs of the same name as variants of their own. Raises StoreError: the database does not
+    hold the sweep; NotComparable: current runs differ in more than the sweep's axes
+    (rpg.store.current.require_comparable).
     """
     known = queries.sweeps(db).set_index("sweep")
     if sweep not in known.index:

@@ -33,10 +33,8 @@ def start_engine(
 ) -> Engine:
     """An engine of the kind that `spec` names, where `place` says; its model comes with `load`.
 
-    On a Ray cluster the place decides about the device. `say` reports what the cluster does.
-
-    Raises:
-        EngineError: the engine's package is not installed, there is no such device, or the cluster cannot be used.
+    On a Ray cluster the place decides about the device. `say` reports what the cluster does. Raises EngineError: the
+    engine's package is not installed, there is no such device, or the cluster cannot be used.
     """
     if isinstance(place, OnRay):
         return RayEngine(engine_in_process, spec, sampling, place, bfloat16, say)
