@@ -8,15 +8,13 @@ import pandas
 import streamlit as st
 import vl_convert
 
-from dashboard.drawing import show_panels
-from dashboard.selection import choose, choose_many
 from dashboard.text import notice
 from dashboard.view import View, series_labels
+from dashboard.widgets import choose, choose_many, show_panels
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, theme
-from rpg.report.intervals import score_curves
 from rpg.report.shared_page import Choice
-from rpg.report.sweep_report import score_names
+from rpg.report.sweep_report import score_curves, score_names
 from rpg.store import queries
 
 HOW = (

@@ -2,9 +2,8 @@
 
 import streamlit as st
 
-from dashboard.drawing import rows_of, show_chart, show_legend
-from dashboard.selection import choose, choose_many, choose_part, choose_sweep
 from dashboard.view import View, series_labels
+from dashboard.widgets import choose, choose_many, choose_part, choose_sweep, rows_of, show_chart, show_legend
 from rpg.report import charts, frontier, theme
 
 KL, OVER_K = "Accuracy against KL", "pass@k and maj@k"
@@ -13,8 +12,7 @@ PER = {"response": "per_response", "token": "per_token"}
 
 def page(view: View) -> None:
     columns = st.columns([2, 2, 1])
-    with columns[0]:
-        sweep = choose_sweep(view)
+    sweep = choose_sweep(view, column=columns[0])
     if not sweep:
         return
     names = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
@@ -25,8 +23,7 @@ def page(view: View) -> None:
             axis_names = [axis.name for axis in axes] + [frontier.TRAINING]
             default = next((name for name in axis_names if name.endswith("beta")), axis_names[0])
             along = choose("Paths follow", axis_names, "along", default)
-        with columns[2]:
-            per = choose("KL per", list(PER), "per")
+        per = choose("KL per", list(PER), "per", column=columns[2])
         _paths(view, sweep, names, next((axis for axis in axes if axis.name == along), None), PER[per])
     else:
         _over_k(view, sweep, names)

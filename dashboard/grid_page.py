@@ -7,9 +7,8 @@ from typing import Any
 import pandas
 import streamlit as st
 
-from dashboard.drawing import show_chart
-from dashboard.selection import choose, choose_sweep
 from dashboard.view import View
+from dashboard.widgets import choose, choose_sweep, show_chart
 from rpg.report import charts, frontier
 from rpg.report.summary import MEAN
 
@@ -18,8 +17,7 @@ NOTHING = "(nothing)"
 
 def page(view: View) -> None:
     columns = st.columns(4)
-    with columns[0]:
-        sweep = choose_sweep(view)
+    sweep = choose_sweep(view, column=columns[0])
     if not sweep:
         return
     summary = view.summary(sweep)
@@ -31,8 +29,7 @@ def page(view: View) -> None:
         st.text("Nothing to lay out: the runs of this sweep differ in nothing but the seed.")
         return
     names = list(next(iter(settings.values())))
-    with columns[1]:
-        across = choose("Across", names, "across", names[-1])
+    across = choose("Across", names, "across", names[-1], column=columns[1])
     with columns[2]:
         others = [name for name in names if name != across]
         down = choose("Down", [NOTHING, *others], "down", [*others, NOTHING][0])

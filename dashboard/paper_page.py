@@ -8,9 +8,9 @@ import pandas
 import streamlit as st
 
 import rpg.paper
-from dashboard.selection import choose, choose_sweep
 from dashboard.text import show_grid
 from dashboard.view import View
+from dashboard.widgets import choose, choose_sweep
 from rpg.report.tables import Cell, Grid, number, plus_minus, signed
 
 Row = dict[str, Any]
@@ -25,8 +25,7 @@ def page(view: View) -> None:
     left, right = st.columns([3, 2])
     with left:
         table = titles[choose("Published table", list(titles), "table")]
-    with right:
-        sweep = choose_sweep(view)
+    sweep = choose_sweep(view, column=right)
     results = ours(view, sweep) if sweep else {}
     show_grid(grid(entries[entries["table"] == table], results))
     if not any((row.row, row.benchmark) in results for row in entries.itertuples()):

@@ -6,11 +6,10 @@ from typing import Any
 import pandas
 import streamlit as st
 
-from dashboard.drawing import rows_of, show_chart
-from dashboard.selection import choose, choose_part, choose_sweep, linked
 from dashboard.text import notice
 from dashboard.view import View
 from dashboard.view import samples as stored
+from dashboard.widgets import choose, choose_part, choose_sweep, linked, rows_of, show_chart
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
 from rpg.store import StoreError
@@ -26,15 +25,12 @@ PARTS = ("Curves", "Settings", "Samples")
 
 def page(view: View) -> None:
     left, middle, right = st.columns(3)
-    with left:
-        sweep = choose_sweep(view)
+    sweep = choose_sweep(view, column=left)
     if not sweep:
         return
     names = view.ask("runs", sweep, True)["run"].tolist()  # superseded runs last
-    with middle:
-        name = choose("Run", names, "run")
-    with right:
-        other = choose("Compare settings with", ["", *names], "other", "")
+    name = choose("Run", names, "run", column=middle)
+    other = choose("Compare settings with", ["", *names], "other", "", column=right)
     if not name:
         st.text("This sweep has no runs yet.")
         return
@@ -139,8 +135,7 @@ def _samples(folder: RunFolder) -> None:
         st.text("Nothing has been evaluated yet.")
         return
     first, second, third, fourth, fifth = st.columns([2, 1, 2, 1, 2])
-    with first:
-        benchmark = choose("Benchmark", benchmarks, "benchmark")
+    benchmark = choose("Benchmark", benchmarks, "benchmark", column=first)
     with second:
         steps = [str(step) for step in folder.eval_steps(benchmark)]
         step = choose("Step", steps, "step", steps[-1])
@@ -150,8 +145,7 @@ def _samples(folder: RunFolder) -> None:
     except StoreError as error:
         notice(str(error))
         return
-    with third:
-        rules = choose("Graded by", list(dict.fromkeys([drawn, *again])), "rules", drawn)
+    rules = choose("Graded by", list(dict.fromkeys([drawn, *again])), "rules", drawn, column=third)
     other = again.get(rules) if rules != drawn else None
     with fourth:
         kinds = ["all", "right", "wrong", "truncated", *(["changed"] if other else [])]

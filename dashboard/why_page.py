@@ -6,9 +6,16 @@ import pandas
 import streamlit as st
 
 from dashboard.compare_page import HOW, curve_data
-from dashboard.drawing import show_chart, show_legend, show_panels
-from dashboard.selection import choose, choose_many, choose_part, choose_sweep
 from dashboard.view import View, series_labels
+from dashboard.widgets import (
+    choose,
+    choose_many,
+    choose_part,
+    choose_sweep,
+    show_chart,
+    show_legend,
+    show_panels,
+)
 from rpg.metrics import groups
 from rpg.report import charts, curves, theme
 from rpg.store import queries
@@ -73,8 +80,7 @@ def _audit(view: View, series: tuple[queries.Series, ...], names: Labels) -> Non
         st.text("No audits yet. Make one with: rpg audit")
         return
     left, right = st.columns(2)
-    with left:
-        audit = choose("Audit", list(reports), "audit")
+    audit = choose("Audit", list(reports), "audit", column=left)
     with right:
         reference = REFERENCES[choose("Reference of the KL", list(REFERENCES), "reference")]
     variants = view.ask("variants", tuple(dict.fromkeys(key.sweep for key in names)))

@@ -22,9 +22,8 @@ from rpg.errors import UserError
 from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
-from rpg.evaluation.graded_samples import Progress, evaluate_problems, graded_again
+from rpg.evaluation.graded_samples import Partial, Progress, evaluate_problems, graded_again
 from rpg.evaluation.kl_to_initial import DriftMeter
-from rpg.evaluation.partial_samples import Partial
 from rpg.evaluation.resource_limits import explained, strictest
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of

@@ -19,8 +19,7 @@ from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.benchmark_summary import Summary, summarise
 from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.protocol import Engine, Sampling
-from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
-from rpg.evaluation.partial_samples import Partial
+from rpg.evaluation.graded_samples import Partial, evaluate_problems, progress_lines
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.rewards.graders import rules_name

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from rpg.models.response_batch import Batch
-from rpg.models.stop_strings import Stopper
+from rpg.models.tokenizer import Stopper
 from rpg.models.truncated_sampling import LEAST, WHOLE, Lists, Restriction, Support
 
 

@@ -18,8 +18,7 @@ from rpg.models.lean import log_probs_and_entropy as lean_forward
 from rpg.models.lean import longest, supports
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.response_batch import Batch
-from rpg.models.stop_strings import Stopper
-from rpg.models.tokenizer import stop_tokens
+from rpg.models.tokenizer import Stopper, stop_tokens
 from rpg.models.truncated_sampling import WHOLE, Restriction
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rpg.config.errors import ConfigError
 from rpg.evaluation import evaluate
-from rpg.evaluation.partial_samples import Partial
+from rpg.evaluation.graded_samples import Partial
 from rpg.models.truncated_sampling import Restriction
 from rpg.store.locks import Busy, only_one
 from rpg.store.samples import EVAL_COLUMNS, read_samples

@@ -13,8 +13,7 @@ from rpg.models.decoding import generate
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.response_batch import Batch
 from rpg.models.seeds import uniforms
-from rpg.models.stop_strings import Stopper
-from rpg.models.tokenizer import build_tokenizer
+from rpg.models.tokenizer import Stopper, build_tokenizer
 from rpg.models.truncated_sampling import Lists, Restriction, concatenated
 from tests.models.expected import log_probs
 from tests.models.test_lean import model

@@ -14,7 +14,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.models.reward_models import make_scorer
-from rpg.models.stop_strings import Stopper
+from rpg.models.tokenizer import Stopper
 from rpg.rewards.scoring import Answered, Scored, overlong_punishment, parts_of
 from rpg.store.atomic_files import atomic_write_text, read_json_object
 from rpg.tasks import Problem

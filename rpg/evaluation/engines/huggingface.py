@@ -23,8 +23,7 @@ from rpg.evaluation.engines.protocol import Completion, Request, Sampling
 from rpg.models import seeds
 from rpg.models.decoding import draw
 from rpg.models.model_loading import load_pretrained, put_weights, shape_of
-from rpg.models.stop_strings import Stopper
-from rpg.models.tokenizer import encode_prompts, stop_tokens
+from rpg.models.tokenizer import Stopper, encode_prompts, stop_tokens
 from rpg.models.truncated_sampling import Restriction
 
 
