@@ -18,11 +18,10 @@ def page(view: View) -> None:
     names = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
     part = choose_part([KL, OVER_K], "part")
     if part == KL:
-        with columns[1]:
-            axes = frontier.numeric_axes(view.ask("manifests", sweep))
-            axis_names = [axis.name for axis in axes] + [frontier.TRAINING]
-            default = next((name for name in axis_names if name.endswith("beta")), axis_names[0])
-            along = choose("Paths follow", axis_names, "along", default)
+        axes = frontier.numeric_axes(view.ask("manifests", sweep))
+        axis_names = [axis.name for axis in axes] + [frontier.TRAINING]
+        default = next((name for name in axis_names if name.endswith("beta")), axis_names[0])
+        along = choose("Paths follow", axis_names, "along", default, column=columns[1])
         per = choose("KL per", list(PER), "per", column=columns[2])
         _paths(view, sweep, names, next((axis for axis in axes if axis.name == along), None), PER[per])
     else:

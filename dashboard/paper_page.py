@@ -23,8 +23,7 @@ def page(view: View) -> None:
         for row in entries.drop_duplicates("table").itertuples()
     }
     left, right = st.columns([3, 2])
-    with left:
-        table = titles[choose("Published table", list(titles), "table")]
+    table = titles[choose("Published table", list(titles), "table", column=left)]
     sweep = choose_sweep(view, column=right)
     results = ours(view, sweep) if sweep else {}
     show_grid(grid(entries[entries["table"] == table], results))

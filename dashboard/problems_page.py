@@ -34,8 +34,7 @@ def page(view: View) -> None:
     if not steps:
         st.text("These two variants have no evaluated step in common.")
         return
-    with columns[4]:
-        step = int(choose("Step", steps, "step", steps[-1]))
+    step = int(choose("Step", steps, "step", steps[-1], column=columns[4]))
     variants = runs[runs["variant"].isin(pair)].set_index("run")["variant"].to_dict()
     problems = view.ask("problem_scores", sweep, tuple((run, step) for run in variants))
     table = compared(problems, variants, pair, benchmark)

@@ -136,9 +136,8 @@ def _samples(folder: RunFolder) -> None:
         return
     first, second, third, fourth, fifth = st.columns([2, 1, 2, 1, 2])
     benchmark = choose("Benchmark", benchmarks, "benchmark", column=first)
-    with second:
-        steps = [str(step) for step in folder.eval_steps(benchmark)]
-        step = choose("Step", steps, "step", steps[-1])
+    steps = [str(step) for step in folder.eval_steps(benchmark)]
+    step = choose("Step", steps, "step", steps[-1], column=second)
     path = folder.eval_path(benchmark, int(step))
     try:
         drawn, again = graded_by(path) or UNRECORDED, gradings(path)
@@ -147,11 +146,9 @@ def _samples(folder: RunFolder) -> None:
         return
     rules = choose("Graded by", list(dict.fromkeys([drawn, *again])), "rules", drawn, column=third)
     other = again.get(rules) if rules != drawn else None
-    with fourth:
-        kinds = ["all", "right", "wrong", "truncated", *(["changed"] if other else [])]
-        kind = choose("Show", kinds, "show", "all")
-    with fifth:
-        words = st.text_input("Search in problem, response and answer", key="search", bind="query-params")
+    kinds = ["all", "right", "wrong", "truncated", *(["changed"] if other else [])]
+    kind = choose("Show", kinds, "show", "all", column=fourth)
+    words = fifth.text_input("Search in problem, response and answer", key="search", bind="query-params")
     try:
         samples = stored(folder, benchmark, int(step))
         if other is not None:

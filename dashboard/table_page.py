@@ -26,9 +26,8 @@ def page(view: View) -> None:
         by_setting(view, sweep)
         return
     usual = view.summary(sweep)
-    with middle:
-        names = {usual.labels[variant]: variant for variant in usual.variants}
-        baseline = choose("Baseline", list(names), "baseline", tables.baseline_label(usual))
+    names = {usual.labels[variant]: variant for variant in usual.variants}
+    baseline = choose("Baseline", list(names), "baseline", tables.baseline_label(usual), column=middle)
     benchmarks = choose_many("Benchmarks", usual.benchmarks, "benchmarks", column=right)
     same = names.get(baseline) == usual.baseline and benchmarks == usual.benchmarks
     summary = usual if same else view.summary(sweep, names.get(baseline), benchmarks)
@@ -41,12 +40,11 @@ def page(view: View) -> None:
             for variant, run in first.items()
             if variant in summary.labels
         }
-        for grid in (tables.main_table(summary), tables.benchmark_table(summary)):
-            if grid:
-                st.subheader(
-                    grid.title if grid.title in ("Mean accuracy", "Accuracy per benchmark") else "Accuracy"
-                )
-                show_grid(grid, links=links)
+        for grid in tables.grids(summary):
+            st.subheader(
+                grid.title if grid.title in ("Mean accuracy", "Accuracy per benchmark") else "Accuracy"
+            )
+            show_grid(grid, links=links)
         st.caption(" ".join(tables.caption(summary)))
         judged = tables.judged(summary)
         if len(judged):
@@ -79,9 +77,8 @@ def by_setting(view: View, sweep: str) -> None:
         st.text("The runs of this sweep do not differ in any setting.")
         return
     left, middle, right = st.columns([3, 2, 1])
-    with left:
-        pairs = [f"{name} = {value}" for name in names for value in dict.fromkeys(table[name])]
-        filters = choose_many("Only runs with (any of the values of a setting)", pairs, "only", [])
+    pairs = [f"{name} = {value}" for name in names for value in dict.fromkeys(table[name])]
+    filters = choose_many("Only runs with (any of the values of a setting)", pairs, "only", [], column=left)
     by = choose_many("Group by", names, "by", [], column=middle)
     order = choose("Sort by", [*MEASURED, *names], "order", column=right)
     kept = table[filtered(table, filters)]

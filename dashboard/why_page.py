@@ -81,8 +81,7 @@ def _audit(view: View, series: tuple[queries.Series, ...], names: Labels) -> Non
         return
     left, right = st.columns(2)
     audit = choose("Audit", list(reports), "audit", column=left)
-    with right:
-        reference = REFERENCES[choose("Reference of the KL", list(REFERENCES), "reference")]
+    reference = REFERENCES[choose("Reference of the KL", list(REFERENCES), "reference", column=right)]
     variants = view.ask("variants", tuple(dict.fromkeys(key.sweep for key in names)))
     algorithm = {(row.sweep, row.variant): row.algorithm for row in variants.itertuples()}
     labels: dict[str, str] = {}

@@ -48,7 +48,8 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
             raise AlgorithmError(field, overrides[field], fields, f"{field} is not a field of an algorithm")
     data = base.model_dump()
     for field, value in overrides.items():
-        data[field] = _merge(data[field], _as_data(value), field)
+        plain = value.model_dump() if isinstance(value, BaseModel) else value
+        data[field] = _merge(data[field], plain, field)
     if "beta" not in overrides and "kl" in overrides:
         if data["kl"] == {"type": "none"}:
             data["beta"] = 0.0
@@ -60,10 +61,6 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
         return Algorithm.model_validate(data)
     except ValidationError as error:
         raise _explain(error) from None
-
-
-def _as_data(value: Any) -> Any:
-    return value.model_dump() if isinstance(value, BaseModel) else value
 
 
 _UNIONS = ("kl", "reference", "advantage", "rollout_correction")

@@ -153,8 +153,11 @@ class Evaluator:
 
     def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:
         """The engine for these settings with this checkpoint loaded; engines are started once per settings."""
-        place = spec.evaluation.place.model_dump(mode="json")
-        key = json.dumps([_engine_key(spec), sampling_of(spec).record(), place])
+        settings = [
+            spec.evaluation.engine.model_dump(mode="json"),
+            spec.evaluation.place.model_dump(mode="json"),
+        ]
+        key = json.dumps([*settings, sampling_of(spec).record(), spec.backend.device, bfloat16(spec.model)])
         if key not in self._engines:
             self._engines[key] = start_engine(
                 spec.evaluation.engine,
@@ -238,11 +241,6 @@ def sampling_of(spec: RunSpec) -> Sampling:
     rollout, temperature = spec.rollout, spec.evaluation.temperature
     restriction = evaluation_restriction(spec)
     return Sampling(temperature, rollout.max_prompt_tokens, rollout.max_response_tokens, restriction)
-
-
-def _engine_key(spec: RunSpec) -> dict[str, Any]:
-    engine = spec.evaluation.engine.model_dump(mode="json")
-    return {**engine, "device": spec.backend.device, "bfloat16": bfloat16(spec.model)}
 
 
 def _sampling_settings(spec: RunSpec) -> dict[str, Any]:

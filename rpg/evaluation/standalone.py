@@ -22,6 +22,7 @@ from rpg.evaluation.engines.protocol import Engine, Sampling
 from rpg.evaluation.graded_samples import Partial, evaluate_problems, progress_lines
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
+from rpg.models.warm_start_cache import local_files
 from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer
 from rpg.store.atomic_files import atomic_write_json, read_json_object
@@ -226,10 +227,7 @@ def _identity(checkpoint: str | Path, revision: str | None) -> str:
         return f"{checkpoint}@{revision or 'newest'}"
     if (folder / "checkpoint.json").is_file():
         return model_digest(folder)
-    files = [
-        (p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(folder.iterdir()) if p.is_file()
-    ]
-    return hashlib.sha256(json.dumps(files).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(local_files(folder)).encode()).hexdigest()
 
 
 def default_folder(checkpoint: str | Path, home: Path) -> Path:

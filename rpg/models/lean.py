@@ -111,10 +111,7 @@ def log_probs_and_entropy(
         )
         spread = None if of_position is None else of_position[pack.predictor_of]
 
-    def spread_out(values: Tensor) -> Tensor:
-        return torch.zeros(mask.shape, device=values.device).masked_scatter(mask, values)
-
-    return spread_out(chosen), None if spread is None else spread_out(spread)
+    return batch.placed(chosen), None if spread is None else batch.placed(spread)
 
 
 def _hidden(model: PreTrainedModel, pack: Packing, recompute: bool) -> Tensor:

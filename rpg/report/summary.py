@@ -148,7 +148,8 @@ def summarise(
     derived = ("label", "p_corrected", "verdict", "leads")
     table = pandas.DataFrame(rows, columns=[*(name for name in COLUMNS if name not in derived), *_WORKING])
     twins = _identical(scores)
-    _correct(table, {variant for group in twins for variant in _repeated(group, baseline)})
+    kept = [baseline if baseline in group else group[0] for group in twins]  # each represents its group
+    _correct(table, {variant for group in twins for variant in group} - set(kept))
     table["leads"] = _leads(db, sweep, chosen, table, twins, judged)
     table.insert(1, "label", table["variant"].map(names_of))
     ill = _health(db, sweep, runs, names_of, twins) + _seeds(table, benchmarks)
@@ -289,12 +290,6 @@ def _identical(scores: pandas.DataFrame) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _repeated(group: list[str], baseline: str | None) -> list[str]:
-    """All variants of a group that agrees in every evaluation, except its representative."""
-    kept = baseline if baseline in group else group[0]
-    return [variant for variant in group if variant != kept]
-
-
 def _seeds(table: pandas.DataFrame, benchmarks: list[str]) -> list[str]:
     """The differences within noise, with the number of seeds that they need."""
     judged = MEAN if len(benchmarks) > 1 else (benchmarks or [MEAN])[0]
@@ -334,22 +329,14 @@ def _rows(
             # The mean's curve is averaged here, not taken from the database: `names` may pick benchmarks.
             curve = own[own["benchmark"].isin(parts)].groupby(["run", "step"])
             curve = curve[["accuracy", "pass_at_k", "maj_at_k"]].mean()[curve.size() == len(parts)]
-            first_step = int(curve.index.get_level_values("step").min())
             at_last = curve.xs(step, level="step")
-            row = {
-                "variant": variant,
-                "benchmark": benchmark,
+            row = _course(variant, benchmark, curve["accuracy"], step, steps[variant]) | {
                 "seeds": len(seeds),
                 "problems": estimate.problems,
                 "k": problems.samples(parts, step, seeds),
-                "step": step,
-                "steps": int(steps[variant]) if pandas.notna(steps[variant]) else step,
-                "first_step": first_step,
-                "first": float(curve.xs(first_step, level="step")["accuracy"].mean()),
                 "last": estimate.mean,
                 "low": estimate.low,
                 "high": estimate.high,
-                "best": float(curve["accuracy"].groupby("run").max().mean()),
                 "pass_at_k": float(at_last["pass_at_k"].mean()),
                 "maj_at_k": float(at_last["maj_at_k"].mean()),
             }
@@ -361,34 +348,34 @@ def _rows(
     return rows
 
 
+def _course(variant: str, benchmark: str, accuracy: pandas.Series, step: int, steps: float) -> dict[str, Any]:
+    """The part of a row that the accuracies by (run, step) decide: the first ones and the best."""
+    first_step = int(accuracy.index.get_level_values("step").min())
+    return {
+        "variant": variant,
+        "benchmark": benchmark,
+        "step": step,
+        "steps": int(steps) if pandas.notna(steps) else step,
+        "first_step": first_step,
+        "first": float(accuracy.xs(first_step, level="step").mean()),
+        "best": float(accuracy.groupby("run").max().mean()),
+    }
+
+
 def _scored(
     variant: str, benchmark: str, scores: pandas.DataFrame, step: int, steps: float
 ) -> dict[str, Any]:
     """The row of a variant with scores but without samples; its interval is over seeds and needs three of them."""
     parts = scores.groupby(["run", "step"])["accuracy"]
     curve = parts.mean()[parts.size() == scores["benchmark"].nunique()]
-    first_step = int(curve.index.get_level_values("step").min())
     last = curve.xs(step, level="step")
     half = math.nan
     if len(last) > 2:
         half = float(stats.t_quantile(len(last) - 1) * last.std() / math.sqrt(len(last)))
-    return {
-        "variant": variant,
-        "benchmark": benchmark,
-        "seeds": len(last),
-        "problems": 0,
-        "k": 0,
-        "step": step,
-        "steps": int(steps) if pandas.notna(steps) else step,
-        "first_step": first_step,
-        "first": float(curve.xs(first_step, level="step").mean()),
-        "last": float(last.mean()),
-        "low": float(last.mean()) - half,
-        "high": float(last.mean()) + half,
-        "best": float(curve.groupby("run").max().mean()),
-        "pass_at_k": math.nan,
-        "maj_at_k": math.nan,
-    }
+    mean = float(last.mean())
+    numbers = {"seeds": len(last), "last": mean, "low": mean - half, "high": mean + half}
+    missing = {"problems": 0, "k": 0, "pass_at_k": math.nan, "maj_at_k": math.nan}
+    return _course(variant, benchmark, curve, step, steps) | numbers | missing
 
 
 class _Problems:

@@ -99,11 +99,8 @@ class HuggingFaceEngine:
         for row, prompt in enumerate(encoded):
             ids[row, width - len(prompt) :] = torch.tensor(prompt)
             mask[row, width - len(prompt) :] = 1
-        restriction, processors, criteria = (
-            self.sampling.restriction,
-            LogitsProcessorList(),
-            StoppingCriteriaList(),
-        )
+        restriction = self.sampling.restriction
+        processors, criteria = LogitsProcessorList(), StoppingCriteriaList()
         stopper = Stopper(self.tokenizer, restriction.stop) if restriction.stop else None
         if stopper is not None:
             criteria.append(_AtText(stopper, width, restriction.min_tokens))
