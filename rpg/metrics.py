@@ -237,7 +237,7 @@ _DECLARED = (
     ),
     Metric(
         "kl_sampler_to_policy",
-        "KL(sampler || policy) before the step's updates, nats per token: effect of a stale or rounded sampler",
+        "KL(sampler || policy) before the step's updates, nats per token: how stale or rounded the sampler is",
         "KL(sampler || policy)",
         "Divergence",
         unit="nats per token",
