@@ -105,15 +105,15 @@ def _line(steps: pandas.Series, values: pandas.Series, name: str, points: bool =
 
 def _settings(record: dict[str, Any], other: dict[str, Any] | None) -> None:
     mine = setting_texts(json.loads(record["spec"] or "{}"))
-    if other is None:
-        st.dataframe(pandas.DataFrame({"setting": list(mine), "value": list(mine.values())}), hide_index=True)
-    else:
-        st.dataframe(differences(mine, setting_texts(json.loads(other["spec"] or "{}"))), hide_index=True)
+    table = pandas.DataFrame(mine.items(), columns=["setting", "value"])
+    if other is not None:
+        table = differences(mine, setting_texts(json.loads(other["spec"] or "{}")))
+    st.dataframe(table, hide_index=True)
     with st.expander("Machine and versions"):
         facts = {name: json.loads(record[name] or "null") for name in ("machine", "versions")}
         facts |= {"git revision": record["git_revision"], "code": record["code"], "run id": record["run_id"]}
-        shown = setting_texts(facts)
-        st.dataframe(pandas.DataFrame({"fact": list(shown), "value": list(shown.values())}), hide_index=True)
+        rows = setting_texts(facts).items()
+        st.dataframe(pandas.DataFrame(rows, columns=["fact", "value"]), hide_index=True)
 
 
 def setting_texts(settings: dict[str, Any]) -> dict[str, str]:
@@ -122,11 +122,9 @@ def setting_texts(settings: dict[str, Any]) -> dict[str, str]:
 
 
 def differences(mine: dict[str, str], other: dict[str, str]) -> pandas.DataFrame:
-    """Settings in which two runs differ."""
-    rows = [(name, mine.get(name, ""), other.get(name, "")) for name in dict.fromkeys([*mine, *other])]
-    return pandas.DataFrame(
-        [row for row in rows if row[1] != row[2]], columns=["setting", "this run", "other run"]
-    )
+    rows = [(name, mine.get(name, ""), other.get(name, "")) for name in {**mine, **other}]
+    columns = ["setting", "this run", "other run"]
+    return pandas.DataFrame([row for row in rows if row[1] != row[2]], columns=columns)
 
 
 def _samples(folder: RunFolder) -> None:
@@ -223,9 +221,7 @@ def matching(samples: pandas.DataFrame, kind: str, words: str) -> pandas.DataFra
         "right": samples["correct"],
         "wrong": ~samples["correct"],
         "truncated": samples["truncated"],
-        "changed": samples["before"] != samples["correct"]
-        if "before" in samples
-        else samples["correct"] & False,
+        "changed": samples.get("before", samples["correct"]) != samples["correct"],
     }[kind]
     if words:
         texts = ("problem_id", "problem", "response", "answer", "extracted")

@@ -65,7 +65,6 @@ MEASURED = ("accuracy", "pass_at_k", "maj_at_k")
 
 
 def by_setting(view: View, sweep: str) -> None:
-    """The part `By setting` of the page Table."""
     scores = view.ask("scores", sweep)
     whole = scores[scores["benchmark"] == MEAN]
     last = (whole if len(whole) else scores).sort_values("step").groupby("run").last()

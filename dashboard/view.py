@@ -60,12 +60,8 @@ class View(NamedTuple):
             return shared_page(self.layout, db, choice)
 
 
-def _open(version: str) -> duckdb.DuckDBPyConnection:
-    return open_file(Path(version))
-
-
 _connection: Callable[[str], duckdb.DuckDBPyConnection] = st.cache_resource(
-    _open, max_entries=3, show_spinner=False
+    lambda version: open_file(Path(version)), max_entries=3, show_spinner=False
 )
 
 

@@ -51,26 +51,11 @@ def _curves(view: View, series: tuple[queries.Series, ...], names: Labels, metri
     if data.empty:
         st.text("Nothing measured yet.")
         return
-    seeds = int(data["seeds"].max())
-    band = curves.band_for(seeds, score=False)
     labels = list(names.values())
-    present = [label for label in labels if label in set(data["label"])]
-    each = curve_data(view, series, shown, "step", names, each_seed=True) if seeds == 2 else None
-    panels = [
-        curves.panel(
-            data[data["name"] == name],
-            labels,
-            name=name,
-            band=band,
-            legend=present,
-            height=190,
-            linked=True,
-            each=None if each is None else each[each["name"] == name],
-            mean=each is None,
-        )
-        for name in curves.panels_of(data, shown)
-    ]
-    show_panels(panels, present, "curves")
+    two = int(data["seeds"].max()) == 2
+    each = curve_data(view, series, shown, "step", names, each_seed=True) if two else None
+    panels = curves.panels(data, labels, shown, each=each, mean=each is None, height=190, linked=True)
+    show_panels(panels, [label for label in labels if label in set(data["label"])], "curves")
     st.text(" ".join([*curves.explanation(data, each=each is not None), HOW]))
 
 

@@ -46,7 +46,6 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """Title and unit, the heading of a panel."""
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
 

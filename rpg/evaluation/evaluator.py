@@ -237,7 +237,6 @@ def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
 
 
 def sampling_of(spec: RunSpec) -> Sampling:
-    """How a run's checkpoints are sampled."""
     rollout, temperature = spec.rollout, spec.evaluation.temperature
     restriction = evaluation_restriction(spec)
     return Sampling(temperature, rollout.max_prompt_tokens, rollout.max_response_tokens, restriction)

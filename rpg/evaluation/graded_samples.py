@@ -123,7 +123,6 @@ def graded_again(rows: Sequence[dict[str, Any]], grader: Grading) -> list[dict[s
 
 
 def request(problem: Problem, k: int, seed: int) -> Request:
-    """Sample k of a problem."""
     return Request(problem.given(), (seed, "evaluation", problem.id, k))
 
 

@@ -231,5 +231,4 @@ def _identity(checkpoint: str | Path, revision: str | None) -> str:
 
 
 def default_folder(checkpoint: str | Path, home: Path) -> Path:
-    """The default folder of a model's results."""
     return home / "evaluations" / (str(checkpoint).strip("/").replace("/", "--") or "model")

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from rpg.models.chunked_log_prob import Closed, entropy_of
-from rpg.models.response_batch import Batch, token_log_prob
+from rpg.models.decoding import Batch, token_log_prob
 from rpg.models.truncated_sampling import among
 
 

@@ -5,7 +5,7 @@ The tokens of all sequences are packed into one tensor (only attention has paddi
 (biases, norms of queries and keys, scaling of positions) are read from the modules. Weights are read from the
 transformers model at every call, so nothing has to be kept in sync. Tests compare both, values and gradients.
 
-Shapes: M packed tokens, E hidden size, H query heads, K key-value heads, D head size; P, N, T as in response_batch.py.
+Shapes: M packed tokens, E hidden size, H query heads, K key-value heads, D head size; P, N, T as in decoding.py.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from transformers import (
 )
 
 from rpg.models.chunked_log_prob import Closed, chosen_and_entropy, chosen_log_prob
+from rpg.models.decoding import Batch
 from rpg.models.gradient_checkpointing import recomputed
 from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, SwiGLU, Taken
 from rpg.models.lora import weight_and_bias
 from rpg.models.packing import Packing
-from rpg.models.response_batch import Batch
 from rpg.models.truncated_sampling import among
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)

@@ -95,7 +95,6 @@ class LeanEngine:
     """
 
     def __init__(self, model: PreTrainedModel, rows: int = 0):
-        """`rows`: the number of responses."""
         self.model, self.rows = model, rows
         self.device: torch.device = model.lm_head.weight.device
         self.sizes = Sizes.of(model)
@@ -105,7 +104,6 @@ class LeanEngine:
         """The unfinished rows of the cache, if it also contains finished ones."""
 
     def _read_weights(self, positions: int) -> None:
-        """Prepare the weights as they are now."""
         cos, sin = rotary(self.model, positions)
         scale = self.size**-0.5
         scales = torch.ones(self.heads + self.kv_heads, self.size, device=self.device)
@@ -234,7 +232,6 @@ def _multiplied(linear: tuple[Tensor, Tensor | None], norm: Tensor | None = None
 
 
 def _packs(weight: Tensor) -> bool:
-    """Whether oneDNN can pack such weights on this machine."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     dtype = _dtype(weight)

@@ -57,7 +57,6 @@ def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
 
 
 def adapted(model: nn.Module) -> bool:
-    """Whether a model has adapters."""
     return any(_LORA in name for name, _ in model.named_parameters())
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rpg.models.response_batch import Batch
+from rpg.models.decoding import Batch
 
 _MASKED = -1e9
 _SHORTER = 0.7
@@ -70,7 +70,6 @@ class Packing:
 
     @classmethod
     def of(cls, batch: Batch) -> Packing:
-        """Pack a batch."""
         device = batch.tokens.device
         prompt_sizes = torch.tensor([len(p) for p in batch.prompts], device=device)
         stem = _stem(batch.prompts)

@@ -12,12 +12,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
 from rpg.models import generic_model
-from rpg.models.decoding import Engine, Samples, generate, ignore_progress
+from rpg.models.decoding import Batch, Engine, Samples, generate, ignore_progress
 from rpg.models.gradient_checkpointing import layers_recomputed
 from rpg.models.lean import log_probs_and_entropy as lean_forward
 from rpg.models.lean import longest, supports
 from rpg.models.lean_decoding import LeanEngine
-from rpg.models.response_batch import Batch
 from rpg.models.tokenizer import Stopper, stop_tokens
 from rpg.models.truncated_sampling import WHOLE, Restriction
 
@@ -70,7 +69,6 @@ class Policy:
         return max(1, min(8192, room // (self._weight.dtype.itemsize * sum(sizes))))
 
     def _lean(self, tokens: int) -> bool:
-        """Whether the lean implementation is used for sequences of this length."""
         return self.lean and tokens <= longest(self.model)
 
     def _arithmetic(self) -> contextlib.AbstractContextManager[None]:

@@ -11,9 +11,9 @@ import torch
 
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import TaskSection
+from rpg.models.decoding import Batch
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
-from rpg.models.response_batch import Batch
 from rpg.models.tokenizer import encode_prompts
 from rpg.rewards import Item, grader_for
 from rpg.tasks import DataError, verifier_of

@@ -149,7 +149,6 @@ def over_k(
 
 
 def _around(low: pandas.Series, high: pandas.Series) -> list[float]:
-    """The range of these shares with a margin."""
     bottom, top = float(low.min()), float(high.max())
     margin = 0.08 * (top - bottom) or 0.02
     return [max(0.0, bottom - margin), min(1.02, top + margin)]

@@ -183,7 +183,6 @@ def markdown(
     said: str = "",
     bits: bool = False,
 ) -> str:
-    """The table of a night."""
     red = sum(number.red for number in numbers) + len(failed)
     parts = [*(["bits changed"] if bits else []), *([f"{red} out of band"] if red else [])]
     lines = [f"# Night {night}: {', '.join(parts) or 'as before'}", ""]

@@ -13,9 +13,8 @@ from rich.console import Console
 
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, tables
-from rpg.report.html_page import Section, document, section
 from rpg.report.summary import Summary, series_labels, summarise
-from rpg.report.sweep_report import POINTS, curve_data, score_names
+from rpg.report.sweep_report import POINTS, Section, curve_data, document, score_names, section
 from rpg.report.theme import specification
 from rpg.store import Layout, StoreError, atomic_write_text, queries
 from rpg.store.database import connect
@@ -66,7 +65,6 @@ def write_shared(layout: Layout, choice: Choice, path: Path) -> Path:
 
 
 def default_path(layout: Layout, choice: Choice) -> Path:
-    """The default path of the page."""
     return layout.reports("+".join(choice.sweeps)) / "shared.html"
 
 

@@ -206,7 +206,6 @@ def _checkpoint(scores: pandas.DataFrame, variant: str, benchmarks: list[str]) -
 
 
 def _has(scores: pandas.DataFrame, variant: str, benchmark: str) -> bool:
-    """Whether a variant has a score on a benchmark at all."""
     return bool(((scores["variant"] == variant) & (scores["benchmark"] == benchmark)).any())
 
 

@@ -1,10 +1,17 @@
 """`rpg report SWEEP`: the summary on the terminal, and figure, page and tables under reports/<sweep>/."""
 
+import contextlib
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import altair as alt
 import duckdb
+import jinja2
+import markupsafe
 import numpy as np
 import pandas
 import vl_convert
@@ -12,11 +19,10 @@ from rich.console import Console
 
 from rpg import stats
 from rpg.metrics import shown as shown_metrics
-from rpg.report import curves, tables
-from rpg.report.html_page import document, section
+from rpg.report import charts, curves, tables
 from rpg.report.summary import MEAN, Summary, summarise
-from rpg.report.theme import specification
-from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
+from rpg.report.theme import specification, themed
+from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
 from rpg.store.database import connect
 
 POINTS = 60  # points per training curve of the figure, whose panels are small
@@ -148,3 +154,64 @@ def _array(part: pandas.DataFrame) -> np.ndarray | None:
         return None
     problems = part["problem_id"].to_numpy().reshape(runs, -1)
     return part["accuracy"].to_numpy().reshape(runs, -1) if (problems == problems[0]).all() else None
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page. `charts`: (title, specification)."""
+
+    title: str
+    grids: Sequence[tables.Grid] = ()
+    charts: Sequence[tuple[str, dict[str, Any]]] = ()
+    caption: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    lines: Sequence[str] = ()
+    """Sentences before everything else."""
+
+
+def section(summary: Summary, specs: Sequence[tuple[str, dict[str, Any]]] = (), title: str = "") -> Section:
+    """The tables of a sweep, the chart of its differences from the baseline, and the charts `specs`."""
+    judged = tables.judged(summary)
+    drawn = list(specs)
+    if len(judged):
+        chart = charts.differences(judged, tables.baseline_label(summary))
+        drawn.insert(0, ("What is real", specification(themed(chart))))
+    return Section(
+        title,
+        tables.grids(summary),
+        drawn,
+        tables.caption(summary),
+        summary.notes,
+        ["No checkpoint has been evaluated on all benchmarks yet."] if summary.table.empty else [],
+    )
+
+
+def document(title: str, sections: Sequence[Section]) -> str:
+    """The page. All of it is escaped, except for the library that draws the charts."""
+    template = jinja2.Environment(autoescape=True).from_string(
+        resources.files("rpg.report").joinpath("page.html").read_text("utf-8")
+    )
+    parts, count = [], 0
+    for part in sections:
+        numbered = [(count + i, name, _script(spec)) for i, (name, spec) in enumerate(part.charts, 1)]
+        count += len(numbered)
+        parts.append((part, numbered))
+    code = markupsafe.Markup(library().replace("</script", "<\\/script"))
+    return template.render(title=title, sections=parts, count=count, library=code)
+
+
+def library() -> str:
+    """The JavaScript that draws charts; cached, because bundling it takes more than a second."""
+    cache = user_cache() / f"vega-{vl_convert.__version__}.js"  # type: ignore[attr-defined]  # lacks in its stubs
+    if cache.is_file():
+        return cache.read_text("utf-8")
+    code: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stubs ask for an optional argument
+    with contextlib.suppress(OSError, StoreError):  # the cache cannot be written: bundled again each time
+        atomic_write_text(cache, code)
+    return code
+
+
+def _script(spec: dict[str, Any]) -> markupsafe.Markup:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(spec, separators=(",", ":"))
+    return markupsafe.Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

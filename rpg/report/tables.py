@@ -127,7 +127,6 @@ def significant(summary: Summary) -> list[str]:
 
 
 def caption(summary: Summary) -> list[str]:
-    """Sentences that explain the tables."""
     lines = [BEST_NOTE, INTERVAL_NOTE]
     if summary.table["verdict"].ne("").any():
         lines += [TEST_NOTE, BOLD_NOTE]
@@ -223,7 +222,6 @@ def markdown(summary: Summary) -> str:
 
 
 def markdown_grid(grid: Grid) -> list[str]:
-    """One table as lines of Markdown."""
     rows = [[f"**{_md(cell.text)}**" if cell.bold else _md(cell.text) for cell in row] for row in grid.rows]
     return [
         "| " + " | ".join(map(_md, grid.header)) + " |",

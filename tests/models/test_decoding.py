@@ -8,9 +8,8 @@ from transformers import LlamaConfig, MistralConfig
 
 from rpg.backends.local.micro_batches import Limits, score
 from rpg.models import generic_model, lean, lean_caches, lean_decoding
-from rpg.models.decoding import draw
+from rpg.models.decoding import Batch, draw
 from rpg.models.lean_decoding import LeanEngine
-from rpg.models.response_batch import Batch
 from rpg.models.seeds import uniforms
 from tests.models.expected import expected_log_probs, gpt2, log_probs, sampled
 from tests.models.test_lean import model

@@ -12,10 +12,10 @@ from transformers import (
 )
 
 from rpg.models import generic_model, lean, packing
+from rpg.models.decoding import Batch
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.packing import Packing
 from rpg.models.policy import Policy
-from rpg.models.response_batch import Batch
 from tests.models.expected import expected_log_probs, log_probs, sampled
 
 

@@ -9,8 +9,8 @@ from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 import rpg
 from rpg.models import chunked_log_prob, generic_model
 from rpg.models import lean as lean_pass
+from rpg.models.decoding import Batch
 from rpg.models.lean_decoding import LeanEngine
-from rpg.models.response_batch import Batch
 from rpg.models.tokenizer import Stopper, build_tokenizer
 from rpg.models.truncated_sampling import Lists, Restriction, concatenated
 from tests.models.expected import log_probs, sampled

@@ -18,10 +18,9 @@ from scipy.stats import t as student
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg import stats
 from rpg.report import curves, tables, theme
-from rpg.report.html_page import library
 from rpg.report.shared_page import Choice, write_shared
 from rpg.report.summary import Summary, label, summarise
-from rpg.report.sweep_report import print_report, score_curves, write_report
+from rpg.report.sweep_report import library, print_report, score_curves, write_report
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
 from rpg.store.notes import add_note

@@ -31,8 +31,8 @@ from rpg.losses.kl_terms import k3
 from rpg.losses.policy_loss import policy_loss
 from rpg.models import seeds
 from rpg.models.activation_offload import offloaded
+from rpg.models.decoding import Batch
 from rpg.models.policy import Policy
-from rpg.models.response_batch import Batch
 
 
 class TrainingError(UserError):
