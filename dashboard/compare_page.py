@@ -8,9 +8,8 @@ import pandas
 import streamlit as st
 import vl_convert
 
-from dashboard.text import notice
 from dashboard.view import View, series_labels
-from dashboard.widgets import choose, choose_many, show_panels
+from dashboard.widgets import choose, choose_many, notice, show_panels
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, theme
 from rpg.report.shared_page import Choice

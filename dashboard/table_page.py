@@ -8,9 +8,17 @@ import pandas
 import streamlit as st
 
 from dashboard.run_page import setting_texts
-from dashboard.text import show_grid, show_notices
 from dashboard.view import View
-from dashboard.widgets import address, choose, choose_many, choose_part, choose_sweep, show_chart
+from dashboard.widgets import (
+    address,
+    choose,
+    choose_many,
+    choose_part,
+    choose_sweep,
+    show_chart,
+    show_grid,
+    show_notices,
+)
 from rpg.report import charts, tables
 from rpg.report.summary import MEAN
 

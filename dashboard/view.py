@@ -11,7 +11,7 @@ import duckdb
 import pandas
 import streamlit as st
 
-from dashboard.text import notice, show_notices
+from dashboard.widgets import fragment, notice, show_notices
 from rpg.report import summary
 from rpg.report.shared_page import Choice, shared_page
 from rpg.store import Layout, StoreError, queries
@@ -27,11 +27,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 def cached(max_entries: int, **options: Any) -> Callable[[F], F]:
     """`st.cache_data` without a spinner."""
     return cast(Callable[[F], F], st.cache_data(max_entries=max_entries, show_spinner=False, **options))
-
-
-def fragment(run_every: float | None = None) -> Callable[[F], F]:
-    """`st.fragment`: a part of a page that reruns alone, every `run_every` seconds if given."""
-    return cast(Callable[[F], F], st.fragment(run_every=run_every))
 
 
 class View(NamedTuple):

@@ -1,24 +1,33 @@
 """Charts on light and dark backgrounds, and widgets whose selection lives in the address of the page, so that a copied link
 shows the same.
+
+Text from run folders is shown with `st.text`, in data frames, in charts or in escaped HTML, never as Markdown.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 import altair as alt
+import jinja2
 import streamlit as st
 from altair.utils.schemapi import disable_debug_mode
 
-from dashboard.text import HTML, dark, notice
-from dashboard.view import View, fragment
 from rpg.report import theme
 from rpg.report.linked_panels import PICKED, linked_panels, picked
+from rpg.report.tables import Grid
+
+if TYPE_CHECKING:
+    from dashboard.view import View
 
 disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
 
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+HTML = jinja2.Environment(autoescape=True)
 _LEGEND = HTML.from_string("""
 <div style="display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; font-size: .88rem">
 {% for label, colour, stops in entries %}<span><span style="display: inline-block; width: 34px; height: 3px;
@@ -56,6 +65,11 @@ def show_panels(panels: Sequence[alt.LayerChart], labels: Sequence[str], key: st
     _panels(theme.on_dark(spec) if dark() else spec, labels, key)
 
 
+def fragment(run_every: float | None = None) -> Callable[[F], F]:
+    """`st.fragment`: a part of a page that reruns alone, every `run_every` seconds if given."""
+    return cast(Callable[[F], F], st.fragment(run_every=run_every))
+
+
 @fragment()
 def _panels(spec: dict[str, Any], labels: Sequence[str], key: str) -> None:
     """The chart as a fragment: a click in its legend recomputes nothing else on the page.
@@ -86,9 +100,6 @@ def show_chart(chart: Any, key: str) -> None:
     canvas = {"embedOptions": {"renderer": "canvas"}}  # thousands of SVG elements take seconds to paint
     spec = chart.to_dict(validate=False) | {"config": theme.THEME, "usermeta": canvas}
     st.vega_lite_chart(data, theme.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch")
-
-
-T = TypeVar("T")
 
 
 def choose(
@@ -151,9 +162,84 @@ def address(page: str, **selection: str) -> str:
     return f"./{page}?{urlencode(selection, quote_via=quote)}"
 
 
-def choose_sweep(view: View, column: Any = None) -> str:
+def choose_sweep(view: "View", column: Any = None) -> str:
     """Select a sweep; "", with a line on the page, if there is none."""
     sweeps = view.ask("sweeps")["sweep"].tolist()
     if not sweeps:
         (column or st).text("No sweeps yet.")
     return choose("Sweep", sweeps, "sweep", column=column)
+
+
+_TABLE = HTML.from_string("""
+<style>
+  .rpg { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.92rem; }
+  .rpg th, .rpg td { padding: .28rem .8rem; text-align: right; white-space: nowrap; border: none; }
+  .rpg th:first-child, .rpg td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere;
+    min-width: 12rem; }
+  .rpg thead th { border-top: 2px solid currentColor; border-bottom: 1px solid currentColor; font-weight: 600; }
+  .rpg tbody tr:last-child td { border-bottom: 2px solid currentColor; }
+  .rpg a { color: inherit; text-decoration: underline dotted; text-underline-offset: 3px; } .rpg .bold { font-weight: 700; }
+  .rpg .better { color: {{ '#3fc79a' if dark else '#007a58' }}; font-weight: 600; }
+  .rpg .worse { color: {{ '#ff9a5c' if dark else '#b34a00' }}; font-weight: 600; }
+  .rpg .noise { opacity: .7; } .rpgscroll { overflow-x: auto; }
+  .rpg.prose th, .rpg.prose td { text-align: left; } .rpg.prose td:last-child { white-space: normal; min-width: 16rem; }
+</style>
+<div class="rpgscroll"><table class="rpg {{ 'prose' if prose }}">
+<thead><tr>{% for name in grid.header %}<th>{{ name }}</th>{% endfor %}</tr></thead>
+<tbody>{% for row in grid.rows %}<tr>{% for cell in row %}
+<td class="{{ 'bold' if cell.bold }} {{ kinds.get(cell.text, '') if not loop.first }}">
+{%- if loop.first and cell.text in links -%}
+<a href="{{ links[cell.text] }}" target="_self">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>
+{% endfor %}</tr>{% endfor %}</tbody></table></div>""")
+
+
+def notice(text: str) -> None:
+    """One line about something that is missing or broken, as plain text."""
+    with st.container(border=True):
+        st.text(text)
+
+
+def show_notices(lines: Sequence[str], what: str) -> None:
+    """A notice per line; more than three are folded into one entry, "<number> <what>"."""
+    with st.expander(f"{len(lines)} {what}") if len(lines) > 3 else st.container():
+        for line in lines:
+            notice(line)
+
+
+def show_mathematics(text: str) -> None:
+    """Text of a data set or a model with its formulas typeset; nothing else in it is markup."""
+    st.markdown(mathematics(text))
+
+
+def mathematics(text: str) -> str:
+    """Markdown that shows the text verbatim, with what $, $$, \\( \\) and \\[ \\] enclose as formulas."""
+    parts = []
+    end = 0
+    for match in _FORMULA.finditer(text):
+        formula = next(group for group in match.groups() if group is not None)
+        formula = " ".join(formula.split()).replace("$", r"\$")
+        parts += [_escaped(text[end : match.start()]), f"${formula}$" if formula else _escaped(match.group())]
+        end = match.end()
+    return "".join([*parts, _escaped(text[end:])]).strip()
+
+
+def _escaped(text: str) -> str:
+    """Escapes all punctuation, so that nothing becomes a link, image, directive or HTML; keeps line breaks."""
+    escaped = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
+    return re.sub(r"[ \t]*\n[ \t]*", "  \n", escaped)  # a line indented by four blanks would be code
+
+
+_FORMULA = re.compile(
+    r"\$\$(.+?)\$\$|(?<![\\$])\$(?!\s)([^$\n]+?)(?<!\s)\$(?![\d$])|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
+)
+
+
+def show_grid(grid: Grid, prose: bool = False, links: Mapping[str, str] | None = None) -> None:
+    """A table with all text escaped. `prose`: a table without numbers. `links`: targets of first cells."""
+    kinds = {"better": "better", "worse": "worse", "within noise": "noise"}
+    st.html(_TABLE.render(grid=grid, kinds=kinds, prose=prose, dark=dark(), links=links or {}))
+
+
+def dark() -> bool:
+    """Whether the reader's browser shows the page on a dark background."""
+    return bool(st.context.theme.type == "dark")

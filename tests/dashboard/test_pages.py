@@ -10,7 +10,7 @@ pytest.importorskip("streamlit")
 from streamlit.testing.v1 import AppTest
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
-from dashboard.text import mathematics
+from dashboard.widgets import mathematics
 from rpg import stats
 from rpg.metrics import groups
 from rpg.report import frontier
