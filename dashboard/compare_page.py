@@ -78,16 +78,15 @@ def page(view: View) -> None:
             **options,
         )
 
-    panels_shown = [panel(name, legend=chosen, height=210, linked=True) for name in shown]
-    show_panels(panels_shown, chosen, "curves")
+    show_panels([panel(name, legend=chosen, height=210, linked=True) for name in shown], chosen, "curves")
     explanation = curves.explanation(data, bands, smooth, each=two)
     if imported := _imported(view, series, names):
         explanation = [*explanation, f"Trained elsewhere: {', '.join(imported)}."]
     st.text(" ".join([*explanation, HOW]))
 
     def figure(across: int) -> str:
-        alone = [panel(name, legend=chosen) for name in shown]
-        chart = curves.figure(alone, ", ".join(sweeps), explanation, columns=across)
+        panels = [panel(name, legend=chosen) for name in shown]
+        chart = curves.figure(panels, ", ".join(sweeps), explanation, columns=across)
         return vl_convert.vegalite_to_svg(curves.still(theme.specification(chart)))
 
     with st.container(horizontal=True):

@@ -16,8 +16,7 @@ def page(view: View) -> None:
     if not sweep:
         return
     names = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
-    part = choose_part([KL, OVER_K], "part")
-    if part == KL:
+    if choose_part([KL, OVER_K], "part") == KL:
         axes = frontier.numeric_axes(view.ask("manifests", sweep))
         axis_names = [axis.name for axis in axes] + [frontier.TRAINING]
         default = next((name for name in axis_names if name.endswith("beta")), axis_names[0])
@@ -42,22 +41,21 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
         )
         return
     show_legend(labels, chosen)
-    unit = "nats per response" if per == "per_response" else "nats per token"
+    unit = f"nats {per.replace('_', ' ')}"
     for (direction, heading), column in zip(frontier.DIRECTIONS.items(), rows_of(2, 2), strict=True):
         with column:
             part = data[data["direction"] == direction]
             if part.empty:
                 st.text(f"{heading} was not measured.")
                 continue
-            show_chart(
-                charts.frontier(part, labels, name=name, x=f"{heading}, {unit}"), f"frontier {direction}"
-            )
+            chart = charts.frontier(part, labels, name=name, x=f"{heading}, {unit}")
+            show_chart(chart, f"frontier {direction}")
     seeds = int(data["seeds"].max())
-    over = (
-        f"Means over {seeds} seeds, bars from the lowest to the highest seed. " if seeds > 1 else "One seed. "
+    means = (
+        f"Means over {seeds} seeds, bars from the lowest to the highest seed." if seeds > 1 else "One seed."
     )
     st.text(
-        f"Vertical: mean accuracy. Numbers at the points: {name}. {over}Higher is more accurate; further left is closer to "
+        f"Vertical: mean accuracy. Numbers at the points: {name}. {means} Higher is more accurate; further left is closer to "
         "the initial model."
     )
 

@@ -159,14 +159,7 @@ class Evaluator:
         ]
         key = json.dumps([*settings, sampling_of(spec).record(), spec.backend.device, bfloat16(spec.model)])
         if key not in self._engines:
-            self._engines[key] = start_engine(
-                spec.evaluation.engine,
-                sampling_of(spec),
-                spec.backend.device,
-                bfloat16(spec.model),
-                spec.evaluation.place,
-                self.say,
-            )
+            self._engines[key] = engine_of(spec, self.say)
         loaded = f"{weights} {chat_of(spec.task).model_dump_json()}"  # the tokenizer's template is the task's
         if self._loaded.get(key) != loaded:
             self._loaded.pop(key, None)
@@ -234,6 +227,12 @@ def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
         with contextlib.suppress(UserError):  # an unreadable manifest is reported when its run's turn comes
             places.append(spec_of(folder).evaluation.place)
     return strictest(places)
+
+
+def engine_of(spec: RunSpec, say: Callable[[str], None]) -> Engine:
+    evaluation, device = spec.evaluation, spec.backend.device
+    weights = bfloat16(spec.model)
+    return start_engine(evaluation.engine, sampling_of(spec), device, weights, evaluation.place, say)
 
 
 def sampling_of(spec: RunSpec) -> Sampling:

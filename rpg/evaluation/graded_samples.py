@@ -128,15 +128,8 @@ def request(problem: Problem, k: int, seed: int) -> Request:
 
 def _grade(samples: Sequence[tuple[Problem, int, Completion]], scorer: Scorer) -> list[dict[str, Any]]:
     answered = [
-        Answered(
-            completion.text,
-            len(completion.ids),
-            completion.truncated,
-            problem.answer,
-            problem.asked(),
-            problem.columns,
-        )
-        for problem, _, completion in samples
+        Answered(text, len(ids), truncated, problem.answer, problem.asked(), problem.columns)
+        for problem, _, (text, ids, truncated) in samples
     ]
     rows = []
     for (problem, sample, completion), scored in zip(samples, scorer.score(answered), strict=True):

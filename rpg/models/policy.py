@@ -127,8 +127,7 @@ class Policy:
 
     def text(self, batch: Batch) -> list[str]:
         """The responses as text, without special tokens."""
-        lengths = batch.lengths.tolist()
-        ids = [row[:n] for row, n in zip(batch.tokens.tolist(), lengths, strict=True)]
+        ids = [row[:n] for row, n in zip(batch.tokens.tolist(), batch.lengths.tolist(), strict=True)]
         texts: list[str] = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return texts
 

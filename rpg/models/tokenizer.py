@@ -156,9 +156,8 @@ class Stopper:
         return completed
 
     def _decoded(self, ids: list[list[int]]) -> list[str]:
-        texts: list[str] = self.tokenizer.batch_decode(
-            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
+        how = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        texts: list[str] = self.tokenizer.batch_decode(ids, **how)
         return texts
 
 

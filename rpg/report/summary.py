@@ -115,8 +115,7 @@ def summarise(
         )
     require_comparable(queries.manifests(db, sweep))
     runs = queries.runs(db, sweep, superseded)
-    all_benchmarks = queries.benchmarks(db, [sweep])
-    benchmarks = [name for name in all_benchmarks if names is None or name in names]
+    benchmarks = [name for name in queries.benchmarks(db, [sweep]) if names is None or name in names]
     found = queries.variants(db, [sweep], superseded)
     baseline = baseline or known.loc[sweep, "baseline"]
     baseline = baseline if isinstance(baseline, str) else None
@@ -164,9 +163,8 @@ def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str], sa
     for row in runs[~runs["state"].isin(["done", "pending"])].itertuples():
         place = f" at step {row.step:.0f}" if pandas.notna(row.step) else ""
         if row.state == "failed":
-            notes.append(
-                f"{row.run} failed{place}: {row.error if isinstance(row.error, str) else 'unknown error'}"
-            )
+            error = row.error if isinstance(row.error, str) else "unknown error"
+            notes.append(f"{row.run} failed{place}: {error}")
         else:
             of = f" of {row.steps:.0f}" if place and pandas.notna(row.steps) else ""
             notes.append(f"{row.run} is {row.state}{place}{of}")
@@ -264,9 +262,8 @@ def _kl_shares(
     for run, manifest in queries.manifests(db, sweep).items():
         settings = manifest["spec"].get("algorithm", {})
         beta, kind = settings.get("beta"), settings.get("kl", {}).get("type")
-        name = (
-            "kl_policy_to_old" if settings.get("reference", {}).get("type") == "old" else "kl_policy_to_ref"
-        )
+        old = settings.get("reference", {}).get("type") == "old"
+        name = "kl_policy_to_old" if old else "kl_policy_to_ref"
         values = [row[name] for row in rows.get(run, []) if name in row and pandas.notna(row[name])]
         if kind is None or not isinstance(beta, int | float) or not (values or kind == "none"):
             continue
@@ -442,11 +439,7 @@ def _correct(table: pandas.DataFrame, repeated: set[str]) -> None:
         table.loc[own, "p_corrected"] = stats.holm(p_values)
         table.loc[own, "level"] = stats.holm_levels(p_values)
         for place in table.index[chosen & ~own]:
-            same = (
-                own
-                & (table["benchmark"] == table.loc[place, "benchmark"])
-                & (table["p"] == table.loc[place, "p"])
-            )
+            same = own & (table[["benchmark", "p"]] == table.loc[place, ["benchmark", "p"]]).all(axis=1)
             if same.any():
                 table.loc[place, ["p_corrected", "level"]] = table.loc[same, ["p_corrected", "level"]].iloc[0]
             elif table.loc[place, "difference"] == 0:  # the baseline's own twin
