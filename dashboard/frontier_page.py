@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from dashboard.view import View, series_labels
-from dashboard.widgets import choose, choose_many, choose_part, choose_sweep, rows_of, show_chart, show_legend
+from dashboard.view import View, choose_sweep, series_labels
+from dashboard.widgets import choose, choose_many, choose_part, rows_of, show_chart, show_legend
 from rpg.report import charts, frontier, theme
 
 KL, OVER_K = "Accuracy against KL", "pass@k and maj@k"

@@ -7,8 +7,8 @@ from typing import Any
 import pandas
 import streamlit as st
 
-from dashboard.view import View
-from dashboard.widgets import choose, choose_sweep, show_chart
+from dashboard.view import View, choose_sweep
+from dashboard.widgets import choose, show_chart
 from rpg.report import charts, frontier
 from rpg.report.summary import MEAN
 

@@ -8,8 +8,8 @@ import pandas
 import streamlit as st
 
 import rpg.paper
-from dashboard.view import View
-from dashboard.widgets import choose, choose_sweep, show_grid
+from dashboard.view import View, choose_sweep
+from dashboard.widgets import choose, show_grid
 from rpg.report.tables import Cell, Grid, number, plus_minus, signed
 
 Row = dict[str, Any]

@@ -3,9 +3,9 @@
 import pandas
 import streamlit as st
 
-from dashboard.view import View
+from dashboard.view import View, choose_sweep
 from dashboard.view import samples as stored
-from dashboard.widgets import choose, choose_sweep, linked, notice, show_mathematics
+from dashboard.widgets import choose, linked, notice, show_mathematics
 from rpg.report import tables
 from rpg.store import StoreError
 

@@ -6,9 +6,9 @@ from typing import Any
 import pandas
 import streamlit as st
 
-from dashboard.view import View
+from dashboard.view import View, choose_sweep
 from dashboard.view import samples as stored
-from dashboard.widgets import choose, choose_part, choose_sweep, linked, notice, rows_of, show_chart
+from dashboard.widgets import choose, choose_part, linked, notice, rows_of, show_chart
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
 from rpg.store import StoreError

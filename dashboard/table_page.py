@@ -8,13 +8,12 @@ import pandas
 import streamlit as st
 
 from dashboard.run_page import setting_texts
-from dashboard.view import View
+from dashboard.view import View, choose_sweep
 from dashboard.widgets import (
     address,
     choose,
     choose_many,
     choose_part,
-    choose_sweep,
     show_chart,
     show_grid,
     show_notices,

@@ -11,7 +11,7 @@ import duckdb
 import pandas
 import streamlit as st
 
-from dashboard.widgets import fragment, notice, show_notices
+from dashboard.widgets import choose, fragment, notice, show_notices
 from rpg.report import summary
 from rpg.report.shared_page import Choice, shared_page
 from rpg.store import Layout, StoreError, queries
@@ -121,6 +121,14 @@ def _rerun_when_newer(version: str) -> None:
 def freeze_imports() -> None:
     """Once per process: exempts everything imported from garbage collection, which Streamlit runs after every rerun."""
     gc.freeze()
+
+
+def choose_sweep(view: View, column: Any = None) -> str:
+    """Select a sweep; "", with a line on the page, if there is none."""
+    sweeps = view.ask("sweeps")["sweep"].tolist()
+    if not sweeps:
+        (column or st).text("No sweeps yet.")
+    return choose("Sweep", sweeps, "sweep", column=column)
 
 
 def series_labels(view: View, sweeps: Sequence[str], superseded: bool = False) -> dict[queries.Series, str]:

@@ -6,12 +6,11 @@ import pandas
 import streamlit as st
 
 from dashboard.compare_page import HOW, curve_data
-from dashboard.view import View, series_labels
+from dashboard.view import View, choose_sweep, series_labels
 from dashboard.widgets import (
     choose,
     choose_many,
     choose_part,
-    choose_sweep,
     show_chart,
     show_legend,
     show_panels,

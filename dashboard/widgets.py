@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 import altair as alt
@@ -19,9 +19,6 @@ from altair.utils.schemapi import disable_debug_mode
 from rpg.report import theme
 from rpg.report.linked_panels import PICKED, linked_panels, picked
 from rpg.report.tables import Grid
-
-if TYPE_CHECKING:
-    from dashboard.view import View
 
 disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
 
@@ -160,14 +157,6 @@ def linked(key: str, value: T) -> T:
 def address(page: str, **selection: str) -> str:
     """A link to another page; relative, so that it works under any host name."""
     return f"./{page}?{urlencode(selection, quote_via=quote)}"
-
-
-def choose_sweep(view: "View", column: Any = None) -> str:
-    """Select a sweep; "", with a line on the page, if there is none."""
-    sweeps = view.ask("sweeps")["sweep"].tolist()
-    if not sweeps:
-        (column or st).text("No sweeps yet.")
-    return choose("Sweep", sweeps, "sweep", column=column)
 
 
 _TABLE = HTML.from_string("""
