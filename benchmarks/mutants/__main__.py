@@ -18,6 +18,7 @@ import hashlib
 import importlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -320,8 +321,10 @@ def main() -> int:
                 flush=True,
             )
     share = 1 - missed / total
+    processor = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     print(
-        f"{total - missed} of {total} faults seen ({share:.1%}; {SEEN:.0%} asked); survivors that are not listed: {unlisted}"
+        f"{total - missed} of {total} faults seen ({share:.1%}; {SEEN:.0%} asked); "
+        f"survivors that are not listed: {unlisted}; {processor:.0f} s of processor time"
     )
     return int(share < SEEN or unlisted > 0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections import defaultdict
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -24,12 +24,15 @@ def plant(mutant: Mutant, path: Path, functions: list[FunctionType]) -> bool:
     """Put the fault into these functions; False if it stands where only an import gets to (a class's body, a default)."""
     source = path.read_text()
     before, after = (
-        list(_codes(compile(text, str(path), "exec", dont_inherit=True)))
+        _by_name(compile(text, str(path), "exec", dont_inherit=True))
         for text in (source, mutant.apply(source))
     )
-    if len(before) != len(after):
-        return False
-    replacements = dict(zip(before, after, strict=True))
+    replacements = {
+        old: new
+        for name, codes in before.items()
+        if len(codes) == len(after[name])
+        for old, new in zip(codes, after[name], strict=True)
+    }
     planted = False
     for function in functions:
         old = function.__code__
@@ -42,11 +45,15 @@ def plant(mutant: Mutant, path: Path, functions: list[FunctionType]) -> bool:
     return planted
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
+def _by_name(code: CodeType) -> dict[str, list[CodeType]]:
+    """The codes of a module by their qualified names, in their order in the file."""
+    codes = defaultdict[str, list[CodeType]](list)
+    waiting = [code]
+    while waiting:
+        current = waiting.pop()
+        codes[current.co_qualname].append(current)
+        waiting += [constant for constant in reversed(current.co_consts) if isinstance(constant, CodeType)]
+    return codes
 
 
 def _computes(code: CodeType) -> tuple[object, ...]:
