@@ -193,8 +193,9 @@ def frozen_dump(section: BaseModel, place: str = "") -> dict[str, Any]:
 def _settings(fields: list[Leaf]) -> dict[str, Any]:
     """The fields that differ from their frozen default."""
     entry = next((ALGORITHMS.get(leaf.value, {}) for leaf in fields if leaf.place == "algorithm.name"), {})
-    tags = [leaf for leaf in fields if leaf.dotted.endswith(".type") or leaf.value == SECTION]
-    kinds = {leaf.dotted.removesuffix(".type"): leaf.value for leaf in tags}
+    kinds = {
+        leaf.dotted.removesuffix(".type"): leaf.value for leaf in fields if leaf.dotted.endswith(".type")
+    }
     return {leaf.dotted: leaf.value for leaf in fields if not _same(leaf, _frozen(leaf, entry, kinds))}
 
 
