@@ -120,15 +120,7 @@ def units(g: Gold) -> Iterator[str]:
         yield last_line(rf"$\boxed{{{g.text}\ \mathrm{{{unit}}}}}$")
     for unit in TEX_UNITS:
         yield from last_lines(f"${g.text} {unit}$", rf"$\boxed{{{g.text} {unit}}}$")
-    for unit in (
-        "square units",
-        "units",
-        "centimeters",
-        "seconds",
-        "meters per second",
-        "light years",
-        "radians",
-    ):
+    for unit in "square units,units,centimeters,seconds,meters per second,light years,radians".split(","):
         yield from last_lines(f"${g.text}$ {unit}", f"{g.text} {unit}.")
     yield from last_lines(f"{g.text} μm", f"{g.text} Å", f"{g.text} Ω")
 
@@ -151,14 +143,8 @@ def counted(g: Gold) -> Iterator[str]:
 def degrees(g: Gold) -> Iterator[str]:
     if g.kind == "number" and g.text != g.plain:
         bare = g.plain
-        for written in (
-            f"${bare}$",
-            f"{bare} degrees",
-            f"{bare}°",
-            rf"${bare}^{{\circ}}$",
-            rf"$\boxed{{{bare}^\circ}}$",
-        ):
-            yield last_line(written)
+        yield from last_lines(f"${bare}$", f"{bare} degrees", f"{bare}°", rf"${bare}^{{\circ}}$")
+        yield last_line(rf"$\boxed{{{bare}^\circ}}$")
         yield last_line(rf"$\angle A = {bare}^\circ$")
 
 
@@ -166,16 +152,8 @@ def approximations(g: Gold) -> Iterator[str]:
     t = g.text
     if g.kind == "number" and g.decimal and not g.integer:
         t = _scientific(g) or t
-        for words in (
-            "$\\approx {}$",
-            "about ${}$",
-            "≈ {}",
-            "approximately {}",
-            "$x \\approx {}$",
-            "roughly ${}$",
-            "~{}",
-        ):
-            yield last_line(words.format(t))
+        yield from last_lines(rf"$\approx {t}$", f"about ${t}$", f"≈ {t}", f"approximately {t}")
+        yield from last_lines(rf"$x \approx {t}$", f"roughly ${t}$", f"~{t}")
         yield from last_lines(rf"$\boxed{{\approx {t}}}$", rf"$v \approx \boxed{{{t}}}$ m/s")
         yield from last_lines(rf"$E \simeq {t}$", f"approximately ${t}$ meters")
     if g.fraction:
@@ -276,15 +254,9 @@ def decimals(g: Gold) -> Iterator[str]:
 def remainders(g: Gold) -> Iterator[str]:
     if g.integer and g.benchmark in ("aime24", "aime25", "ours") and g.value >= 0:
         t = g.text
-        for form in (
-            rf"${t} \pmod{{1000}}$",
-            rf"${t} \bmod 1000$",
-            f"{t} (mod 1000)",
-            rf"$\equiv {t} \pmod{{1000}}$",
-        ):
-            if g.value < 1000:
-                yield last_line(form)
         if g.value < 1000:
+            yield from last_lines(rf"${t} \pmod{{1000}}$", rf"${t} \bmod 1000$", f"{t} (mod 1000)")
+            yield last_line(rf"$\equiv {t} \pmod{{1000}}$")
             yield from last_lines(rf"$N \equiv {t} \pmod{{1000}}$", rf"$\boxed{{{t}}} \pmod{{1000}}$")
         yield from last_lines(rf"${t}_{{10}}$", f"{int(t):03d}", rf"$\boxed{{{int(t):03d}}}$")
         yield from last_lines(rf"$\textbf{{(C) }} {t}$", rf"$\boxed{{\textbf{{(B)}}\ {t}}}$")

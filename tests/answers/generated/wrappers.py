@@ -8,18 +8,8 @@ from tests.answers.generated.golds import Gold
 
 def inline(g: Gold) -> Iterator[str]:
     t = g.text
-    displayed = rf"$\displaystyle {t}$"
-    for line in (
-        g.answer,
-        f"${t}$",
-        f"${t}$.",
-        rf"\({t}\)",
-        rf"\[{t}\]",
-        f"$${t}$$",
-        displayed,
-        f" $ {t} $ ",
-    ):
-        yield last_line(line)
+    yield from last_lines(g.answer, f"${t}$", f"${t}$.", rf"\({t}\)", rf"\[{t}\]", f"$${t}$$")
+    yield from last_lines(rf"$\displaystyle {t}$", f" $ {t} $ ")
 
 
 def bold(g: Gold) -> Iterator[str]:
@@ -34,19 +24,9 @@ def bold(g: Gold) -> Iterator[str]:
 
 def boxed(g: Gold) -> Iterator[str]:
     t = g.text
-    yield from map(
-        last_line,
-        (
-            rf"\boxed{{{t}}}",
-            rf"$\boxed{{{t}}}$",
-            rf"$\boxed{{{t}}}$.",
-            rf"\(\boxed{{{t}}}\)",
-            rf"**$\boxed{{{t}}}$**",
-            rf"\[ \boxed{{{t}}} \]",
-            rf"\boxed{{${t}$}}",
-            rf"$\fbox{{{t}}}$",
-        ),
-    )
+    box = rf"\boxed{{{t}}}"
+    yield from last_lines(box, f"${box}$", f"${box}$.", rf"\({box}\)", f"**${box}$**", rf"\[ {box} \]")
+    yield from last_lines(rf"\boxed{{${t}$}}", rf"$\fbox{{{t}}}$")
 
 
 def next_lines(g: Gold) -> Iterator[str]:
