@@ -74,12 +74,8 @@ def test_nights_are_what_ships_and_ones_own_folders_of_sweeps(where, tmp_path):
     shipped = SHIPPED / "nightly"
     assert forms.nightly(where, "nightly") == (shipped, ["nightly", str(shipped), "--home", str(where.home)])
     folder, arguments = forms.nightly(where, "own/mine", 2)
-    assert folder == where.own / "mine" and arguments[1:] == [
-        str(folder),
-        "--home",
-        str(where.home),
-        "--workers=2",
-    ]
+    assert folder == where.own / "mine"
+    assert arguments[1:] == [str(folder), "--home", str(where.home), "--workers=2"]
     with pytest.raises(ConfigError, match=r"sweeps: '\.\./\.\./etc' is not known"):
         forms.nightly(where, "../../etc")
 
