@@ -102,8 +102,8 @@ def print_cost(sweep: Sweep, layout: Layout) -> None:
 
 
 def _print_disk(sweep: Sweep) -> None:
-    from rpg.planning.space import disk
     from rpg.planning.gpu_estimate import Assumptions, problems_of
+    from rpg.planning.space import disk
 
     sizes = [disk(run.spec, problems_of(run.spec, Assumptions())) for run in sweep.runs]
     known = [size for size in sizes if size]
