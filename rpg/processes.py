@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import runpy
 import select
 import signal
 import socket
@@ -225,3 +226,9 @@ def _kill(pid: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
+
+
+if __name__ == "__main__":  # python -m rpg.processes MODULE ARGS: run a module so that it ends when its parent does
+    die_with_parent()
+    sys.argv = sys.argv[1:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

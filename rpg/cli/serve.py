@@ -37,8 +37,7 @@ def serve(
     from rpg.cli.missing_packages import require
 
     require("prefect", "streamlit")
-    from flows.serve.password import secret_of
-    from flows.serve.services import Plan
+    from flows.serve.services import Plan, secret_of
     from flows.serve.supervisor import serve as run
     from rpg.store import Layout
 

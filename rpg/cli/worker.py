@@ -39,9 +39,8 @@ def worker(
     from rpg.cli.missing_packages import require
 
     require("prefect")
-    from flows.serve.password import secret_of
-    from flows.serve.services import Plan
-    from flows.serve.worker import join
+    from flows.serve.services import Plan, secret_of
+    from flows.serve.supervisor import join
     from rpg.store import Layout
 
     layout = Layout.at(home)

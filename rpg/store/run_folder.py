@@ -147,7 +147,7 @@ class RunFolder:
             for line in lines:
                 if not line.strip():
                     continue
-                record = _parse(line)
+                record = parse_row(line)
                 if record is None:
                     corrupt += 1
                 else:
@@ -167,7 +167,7 @@ class RunFolder:
                 size = handle.seek(0, os.SEEK_END)
                 handle.seek(max(0, size - most))
                 lines = handle.read().split(b"\n")[size > most :]
-            rows = [row for line in lines if (row := _parse(line)) is not None]
+            rows = [row for line in lines if (row := parse_row(line)) is not None]
             if rows:
                 return [{"time": 0.0, **row, "attempt": attempt} for row in rows]
         return []
@@ -233,7 +233,7 @@ def is_step(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def parse_row(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
     except ValueError:

@@ -176,7 +176,7 @@ import json, sys
 print(json.dumps(json.loads(sys.argv[1])), flush=True)
 sys.stdin.readline()
 """
-"""Instead of rpg.backends.ray_bridge: says what it found, and is gone (as Ray's own end does it) when the first order comes."""
+"""Instead of rpg.backends.ray_bridge: says what it found, and is gone when the first order comes, as Ray itself ends."""
 
 
 def test_when_the_head_is_lost_its_trainings_are_lost_and_the_next_one_asks_again(

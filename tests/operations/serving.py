@@ -109,7 +109,7 @@ class Served:
         return [
             sys.executable,
             "-m",
-            "flows.machine.run_with_parent",
+            "rpg.processes",
             "rpg",
             "serve",
             *self.arguments,

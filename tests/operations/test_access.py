@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from benchmarks.browser import CHROMIUM, FLAGS
-from flows.serve.password import secret_file, secret_of
+from flows.serve.services import secret_file, secret_of
 from rpg.config.errors import ConfigError
 from rpg.store import StoreError
 from rpg.web import HEALTH, AccessControl, origins_of

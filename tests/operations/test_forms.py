@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.serve import forms
-from flows.serve.config_costs import cost_line
+from flows.serve.form_sizes import cost_line
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import SHIPPED
 from rpg.config.sweep_spec import load_sweep

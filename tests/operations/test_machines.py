@@ -11,7 +11,7 @@ import time
 import pytest
 
 from flows.prefect.flow_runs import ALIVE
-from flows.prefect.server import WORKERS
+from flows.prefect.reconcile import WORKERS
 from rpg.store import locks
 from tests.operations.serving import FINAL
 from tests.places import namespaces, on_host
@@ -26,7 +26,7 @@ def command(served, home):
     return [
         sys.executable,
         "-m",
-        "flows.machine.run_with_parent",
+        "rpg.processes",
         *arguments,
         "--dashboard-port",
         str(served.dashboard_port),
