@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from flows.machine.children import Stopped
 from rpg.config.run_spec import RunSpec
-from rpg.planning.disk import disk
 from rpg.planning.gpu_estimate import Assumptions, problems_of
+from rpg.planning.space import disk
 from rpg.store import RunFolder
 from rpg.store.gc import size
 from rpg.store.run_writer import clear_waiting, write_waiting

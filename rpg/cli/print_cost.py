@@ -43,8 +43,8 @@ def print_cost(sweep: Sweep, layout: Layout) -> None:
 
 
 def _print_disk(sweep: Sweep) -> None:
-    from rpg.planning.disk import disk
     from rpg.planning.gpu_estimate import Assumptions, problems_of
+    from rpg.planning.space import disk
 
     sizes = [disk(run.spec, problems_of(run.spec, Assumptions())) for run in sweep.runs]
     known = [size for size in sizes if size]
@@ -61,7 +61,7 @@ def _print_disk(sweep: Sweep) -> None:
 
 def _print_memory(sweep: Sweep) -> None:
     """Print the memory of the run that needs most, if known."""
-    from rpg.planning.memory import memory, with_layers_again
+    from rpg.planning.space import memory, with_layers_again
 
     needs = [(need, run.spec) for run in sweep.runs if (need := memory(run.spec)) is not None]
     if not needs:

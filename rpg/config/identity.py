@@ -82,7 +82,9 @@ def frozen_dump(section: BaseModel, place: str = "") -> dict[str, Any]:
 def _settings(fields: list[Leaf]) -> dict[str, Any]:
     """The fields that differ from their frozen default."""
     entry = next((ALGORITHMS.get(leaf.value, {}) for leaf in fields if leaf.place == "algorithm.name"), {})
-    kinds = {leaf.dotted.removesuffix(".type"): leaf.value for leaf in fields if _is_kind(leaf)}
+    kinds = {
+        leaf.dotted.removesuffix(".type"): leaf.value for leaf in fields if leaf.dotted.endswith(".type")
+    }
     return {leaf.dotted: leaf.value for leaf in fields if not _same(leaf, _frozen(leaf, entry, kinds))}
 
 
@@ -97,10 +99,6 @@ def _frozen(leaf: Leaf, entry: dict[str, Any], kinds: dict[str, Any]) -> Any:
     if not is_frozen_kind(leaf.place):
         return REQUIRED
     return FROZEN.get(leaf.place, leaf.default)
-
-
-def _is_kind(leaf: Leaf) -> bool:
-    return leaf.dotted.endswith(".type") or leaf.value == SECTION
 
 
 def _same(leaf: Leaf, default: Any) -> bool:
