@@ -49,7 +49,7 @@ class RunView:
     health: tuple[str, ...] = ()
     """What is noticed about its training, each with its evidence and what to do (rpg.report.diagnostics)."""
     now: str | None = None
-    """Where it is within a step that takes long, or which checkpoint is being evaluated (rpg.store.step_progress)."""
+    """Where it is within a step that takes long, or which checkpoint is being evaluated (rpg.store.live_status)."""
 
 
 class Watch:

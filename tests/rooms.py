@@ -146,7 +146,7 @@ ROOMS = (
         "prefect pydantic psutil starlette", starts="dashboard",
     ),
     _room(
-        "rpg.cli", "the command line: a file for each command",
+        "rpg.cli", "the command line",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning "
         "rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing rpg.report rpg.paper "
         "flows.monitor flows.machine flows.prefect flows.sweep flows.nightly flows.serve",

@@ -63,7 +63,6 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
         [
             "rpg/evaluation/graded_samples.py",
             "rpg/evaluation/benchmark_summary.py",
-            "rpg/evaluation/partial_samples.py",
             "rpg/evaluation/regrade.py",
         ],
         [f"tests/evaluation/test_{name}.py" for name in ("benchmark_summary", "regrade", "evaluator")],

@@ -81,7 +81,7 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
     from prefect.states import Cancelled
 
     if any(locks.alive(path) for path in (layout.home / WORKERS).glob("*")):
-        worker_since = None  # of another machine's worker (flows.serve.worker) it says nothing
+        worker_since = None  # of another machine's worker (`rpg worker`) it says nothing
     with get_client(sync_client=True) as client:
         for path in sorted((layout.home / ALIVE).glob("*")):
             if _may_live(path):

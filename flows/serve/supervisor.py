@@ -32,7 +32,7 @@ from flows.serve.services import (
 from rpg.config.errors import ConfigError
 from rpg.processes import python_module
 from rpg.store import Layout, StoreError, locks
-from rpg.store.serve_health import write_problems
+from rpg.store.live_status import write_problems
 
 LOOK_SECONDS = 1.0
 HEALTH_SECONDS = 10.0

@@ -60,7 +60,7 @@ def mark_done(folders: Sequence[RunFolder]) -> list[RunFolder]:
             continue
         seconds = sum(row.get("seconds_step", 0.0) for row in folder.read_metrics().rows)
         with contextlib.suppress(StoreError, OSError):  # `rpg gc` does it another time
-            checkpoints_of(folder).settle()
+            checkpoints_of(folder).prune(newest=1)
         write_done(folder, seconds=seconds, attempts=len(folder.attempts()))
     return [folder for folder in folders if _over(folder)]
 

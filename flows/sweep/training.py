@@ -19,9 +19,9 @@ from rpg.config.backend import BACKENDS, Backend, BackendSection, LocalBackend, 
 from rpg.errors import UserError
 from rpg.processes import BUSY
 from rpg.store import RunFolder
+from rpg.store.live_status import TRAINING, read_progress
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_writer import clear_waiting, write_failed, write_waiting
-from rpg.store.step_progress import TRAINING, read_progress
 
 _BACKEND: TypeAdapter[BackendSection] = TypeAdapter(Backend)
 LEASE_SECONDS = 2.0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rpg.store.step_progress import WRITE_SECONDS, clear_progress, progress_line, write_progress
+from rpg.store.live_status import WRITE_SECONDS, clear_progress, progress_line, write_progress
 
 SAY_SECONDS = 9.0
 """How often a step that takes longer than this gets a line in the log."""

@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from rpg.config.model import Lora, PretrainedModel, TinyModel
-from rpg.config.pretrained import KNOWN_MODELS
+from rpg.config.model import KNOWN_MODELS, Lora, PretrainedModel, TinyModel
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from rpg.config.model import PretrainedModel, lora_of
-from rpg.config.pretrained import KNOWN_MODELS, located
+from rpg.config.model import KNOWN_MODELS, PretrainedModel, located, lora_of
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import ChainTask, FileTask, MathTask, is_name
 from rpg.config.verl_keys import unknown

@@ -8,19 +8,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rpg.processes import is_here
 from rpg.store import lease as leases
-from rpg.store.atomic_files import (
-    StoreError,
-    read_json_object,
-    readable,
-)
-from rpg.store.step_progress import EVALUATION, TRAINING, progress_line, read_progress
-
-if TYPE_CHECKING:
-    pass
+from rpg.store.atomic_files import StoreError, read_json_object, readable
+from rpg.store.live_status import EVALUATION, TRAINING, progress_line, read_progress
 
 FORMAT = 1
 State = Literal["pending", "running", "done", "failed", "interrupted"]
@@ -274,13 +267,8 @@ def _steps(folder: Path, suffix: str) -> list[int]:
 
 
 def pending_evaluations(folder: RunFolder) -> list[tuple[str, int]]:
-    """(benchmark, step) pairs of the manifest without samples, steps ascending.
-
-    Checkpoints that were removed on purpose, after they were evaluated, have no pending evaluations.
-
-    Raises:
-        StoreError: no readable manifest.
-    """
+    """(benchmark, step) pairs of the manifest without samples, steps ascending. Checkpoints that were removed on
+    purpose, after they were evaluated, have no pending evaluations. Raises StoreError: no readable manifest."""
     manifest = folder.read_manifest()
     present = {benchmark: set(folder.eval_steps(benchmark)) for benchmark in manifest["benchmarks"]}
     removed = folder.removed_steps() - set(folder.checkpoint_steps())

@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from rpg.catalogue import Algorithm
 from rpg.catalogue.entry import PROSE
 from rpg.config.errors import models_in
-from rpg.config.fields import REQUIRED, kind_of, leaves
-from rpg.config.frozen_defaults import FROZEN, is_frozen_kind
 from rpg.config.identity import (
+    FROZEN,
+    REQUIRED,
     STEPS,
     canonical_json,
     evaluation_identity,
@@ -21,6 +21,9 @@ from rpg.config.identity import (
     frozen_dump,
     identity,
     identity_record,
+    is_frozen_kind,
+    kind_of,
+    leaves,
     root,
 )
 from rpg.config.load import resolve

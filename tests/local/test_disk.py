@@ -55,7 +55,7 @@ def _best(folder):
 @pytest.mark.parametrize("keep", ["all", "last", "best", [4], [0, 6]])
 def test_what_stays_after_a_run_is_what_the_rule_says_and_what_show_foretold(copy, keep):
     folder = copy(keep)
-    checkpoints_of(folder).settle()
+    checkpoints_of(folder).prune(newest=1)
     best = _best(folder)
     named = {"all": {0, 2, 4, 6, 8}, "last": {8}, "best": {best, 8}}
     expected = named[keep] if isinstance(keep, str) else {*keep, 8}
@@ -91,7 +91,7 @@ def test_what_is_not_evaluated_yet_stays_under_every_rule(copy):
 
 def test_removed_checkpoints_are_not_trained_again(copy, home):
     folder = copy("last")
-    checkpoints_of(folder).settle()
+    checkpoints_of(folder).prune(newest=1)
     before = numbers(folder)
     shutil.copytree(home / "cache", folder.path.parents[2] / "cache", symlinks=True)
     train(folder, folder.path.parents[2], quiet)

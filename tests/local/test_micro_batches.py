@@ -8,7 +8,7 @@ import torch
 from rpg.backends.local.micro_batches import Limits, micro_batches
 from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import policy_loss
-from rpg.models.response_batch import Batch
+from rpg.models.decoding import Batch
 from tests.local.test_trainer import make, plain, weights
 
 

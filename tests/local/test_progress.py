@@ -13,8 +13,8 @@ from rpg.backends import progress_reporter as module
 from rpg.backends.local.training_loop import train
 from rpg.backends.progress_reporter import Progress
 from rpg.models.policy import Policy
+from rpg.store.live_status import EVALUATION, TRAINING, progress_line, read_progress, write_progress
 from rpg.store.run_writer import claim_run, release_run
-from rpg.store.step_progress import EVALUATION, TRAINING, progress_line, read_progress, write_progress
 from tests.tiny import make_run, make_spec, numbers
 
 SPEC = {"algorithm": "dapo", "training": {"steps": 2}, "rollout": {"max_refills": 2}}

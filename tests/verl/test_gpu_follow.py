@@ -16,7 +16,7 @@ from rpg.backends.verl import launch
 from rpg.backends.verl.job_output import clean, reason, tail
 from rpg.backends.verl.launch import Attempt, _Run
 from rpg.backends.verl.overrides import plan
-from rpg.store.step_progress import TRAINING
+from rpg.store.live_status import TRAINING
 from tests.specs import load_run
 from tests.tiny import make_run, make_spec
 from tests.verl.test_gpu_resources import VLLM

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rpg.catalogue import Algorithm, LossKL, ObjectiveKL
-from rpg.catalogue.exact import divergence_of, exact_loss
+from rpg.catalogue.lookup import divergence_of, exact_loss
 from rpg.losses.policy_loss import policy_loss
 
 QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p99": 0.99}

@@ -22,7 +22,7 @@ from rpg.backends.local.rollout import Graded, Roller
 from rpg.backends.local.training_loop import configure_memory, configure_torch, resume
 from rpg.backends.manifest import spec_of
 from rpg.catalogue import Algorithm, algorithm, algorithms, override
-from rpg.catalogue.exact import divergence_of, exact_loss
+from rpg.catalogue.lookup import divergence_of, exact_loss
 from rpg.config.run_spec import RunSpec
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.kl_terms import k3

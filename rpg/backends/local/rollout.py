@@ -20,9 +20,8 @@ from rpg.backends.progress_reporter import Progress
 from rpg.backends.prompts import PromptOrder, Refills
 from rpg.config.run_spec import RunSpec
 from rpg.models import seeds
-from rpg.models.decoding import Samples
+from rpg.models.decoding import Batch, Samples
 from rpg.models.policy import Policy
-from rpg.models.response_batch import Batch
 from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import encode_prompts
 from rpg.models.truncated_sampling import concatenated, restriction_of

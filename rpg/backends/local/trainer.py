@@ -26,13 +26,12 @@ from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.aggregation import Counts, aggregate
-from rpg.losses.correction import rollout_weights, weight_metrics
 from rpg.losses.kl_terms import k3
-from rpg.losses.policy_loss import policy_loss
+from rpg.losses.policy_loss import policy_loss, rollout_weights, weight_metrics
 from rpg.models import seeds
 from rpg.models.activation_offload import offloaded
+from rpg.models.decoding import Batch
 from rpg.models.policy import Policy
-from rpg.models.response_batch import Batch
 
 
 class TrainingError(UserError):

@@ -25,9 +25,9 @@ from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
 from rpg.processes import give_memory_back, keep_memory
 from rpg.store import run_provenance
+from rpg.store.live_status import TRAINING
 from rpg.store.run_folder import RunFolder, pending_evaluations
 from rpg.store.run_writer import append_metrics
-from rpg.store.step_progress import TRAINING
 from rpg.tasks.preparation import prepare_data, read_problems
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.losses.advantages import advantages
-from rpg.losses.correction import rollout_weights, weight_metrics
 from rpg.losses.kl_terms import k3
+from rpg.losses.policy_loss import rollout_weights, weight_metrics
 from rpg.models import seeds
 
 

@@ -31,8 +31,8 @@ from rpg.errors import first_line
 from rpg.store import run_provenance
 from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
 from rpg.store.checkpoints import link
+from rpg.store.live_status import TRAINING, clear_progress, moving, progress_line, read_progress
 from rpg.store.run_folder import RunFolder, pending_evaluations
-from rpg.store.step_progress import TRAINING, clear_progress, moving, progress_line, read_progress
 from rpg.tasks.preparation import PreparedData, once, prepare_data
 
 POLL_SECONDS = 0.5

@@ -13,9 +13,9 @@ from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from rpg.backends.verl.job_settings import JobSettings
-from rpg.models.reward_models import make_scorer
-from rpg.models.stop_strings import Stopper
-from rpg.rewards.scoring import Answered, Scored, overlong_punishment, parts_of
+from rpg.models.reward_models import judge
+from rpg.models.tokenizer import Stopper
+from rpg.rewards.scoring import Answered, Scored, Scorer, overlong_punishment, parts_of
 from rpg.store.atomic_files import atomic_write_text, read_json_object
 from rpg.tasks import Problem
 from rpg.tasks.preparation import problem_of
@@ -42,12 +42,12 @@ class VerifierManager(RewardManagerBase):
         self.stop = stop_tokens(config.actor_rollout_ref.model.path, tokenizer)
         self.error = Path(config.trainer.default_local_dir).absolute() / ERROR
         manifest = self.settings.manifest
-        self.scorer = make_scorer(
+        self.scorer = Scorer(
             self.settings.verifier,
             self.settings.reward,
-            self.settings.max_response_tokens,
+            max_response_tokens=self.settings.max_response_tokens,
             sources=read_json_object(manifest).get("rewards") or {} if manifest else None,
-            device="cpu",
+            models=judge,
             prefix=self.settings.prefix,
         )
         self.waiting: list[tuple[VerlResponse, asyncio.Future[dict[str, Any]]]] = []

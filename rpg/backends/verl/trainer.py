@@ -40,7 +40,7 @@ from rpg.backends.verl.prefetch import Prefetch
 from rpg.backends.verl.reward_manager import ERROR
 from rpg.backends.verl.update import Plan, Updated
 from rpg.errors import UserError
-from rpg.store.step_progress import TRAINING
+from rpg.store.live_status import TRAINING
 
 Metrics = dict[str, Any]
 
