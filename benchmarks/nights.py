@@ -131,7 +131,7 @@ MUTATIONS = {
         "backends/local/trainer.py",
         'seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch)', "torch.arange(groups)"),
     "sampling: temperature inverted": (
-        "models/decoding.py", "logits = logits / temperature\n    if row_of is None", "logits = logits * temperature\n    if row_of is None"),
+        "models/decoding.py", "logits / temperature\n    if row_of is", "logits * temperature\n    if row_of is"),
     "sampling: the same draws at every step": (
         "backends/local/rollout.py", '"rollout", step, round_)', '"rollout", 0, round_)'),
     "sampling: prompts one step ahead": (
