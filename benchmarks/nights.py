@@ -84,13 +84,13 @@ MUTATIONS = {
         "losses/surrogates.py", "slope + algo.beta * kl_slope, ratio", "slope, ratio"),
     "loss: GSPO without its length": (
         "losses/surrogates.py", "x.log_w.sum(-1, keepdim=True) / length", "x.log_w.sum(-1, keepdim=True)"),
-    "loss: URKL slope": ("losses/divergences.py", "    slope = w * d\n", "    slope = w * d + w\n"),
+    "loss: URKL slope": ("losses/kl_terms.py", "    slope = w * d\n", "    slope = w * d + w\n"),
     "loss: forward KL without the reference": (
-        "losses/divergences.py", "return -v * log_prob, -v", "return -log_prob, -torch.ones_like(v)"),
+        "losses/kl_terms.py", "return -v * log_prob, -v", "return -log_prob, -torch.ones_like(v)"),
     "loss: prefix sums the wrong way": (
-        "losses/divergences.py", "return terms.flip(-1).cumsum(-1).flip(-1)", "return terms.cumsum(-1)"),
+        "losses/kl_terms.py", "return terms.flip(-1).cumsum(-1).flip(-1)", "return terms.cumsum(-1)"),
     "loss: k3 with its sign turned": (
-        "losses/divergences.py", "slope = 1 - bounded_exp(-d)", "slope = 1 - bounded_exp(d)"),
+        "losses/kl_terms.py", "slope = 1 - bounded_exp(-d)", "slope = 1 - bounded_exp(d)"),
     "aggregation: a response's tokens not averaged": (
         "losses/aggregation.py", "weights / weights.sum(-1, keepdim=True).clamp(min=1)", "weights"),
     "aggregation: tokens counted as responses": (
@@ -103,7 +103,7 @@ MUTATIONS = {
     "advantage: leave-one-out without its factor": (
         "losses/advantages.py", "result = centred * (size / (size - 1).clamp(min=1))[index]", "result = centred"),
     "advantage: sign of the KL in the reward": (
-        "losses/advantages.py", "result = reward[:, None] - ahead", "result = reward[:, None] + ahead"),
+        "losses/advantages.py", "result = reward[:, None] - remaining", "result = reward[:, None] + remaining"),
     "clip: the upper bound is the lower one": (
         "losses/surrogates.py", "(w >= 1 + high) & ~negative", "(w >= 1 + low) & ~negative"),
     "clip: sign of the advantage": ("losses/surrogates.py", "negative = sign < 0", "negative = sign > 0"),
@@ -112,9 +112,9 @@ MUTATIONS = {
     "clip: CISPO's lower bound": (
         "losses/surrogates.py", "w.clamp(1 - low, 1 + high)", "w.clamp(1 - high, 1 + high)"),
     "reference: renewed one step late": (
-        "backends/schedule.py", "self.renewed_at >= kind.k", "self.renewed_at > kind.k"),
+        "backends/optimizer_steps.py", "self.renewed_at >= schedule.k", "self.renewed_at > schedule.k"),
     "reference: average with its weights swapped": (
-        "backends/schedule.py", "decay * self.average + (1 - decay) * token_kl",
+        "backends/optimizer_steps.py", "decay * self.average + (1 - decay) * token_kl",
         "(1 - decay) * self.average + decay * token_kl"),
     "reference: not a copy": (
         "backends/local/reference.py", "self.policy = policy.frozen_copy(share=True)", "self.policy = policy"),
@@ -131,7 +131,7 @@ MUTATIONS = {
         "backends/local/trainer.py",
         'seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch)', "torch.arange(groups)"),
     "sampling: temperature inverted": (
-        "models/decoding.py", "logits = logits / temperature", "logits = logits * temperature"),
+        "models/decoding.py", "logits / temperature\n    if row_of is", "logits * temperature\n    if row_of is"),
     "sampling: the same draws at every step": (
         "backends/local/rollout.py", '"rollout", step, round_)', '"rollout", 0, round_)'),
     "sampling: prompts one step ahead": (
@@ -143,9 +143,9 @@ MUTATIONS = {
     "grading: length rewarded": (
         "rewards/scoring.py", "return -factor * min(", "return factor * min("),
     "grading: an answer that was cut off counts": (
-        "rewards/marker.py", "if truncated and not newline:", "if False:"),
+        "rewards/graders.py", "if truncated and not newline:", "if False:"),
     "grading: first marker instead of the last": (
-        "rewards/marker.py", "_, marker, tail = response.rpartition(verifier.marker)",
+        "rewards/graders.py", "_, marker, tail = response.rpartition(verifier.marker)",
         "_, marker, tail = response.partition(verifier.marker)"),
 }  # fmt: skip
 WANTED = 24 / 26

@@ -13,8 +13,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rpg.config.model import PretrainedModel, bfloat16, lora_of
-from rpg.config.pretrained import located
+from rpg.config.model import PretrainedModel, bfloat16, located, lora_of
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
 from rpg.models.lora import adapt
@@ -24,17 +23,15 @@ from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer, changes_chat_template, check_prompts, set_chat_template
 from rpg.models.warm_start import supervised_start, warm_start
 from rpg.models.warm_start_cache import local_files, warm_folder
-from rpg.tasks import Splits, characters_of, chat_characters, demonstrations_of, load_problems
+from rpg.tasks import Splits, characters_of, demonstrations_of, load_problems
 from rpg.tasks.preparation import once
 
 
 def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Path | None:
     """Make sure that a run's warm-started model is in the cache and return its folder; None if there is no warm start.
 
-    Several processes may call this at once: one does the warm start, the others wait for it.
-
-    Raises:
-        ModelError, DataError, StoreError
+    Several processes may call this at once: one does the warm start, the others wait for it. Raises ModelError, DataError,
+    StoreError.
     """
     if isinstance(spec.model, PretrainedModel) and spec.model.warm_start is None:
         pretrained_folder(spec.model.path, home, say)
@@ -50,9 +47,7 @@ def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print)
 
 def folder_with_chat_template(spec: RunSpec, home: Path, model: Path) -> Path:
     """A cached copy of a pretrained model with the chat template of the run's task; the model itself if it needs none.
-
-    Raises:
-        ModelError, DataError, StoreError
+    Raises ModelError, DataError, StoreError.
     """
     if not changes_chat_template(chat_of(spec.task)):
         return model
@@ -86,11 +81,7 @@ def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
 
 
 def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
-    """The policy that a run starts from, on its device.
-
-    Raises:
-        ModelError, DataError, StoreError
-    """
+    """The policy that a run starts from, on its device. Raises ModelError, DataError, StoreError."""
     folder = prepare_model(spec, home, say)
     if folder is None:
         model, tokenizer = _pretrained(spec, home, say)
@@ -107,11 +98,7 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
 
 
 def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
-    """:func:`initial_policy`, with adapters if the run trains adapters.
-
-    Raises:
-        ModelError, DataError, StoreError
-    """
+    """:func:`initial_policy`, with adapters if the run trains adapters. Raises ModelError, DataError, StoreError."""
     policy = initial_policy(spec, home, say)
     if lora := lora_of(spec.model):
         adapt(policy.model, lora, spec.seed)
@@ -139,13 +126,11 @@ def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
         supervised_start(policy, demos, start, say)
         return policy
     warm = spec.model.warm_start
+    tokenizer = build_tokenizer(characters_of(spec.task, splits))
+    set_chat_template(tokenizer, chat_of(spec.task))
     if warm is None:
-        tokenizer = build_tokenizer(characters_of(spec.task, splits))
-        set_chat_template(tokenizer, chat_of(spec.task))
         return Policy(build_tiny(spec.model, tokenizer, seed=0), tokenizer)
     demos = demonstrations_of(spec.task, splits)
-    tokenizer = build_tokenizer(demos.characters() | chat_characters(spec.task))
-    set_chat_template(tokenizer, chat_of(spec.task))
     policy = Policy(build_tiny(spec.model, tokenizer, warm.seed), tokenizer)
     threads = torch.get_num_threads()
     say("warm start: begins (cached for later runs)")

@@ -50,7 +50,8 @@ def main_table(summary: Summary) -> Grid:
     """Mean accuracy (or the only benchmark's): first, last, best, and the difference to the baseline."""
     name = headline(summary)
     data = summary.table[summary.table["benchmark"] == name]
-    header = ["Variant", "Seeds", first_title(data), "Last", "Best"]
+    steps = set(data["first_step"])
+    header = ["Variant", "Seeds", f"Step {steps.pop()}" if len(steps) == 1 else "First", "Last", "Best"]
     compared = bool(data["verdict"].ne("").any())
     if compared:
         header += ["Last − baseline", "p", "Verdict"]
@@ -87,14 +88,14 @@ def benchmark_table(summary: Summary) -> Grid | None:
     return Grid("Accuracy per benchmark", header, rows)
 
 
+def grids(summary: Summary) -> list[Grid]:
+    """The tables that there are."""
+    return [] if summary.table.empty else [g for g in (main_table(summary), benchmark_table(summary)) if g]
+
+
 def headline(summary: Summary) -> str:
     """What variants are judged by: the mean over benchmarks, or the only benchmark."""
     return MEAN if len(summary.benchmarks) > 1 else (summary.benchmarks or [MEAN])[0]
-
-
-def first_title(data: pandas.DataFrame) -> str:
-    steps = set(data["first_step"])
-    return f"Step {steps.pop()}" if len(steps) == 1 else "First"
 
 
 def judged(summary: Summary) -> pandas.DataFrame:
@@ -126,7 +127,6 @@ def significant(summary: Summary) -> list[str]:
 
 
 def caption(summary: Summary) -> list[str]:
-    """Sentences that explain the tables."""
     lines = [BEST_NOTE, INTERVAL_NOTE]
     if summary.table["verdict"].ne("").any():
         lines += [TEST_NOTE, BOLD_NOTE]
@@ -214,16 +214,14 @@ def _style(cell: Cell) -> str:
 def markdown(summary: Summary) -> str:
     """Both tables, captions and notes as Markdown; names are escaped."""
     lines = [f"# {_md(summary.sweep)}", ""]
-    for grid in (main_table(summary), benchmark_table(summary)) if not summary.table.empty else ():
-        if grid:
-            lines += [f"## {_md(grid.title)}", "", *markdown_grid(grid), ""]
+    for grid in grids(summary):
+        lines += [f"## {_md(grid.title)}", "", *markdown_grid(grid), ""]
     lines += caption(summary)
     lines += ["", *(f"- {_md(note)}" for note in summary.notes)] if summary.notes else []
     return "\n".join(lines) + "\n"
 
 
 def markdown_grid(grid: Grid) -> list[str]:
-    """One table as lines of Markdown."""
     rows = [[f"**{_md(cell.text)}**" if cell.bold else _md(cell.text) for cell in row] for row in grid.rows]
     return [
         "| " + " | ".join(map(_md, grid.header)) + " |",
@@ -236,34 +234,29 @@ def latex(summary: Summary) -> str:
     """Both tables for a paper with one or two columns, using booktabs and graphicx; names are escaped."""
     lines = [r"% In the preamble: \usepackage{booktabs,graphicx}"]
     first = ""
-    for grid in (main_table(summary), benchmark_table(summary)) if not summary.table.empty else ():
-        if grid:
-            kind = "accuracy" if grid.title.startswith(("Mean", "Accuracy on")) else "benchmarks"
-            name = re.sub(r"[^A-Za-z0-9-]+", "-", summary.sweep)
-            body = [rf"\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}", r"\toprule"]
-            body += [" & ".join(map(_tex, grid.header)) + r" \\", r"\midrule"]
-            for row in grid.rows:
-                texts = [rf"\textbf{{{_tex(cell.text)}}}" if cell.bold else _tex(cell.text) for cell in row]
-                body.append(" & ".join(texts) + r" \\")
-            body += [r"\bottomrule", r"\end{tabular}"]
-            lines += [r"\begin{table}", r"\centering"]
-            words = (
-                _tex(" ".join(caption(summary))) if not first else rf"{BEST_NOTE} See Table~\ref{{{first}}}."
-            )
-            lines += [rf"\caption{{{_tex(summary.sweep)}: {_tex(_small(grid.title))}. {words}}}"]
-            # Shrunk to the width of the column, but never enlarged.
-            lines += [rf"\label{{tab:{name}-{kind}}}", r"\sbox0{%", *body, "}"]
-            lines += [r"\ifdim\wd0>\columnwidth\resizebox{\columnwidth}{!}{\usebox0}\else\usebox0\fi"]
-            if (notes := summary.notes) and not first:
-                lines += [r"\par\smallskip\begin{minipage}{\columnwidth}\footnotesize"]
-                lines += [" ".join(rf"{_tex(note.rstrip('.'))}." for note in notes), r"\end{minipage}"]
-            lines += [r"\end{table}", ""]
-            first = f"tab:{name}-{kind}"
+    for grid in grids(summary):
+        kind = "accuracy" if grid.title.startswith(("Mean", "Accuracy on")) else "benchmarks"
+        name = re.sub(r"[^A-Za-z0-9-]+", "-", summary.sweep)
+        body = [rf"\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}", r"\toprule"]
+        body += [" & ".join(map(_tex, grid.header)) + r" \\", r"\midrule"]
+        for row in grid.rows:
+            texts = [rf"\textbf{{{_tex(cell.text)}}}" if cell.bold else _tex(cell.text) for cell in row]
+            body.append(" & ".join(texts) + r" \\")
+        body += [r"\bottomrule", r"\end{tabular}"]
+        lines += [r"\begin{table}", r"\centering"]
+        words = _tex(" ".join(caption(summary))) if not first else rf"{BEST_NOTE} See Table~\ref{{{first}}}."
+        lines += [
+            rf"\caption{{{_tex(summary.sweep)}: {_tex(grid.title[:1].lower() + grid.title[1:])}. {words}}}"
+        ]
+        # Shrunk to the width of the column, but never enlarged.
+        lines += [rf"\label{{tab:{name}-{kind}}}", r"\sbox0{%", *body, "}"]
+        lines += [r"\ifdim\wd0>\columnwidth\resizebox{\columnwidth}{!}{\usebox0}\else\usebox0\fi"]
+        if (notes := summary.notes) and not first:
+            lines += [r"\par\smallskip\begin{minipage}{\columnwidth}\footnotesize"]
+            lines += [" ".join(rf"{_tex(note.rstrip('.'))}." for note in notes), r"\end{minipage}"]
+        lines += [r"\end{table}", ""]
+        first = f"tab:{name}-{kind}"
     return "\n".join(lines)
-
-
-def _small(title: str) -> str:
-    return title[:1].lower() + title[1:]
 
 
 def number(value: float) -> str:

@@ -1,0 +1,136 @@
+"""How large a sweep from a form may be (limits.yaml in the data folder, else these), and what each configuration costs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from rpg.config.errors import ConfigError, explain
+from rpg.config.load import read_mapping
+from rpg.config.model import TinyModel
+from rpg.config.run_spec import RunSpec
+from rpg.config.section import Section
+from rpg.config.sweep_spec import Sweep, load_sweep
+from rpg.errors import UserError
+from rpg.planning.cost import Measured, cost, measured
+from rpg.planning.gpu_estimate import estimate
+from rpg.store import Layout
+
+FILE = "limits.yaml"
+_CHARACTERS = 200
+"""More than a tiny model's vocabulary has."""
+AGAIN_SECONDS = 3600.0
+"""How long the times that were measured on finished runs are kept."""
+HEAD = "Cost of each configuration as its file stands (time: one run after the other, from finished runs of that size): "
+
+
+class Limits(Section):
+    """Limits of a sweep that is started from a form; the command line has none."""
+
+    runs: int = Field(default=1_000, gt=0)
+    steps: int = Field(default=1_000_000, gt=0)
+    model_parameters: int = Field(default=200_000_000, gt=0)
+    """Of a model that is built from its settings; the size of a pretrained one is given."""
+    samples_per_step: int = Field(default=65_536, gt=0)
+    samples_per_problem: int = Field(default=4_096, gt=0)
+    tokens: int = Field(default=131_072, gt=0)
+    """Of a prompt, and of a response."""
+    workers: int = Field(default=1_024, gt=0)
+    """GPUs or processes that one run may ask a cluster for."""
+    addresses: tuple[str, ...] = ("auto", "http://127.0.0.1:8265")
+    """Ray clusters that may be named."""
+
+
+def limits_of(home: Path) -> Limits:
+    """Raises ConfigError when the file cannot be used."""
+    path = home / FILE
+    if not path.exists():
+        return Limits()
+    try:
+        return Limits.model_validate(read_mapping(path))
+    except ValidationError as error:
+        raise explain(error, Limits, str(path)) from None
+
+
+def check_limits(planned: Sweep, limits: Limits, home: Path) -> None:
+    """Raises ConfigError, which names the field, the value, the limit and where it is set."""
+    where = f"the server's limit ({home / FILE})"
+    if len(planned.runs) > limits.runs:
+        raise ConfigError(f"axes: {len(planned.runs):,} runs; {where} is {limits.runs:,}")
+    for run in planned.runs:
+        for field, value, name in _sizes(run.spec):
+            most = getattr(limits, name)
+            if value > most:
+                raise ConfigError(f"{field}: {value:,}; {where}: {name} {most:,}")
+        for field, address in texts(run.spec.model_dump(mode="json")):
+            if field.endswith(".address") and address not in limits.addresses:
+                raise ConfigError(
+                    f"{field}: {address!r} may not be named from here; {where}: addresses {', '.join(limits.addresses)}"
+                )
+
+
+def _sizes(spec: RunSpec) -> Iterator[tuple[str, int, str]]:
+    """(field, value, limit's name)."""
+    training, rollout, model = spec.training, spec.rollout, spec.model
+    yield "training.steps", training.steps, "steps"
+    samples = training.prompts_per_step * rollout.group_size
+    yield "training.prompts_per_step x rollout.group_size", samples, "samples_per_step"
+    yield "rollout.max_prompt_tokens", rollout.max_prompt_tokens, "tokens"
+    yield "rollout.max_response_tokens", rollout.max_response_tokens, "tokens"
+    yield "evaluation.samples_per_problem", spec.evaluation.samples_per_problem, "samples_per_problem"
+    if isinstance(model, TinyModel):
+        # A block: queries and output, keys and values, and the three matrices of the gated feed-forward part.
+        attention = 2 * model.hidden_size**2 * (1 + model.kv_heads / model.heads)
+        block = attention + 3 * model.hidden_size * model.intermediate_size
+        size = round(model.layers * block + 2 * _CHARACTERS * model.hidden_size)
+        yield "model: parameters", size, "model_parameters"
+        yield "model.max_positions", model.max_positions, "tokens"
+    nodes = getattr(spec.backend, "nodes", 1) * getattr(spec.backend, "gpus_per_node", 1)
+    yield "backend.nodes x backend.gpus_per_node", nodes, "workers"
+    yield "evaluation.place.workers", getattr(spec.evaluation.place, "workers", 1), "workers"
+
+
+def texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """(field, text) for every text in a nested value."""
+    if isinstance(value, str):
+        yield at, value
+    elif isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from texts(inner, f"{at}.{key}" if at else str(key))
+
+
+def cost_paragraph(files: Mapping[str, Path], home: Path) -> str:
+    """What each file costs, computed again when one has changed; Prefect's form renders Markdown, but no tables."""
+    changed = ((name, path, path.exists() and path.stat().st_mtime) for name, path in files.items())
+    return _cost_paragraph(tuple(changed), home, time.monotonic() // AGAIN_SECONDS)
+
+
+@lru_cache(maxsize=1)
+def _cost_paragraph(files: tuple[tuple[str, Path, float], ...], home: Path, _period: float) -> str:
+    times = measured(Layout.at(home))
+    return HEAD + " · ".join(f"`{name}` {cost_line(path, times)}" for name, path, _ in files)
+
+
+def cost_line(path: Path, times: Measured) -> str:
+    """Number of runs, optimizer steps and time of a file."""
+    try:
+        specs = [run.spec for run in load_sweep(path, {}, lambda _: "").runs]
+    except (UserError, OSError, ValueError):  # the reason is given when it is started
+        return "has a mistake"
+    updates = sum(cost(spec).optimizer_steps for spec in specs)
+    runs = f"{len(specs)} run{'s' if len(specs) > 1 else ''}"
+    return ", ".join(filter(None, [runs, f"{updates:,} optimizer steps", _time(specs, times)]))
+
+
+def _time(specs: Sequence[RunSpec], times: Measured) -> str:
+    steps = [(spec.training.steps, seconds) for spec in specs if (seconds := times.seconds_per_step(spec))]
+    if len(steps) == len(specs):
+        return f"about {math.ceil(sum(count * seconds[0] for count, seconds in steps) / 60)} min"
+    hours = [gpu.gpu_hours for spec in specs if (gpu := estimate(spec))]
+    return f"{sum(hours):,.0f} GPU hours, by arithmetic" if len(hours) == len(specs) else ""

@@ -1,0 +1,180 @@
+"""The commands `rpg list`, `rpg audit` and `rpg paper`: the catalogue, what its losses optimise, the published tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rpg.cli.app import Home, Preset, app, complain, console, error_console, layout_at, refuse
+
+if TYPE_CHECKING:
+    from rpg.backends.local.checkpoint_fidelity import Fidelity
+
+
+@app.command("list", epilog="Examples: rpg list · rpg list rpg-reinforce-urkl")
+def list_(
+    name: Annotated[str | None, typer.Argument(help="Show all settings of this algorithm.")] = None,
+    preset: Preset = "paper",
+) -> None:
+    """List the algorithms with formula, objective and citation, or show one with all its settings."""
+    from rpg.catalogue.listing import algorithm_table, catalogue_table
+
+    console.print(algorithm_table(name, preset) if name else catalogue_table(preset))
+
+
+@app.command(
+    epilog="Examples: rpg audit · rpg audit rpg-urkl --figure audit.svg · rpg audit --json > audit.json · "
+    "rpg audit --checkpoint rpg-data/runs/quickstart/RUN/15 --staleness 2"
+)
+def audit(
+    name: Annotated[str | None, typer.Argument(help="Algorithm; the whole catalogue if omitted.")] = None,
+    preset: Preset = "paper",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the full report as JSON.")] = False,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="Save a figure of bias and variance against drift (.png, .svg or .html)."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="Measure on a real policy instead: a checkpoint of the embedded trainer, RUN/STEP."
+        ),
+    ] = None,
+    staleness: Annotated[
+        int,
+        typer.Option(
+            help="With --checkpoint: the number of rollouts to train after it, for which its samples are old.",
+            min=0,
+        ),
+    ] = 1,
+    beta: Annotated[
+        float | None,
+        typer.Option(help="With --checkpoint: strength of every KL. Default: the run's, or 0.3.", min=0),
+    ] = None,
+    blocks: Annotated[
+        int, typer.Option(help="With --checkpoint: the number of independent blocks of samples.", min=4)
+    ] = 16,
+    prompts: Annotated[
+        int, typer.Option(help="With --checkpoint: groups of responses per block.", min=1)
+    ] = 16,
+    save: Annotated[bool, typer.Option(help="Save the result for the database and the dashboard.")] = True,
+    home: Home = None,
+) -> None:
+    """Compute by exact enumeration what each loss optimises: its bias for every objective, and its variance.
+
+    With --checkpoint, estimate on a real policy instead: compare each loss's gradient, from samples that are some rollouts
+    old, with the on-policy gradient of the same objective.
+    """
+    from rpg.auditing import audit as audit_one
+    from rpg.auditing import audit_catalogue
+    from rpg.catalogue import algorithm
+    from rpg.store import atomic_write_text
+
+    if checkpoint is not None:
+        if figure is not None:
+            refuse("--figure draws the exact audit and cannot be combined with --checkpoint")
+        settings = {"staleness": staleness, "beta": beta, "blocks": blocks, "prompts": prompts}
+        _on_checkpoint(checkpoint, name, as_json, layout_at(home).home, settings)
+        return
+    if figure is not None and figure.suffix not in (".png", ".svg", ".html"):
+        refuse(f"--figure {figure}: the name must end in .png, .svg or .html")
+    chosen = algorithm(name, preset) if name else None
+    with error_console.status("auditing by enumeration ..."):
+        report = audit_one(chosen) if chosen else audit_catalogue()
+    text = report.to_json()
+    if as_json:
+        print(text)
+    else:
+        console.print(report.table(console.width))
+    if save:
+        file = f"{name or 'catalogue'}{'-released' if preset == 'released' else ''}.json"
+        atomic_write_text(layout_at(home).audits / file, text)
+    if figure is not None:
+        # Without a network: PNG at twice the size, SVG, or a page that contains its own scripts.
+        options: dict[str, dict[str, Any]] = {".html": {"inline": True}, ".png": {"scale_factor": 2}}
+        report.figure().save(figure, **options.get(figure.suffix, {}))
+        complain(f"wrote {figure}")
+
+
+def _on_checkpoint(
+    checkpoint: Path, name: str | None, as_json: bool, home: Path, settings: dict[str, Any]
+) -> None:
+    import json
+    from dataclasses import asdict
+
+    from rpg.backends.local.checkpoint_fidelity import fidelity
+    from rpg.store.run_folder import RunFolder
+
+    number = checkpoint.name.removeprefix("step-")
+    folder = checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
+    if not number.isdecimal() or not (folder / "manifest.json").is_file():
+        refuse(
+            f"--checkpoint {checkpoint}: expected the folder of a run and a step, RUN/40, or the checkpoint's own folder, "
+            "RUN/checkpoints/step-000040"
+        )
+    with error_console.status("measuring ...") as status:
+        measured = fidelity(
+            RunFolder(folder.absolute()), int(number), home, names=[name] if name else (),
+            say=lambda line: status.update(line), **settings,
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(asdict(measured), ensure_ascii=False).replace("NaN", "null"))
+    else:
+        console.print(_fidelity_table(measured))
+    unclear = [row.name for row in measured.rows if row.unclipped.needs_more_samples]
+    if unclear:
+        more = f"--blocks {2 * settings['blocks']} --prompts {2 * settings['prompts']}"
+        complain(
+            f"! the cosines of {len(unclear)} of {len(measured.rows)} losses are too uncertain to conclude anything "
+            f"({', '.join(unclear[:3])}{', ...' * (len(unclear) > 3)}); measure with more samples: {more}",
+            "yellow",
+        )
+
+
+def _fidelity_table(measured: Fidelity) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=f"{measured.run}: policy of step {measured.policy_step}, samples of step {measured.sampler_step}, "
+        f"KL(sampler‖policy) {measured.kl:.2g} nats per token",
+        caption=f"against the on-policy gradient of the same objective, β = {measured.beta:g}, reference: initial model; "
+        f"{measured.responses} responses on either side in {measured.blocks} blocks, {measured.coordinates:,} of "
+        f"{measured.parameters:,} coordinates; 95 % bootstrap intervals. With a clip: the algorithm's own. "
+        "bias: |gradient − on-policy gradient| / |on-policy gradient|",
+        box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", caption_justify="left", pad_edge=False,
+    )  # fmt: skip
+    table.add_column("loss", no_wrap=True)
+    table.add_column("objective")
+    for heading in ("cosine", "bias", "clip: cosine", "clip: bias"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in measured.rows:
+        objective = "R" + ("" if row.divergence == "none" else f"−β{row.divergence.upper()}")
+        cells = [_estimate(value) for value in row.unclipped]
+        cells += [_estimate(value) for value in row.clipped] if row.clipped else ["", ""]
+        table.add_row(row.name, objective, *cells)
+    return table
+
+
+def _estimate(value: tuple[float, float, float]) -> str:
+    estimate, low, high = value
+    return "?" if estimate != estimate else f"{estimate:.2f} [{low:.2f}, {high:.2f}]"
+
+
+@app.command(epilog="Examples: rpg paper · rpg paper lint")
+def paper(
+    what: Annotated[
+        str, typer.Argument(help="tables, or lint: list published values that cannot be correct.")
+    ] = "tables",
+) -> None:
+    """Show the published tables of the RPG paper, or check them for impossible values."""
+    from rpg.config.errors import nearest
+    from rpg.paper import lint
+    from rpg.paper.lint import in_terminal
+    from rpg.paper.published import tables
+
+    if what not in ("tables", "lint"):
+        refuse(f"paper {what!r}: not known{nearest(what, ('tables', 'lint'))} Accepted: tables, lint")
+    console.print(tables() if what == "tables" else in_terminal(lint()))
