@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -71,31 +72,12 @@ class Projection:
         """The weights of the divergences from the reference, positive where they are penalised."""
         return {name: -number for name, number in self.coefficients.items() if name in ("fkl", "rkl")}
 
-    def agrees(self, other: Projection) -> bool:
-        """Whether the same terms have the same coefficients."""
-        ours, theirs = self.coefficients, other.coefficients
-        return ours.keys() == theirs.keys() and all(abs(ours[term] - theirs[term]) < 1e-6 for term in ours)
 
+class Diagnosis(NamedTuple):
+    """What a loss follows, in sentences; not measurable is what has no gradient or none that is finite."""
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """What a loss follows on-policy and over all drifts (None where it cannot be measured), and that as sentences."""
-
-    on_policy: Projection | None = None
-    off_policy: Projection | None = None
-    remarks: tuple[str, ...] = ()
+    sentence: str
     is_measurable: bool = True
-
-    @property
-    def sentence(self) -> str:
-        """The diagnosis for people."""
-        parts: list[str] = []
-        if self.on_policy and self.off_policy:
-            if self.on_policy.agrees(self.off_policy):
-                parts.append(f"On- and off-policy: {self.off_policy}.")
-            else:
-                parts.append(f"On-policy: {self.on_policy}. Off-policy: {self.off_policy}.")
-        return " ".join([*parts, *self.remarks])
 
 
 @dataclass(frozen=True)
@@ -137,17 +119,21 @@ def diagnose(subject: Subject, settings: Settings) -> Diagnosis:
     drifts = [0.0, *sorted((d for d in settings.drifts if d > 0), key=lambda drift: abs(drift - 0.4))[:2]]
     scenes = [Scene.of(subject, place, drift) for place in worlds for drift in drifts]
     if why := unmeasurable(subject.loss, scenes[-1]):
-        return Diagnosis(remarks=(why,), is_measurable=False)
+        return Diagnosis(why, is_measurable=False)
     if any(normaliser_of(subject.loss, scene.batch, len(scene.world.tokens)) is None for scene in scenes):
         return _coupled(subject, settings)
     scale = settings.length if subject.per_token else 1
     measured = [(scene, scene.step(subject.loss, scale)) for scene in scenes]
     on_policy = projected([(scene, step) for scene, step in measured if scene.drift == 0])
     off_policy = projected(measured, on_policy)
-    remarks = [*_against_request(on_policy, off_policy, subject), *_by_length(subject, scenes[-1].drift)]
+    same = f"{on_policy}" == f"{off_policy}"
+    sentences = [
+        f"On- and off-policy: {off_policy}." if same else f"On-policy: {on_policy}. Off-policy: {off_policy}."
+    ]
+    sentences += [*_against_request(on_policy, off_policy, subject), *_by_length(subject, scenes[-1].drift)]
     if not off_policy.is_exact:
-        remarks += _in_tokens(subject, scenes, scale, on_policy)
-    return Diagnosis(on_policy, off_policy, tuple(remarks))
+        sentences += _in_tokens(subject, scenes, scale, on_policy)
+    return Diagnosis(" ".join(sentences))
 
 
 def unmeasurable(loss: LossFunction, scene: Scene) -> str | None:
@@ -245,20 +231,21 @@ def _fit(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
 
 def _coupled(subject: Subject, settings: Settings) -> Diagnosis:
     """A loss whose responses affect each other, over every batch of two and of three that a small world has."""
-    small, remarks, shares = settings.coupled(), [], []
-    for size, seeds in ((2, small.seeds), (3, small.seeds[:1])):
-        worlds = [world(small.vocabulary, small.length, seed) for seed in seeds]
-        scenes = [Scene.of(subject, place, drift) for place in worlds for drift in small.drifts]
-        scale = small.length if subject.per_token else 1
-        fit = projected([(scene, scene.step(subject.loss, scale, size)) for scene in scenes])
-        shares.append(fit.coefficients.get("reward", 0.0))
-        remarks.append(f"In batches of {size}: {fit}.")
+    small = settings.coupled()
+    place = world(small.vocabulary, small.length, small.seeds[0])
+    scale = small.length if subject.per_token else 1
+    scenes = [Scene.of(subject, place, drift) for drift in small.drifts]
+    fits = [projected([(s, s.step(subject.loss, scale, size)) for s in scenes]) for size in (2, 3)]
+    shares = [fit.coefficients.get("reward", 0.0) for fit in fits]
+    words = (
+        "The responses of a batch affect each other: permuting, mixing or enlarging it changes a response's gradient. "
+        f"In batches of 2: {fits[0]}. In batches of 3: {fits[1]}."
+    )
     if abs(shares[0] - 1 / 2) < 1e-6 and abs(shares[1] - 2 / 3) < 1e-6:
-        remarks.append(
-            "The reward counts 1 − 1/B in batches of B: the batch's mean is subtracted from the advantages."
+        words += (
+            " The reward counts 1 − 1/B in batches of B: the batch's mean is subtracted from the advantages."
         )
-    first = "The responses of a batch affect each other: permuting, mixing or enlarging it changes a response's gradient."
-    return Diagnosis(remarks=(first, *remarks))
+    return Diagnosis(words)
 
 
 def _against_request(on: Projection, off: Projection, subject: Subject) -> Iterator[str]:
@@ -269,11 +256,8 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
     if not reward:
         yield "The reward is not in it."
         return
-    if (
-        abs(reward - 1) > 1e-6
-        and off.is_exact
-        and all(abs(kl / reward - beta) < 1e-6 for kl in on.kls.values())
-    ):
+    as_asked = all(abs(kl / reward - beta) < 1e-6 for kl in on.kls.values())
+    if abs(reward - 1) > 1e-6 and off.is_exact and as_asked:
         yield f"The direction is exact: everything is rescaled by {reward:.4g}, as a learning rate would."
     if not beta or subject.divergence == "none":
         return
