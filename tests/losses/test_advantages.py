@@ -88,8 +88,10 @@ def test_gae_with_a_critic():
     a = advantages(algo, [1.0], [0], [[1, 1, 0]], values=values)
     # deltas: 0 + .9*.2 - .5 = -.32; 1 - .2 = .8
     assert a[0].tolist() == pytest.approx([-0.32 + 0.45 * 0.8, 0.8, 0.0])
-    with pytest.raises(ValueError, match="values"):
+    with pytest.raises(ValueError, match="values: advantage type gae needs"):
         advantages(algo, [1.0], [0])
+    with pytest.raises(ValueError, match=r"values: shape \(1, 1\)"):
+        advantages(algo, [1.0], [0], values=values[:, :1])
 
 
 def test_masked_garbage_and_inputs_stay_out():

@@ -53,6 +53,8 @@ def test_urkl_reinforce_by_hand():
     value, grad, metrics = one(algo, 1.5, 1.0)
     assert grad == 0 and metrics["clip_fraction_upper"] == 1
     assert value == pytest.approx((1.28 - 0.75 * math.log(1.5)) * (1 - math.log(1.5)), abs=1e-12)
+    value, _, _ = one(algo, 1.5, 2.0)
+    assert value == pytest.approx((1.28 * 2 - 0.75 * math.log(1.5)) * (1 - math.log(1.5)), abs=1e-12)
     # A >= 0 and w small: PPO leaves it alone. w = 0.5, R = 1: W = 0.5 (1 + 0.5 ln 2) = 0.673287
     _, grad, _ = one(algo, 0.5, 1.0)
     assert grad == pytest.approx(-0.6732867951, abs=1e-9)

@@ -153,6 +153,10 @@ def test_unmasked_nan_is_named():
     data["log_prob"][2, 3] = INF
     with pytest.raises(FloatingPointError, match=r"log_prob\[2, 3\] is inf"):
         run("rpg-urkl", data)
+    data = tensors(advantages=torch.full((3, 4), -INF))
+    data["log_prob"][2, 3] = -INF  # the logarithm of zero, and allowed
+    with pytest.raises(FloatingPointError, match=r"advantages\[0, 0\] is -inf; 12 unmasked"):
+        run("grpo", data)
     with pytest.raises(FloatingPointError, match="rollout_weights"):
         run("dapo", tensors(rollout_weights=torch.full((3, 1), NAN)))
 
