@@ -44,20 +44,6 @@ def test_the_three_walks_take_five_steps_each():
         assert len(PLACE.findall(steps)) >= 5, f"{title}: a step names a place in the code"
 
 
-def test_each_step_of_a_walk_is_reached_from_the_room_before_it():
-    """A walk follows the arrows of the code: the source around a step mentions what the next one is called."""
-    source = {name: (ROOT / name).read_text(encoding="utf-8") for name in _git("ls-files", "*.py")}
-    for title, steps in WALKS.items():
-        for path, name in PLACE.findall(steps):
-            if name:
-                users = [
-                    other
-                    for other, text in source.items()
-                    if other != path and re.search(rf"\b{name.split('.')[-1]}\b", text)
-                ]
-                assert users, f"{title}: nobody outside of {path} names {name}"
-
-
 def test_the_words_of_the_glossary_are_the_words_of_the_code():
     rows = re.findall(r"^\| `([\w@.]+)` \|", PAGE.partition("## Words")[2].partition("\n## ")[0], re.M)
     assert len(rows) >= 20

@@ -16,8 +16,3 @@ def test_the_version_is_in_the_changelog_and_in_the_citation():
     assert versions[0] == rpg.__version__, "the newest section below Unreleased"
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == rpg.__version__
     assert re.search(r"^## Unreleased$", changelog, re.M), "where the next change is written down"
-
-
-def test_releasing_names_this_version():
-    page = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
-    assert f"v{rpg.__version__}" in page
