@@ -86,14 +86,17 @@ class Served:
         """Until server, worker and dashboard are up, another time as well."""
         before = self.log.read_bytes().count(UP) if self.log.exists() else 0
         with self.log.open("ab") as output:
+            command = self.command()
             here = {"env": self.environment, "cwd": self.root, "start_new_session": True}
-            command = with_these_tests("rpg", "serve", *self.arguments)
             self.process = subprocess.Popen(command, stdout=output, stderr=output, **here)
         over = lambda: self.process.poll() is not None  # noqa: E731
         until(lambda: self.log.read_bytes().count(UP) > before or over(), "the start", pause=0.3)
         assert not over(), self.log.read_text()
         nightly = "/deployments/name/nightly/nightly"
         until(lambda: self.api.get(nightly).status_code == 200, "the deployments", pause=0.3)
+
+    def command(self):
+        return with_these_tests("rpg", "serve", *self.arguments)
 
     def family(self):
         me = psutil.Process(self.process.pid)

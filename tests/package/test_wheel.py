@@ -151,7 +151,7 @@ def test_a_new_lab_trains_as_it_is(bin_, lab):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "GRPO" in done.stdout and "held-out" in done.stdout
     again = rpg(bin_, lab, "init", ".")
-    assert again.returncode == 2 and "already there" in again.stderr
+    assert again.returncode == 2 and "already exists" in again.stderr
 
 
 @pytest.mark.long
