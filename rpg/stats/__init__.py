@@ -1,0 +1,1 @@
+from rpg.stats.estimates import *
