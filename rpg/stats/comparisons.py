@@ -22,7 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-LEVEL = 0.95
+ERROR = 0.05
+"""Share of families of equal variants in which any is called better or worse."""
 MINIMUM_SEEDS = 3
 """Fewer give a difference and an interval, but no verdict: two seeds do not show how much seeds differ."""
 
@@ -31,9 +32,9 @@ _GRID = np.linspace(math.log(1e-3), math.log(1e3), 20)
 _RESEMBLANCE = (0.3, 1.0, 2.5)
 """How far the logarithms of variances may lie apart (standard deviations), equally likely a priori."""
 _RESEMBLANCE_BASELINE = 2.5
-_AGAINST_ZERO = 0.2, 0.3
+_AGAINST_ZERO = 0.2, 0.35
 """Power of spread / (spread + noise) in the prior, together and alone: 0 would expect seeds that do not differ."""
-_SHARES = {2: (0.9, 0.6), 3: (0.9, 0.6), 4: (0.7, 0.75), 5: (0.5, 0.9)}
+_SHARES = {3: (0.9, 0.65), 5: (0.7, 0.8), 10: (0.45, 1.0)}
 """Seeds -> share of the level for the routes together and alone; their sum exceeds 1 because they agree so often."""
 
 
@@ -55,9 +56,10 @@ class Family(NamedTuple):
     def p_values(self, distance: np.ndarray | None = None) -> np.ndarray:
         """Two-sided and not corrected for their number, (N, m); of errors of this size instead of the differences'."""
         size = np.abs(self.difference if distance is None else distance)
-        shares = np.array([_SHARES.get(count, _SHARES[min(max(count, 2), 5)]) for count in self.seeds])
         tails = [self._tail(*route, size) for route in (self.together, self.alone)]
-        p_values = np.minimum(tails[0] / shares[:, 0], tails[1] / shares[:, 1])
+        shares = [np.interp(self.seeds, list(_SHARES), share) for share in zip(*_SHARES.values(), strict=True)]
+        p_values = np.minimum(tails[0] / shares[0], tails[1] / shares[1])
+        p_values *= max(1.0, self.difference.shape[1] / 2) ** 0.1  # many differences: the routes agree less often
         return np.asarray(np.where(self.seeds > 1, np.minimum(p_values, 1.0), tails[0]))
 
     def half_widths(self, level: float) -> np.ndarray:
@@ -226,3 +228,15 @@ def _kernel(width: float) -> np.ndarray:
 def _normalised(logarithms: np.ndarray) -> np.ndarray:
     weights = np.exp(logarithms - logarithms.max(axis=-1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def holm(p_values: np.ndarray) -> np.ndarray:
+    """Holm's step-down correction (1979) of families (..., m); NaN stays NaN and does not count."""
+    p_values = np.asarray(p_values, float)
+    order = np.argsort(p_values, axis=-1)  # NaN last
+    ranked = np.take_along_axis(p_values, order, axis=-1)
+    left = np.isfinite(ranked).sum(axis=-1, keepdims=True) - np.arange(p_values.shape[-1])
+    worst = np.maximum.accumulate(np.minimum(ranked * left, 1.0), axis=-1) if p_values.size else ranked
+    corrected = np.empty_like(p_values)
+    np.put_along_axis(corrected, order, worst, axis=-1)
+    return corrected
