@@ -25,7 +25,7 @@ from pathlib import Path
 
 from rpg.report import tables
 from rpg.report.summary import summarise
-from rpg.report.sweep_report import curve_data, write_report
+from rpg.report.sweep_report import sweep_curves, write_report
 from rpg.store import Layout, atomic_write_bytes, atomic_write_json, atomic_write_text
 from rpg.store.database import build, connect
 
@@ -87,7 +87,7 @@ def pages() -> dict[Path, list[str]]:
 def shown(layout: Layout, sweep: str) -> str:
     """Digest of what a sweep's figure shows."""
     with connect(layout) as db:
-        data = curve_data(db, summarise(db, sweep))
+        data = sweep_curves(db, summarise(db, sweep))
     return hashlib.sha256(data.round(9).to_csv(index=False).encode()).hexdigest()[:16]
 
 

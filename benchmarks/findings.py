@@ -385,13 +385,8 @@ def diversity(db: duckdb.DuckDBPyConnection, sweep: str = "diversity") -> Found:
     )
     panels = [
         charts.over_k(
-            data[data["measure"] == measure],
-            labels,
-            heading=f"{measure}@k",
-            width=380,
-            height=300,
-            legend=True,
-        )
+            data[data["measure"] == measure], labels, heading=f"{measure}@k", legend=True
+        ).properties(width=380, height=300)
         for measure in ("pass", "maj")
     ]
     return Found("\n".join(lines), alt.hconcat(*panels, spacing=36))

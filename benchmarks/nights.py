@@ -141,11 +141,11 @@ MUTATIONS = {
     "grading: a wrong response costs nothing": (
         "rewards/scoring.py", "part.right if grade.correct else part.wrong", "part.right if grade.correct else 0.0"),
     "grading: length rewarded": (
-        "rewards/reward.py", "return -factor * min(", "return factor * min("),
+        "rewards/scoring.py", "return -factor * min(", "return factor * min("),
     "grading: an answer that was cut off counts": (
-        "rewards/verifiers.py", "if truncated and not newline:", "if False:"),
+        "rewards/marker.py", "if truncated and not newline:", "if False:"),
     "grading: first marker instead of the last": (
-        "rewards/verifiers.py", "_, marker, tail = response.rpartition(verifier.marker)",
+        "rewards/marker.py", "_, marker, tail = response.rpartition(verifier.marker)",
         "_, marker, tail = response.partition(verifier.marker)"),
 }  # fmt: skip
 WANTED = 24 / 26
@@ -170,8 +170,8 @@ def tree(folder: Path, mutation: str | None, mark: str) -> Path:
 def one_night(home: Path, sets: Path) -> dict[str, object]:
     """A night in this process."""
     from flows.nightly import run_night
-    from flows.sweep.evaluation import finish
-    from flows.sweep.registration import register
+    from flows.sweep.conductor import register
+    from flows.sweep.evaluation import mark_done
     from rpg.backends.local.training_loop import train
     from rpg.config.sweep_spec import Sweep
     from rpg.errors import UserError
@@ -188,7 +188,7 @@ def one_night(home: Path, sets: Path) -> dict[str, object]:
             except UserError as error:
                 write_failed(folder, str(error))
         Evaluator(layout, sweep.spec.name, say=lambda line: None).pass_over()
-        finish(folders)
+        mark_done(folders)
 
     night = run_night(layout, sets, {}, run)
     assert night is not None

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from flows.sweep.registration import register
+from flows.sweep.conductor import register
 from rpg.config.sweep_spec import single_run
 from rpg.store import Layout
 from rpg.tasks.preparation import data_digest, prepare_data

@@ -1,6 +1,6 @@
-"""`python -m dashboard ADDRESS PORT`: the dashboard behind its guard, until the parent process dies.
+"""`python -m dashboard ADDRESS PORT`: the dashboard behind its access control, until the parent process dies.
 
-With a password in RPG_AUTH it is asked for.
+It asks for a password if RPG_AUTH holds one.
 """
 
 from __future__ import annotations
@@ -8,6 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+
+import uvicorn
+from streamlit import config
+from streamlit.starlette import App
 
 from rpg.processes import die_with_parent
 from rpg.web import HEALTH, AccessControl, origins_of
@@ -22,10 +26,6 @@ OPTIONS = {
 
 def main(address: str, port: int) -> None:
     die_with_parent()
-    import uvicorn
-    from streamlit import config
-    from streamlit.starlette import App
-
     for name, value in {**OPTIONS, "server.address": address, "server.port": port}.items():
         config.set_option(name, value)
     names = ["127.0.0.1", "localhost", address]

@@ -1,12 +1,11 @@
-"""The dashboard: `streamlit run dashboard/app.py`, data folder from $RPG_HOME. Reads only; needs no network."""
+"""The dashboard: `streamlit run dashboard/app.py`, with the data folder $RPG_HOME. It only reads and needs no network."""
 
-import gc
 import sys
 from pathlib import Path
 
 import streamlit as st
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # Streamlit puts only this file's folder there
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # Streamlit adds only the folder of this file
 
 from dashboard import (
     compare_page,
@@ -20,7 +19,7 @@ from dashboard import (
     table_page,
     why_page,
 )
-from dashboard.view import with_results
+from dashboard.view import freeze_imports, with_results
 
 PAGES = {
     "overview": ("Overview", overview_page.page),
@@ -38,21 +37,15 @@ PAGES = {
 
 STYLE = """
 .stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }
-/* What was chosen can be read: Streamlit cuts long names. */
+/* Streamlit truncates long names in a selection. */
 .stMultiSelect [data-tag] { height: auto; max-width: 100%; }
 .stMultiSelect [data-tag] span { white-space: normal; overflow-wrap: anywhere; max-width: none; }
 @media (max-width: 640px) { .stMainBlockContainer { padding-left: .8rem; padding-right: .8rem; } }
 """
 
 
-@st.cache_resource(show_spinner=False)
-def imported() -> None:
-    """Once: what is imported stays. Streamlit collects garbage after every run of a page, and would look through it."""
-    gc.freeze()
-
-
 def main() -> None:
-    imported()
+    freeze_imports()
     st.set_page_config(page_title="rpg-lab", layout="wide", initial_sidebar_state="auto")
     st.html(f"<style>{STYLE}</style>")
     pages = [

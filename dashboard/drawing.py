@@ -10,7 +10,9 @@ from altair.utils.schemapi import disable_debug_mode
 
 from dashboard.selection import linked
 from dashboard.text import HTML, dark
-from rpg.report import charts, theme
+from dashboard.view import fragment
+from rpg.report import theme
+from rpg.report.linked_panels import PICKED, linked_panels, picked
 
 disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
 
@@ -23,62 +25,53 @@ _LEGEND = HTML.from_string("""
 
 
 def show_legend(labels: Sequence[str], shown: Sequence[str]) -> None:
-    """The lines of the `shown` variants; colours follow from all `labels`, whatever is selected."""
-    styles = theme.looks(labels)
+    """A legend of the `shown` variants; all `labels` determine the colours, whatever is selected."""
     shades = theme.ON_DARK if dark() else {}
     entries = [
-        (label, shades.get(styles[label][0], styles[label][0]), _stops(styles[label][1]))
-        for label in labels
+        (label, shades.get(colour, colour), _stops(dash))
+        for label, (colour, dash) in theme.line_styles(labels).items()
         if label in shown
     ]
     st.html(_LEGEND.render(entries=entries))
 
 
 def _stops(dash: Sequence[int]) -> list[tuple[bool, int, int]]:
-    """A dash as CSS draws it: (drawn, from, to) in pixels."""
-    ends = list(itertools.accumulate(dash))
-    return [
-        (place % 2 == 0, end - length, end)
-        for place, (length, end) in enumerate(zip(dash, ends, strict=True))
-    ]
+    """A dash pattern as CSS draws it: (drawn, from, to) in pixels."""
+    ends = itertools.accumulate(dash)
+    return [(i % 2 == 0, end - length, end) for i, (length, end) in enumerate(zip(dash, ends, strict=True))]
 
 
 def rows_of(count: int, across: int = 3) -> Iterator[Any]:
-    """So many places for panels, row by row: on a narrow screen they stand below each other in their order."""
+    """Columns for `count` panels, row by row: on a narrow screen they are stacked in the same order."""
     for start in range(0, count, across):
         yield from st.columns(across)[: count - start]
 
 
 def show_panels(panels: Sequence[alt.LayerChart], labels: Sequence[str], key: str) -> None:
-    """Panels that zoom and hover together; their tool bar saves them as PNG.
-
-    Which of the `labels` in the legend are clicked is in the address.
-    """
-    spec = charts.linked(panels, labels)
+    """Panels that zoom and hover together, with a tool bar that saves them as PNG; the URL keeps clicks in the legend."""
+    spec = linked_panels(panels, labels)
     _panels(theme.on_dark(spec) if dark() else spec, labels, key)
 
 
-@st.fragment
+@fragment()
 def _panels(spec: dict[str, Any], labels: Sequence[str], key: str) -> None:
-    """The chart by itself: a click in its legend computes nothing else of the page.
+    """The chart as a fragment: a click in its legend recomputes nothing else on the page.
 
-    The chart that is sent knows what was clicked before it; after a click it is not sent again, so that its zoom stays.
+    The chart is sent with the labels that are clicked already; after a click it is not sent again, which keeps its zoom.
     """
     state = st.session_state
     if not state.pop("clicked", False):
-        state["standing"] = state.get(charts.PICKED, st.query_params.get_all(charts.PICKED))
+        state["initially picked"] = state.get(PICKED, st.query_params.get_all(PICKED))
     chart = st.vega_lite_chart(
-        spec=charts.picked(spec, state["standing"]), theme=None, key=key, width="stretch",
-        on_select=lambda: state.update(clicked=True), selection_mode=charts.PICKED,
+        spec=picked(spec, state["initially picked"]), theme=None, key=key, width="stretch",
+        on_select=lambda: state.update(clicked=True), selection_mode=PICKED,
     )  # fmt: skip
-    told = chart.selection.get(charts.PICKED) or {}
-    state[charts.PICKED] = linked(
-        charts.PICKED, [one for one in told.get("labels", state["standing"]) if one in labels]
-    )
+    reported = (chart.selection.get(PICKED) or {}).get("labels", state["initially picked"])
+    state[PICKED] = linked(PICKED, [label for label in reported if label in labels])
 
 
 def show_chart(chart: Any, key: str) -> None:
-    """A chart with our own look; its tool bar saves it as PNG."""
+    """A chart in the common theme; its tool bar saves it as PNG."""
     if chart.data is alt.Undefined:
         whole = theme.themed(chart)
         if dark():

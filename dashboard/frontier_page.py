@@ -1,4 +1,4 @@
-"""What a distance from the initial model buys: accuracy against KL, a path per variant; and pass@k and maj@k over k."""
+"""Accuracy against the KL from the initial model, a path per variant; and pass@k and maj@k over k."""
 
 import streamlit as st
 
@@ -8,44 +8,41 @@ from dashboard.view import View, series_labels
 from rpg.report import charts, frontier, theme
 
 KL, OVER_K = "Accuracy against KL", "pass@k and maj@k"
-PER = {"a response": "per_response", "a token": "per_token"}
+PER = {"response": "per_response", "token": "per_token"}
 
 
 def page(view: View) -> None:
     columns = st.columns([2, 2, 1])
     with columns[0]:
         sweep = choose_sweep(view)
-    if sweep is None:
-        st.text("No sweeps yet.")
+    if not sweep:
         return
     names = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
     part = choose_part([KL, OVER_K], "part")
     if part == KL:
         with columns[1]:
             axes = frontier.numeric_axes(view.ask("manifests", sweep))
-            known = [one.name for one in axes] + [frontier.TRAINING]
-            usual = next((name for name in known if name.endswith("beta")), known[0])
-            along = choose("A path goes along", known, "along", usual)
+            axis_names = [axis.name for axis in axes] + [frontier.TRAINING]
+            default = next((name for name in axis_names if name.endswith("beta")), axis_names[0])
+            along = choose("Paths follow", axis_names, "along", default)
         with columns[2]:
-            per = choose("KL of", list(PER), "per")
-        _paths(
-            view, sweep, names, next((one for one in axes if one.name == along), None), PER[per or "a token"]
-        )
+            per = choose("KL per", list(PER), "per")
+        _paths(view, sweep, names, next((axis for axis in axes if axis.name == along), None), PER[per])
     else:
         _over_k(view, sweep, names)
 
 
 def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along | None, per: str) -> None:
     name = along.name if along else frontier.TRAINING
-    of = frontier.path_labels(view.ask("manifests", sweep), names, name)
-    labels = list(dict.fromkeys(of[variant] for variant in names if variant in of))
+    paths = frontier.path_labels(view.ask("manifests", sweep), names, name)
+    labels = list(dict.fromkeys(paths[variant] for variant in names if variant in paths))
     chosen = choose_many("Paths", labels, "paths", theme.first_shown(labels))
-    data = frontier.paths(view.ask("frontier", sweep), of, along, per)
+    data = frontier.paths(view.ask("frontier", sweep), paths, along, per)
     data = data[data["label"].isin(chosen)]
     if data.empty:
         st.text(
-            "Nothing to draw: no checkpoint of these variants has both an accuracy and a KL to the initial model, which "
-            "the embedded trainer's evaluations measure."
+            "Nothing to draw: no checkpoint of these variants has both an accuracy and a KL to the initial model. "
+            "Evaluations by the embedded trainer measure this KL."
         )
         return
     show_legend(labels, chosen)
@@ -61,25 +58,25 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
             )
     seeds = int(data["seeds"].max())
     over = (
-        f"Means over {seeds} seeds, strokes from the lowest to the highest. " if seeds > 1 else "One seed. "
+        f"Means over {seeds} seeds, bars from the lowest to the highest seed. " if seeds > 1 else "One seed. "
     )
     st.text(
-        f"Vertical: mean accuracy. Numbers at the points: {name}. {over}Further up is more accurate, further left is closer "
-        "to the initial model."
+        f"Vertical: mean accuracy. Numbers at the points: {name}. {over}Higher is more accurate; further left is closer to "
+        "the initial model."
     )
 
 
 def _over_k(view: View, sweep: str, names: dict[str, str]) -> None:
     labels = list(names.values())
     chosen = choose_many("Variants", labels, "variants", theme.first_shown(labels))
-    data = view.over_k(sweep, [variant for variant, label in names.items() if label in chosen])
+    shown = {variant: label for variant, label in names.items() if label in chosen}
+    data = view.compute(frontier.over_k, sweep, shown)
     if data.empty:
         st.text("No checkpoint has been evaluated on all benchmarks yet.")
         return
-    data = data.assign(label=data["label"].map(names))
     show_legend(labels, chosen)
     headings = {
-        "pass": "pass@k: one of k samples is right",
+        "pass": "pass@k: at least one of k samples is right",
         "maj": "maj@k: the most frequent of k answers is right",
     }
     for (measure, heading), column in zip(headings.items(), rows_of(2, 2), strict=True):

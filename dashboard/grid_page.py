@@ -1,4 +1,4 @@
-"""Accuracy over any two axes of a sweep, as a heat map: the best cell is marked, with its interval."""
+"""Accuracy over any two axes of a sweep as a heat map, with the best cell marked and its interval."""
 
 import json
 import math
@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.drawing import show_chart
 from dashboard.selection import choose, choose_sweep
 from dashboard.view import View
-from rpg.report import charts
+from rpg.report import charts, frontier
 from rpg.report.summary import MEAN
 
 NOTHING = "(nothing)"
@@ -20,35 +20,29 @@ def page(view: View) -> None:
     columns = st.columns(4)
     with columns[0]:
         sweep = choose_sweep(view)
-    if sweep is None:
-        st.text("No sweeps yet.")
+    if not sweep:
         return
-    summary = view.summary(sweep, None, None)
+    summary = view.summary(sweep)
     settings = axes(view.ask("manifests", sweep))
     if summary.table.empty:
         st.text("No checkpoint has been evaluated on all benchmarks yet.")
         return
     if not settings:
-        st.text("Nothing to lay out: the runs of this sweep differ on no axis but the seed.")
+        st.text("Nothing to lay out: the runs of this sweep differ in nothing but the seed.")
         return
-    names = list(dict.fromkeys(name for one in settings.values() for name in one))
+    names = list(next(iter(settings.values())))
     with columns[1]:
         across = choose("Across", names, "across", names[-1])
     with columns[2]:
-        down = choose(
-            "Down",
-            [NOTHING, *(name for name in names if name != across)],
-            "down",
-            next((name for name in names if name != across), NOTHING),
-        )
+        others = [name for name in names if name != across]
+        down = choose("Down", [NOTHING, *others], "down", [*others, NOTHING][0])
     with columns[3]:
-        laid = set(
-            summary.table.loc[summary.table["variant"].isin(settings), "benchmark"]
-        )  # no imported run is
-        kinds = [name for name in (MEAN, *summary.benchmarks) if name in laid]
-        benchmark = choose("Accuracy", kinds, "accuracy")
-    if across is None or down is None or benchmark is None:
-        st.text("No run of the sweep's own has been evaluated on all benchmarks yet.")
+        # Imported runs have no axes, so they have no cell.
+        evaluated = set(summary.table.loc[summary.table["variant"].isin(settings), "benchmark"])
+        benchmarks = [name for name in (MEAN, *summary.benchmarks) if name in evaluated]
+        benchmark = choose("Accuracy", benchmarks, "accuracy")
+    if not benchmark:
+        st.text("No run that was trained here has been evaluated on all benchmarks yet.")
         return
     data = cells(summary.table[summary.table["benchmark"] == benchmark], settings, across, down)
     show_chart(charts.grid(data, across, "" if down == NOTHING else down), "grid")
@@ -58,37 +52,39 @@ def page(view: View) -> None:
     )
     low, high = best["low"], best["high"]
     if best["variants"] > 1:
-        of_best = [name for name, of in settings.items() if _in(of, best, across, down)]
-        together = view.mean_over(sweep, of_best, benchmark)
-        low, high = (together.low, together.high) if together else (math.nan, math.nan)
+        variants = [name for name, values in settings.items() if _in(values, best, across, down)]
+        mean = view.compute(frontier.mean_over, sweep, variants, benchmark)
+        low, high = (mean.low, mean.high) if mean else (math.nan, math.nan)
     interval = f" [{low:.3f}, {high:.3f}] (95 %)" if not math.isnan(low) else ""
     st.text(f"Best: {place}: {best['accuracy']:.3f}{interval}.")
     others = [name for name in names if name not in (across, down)]
     if data["variants"].max() > 1:
         st.text(f"Cells are means over {', '.join(others)}: up to {data['variants'].max()} variants each.")
-    inside = data[(data["high"] >= best["low"]) & (data["variants"] == 1)]
-    if best["variants"] == 1 and len(inside) > 1:
+    overlapping = data[(data["high"] >= best["low"]) & (data["variants"] == 1)]
+    if best["variants"] == 1 and len(overlapping) > 1:
         st.text(
-            f"{len(inside) - 1} other cells have intervals that reach into that of the best: the table tests them."
+            f"The intervals of {len(overlapping) - 1} other cells overlap that of the best: the page Table tests them."
         )
 
 
 def _in(settings: dict[str, str], cell: pandas.Series, across: str, down: str) -> bool:
-    return settings[across] == cell["across"] and settings.get(down, "") == cell["down"]
+    return bool(settings[across] == cell["across"] and settings.get(down, "") == cell["down"])
 
 
 def axes(manifests: dict[str, dict[str, Any]]) -> dict[str, dict[str, str]]:
-    """Variant to its values on the axes on which the sweep's variants differ (the seed is none of them)."""
-    found = {
-        one["variant"]: {name: _text(value) for name, value in one["axes"].items() if name != "seed"}
-        for one in manifests.values()
+    """Variant -> its values on the axes on which the sweep's variants differ, without the seed."""
+    settings = {
+        manifest["variant"]: {
+            name: _text(value) for name, value in manifest["axes"].items() if name != "seed"
+        }
+        for manifest in manifests.values()
     }
-    names = dict.fromkeys(name for values in found.values() for name in values)
-    moving = [name for name in names if len({values.get(name) for values in found.values()}) > 1]
+    names = dict.fromkeys(name for values in settings.values() for name in values)
+    varied = [name for name in names if len({values.get(name) for values in settings.values()}) > 1]
     return {
-        variant: {name: values.get(name, "as in the file") for name in moving}
-        for variant, values in found.items()
-        if moving
+        variant: {name: values.get(name, "as in the file") for name in varied}
+        for variant, values in settings.items()
+        if varied
     }
 
 
@@ -96,7 +92,7 @@ def _text(value: Any) -> str:
     """A value of an axis as variants are labelled: `grpo(clip=none)`, `every_k(k=64)`, `0.1`."""
     if isinstance(value, dict):
         name = value.get("name", value.get("type", ""))
-        parts = [f"{key}={_text(one)}" for key, one in value.items() if key not in ("name", "type")]
+        parts = [f"{key}={_text(part)}" for key, part in value.items() if key not in ("name", "type")]
         return f"{name}({','.join(parts)})" if parts else str(name)
     return value if isinstance(value, str) else "none" if value is None else json.dumps(value)
 
@@ -108,10 +104,10 @@ def cells(
 
     `table` holds one row per variant with last, low and high; bounds of a cell of several variants are NaN.
     """
-    known = table[table["variant"].isin(list(settings))]
-    placed = known.assign(
-        across=[settings[variant][across] for variant in known["variant"]],
-        down=[settings[variant].get(down, "") for variant in known["variant"]],
+    rows = table[table["variant"].isin(list(settings))]
+    placed = rows.assign(
+        across=[settings[variant][across] for variant in rows["variant"]],
+        down=[settings[variant].get(down, "") for variant in rows["variant"]],
     )
     data = placed.groupby(["across", "down"], sort=False).agg(
         accuracy=("last", "mean"), low=("low", "min"), high=("high", "max"), variants=("variant", "nunique")

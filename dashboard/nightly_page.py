@@ -1,4 +1,4 @@
-"""Nightly runs: every night's verdict, what changed and who accepted it, and each number over the nights with its band."""
+"""Nightly runs: the verdict of every night, what changed and who accepted it, and all numbers with their bands."""
 
 import time
 from collections.abc import Mapping
@@ -13,19 +13,18 @@ from dashboard.drawing import show_chart
 from dashboard.selection import choose
 from dashboard.text import notice
 from dashboard.view import View
-from rpg.report.nightly_bands import Finding, comparable, judge, read_nights
+from rpg.report.nightly_bands import Number, comparable, judge, read_nights
 from rpg.report.run_digests import is_settled
 
-SHIPPED = "what ships (configs/nightly)"
+SHIPPED = "shipped sweeps (configs/nightly)"
 
 
 def page(view: View) -> None:
-    sets = found(view.layout.home / "nightly")
+    sets = night_folders(view.layout.home / "nightly")
     if not sets:
         notice("No nights yet. Run one with: rpg nightly")
         return
-    chosen = choose("Set of sweeps", list(sets), "set")
-    nights = read_nights(sets[chosen or SHIPPED], "")
+    nights = read_nights(sets[choose("Set of sweeps", list(sets), "set")], "")
     newest, before = nights[-1], nights[:-1]
     judged = judge(newest, before)[0] if "digests" in newest else []
     st.text(headline(newest, judged))
@@ -38,32 +37,23 @@ def page(view: View) -> None:
     st.subheader("Nights")
     st.dataframe(table(nights), hide_index=True, height=min(38 + 35 * len(nights), 380))
     st.subheader("Numbers")
-    names = sorted(newest["values"])
-    name = choose("Number", names, "number")
-    if name:
+    if name := choose("Number", sorted(newest["values"]), "number"):
         show_chart(chart(name, nights, judged), key="nightly")
-    st.dataframe(
-        pandas.DataFrame([row(finding) for finding in judged]),
-        hide_index=True,
-        height=min(38 + 35 * len(judged), 460),
-    )
+    numbers = pandas.DataFrame([row(number) for number in judged])
+    st.dataframe(numbers, hide_index=True, height=min(38 + 35 * len(judged), 460))
 
 
-def found(folder: Path) -> dict[str, Path]:
+def night_folders(folder: Path) -> dict[str, Path]:
     """Name of every set that has a night -> its folder."""
-    places = (
-        {SHIPPED: folder, **{p.name: p for p in sorted(folder.glob("*")) if p.is_dir()}}
-        if folder.is_dir()
-        else {}
-    )
-    return {name: place for name, place in places.items() if read_nights(place, "")}
+    folders = {SHIPPED: folder, **{path.name: path for path in sorted(folder.glob("*")) if path.is_dir()}}
+    return {name: path for name, path in folders.items() if read_nights(path, "")}
 
 
-def headline(night: Mapping[str, Any], judged: list[Finding]) -> str:
-    off = sum(finding.red for finding in judged)
+def headline(night: Mapping[str, Any], judged: list[Number]) -> str:
+    off = sum(number.red for number in judged)
     parts = [f"{len(night['failed'])} runs failed"] if night.get("failed") else []
     parts += [state(night)] if night.get("bits") or night.get("accepted") else []
-    parts += [f"{off} of {len(judged)} numbers out of their bands"] if off else []
+    parts += [f"{off} of {len(judged)} numbers outside their bands"] if off else []
     return f"Newest night {night['night']}: {', '.join(parts) or 'as before'}"
 
 
@@ -83,7 +73,7 @@ def table(nights: list[dict[str, Any]]) -> pandas.DataFrame:
         rows.append(
             {
                 "night": night["night"],
-                "begun": time.strftime("%Y-%m-%d %H:%M", time.localtime(night["started"])),
+                "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(night["started"])),
                 "commit": (night.get("revision") or "")[:10],
                 "state": state(night),
                 "bits": night.get("said", ""),
@@ -94,27 +84,27 @@ def table(nights: list[dict[str, Any]]) -> pandas.DataFrame:
     return pandas.DataFrame(rows)
 
 
-def row(finding: Finding) -> dict[str, Any]:
+def row(number: Number) -> dict[str, Any]:
     return {
-        "": {"red": "out of band"}.get(finding.mark, finding.mark),
-        "sweep / variant / metric": finding.name,
-        "tonight": finding.value,
-        "low": finding.low,
-        "high": finding.high,
+        "": {"red": "out of band"}.get(number.mark, number.mark),
+        "sweep / variant / metric": number.name,
+        "tonight": number.value,
+        "low": number.low,
+        "high": number.high,
     }
 
 
-def chart(name: str, nights: list[dict[str, Any]], judged: list[Finding]) -> alt.LayerChart:
-    """One number over the nights; the shade is the band the newest night was held against."""
+def chart(name: str, nights: list[dict[str, Any]], judged: list[Number]) -> alt.LayerChart:
+    """One number over the nights; the shaded area is the band that the newest night was compared with."""
     frame = pandas.DataFrame(
         [{"night": n["night"], "value": n["values"].get(name), "state": state(n)} for n in nights]
     )
-    finding = next((one for one in judged if one.name == name), None)
+    number = next((number for number in judged if number.name == name), None)
     since = {night["night"] for night in comparable(nights)}
     layers = []
-    if finding and finding.high is not None and finding.low is not None:
-        low = max(finding.low, min(0.0, frame["value"].min()))  # one-sided bands have no lower end
-        band = frame[frame["night"].isin(since)].assign(low=low, high=finding.high)
+    if number and number.high is not None and number.low is not None:
+        low = max(number.low, min(0.0, frame["value"].min()))  # one-sided bands have no lower end
+        band = frame[frame["night"].isin(since)].assign(low=low, high=number.high)
         layers.append(alt.Chart(band).mark_area(opacity=0.15).encode(x="night:N", y="low:Q", y2="high:Q"))
     base = alt.Chart(frame).encode(
         x=alt.X("night:N", title="night", sort=list(frame["night"])),

@@ -1,13 +1,14 @@
-"""Sweeps and their runs: state (from the files, at this moment), progress, time left, failures."""
+"""Sweeps and their runs: current state (from the files), progress, time left, failures."""
 
 import time
+from typing import Any
 
 import pandas
 import streamlit as st
 
 from dashboard.selection import address, choose_sweep
 from dashboard.text import notice, show_notices
-from dashboard.view import View
+from dashboard.view import View, fragment
 from rpg.report.summary import MEAN
 from rpg.store import StoreError
 from rpg.store.run_folder import RunFolder
@@ -24,49 +25,32 @@ def page(view: View) -> None:
         created=pandas.to_datetime(sweeps["created"], unit="s"),
         share=sweeps["done"] / sweeps["runs"].clip(lower=1),
     )
-    marks = view.ask("notes_and_tags").set_index("sweep")
-    for name in ("tags", "notes"):
-        shown[name] = [marks[name].get(sweep, "") for sweep in shown["sweep"]]
-    if len(marks):
-        words = (
-            st.text_input("Search", key="words", placeholder="a word of a name, a tag or a note")
-            .casefold()
-            .split()
-        )
-        text = (shown["sweep"] + " " + shown["tags"] + " " + shown["notes"]).str.casefold()
-        shown = shown[[all(word in one for word in words) for one in text]]
-    columns = [
-        "sweep",
-        "share",
-        "runs",
-        "done",
-        "running",
-        "failed",
-        "interrupted",
-        "pending",
-        "superseded",
-        "variants",
-        "created",
-        *(name for name in ("tags", "notes") if len(marks)),
-    ]
+    annotations = view.ask("notes_and_tags").set_index("sweep")
+    columns = "sweep share runs done running failed interrupted pending superseded variants created".split()
+    if len(annotations):
+        columns += ["tags", "notes"]
+        shown = shown.merge(annotations[["tags", "notes"]], how="left", left_on="sweep", right_index=True)
+        shown = shown.fillna({"tags": "", "notes": ""})
+        hint = "words of a name, a tag or a note"
+        words = st.text_input("Search", key="words", placeholder=hint).casefold().split()
+        texts = (shown["sweep"] + " " + shown["tags"] + " " + shown["notes"]).str.casefold()
+        shown = shown[[all(word in text for word in words) for text in texts]]
     st.dataframe(
         shown[columns],
         hide_index=True,
         column_config={
             "share": st.column_config.ProgressColumn("finished", format="percent", min_value=0, max_value=1),
-            "created": st.column_config.DatetimeColumn("begun", format="YYYY-MM-DD HH:mm"),
+            "created": st.column_config.DatetimeColumn("started", format="YYYY-MM-DD HH:mm"),
         },
         height=min(38 + 35 * len(shown), 250),
     )
     sweep = choose_sweep(view)
-    if sweep is not None:
-        _live(view, sweep)
-        flow_run = view.layout.flow_run_url(sweep)
-        if flow_run:
-            st.link_button("Flow run in Prefect", flow_run)
+    _live(view, sweep)
+    if flow_run := view.layout.flow_run_url(sweep):
+        st.link_button("Flow run in Prefect", flow_run)
 
 
-@st.fragment(run_every=2)
+@fragment(run_every=2)
 def _live(view: View, sweep: str) -> None:
     scores = view.ask("scores", sweep)
     last = scores[scores["benchmark"] == MEAN].sort_values("step").groupby("run")["accuracy"].last().to_dict()
@@ -81,8 +65,8 @@ def _live(view: View, sweep: str) -> None:
     st.text(" · ".join(f"{counts[state]} {state}" for state in ORDER if state in counts))
     for row in table[table["error"] != ""].itertuples():
         notice(f"{row.run}: {row.error}")
-    noticed = (*view.summary(sweep, None, None).health, *view.ask("differences", sweep))
-    show_notices([f"! {line}" for line in noticed], "things to know about these runs")
+    warnings = (*view.summary(sweep).health, *view.ask("differences", sweep))
+    show_notices([f"! {line}" for line in warnings], "warnings about these runs")
     if "running" not in counts:
         table = table.drop(columns=["reward", "left"])
     if not table["where"].any():
@@ -98,7 +82,7 @@ def _live(view: View, sweep: str) -> None:
             "progress": st.column_config.ProgressColumn(
                 "progress", format="percent", min_value=0, max_value=1
             ),
-            "accuracy": st.column_config.NumberColumn("mean accuracy, last", format="%.3f"),
+            "accuracy": st.column_config.NumberColumn("last mean accuracy", format="%.3f"),
             "reward": st.column_config.NumberColumn("reward", format="%.3f"),
             "where": st.column_config.TextColumn("running", width="medium"),
             "waits": st.column_config.TextColumn("waits for", width="large"),
@@ -107,15 +91,10 @@ def _live(view: View, sweep: str) -> None:
     )
 
 
-def _row(view: View, record: dict, accuracy: dict[str, float]) -> dict:
-    """One run as its files are now; what is done does not change and comes from the database."""
+def _row(view: View, record: dict[str, Any], accuracy: dict[str, float]) -> dict[str, Any]:
+    """One run in its current state: from its files, or from the database if it is done."""
     row = {
-        "run": record["run"],
-        "variant": record["variant"],
-        "seed": record["seed"],
-        "state": record["state"],
-        "step": record["step"],
-        "steps": record["steps"],
+        **{name: record[name] for name in ("run", "variant", "seed", "state", "step", "steps")},
         "accuracy": accuracy.get(record["run"]),
         "reward": None,
         "left": "",
@@ -126,28 +105,29 @@ def _row(view: View, record: dict, accuracy: dict[str, float]) -> dict:
     folder = view.layout.run(record["sweep"], record["run"])
     if record["state"] != "done":
         try:
-            row |= _now(folder, row)
+            row |= _current(folder, row)
         except StoreError as error:
             row["error"] = str(error)
-    known = pandas.notna(row["step"]) and pandas.notna(row["steps"]) and row["steps"] > 0
-    return row | {"progress": row["step"] / row["steps"] if known else 0.0}
+    has_progress = pandas.notna(row["step"]) and pandas.notna(row["steps"]) and row["steps"] > 0
+    return row | {"progress": row["step"] / row["steps"] if has_progress else 0.0}
 
 
-def _now(folder: RunFolder, row: dict) -> dict:
-    now: dict = {"state": folder.state()}
+def _current(folder: RunFolder, row: dict[str, Any]) -> dict[str, Any]:
+    """The cells of a row that the files of an unfinished run decide."""
+    cells: dict[str, Any] = {"state": folder.state()}
     if tail := folder.last_metrics():
         last = tail[-1]
-        now |= {"step": last["step"], "reward": last.get("reward")}
+        cells |= {"step": last["step"], "reward": last.get("reward")}
         seconds, steps = last.get("seconds_step"), row["steps"]
-        if now["state"] == "running" and isinstance(seconds, int | float) and pandas.notna(steps):
-            now["left"] = _duration(seconds * max(0, steps - last["step"]) - (time.time() - last["time"]))
-    if now["state"] == "failed":
-        now["error"] = (folder.read_failed() or {}).get("error", "")
-    if now["state"] == "running":
-        now["where"] = (folder.elsewhere() or "").removeprefix("running ")
-    if now["state"] != "done" and (why := folder.waiting()):
-        now |= {"state": "queued", "waits": why}
-    return now
+        if cells["state"] == "running" and isinstance(seconds, int | float) and pandas.notna(steps):
+            cells["left"] = _duration(seconds * max(0, steps - last["step"]) - (time.time() - last["time"]))
+    if cells["state"] == "failed":
+        cells["error"] = (folder.read_failed() or {}).get("error", "")
+    if cells["state"] == "running":
+        cells["where"] = (folder.elsewhere() or "").removeprefix("running ")
+    if cells["state"] != "done" and (why := folder.waiting()):
+        cells |= {"state": "queued", "waits": why}
+    return cells
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Which problems a variant wins and loses against another, and what both said."""
+"""The problems on which a variant does better or worse than another, and the responses of both."""
 
 import pandas
 import streamlit as st
@@ -7,46 +7,44 @@ from dashboard.selection import choose, choose_sweep, linked
 from dashboard.text import notice, show_mathematics
 from dashboard.view import View
 from dashboard.view import samples as stored
+from rpg.report import tables
 from rpg.store import StoreError
 
-SHOWN = 8_000  # characters of a response on the page; the page Run has the rest
+SHOWN = 8_000  # characters of a response; the page Run has the rest
 
 
 def page(view: View) -> None:
     columns = st.columns([2, 2, 2, 1, 1])
     with columns[0]:
         sweep = choose_sweep(view)
-    if sweep is None:
-        st.text("No sweeps yet.")
+    if not sweep:
         return
-    summary = view.summary(sweep, None, None)
+    summary = view.summary(sweep)
     names = {summary.labels[variant]: variant for variant in summary.variants}
     runs = view.ask("runs", sweep)
     scores = view.ask("scores", sweep)
     with columns[1]:
         mine = choose("Variant", list(names), "variant", list(names)[-1] if names else None)
     with columns[2]:
-        base = summary.labels.get(summary.baseline) if summary.baseline else None
-        other = choose("Against", list(names), "against", base)
+        other = choose("Against", list(names), "against", tables.baseline_label(summary))
     with columns[3]:
         benchmark = choose("Benchmark", summary.benchmarks, "benchmark")
-    if mine is None or other is None or benchmark is None:
+    if not (mine and benchmark):
         st.text("Nothing has been evaluated yet.")
         return
     pair = [names[mine], names[other]]
-    found = scores[(scores["benchmark"] == benchmark) & scores["variant"].isin(pair)]
-    steps = [str(step) for step, part in found.groupby("step") if set(part["variant"]) == set(pair)]
+    of_pair = scores[(scores["benchmark"] == benchmark) & scores["variant"].isin(pair)]
+    steps = [str(step) for step, part in of_pair.groupby("step") if set(part["variant"]) == set(pair)]
     if not steps:
-        st.text("These two have no evaluated step in common.")
+        st.text("These two variants have no evaluated step in common.")
         return
     with columns[4]:
-        step = int(choose("Step", steps, "step", steps[-1]) or steps[-1])
-    of_runs = runs[runs["variant"].isin(pair)].set_index("run")["variant"].to_dict()
-    table = compared(
-        view.ask("problem_scores", sweep, tuple((run, step) for run in of_runs)), of_runs, pair, benchmark
-    )
+        step = int(choose("Step", steps, "step", steps[-1]))
+    variants = runs[runs["variant"].isin(pair)].set_index("run")["variant"].to_dict()
+    problems = view.ask("problem_scores", sweep, tuple((run, step) for run in variants))
+    table = compared(problems, variants, pair, benchmark)
     if table.empty:
-        st.text("These two have answered no problem in common.")
+        st.text("These two variants have no problem in common.")
         return
     won, lost = int((table["difference"] > 0).sum()), int((table["difference"] < 0).sum())
     st.text(
@@ -54,7 +52,7 @@ def page(view: View) -> None:
         f"{len(table) - won - lost}: {table['mine'].mean():.3f} against {table['other'].mean():.3f}."
     )
     if mine == other:
-        notice("Both are the same variant: choose another one to compare with.")
+        notice("Both are the same variant: select another one to compare with.")
     shares = {
         name: st.column_config.ProgressColumn(label, format="percent", min_value=0, max_value=1)
         for name, label in (("mine", mine), ("other", other))
@@ -75,20 +73,20 @@ def page(view: View) -> None:
     )
     ids = table["problem_id"].tolist()
     rows = event["selection"]["rows"] if event else []
-    asked = st.query_params.get("problem")
-    problem = ids[rows[0]] if rows and rows[0] < len(ids) else asked if asked in ids else ids[0]
+    requested = st.query_params.get("problem")
+    problem = ids[rows[0]] if rows and rows[0] < len(ids) else requested if requested in ids else ids[0]
     linked("problem", problem)
-    _responses(view, sweep, {mine: pair[0], other: pair[1]}, of_runs, benchmark, step, problem)
+    _responses(view, sweep, {mine: pair[0], other: pair[1]}, variants, benchmark, step, problem)
 
 
 def compared(
-    scores: pandas.DataFrame, of_runs: dict[str, str], pair: list[str], benchmark: str
+    scores: pandas.DataFrame, variants: dict[str, str], pair: list[str], benchmark: str
 ) -> pandas.DataFrame:
-    """Per problem that both variants answered: the share of right samples of each, over seeds; what differs most first.
+    """The share of right samples of both variants, over seeds, for each problem in common; largest difference first.
 
     `scores` as `queries.problem_scores` gives them. Columns: problem_id, mine, other, difference, samples.
     """
-    mine = scores[scores["benchmark"] == benchmark].assign(variant=lambda data: data["run"].map(of_runs))
+    mine = scores[scores["benchmark"] == benchmark].assign(variant=lambda data: data["run"].map(variants))
     columns = ["problem_id", "mine", "other", "difference", "samples"]
     if set(mine["variant"]) != set(pair):
         return pandas.DataFrame(columns=columns)
@@ -104,26 +102,26 @@ def _responses(
     view: View,
     sweep: str,
     sides: dict[str, str],
-    of_runs: dict[str, str],
+    variants: dict[str, str],
     benchmark: str,
     step: int,
     problem: str,
 ) -> None:
-    asked = st.container()
-    told = False
+    above = st.container()
+    problem_shown = False
     columns = st.columns(2)
     for column, (label, variant) in zip(columns, sides.items(), strict=False):
         samples = []
-        for run in (run for run, of in of_runs.items() if of == variant):
+        for run in (run for run in variants if variants[run] == variant):
             try:
-                read = stored(view.layout.run(sweep, run), benchmark, step)
+                rows = stored(view.layout.run(sweep, run), benchmark, step)
             except StoreError as error:
                 notice(str(error))
                 continue
-            samples += read[read["problem_id"] == problem].assign(run=run).to_dict("records")
-        if samples and not told:
-            told = True
-            with asked:
+            samples += rows[rows["problem_id"] == problem].assign(run=run).to_dict("records")
+        if samples and not problem_shown:
+            problem_shown = True
+            with above:
                 show_mathematics(samples[0]["problem"])
                 st.text(f"expected: {samples[0]['answer']}")
         with column:
@@ -132,12 +130,12 @@ def _responses(
                 st.text("no sample")
                 continue
             names = [
-                f"{one['run']}, sample {one['sample']}: {'right' if one['correct'] else 'wrong'}"
-                for one in samples
+                f"{sample['run']}, sample {sample['sample']}: {'right' if sample['correct'] else 'wrong'}"
+                for sample in samples
             ]
-            chosen = st.selectbox("Sample", names, key=f"sample of {variant}", label_visibility="collapsed")
-            one = samples[names.index(chosen)]
-            st.text(f"extracted {one['extracted']!r} ({one['reason']}), {one['tokens']} tokens")
-            show_mathematics(one["response"][:SHOWN])
-            if len(one["response"]) > SHOWN:
-                st.text(f"{len(one['response']) - SHOWN:,} more characters: see the page Run")
+            name = st.selectbox("Sample", names, key=f"sample of {variant}", label_visibility="collapsed")
+            sample = samples[names.index(name)]
+            st.text(f"extracted {sample['extracted']!r} ({sample['reason']}), {sample['tokens']} tokens")
+            show_mathematics(sample["response"][:SHOWN])
+            if len(sample["response"]) > SHOWN:
+                st.text(f"{len(sample['response']) - SHOWN:,} more characters: see the page Run")

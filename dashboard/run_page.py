@@ -1,4 +1,4 @@
-"""One run: settings and how they differ from another's, curves, checkpoints, every graded sample."""
+"""One run: curves, settings and how they differ from those of another run, checkpoints, every graded sample."""
 
 import json
 from typing import Any
@@ -12,13 +12,14 @@ from dashboard.text import notice
 from dashboard.view import View
 from dashboard.view import samples as stored
 from rpg.metrics import shown as shown_metrics
-from rpg.report import charts
+from rpg.report import curves
 from rpg.store import StoreError
+from rpg.store.current import flat
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import GRADE_COLUMNS, graded_by, gradings, read_grades
 
-SHOWN = 20_000  # characters of a text on the page; the file holds the rest
-DRAWN = "rules that were not recorded"
+SHOWN = 20_000  # characters of a text; the file has the rest
+UNRECORDED = "unrecorded rules"
 ROWS = 200  # samples per table
 PARTS = ("Curves", "Settings", "Samples")
 
@@ -27,48 +28,49 @@ def page(view: View) -> None:
     left, middle, right = st.columns(3)
     with left:
         sweep = choose_sweep(view)
-    if sweep is None:
-        st.text("No sweeps yet.")
+    if not sweep:
         return
-    names = view.ask("runs", sweep, True)["run"].tolist()  # superseded ones last
+    names = view.ask("runs", sweep, True)["run"].tolist()  # superseded runs last
     with middle:
         name = choose("Run", names, "run")
     with right:
         other = choose("Compare settings with", ["", *names], "other", "")
-    if name is None:
+    if not name:
         st.text("This sweep has no runs yet.")
         return
-    found = view.ask("run", sweep, name)
+    record = view.ask("run", sweep, name)
     folder = view.layout.run(sweep, name)
-    _facts(found, folder)
+    _show_facts(record, folder)
     about_samples = {"benchmark", "sample", "search"} & set(st.query_params)
     shown = choose_part(PARTS, "part", "Samples" if about_samples else None)
     if shown == "Curves":
         _curves(view, sweep, name)
     elif shown == "Settings":
-        _settings(found, view.ask("run", sweep, other) if other else None)
+        _settings(record, view.ask("run", sweep, other) if other else None)
     else:
         _samples(folder)
 
 
-def _facts(found: dict[str, Any], folder: RunFolder) -> None:
-    step, steps = found["step"], found["steps"]
-    progress = (
-        f"step {step:.0f} of {steps:.0f}" if pandas.notna(step) and pandas.notna(steps) else "no step yet"
-    )
-    seed = f"seed {found['seed']:.0f}" if pandas.notna(found["seed"]) else ""
-    parts = [found["state"], found["variant"], seed, progress, f"attempts {found['attempts']}"]
-    if pandas.notna(found["seconds"]):
-        parts.append(f"{found['seconds']:.0f} s")
-    st.text(" · ".join(str(part) for part in parts if isinstance(part, str) and part))
+def _show_facts(record: dict[str, Any], folder: RunFolder) -> None:
+    step, steps = record["step"], record["steps"]
+    measured = pandas.notna(step) and pandas.notna(steps)
+    parts = [
+        record["state"],
+        record["variant"],
+        f"seed {record['seed']:.0f}" if pandas.notna(record["seed"]) else "",
+        f"step {step:.0f} of {steps:.0f}" if measured else "no step yet",
+        f"attempts: {record['attempts']}",
+        f"{record['seconds']:.0f} s" if pandas.notna(record["seconds"]) else "",
+    ]
+    st.text(" · ".join(part for part in parts if isinstance(part, str) and part))
     if now := folder.now():
         st.text(f"now: {now}")
-    if isinstance(found["superseded"], str):
-        notice(f"Superseded, and in no mean: {found['superseded']}")
-    if isinstance(found["error"], str):
-        notice(f"{found['error']}\nlog: {found['log']}")
-    if isinstance(found["imported"], str):
-        source = json.loads(found["imported"])
+    if isinstance(record["superseded"], str):
+        notice(f"Superseded, so not part of any mean: {record['superseded']}")
+    if isinstance(record["error"], str):
+        notice(f"{record['error']}\nlog: {record['log']}")
+    if isinstance(record["imported"], str):
+        source = json.loads(record["imported"])
         st.text(f"trained elsewhere, imported from {source['from']}: {source['file']}")
         return
     steps = folder.checkpoint_steps()
@@ -102,42 +104,32 @@ def _curves(view: View, sweep: str, name: str) -> None:
 def _line(steps: pandas.Series, values: pandas.Series, name: str, points: bool = False) -> Any:
     bounds = dict.fromkeys(("mean", "low", "high", "lowest", "highest"), values)
     data = pandas.DataFrame({"label": "this run", "x": steps, "step": steps, "seeds": 1, **bounds})
-    return charts.curves(data, ["this run"], name=name, band=None, points=points, legend=False, height=180)
+    return curves.panel(data, ["this run"], name=name, band=None, points=points, legend=False, height=180)
 
 
-def _settings(found: dict[str, Any], other: dict[str, Any] | None) -> None:
-    mine = flat(json.loads(found["spec"] or "{}"))
+def _settings(record: dict[str, Any], other: dict[str, Any] | None) -> None:
+    mine = setting_texts(json.loads(record["spec"] or "{}"))
     if other is None:
         st.dataframe(pandas.DataFrame({"setting": list(mine), "value": list(mine.values())}), hide_index=True)
     else:
-        st.dataframe(differences(mine, flat(json.loads(other["spec"] or "{}"))), hide_index=True)
+        st.dataframe(differences(mine, setting_texts(json.loads(other["spec"] or "{}"))), hide_index=True)
     with st.expander("Machine and versions"):
-        facts = {name: json.loads(found[name] or "null") for name in ("machine", "versions")}
-        facts |= {"git revision": found["git_revision"], "code": found["code"], "run id": found["run_id"]}
-        shown = flat(facts)
+        facts = {name: json.loads(record[name] or "null") for name in ("machine", "versions")}
+        facts |= {"git revision": record["git_revision"], "code": record["code"], "run id": record["run_id"]}
+        shown = setting_texts(facts)
         st.dataframe(pandas.DataFrame({"fact": list(shown), "value": list(shown.values())}), hide_index=True)
 
 
-def flat(value: Any, prefix: str = "") -> dict[str, str]:
+def setting_texts(settings: dict[str, Any]) -> dict[str, str]:
     """Nested settings as dotted names with JSON values."""
-    if isinstance(value, dict) and value:
-        return {
-            key: text
-            for name, part in value.items()
-            for key, text in flat(part, f"{prefix}.{name}" if prefix else str(name)).items()
-        }
-    return {prefix: json.dumps(value, ensure_ascii=False)} if prefix else {}
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in flat(settings).items() if name}
 
 
 def differences(mine: dict[str, str], other: dict[str, str]) -> pandas.DataFrame:
     """Settings in which two runs differ."""
-    names = [name for name in dict.fromkeys([*mine, *other]) if mine.get(name) != other.get(name)]
+    rows = [(name, mine.get(name, ""), other.get(name, "")) for name in dict.fromkeys([*mine, *other])]
     return pandas.DataFrame(
-        {
-            "setting": names,
-            "this run": [mine.get(name, "") for name in names],
-            "other run": [other.get(name, "") for name in names],
-        }
+        [row for row in rows if row[1] != row[2]], columns=["setting", "this run", "other run"]
     )
 
 
@@ -154,7 +146,7 @@ def _samples(folder: RunFolder) -> None:
         step = choose("Step", steps, "step", steps[-1])
     path = folder.eval_path(benchmark, int(step))
     try:
-        drawn, again = graded_by(path) or DRAWN, gradings(path)
+        drawn, again = graded_by(path) or UNRECORDED, gradings(path)
     except StoreError as error:
         notice(str(error))
         return
@@ -174,25 +166,16 @@ def _samples(folder: RunFolder) -> None:
     except StoreError as error:
         notice(str(error))
         return
-    found = matching(samples, kind, words or "")
+    matches = matching(samples, kind, words or "")
     st.text(
-        f"{len(found)} of {len(samples)} samples" + (f", the first {ROWS} shown" if len(found) > ROWS else "")
+        f"{len(matches)} of {len(samples)} samples"
+        + (f", the first {ROWS} are shown" if len(matches) > ROWS else "")
     )
-    shown = found.head(ROWS)
+    shown = matches.head(ROWS)
     preview = shown.assign(
         problem=shown["problem"].str.slice(0, 300), response=shown["response"].str.slice(0, 300)
     )
-    columns = [
-        "problem_id",
-        "sample",
-        "correct",
-        "extracted",
-        "answer",
-        "reason",
-        "tokens",
-        "problem",
-        "response",
-    ]
+    columns = "problem_id sample correct extracted answer reason tokens problem response".split()
     event = st.dataframe(
         preview[columns],
         hide_index=True,
@@ -203,22 +186,24 @@ def _samples(folder: RunFolder) -> None:
     )
     rows = event["selection"]["rows"] if event else []
     if len(shown):
-        names = [f"{one.problem_id}/{one.sample}" for one in shown.itertuples()]
-        asked = st.query_params.get("sample")
-        place = rows[0] if rows and rows[0] < len(shown) else names.index(asked) if asked in names else 0
+        names = [f"{row.problem_id}/{row.sample}" for row in shown.itertuples()]
+        linked_name = st.query_params.get("sample")
+        place = names.index(linked_name) if linked_name in names else 0
+        if rows and rows[0] < len(shown):
+            place = rows[0]
         linked("sample", names[place])
         _sample(shown.iloc[place])
 
 
 def regraded(samples: pandas.DataFrame, grades: list[dict[str, Any]] | None) -> pandas.DataFrame:
-    """Samples with other grades in place of the first ones, which stay as the column `before`."""
-    found = pandas.DataFrame(grades or [], columns=list(GRADE_COLUMNS))
+    """Samples with other grades instead of the original ones, which become the column `before`."""
+    other = pandas.DataFrame(grades or [], columns=list(GRADE_COLUMNS))
     kept = samples.drop(columns=["extracted", "correct", "reason"]).assign(before=samples["correct"])
-    return kept.merge(found, on=["problem_id", "sample"], how="inner")
+    return kept.merge(other, on=["problem_id", "sample"], how="inner")
 
 
 def changes(samples: pandas.DataFrame) -> pandas.DataFrame:
-    """Per problem of which a sample changed its verdict: how many samples were right before and are now."""
+    """The problems with a sample whose verdict changed: how many of their samples were right before and are right now."""
     counts = samples.assign(changed=samples["before"] != samples["correct"]).groupby("problem_id", sort=False)
     table = counts.agg(
         samples=("correct", "size"),
@@ -241,7 +226,7 @@ def _changes(samples: pandas.DataFrame, drawn: str, rules: str) -> None:
 
 
 def matching(samples: pandas.DataFrame, kind: str, words: str) -> pandas.DataFrame:
-    """Samples of a kind that contain the words, case ignored, in one of their texts."""
+    """Samples of a kind that contain `words` in one of their texts, ignoring case."""
     keep = {
         "all": samples["correct"] | True,
         "right": samples["correct"],

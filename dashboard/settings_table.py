@@ -1,4 +1,4 @@
-"""Runs of a sweep by their settings: filtered, grouped and sorted by any in which they differ."""
+"""Runs of a sweep by their settings: filtered, grouped and sorted by any setting in which they differ."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import pandas
 import streamlit as st
 
-from dashboard.run_page import flat
+from dashboard.run_page import setting_texts
 from dashboard.selection import address, choose, choose_many
 from dashboard.view import View
 from rpg.report.summary import MEAN
@@ -30,16 +30,15 @@ def part(view: View, sweep: str) -> None:
     left, middle, right = st.columns([3, 2, 1])
     with left:
         pairs = [f"{name} = {value}" for name in names for value in dict.fromkeys(table[name])]
-        wanted = choose_many("Only runs with (any value of a setting)", pairs, "only", [])
+        filters = choose_many("Only runs with (any of the values of a setting)", pairs, "only", [])
     with middle:
         by = choose_many("Group by", names, "by", [])
     with right:
         order = choose("Sort by", [*MEASURED, *names], "order")
-    kept = table[filtered(table, wanted)]
-    kept = grouped(kept, by) if by else kept[["run", "accuracy", "pass_at_k", "maj_at_k", "step", *names]]
-    ascending = order not in MEASURED
+    kept = table[filtered(table, filters)]
+    kept = grouped(kept, by) if by else kept[["run", *MEASURED, "step", *names]]
     if order in kept:
-        kept = kept.sort_values(order, ascending=ascending, key=_numbers, kind="stable")
+        kept = kept.sort_values(order, ascending=order not in MEASURED, key=_numbers, kind="stable")
     if "run" in kept:
         kept = kept.assign(run=[address("run", sweep=sweep, run=name) for name in kept["run"]])
     st.dataframe(
@@ -56,35 +55,36 @@ def part(view: View, sweep: str) -> None:
     )
     st.text(
         f"{len(kept)} {'groups' if by else 'runs'} of {len(table)} runs, at the last evaluation of each. Means over the "
-        "runs of a group compare no variants: that is the other part of this page. A click on a heading sorts too."
+        "runs of a group are no comparison of variants, which the other part of this page has. Click a heading to sort."
     )
     st.download_button("CSV", lambda: kept.to_csv(index=False), "runs.csv", on_click="ignore")
 
 
 def differing(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """Run -> the settings, by dotted name, that are not the same in all of them; the algorithm's name is one of its own."""
-    found = {
-        run: {name: _text(text) for name, text in flat(one["spec"]).items()} for run, one in manifests.items()
+    """Run -> the settings, by dotted name, that are not the same in all runs."""
+    of_runs = {
+        run: {name: _text(text) for name, text in setting_texts(manifest["spec"]).items()}
+        for run, manifest in manifests.items()
     }
-    names = dict.fromkeys(name for settings in found.values() for name in settings)
-    moving = [name for name in names if len({settings.get(name) for settings in found.values()}) > 1]
-    return {run: {name: settings.get(name, "") for name in moving} for run, settings in found.items()}
+    names = dict.fromkeys(name for settings in of_runs.values() for name in settings)
+    varied = [name for name in names if len({settings.get(name) for settings in of_runs.values()}) > 1]
+    return {run: {name: settings.get(name, "") for name in varied} for run, settings in of_runs.items()}
 
 
-def filtered(table: pandas.DataFrame, wanted: Sequence[str]) -> pandas.Series:
-    """Which rows have one of the wanted values for each setting that is asked about; `wanted`: `name = value`."""
+def filtered(table: pandas.DataFrame, filters: Sequence[str]) -> pandas.Series:
+    """Whether a row has one of the values that `filters` (`name = value`) list for each setting."""
     keep = pandas.Series(True, index=table.index)
     values: dict[str, set[str]] = {}
-    for pair in wanted:
+    for pair in filters:
         name, _, value = pair.partition(" = ")
         values.setdefault(name, set()).add(value)
-    for name, some in values.items():
-        keep &= table[name].isin(some)
+    for name, accepted in values.items():
+        keep &= table[name].isin(accepted)
     return keep
 
 
 def grouped(table: pandas.DataFrame, by: Sequence[str]) -> pandas.DataFrame:
-    """Means of a group's runs with the lowest and highest accuracy, and how many there are."""
+    """The number of runs of each group, their means, and their lowest and highest accuracy."""
     return (
         table.groupby(list(by), sort=False, dropna=False)
         .agg(
@@ -101,11 +101,11 @@ def grouped(table: pandas.DataFrame, by: Sequence[str]) -> pandas.DataFrame:
 
 def _text(value: str) -> str:
     """A JSON value as people write it: words without quotes."""
-    found = json.loads(value)
-    return found if isinstance(found, str) else value
+    parsed = json.loads(value)
+    return parsed if isinstance(parsed, str) else value
 
 
 def _numbers(column: pandas.Series) -> pandas.Series:
-    """Numbers by size; a column with words in it as it is."""
+    """The sort key of a column: numbers by size, anything else as text."""
     numbers = pandas.to_numeric(column, errors="coerce")
     return numbers if numbers.notna().all() else column.astype(str)

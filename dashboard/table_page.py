@@ -1,4 +1,4 @@
-"""Last and best as papers print them, the paired difference to a baseline, and what is within noise."""
+"""Last and best as papers print them, the paired difference from a baseline, and what is within noise."""
 
 import streamlit as st
 
@@ -16,51 +16,45 @@ def page(view: View) -> None:
     left, middle, right = st.columns([2, 2, 3])
     with left:
         sweep = choose_sweep(view)
-    if sweep is None:
-        st.text("No sweeps yet.")
+    if not sweep:
         return
     if choose_part([JUDGED, BY_SETTING], "part") == BY_SETTING:
         settings_table.part(view, sweep)
         return
-    usual = view.summary(sweep, None, None)
+    usual = view.summary(sweep)
     with middle:
         names = {usual.labels[variant]: variant for variant in usual.variants}
-        label = usual.labels.get(usual.baseline) if usual.baseline else None
-        baseline = choose("Baseline", list(names), "baseline", label)
+        baseline = choose("Baseline", list(names), "baseline", tables.baseline_label(usual))
     with right:
         benchmarks = choose_many("Benchmarks", usual.benchmarks, "benchmarks")
     same = names.get(baseline) == usual.baseline and benchmarks == usual.benchmarks
-    found = usual if same else view.summary(sweep, names.get(baseline), benchmarks)
-    if found.table.empty:
+    summary = usual if same else view.summary(sweep, names.get(baseline), benchmarks)
+    if summary.table.empty:
         st.text("No checkpoint has been evaluated on all of these benchmarks yet.")
     else:
         first = view.ask("runs", sweep).groupby("variant")["run"].first()
         links = {
-            found.labels[variant]: address("run", sweep=sweep, run=run)
+            summary.labels[variant]: address("run", sweep=sweep, run=run)
             for variant, run in first.items()
-            if variant in found.labels
+            if variant in summary.labels
         }
-        for grid in (tables.main_table(found), tables.benchmark_table(found)):
+        for grid in (tables.main_table(summary), tables.benchmark_table(summary)):
             if grid:
                 st.subheader(
                     grid.title if grid.title in ("Mean accuracy", "Accuracy per benchmark") else "Accuracy"
                 )
                 show_grid(grid, links=links)
-        st.caption(" ".join(tables.caption(found)))
-        judged = found.table[
-            (found.table["benchmark"] == tables.headline(found)) & (found.table["verdict"] != "")
-        ]
+        st.caption(" ".join(tables.caption(summary)))
+        judged = tables.judged(summary)
         if len(judged):
             st.subheader("What is real")
             show_chart(charts.differences(judged, baseline), "differences")
-    show_notices(found.notes, "notes")
+    show_notices(summary.notes, "notes")
     buttons = st.columns([1, 1, 1, 5])
-    for place, (name, make) in enumerate(
-        {
-            "LaTeX": lambda: tables.latex(found),
-            "Markdown": lambda: tables.markdown(found),
-            "CSV": lambda: found.table.to_csv(index=False),
-        }.items()
-    ):
-        suffix = {"LaTeX": "tex", "Markdown": "md", "CSV": "csv"}[name]
-        buttons[place].download_button(name, make, f"table.{suffix}", on_click="ignore", key=f"save {name}")
+    files = (
+        ("LaTeX", "tex", lambda: tables.latex(summary)),
+        ("Markdown", "md", lambda: tables.markdown(summary)),
+        ("CSV", "csv", lambda: summary.table.to_csv(index=False)),
+    )
+    for button, (name, suffix, make) in zip(buttons, files, strict=False):
+        button.download_button(name, make, f"table.{suffix}", on_click="ignore", key=f"save {name}")

@@ -41,40 +41,34 @@ def notice(text: str) -> None:
         st.text(text)
 
 
-def show_warnings(lines: Sequence[str]) -> None:
-    """What could not be read; many lines are folded."""
-    show_notices(lines, "files or lines could not be read")
-
-
 def show_notices(lines: Sequence[str], what: str) -> None:
-    """A line each; more than three are folded under how many there are of `what`."""
+    """A notice per line; more than three are folded into one entry, "<number> <what>"."""
     with st.expander(f"{len(lines)} {what}") if len(lines) > 3 else st.container():
         for line in lines:
             notice(line)
 
 
 def show_mathematics(text: str) -> None:
-    """Text of a data set or of a model, its formulas set; nothing else in it is markup."""
+    """Text of a data set or a model with its formulas typeset; nothing else in it is markup."""
     st.markdown(mathematics(text))
 
 
 def mathematics(text: str) -> str:
-    """Markdown that shows the text as it is, with what stands between $, $$, \\( \\) and \\[ \\] as formulas."""
+    """Markdown that shows the text verbatim, with what $, $$, \\( \\) and \\[ \\] enclose as formulas."""
     parts = []
     end = 0
-    for found in _FORMULA.finditer(text):
-        formula = next(group for group in found.groups() if group is not None).strip()
-        parts.append(_plain(text[end : found.start()]))
-        shown = " ".join(formula.split()).replace("$", r"\$")
-        parts.append(f"${shown}$" if shown else _plain(found.group()))
-        end = found.end()
-    return "".join([*parts, _plain(text[end:])]).strip()
+    for match in _FORMULA.finditer(text):
+        formula = next(group for group in match.groups() if group is not None)
+        formula = " ".join(formula.split()).replace("$", r"\$")
+        parts += [_escaped(text[end : match.start()]), f"${formula}$" if formula else _escaped(match.group())]
+        end = match.end()
+    return "".join([*parts, _escaped(text[end:])]).strip()
 
 
-def _plain(text: str) -> str:
-    """Every mark escaped, so that no link, image, directive or HTML comes of it; line breaks kept."""
+def _escaped(text: str) -> str:
+    """Escapes all punctuation, so that nothing becomes a link, image, directive or HTML; keeps line breaks."""
     escaped = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
-    return re.sub(r"[ \t]*\n[ \t]*", "  \n", escaped)  # a line that begins with four blanks would be code
+    return re.sub(r"[ \t]*\n[ \t]*", "  \n", escaped)  # a line indented by four blanks would be code
 
 
 _FORMULA = re.compile(
@@ -83,11 +77,11 @@ _FORMULA = re.compile(
 
 
 def show_grid(grid: Grid, prose: bool = False, links: Mapping[str, str] | None = None) -> None:
-    """A table; every text is escaped. `prose`: no numbers. `links`: where the first cell of a row leads."""
+    """A table with all text escaped. `prose`: a table without numbers. `links`: targets of first cells."""
     kinds = {"better": "better", "worse": "worse", "within noise": "noise"}
     st.html(_TABLE.render(grid=grid, kinds=kinds, prose=prose, dark=dark(), links=links or {}))
 
 
 def dark() -> bool:
-    """Whether the reader's browser shows the page on a dark ground."""
+    """Whether the reader's browser shows the page on a dark background."""
     return bool(st.context.theme.type == "dark")

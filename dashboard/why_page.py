@@ -1,4 +1,4 @@
-"""Why a variant behaves as it does: ratios, clipping and KL during training, and what its loss optimises exactly."""
+"""Why a variant behaves as it does: ratios, clipping and KL during training, and the exact objective of its loss."""
 
 import json
 
@@ -10,17 +10,19 @@ from dashboard.drawing import show_chart, show_legend, show_panels
 from dashboard.selection import choose, choose_many, choose_part, choose_sweep
 from dashboard.view import View, series_labels
 from rpg.metrics import groups
-from rpg.report import charts, theme
+from rpg.report import charts, curves, theme
+from rpg.store import queries
 
 AUDIT = "What the loss optimises"
 GROUPS = {**{name: groups()[name] for name in ("Ratios and clipping", "Divergence", "Updates")}, AUDIT: ()}
-REFERENCES = {"old (the paper)": "old", "another policy than old": "third"}
+REFERENCES = {"the old policy (as in the paper)": "old", "another policy": "third"}
+Labels = dict[queries.Series, str]
 
 
 def page(view: View) -> None:
     with st.sidebar:
         sweep = choose_sweep(view)
-        if sweep is None:
+        if not sweep:
             return
         names = series_labels(view, [sweep])
         chosen = choose_many(
@@ -35,65 +37,66 @@ def page(view: View) -> None:
         _curves(view, series, names, GROUPS[group])
 
 
-def _curves(view: View, series, names, metrics: tuple[str, ...]) -> None:
-    known = view.ask("metric_names")
-    shown = tuple(name for name in metrics if name in known)
+def _curves(view: View, series: tuple[queries.Series, ...], names: Labels, metrics: tuple[str, ...]) -> None:
+    measured = view.ask("metric_names")
+    shown = tuple(name for name in metrics if name in measured)
     data = curve_data(view, series, shown, "step", names)
     if data.empty:
         st.text("Nothing measured yet.")
         return
     seeds = int(data["seeds"].max())
-    band = charts.band_for(seeds, score=False)
+    band = curves.band_for(seeds, score=False)
     labels = list(names.values())
-    every = curve_data(view, series, shown, "step", names, each_seed=True) if seeds == 2 else None
+    present = [label for label in labels if label in set(data["label"])]
+    each = curve_data(view, series, shown, "step", names, each_seed=True) if seeds == 2 else None
     panels = [
-        charts.curves(
+        curves.panel(
             data[data["name"] == name],
             labels,
             name=name,
             band=band,
-            legend=[label for label in labels if label in set(data["label"])],
+            legend=present,
             height=190,
             linked=True,
-            each=None if every is None else every[every["name"] == name],
-            mean=every is None,
+            each=None if each is None else each[each["name"] == name],
+            mean=each is None,
         )
-        for name in charts.panels_of(data, shown)
+        for name in curves.panels_of(data, shown)
     ]
-    show_panels(panels, [label for label in labels if label in set(data["label"])], "curves")
-    st.text(" ".join([*charts.explanation(data, each=every is not None), HOW]))
+    show_panels(panels, present, "curves")
+    st.text(" ".join([*curves.explanation(data, each=each is not None), HOW]))
 
 
-def _audit(view: View, series, names) -> None:
+def _audit(view: View, series: tuple[queries.Series, ...], names: Labels) -> None:
     reports = view.ask("audits")
     if not reports:
-        st.text("No audit yet; make one with: rpg audit")
+        st.text("No audits yet. Make one with: rpg audit")
         return
     left, right = st.columns(2)
     with left:
         audit = choose("Audit", list(reports), "audit")
     with right:
         reference = REFERENCES[choose("Reference of the KL", list(REFERENCES), "reference")]
-    found = view.ask("variants", tuple(dict.fromkeys(key.sweep for key in names)))
-    algorithm = {(row.sweep, row.variant): row.algorithm for row in found.itertuples()}
+    variants = view.ask("variants", tuple(dict.fromkeys(key.sweep for key in names)))
+    algorithm = {(row.sweep, row.variant): row.algorithm for row in variants.itertuples()}
     labels: dict[str, str] = {}
     for key in series:
         labels.setdefault(algorithm[key], names[key])
     rows = audit_rows(reports[audit], list(labels))
     if rows.empty:
-        st.text("This audit holds none of the chosen variants' algorithms.")
+        st.text("This audit covers none of the selected variants' algorithms.")
         return
     rows = rows[rows["reference"] == reference]
     show_chart(charts.audit(rows.assign(label=rows["loss"].map(labels)), list(names.values())), "audit")
     st.text(
-        "Bias: how far the expected gradient is from the gradient of the objective that the loss claims, relative to "
-        "its length. Noise: standard deviation of one sample's gradient over the length of the mean. Both on small "
-        "policies enumerated exactly, against the drift of the policy from the one that sampled."
+        "Bias: distance of the expected gradient from the gradient of the objective that the loss claims, relative to the "
+        "norm of the latter. Noise: standard deviation of one sample's gradient, relative to the norm of the mean gradient. "
+        "Both are exact (small policies, enumerated) and shown against the drift of the policy from the one that sampled."
     )
 
 
 def audit_rows(report: str, algorithms: list[str]) -> pandas.DataFrame:
-    """Rows of an audit report for these algorithms against the token-level objective that each claims."""
+    """Rows of an audit report that compare these algorithms with the token-level objectives they claim."""
     try:
         content = json.loads(report)
         rows = pandas.DataFrame(content["rows"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, Group
+from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -82,20 +84,7 @@ class Watch:
             return RunView(folder.name, folder.name, 0, "failed", 0, 0, None, None, None, 0, 0, str(error))
         self._manifests[folder.name] = manifest
         changed = _changed(folder)
-        state, error = folder.state(), None
-        if state == "interrupted" and folder.checkpoint(manifest["steps"]).exists():
-            state = "evaluating"  # trained; DONE.json comes with the last evaluation
-        if state == "failed":
-            try:
-                error = (folder.read_failed() or {}).get("error")
-            except StoreError as unreadable:
-                error = str(unreadable)
-        if "imported" in manifest:
-            error = f"trained elsewhere, imported from {manifest['imported']['from']}"
-        if state != "done" and (why := folder.waiting()):  # for a slot, another sweep, or space on the disk
-            state, error = "queued", why
-        if state == "running":
-            error = folder.elsewhere()
+        state, message = _state(folder, manifest)
         tail = folder.last_metrics()
         last = tail[-1] if tail else {}
         rate = None
@@ -105,7 +94,7 @@ class Watch:
         evals = sum(len(folder.eval_steps(name)) for name in manifest.get("benchmarks", []))
         view = RunView(
             folder.name, manifest["variant"], manifest["seed"], state, int(last.get("step", 0)), manifest["steps"],
-            last.get("reward"), last.get("accuracy"), rate, evals, due, error,
+            last.get("reward"), last.get("accuracy"), rate, evals, due, message,
             tuple(str(finding) for finding in of_training([*first_metrics(folder), *tail])),
             folder.now() if state in ("running", "evaluating") else None,
         )  # fmt: skip
@@ -114,6 +103,25 @@ class Watch:
         if state == "pending":
             self._pending[folder.name] = (changed, view)
         return view
+
+
+def _state(folder: RunFolder, manifest: dict[str, Any]) -> tuple[str, str | None]:
+    """The state of a run as the table shows it, and what there is to say about it."""
+    state: str = folder.state()
+    if state == "interrupted" and folder.checkpoint(manifest["steps"]).exists():
+        state = "evaluating"  # trained; DONE.json comes with the last evaluation
+    if state != "done" and (why := folder.waiting()):  # for a slot, another sweep, or space on the disk
+        return "queued", why
+    if state == "running":
+        return state, folder.elsewhere()
+    if "imported" in manifest:
+        return state, f"trained elsewhere, imported from {manifest['imported']['from']}"
+    if state == "failed":
+        try:
+            return state, (folder.read_failed() or {}).get("error")
+        except StoreError as unreadable:
+            return state, str(unreadable)
+    return state, None
 
 
 def _changed(folder: RunFolder) -> int:
@@ -151,7 +159,7 @@ def clock(seconds: float | None) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def time_left(views: Sequence[RunView], workers: int, started: float, at_start: int) -> float | None:
+def time_left(views: Sequence[RunView], started: float, at_start: int) -> float | None:
     """Seconds until all steps are done at the sweep's own pace since it started; None before there is a pace."""
     done = sum(v.step for v in views) - at_start
     left = sum(v.steps - v.step for v in views if v.state != "failed")
@@ -162,19 +170,10 @@ def time_left(views: Sequence[RunView], workers: int, started: float, at_start: 
 def table(views: Sequence[RunView], most: int = 30) -> Table:
     """One row a run; in a large sweep, those that are running or failed first."""
     out = Table(box=None, pad_edge=False, header_style="bold", expand=False)
-    for name, how in (("run", "left"), ("seed", "right"), ("state", "left"), ("", "left"), ("step", "right"),
-                      ("reward", "right"), ("train acc", "right"), ("evals", "right"), ("left", "right")):  # fmt: skip
-        out.add_column(name, justify=how, no_wrap=True)
-    order = {
-        "running": 0,
-        "failed": 1,
-        "evaluating": 2,
-        "interrupted": 3,
-        "queued": 4,
-        "pending": 5,
-        "done": 6,
-    }
-    shown = list(views) if len(views) <= most else sorted(views, key=lambda v: order[v.state])[:most]
+    for name in ("run", "seed", "state", "", "step", "reward", "train acc", "evals", "left"):
+        out.add_column(name, justify="left" if name in ("run", "state", "") else "right", no_wrap=True)
+    order = ("running", "failed", "evaluating", "interrupted", "queued", "pending", "done")
+    shown = list(views) if len(views) <= most else sorted(views, key=lambda v: order.index(v.state))[:most]
     for v in shown:
         bar = ProgressBar(total=max(v.steps, 1), completed=v.step, width=16)
         number = "" if v.reward is None else f"{v.reward:+.3f}"
@@ -208,22 +207,47 @@ def headline(title: str, views: Sequence[RunView], phase: str, left: float | Non
 
 
 class Progress:
-    """Shows a sweep until told to stop: a live table on a terminal, a line per change elsewhere."""
+    """Shows a sweep while it is entered: a live table on a terminal, a line per change elsewhere."""
 
-    def __init__(self, console: Console, title: str, folders: Sequence[RunFolder], workers: int) -> None:
-        self.console, self.title, self.workers = console, title, workers
+    def __init__(self, console: Console, title: str, folders: Sequence[RunFolder]) -> None:
+        self.console, self.title = console, title
         self.watch = Watch(folders)
         self.phase = "starting"
         self.note = ""
         self._started = time.time()
         self._at_start = sum(v.step for v in self.watch.views())
-        self._said: dict[str, tuple] = {}
+        self._states: dict[str, str] = {}
         self._noticed: dict[str, set[str]] = {}
         self._last_line = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._draw, name="progress", daemon=True)
+
+    def __enter__(self) -> Progress:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=10)
+
+    def _draw(self) -> None:
+        if not self.console.is_terminal:
+            while not self._over.wait(1.0):
+                self.lines()
+            self.lines()
+            return
+        with Live(console=self.console, auto_refresh=False, transient=False) as live:
+            while not self._over.wait(0.5):
+                live.update(self.render(), refresh=True)
+            live.update(self.render(), refresh=True)
+
+    def tell(self, line: str) -> None:
+        """A line about the phase that changes often."""
+        self.note = line
 
     def render(self) -> Group:
         views = self.watch.views()
-        left = time_left(views, self.workers, self._started, self._at_start)
+        left = time_left(views, self._started, self._at_start)
         parts: list[Any] = [headline(self.title, views, self.phase, left), table(views)]
         if self.note:
             parts.append(Text(self.note, style="dim"))
@@ -233,15 +257,14 @@ class Progress:
         """For logs and pipes: one line when a run changes state, and one about the whole every ten seconds."""
         views = self.watch.views()
         for v in views:
-            said = (v.state,)
-            if self._said.get(v.name, ("pending",)) != said:
+            if self._states.get(v.name, "pending") != v.state:
                 extra = f"  step {v.step}/{v.steps}" if v.state != "running" else ""
                 self.console.print(
                     f"{v.state:>11}  {v.variant} seed {v.seed}{extra}", markup=False, highlight=False
                 )
                 if v.error:
                     self.console.print(f"             {v.error}", markup=False, highlight=False)
-            self._said[v.name] = said
+            self._states[v.name] = v.state
             for finding in set(v.health) - self._noticed.get(v.name, set()):
                 self.console.print(
                     f"           ! {v.variant} seed {v.seed}: {finding}", markup=False, highlight=False
@@ -249,7 +272,7 @@ class Progress:
             self._noticed.setdefault(v.name, set()).update(v.health)
         if time.time() - self._last_line > 10:
             self._last_line = time.time()
-            left = time_left(views, self.workers, self._started, self._at_start)
+            left = time_left(views, self._started, self._at_start)
             phase = f"{self.phase}: {self.note}" if self.note else self.phase
             self.console.print(headline(self.title, views, phase, left))
             for v in views:

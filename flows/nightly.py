@@ -1,4 +1,4 @@
-"""A night: every sweep of a folder, run afresh, compared with the nights before."""
+"""A night: every sweep of a folder, run from scratch and compared with earlier nights."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from flows.prefect.server import ServerError, prefect_api
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.provenance import git_revision, machine, versions
-from rpg.report.nightly_bands import NIGHTS, Finding, judge, markdown, measure, read_nights, spread
+from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights, spread
 from rpg.report.run_digests import compare_digests, environment, run_digest
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
 from rpg.store.atomic_files import read_json_object
@@ -32,10 +33,10 @@ _ASIDE = ".forgotten-"
 
 @dataclass(frozen=True)
 class Night:
-    """What came of a night."""
+    """The outcome of a night."""
 
     name: str
-    findings: list[Finding]
+    findings: list[Number]
     failed: dict[str, str]
     table: Path
     said: str
@@ -47,12 +48,12 @@ class Night:
 
 
 def place(layout: Layout, folder: Path) -> Path:
-    """Where the numbers of a set of sweeps are kept: a set is named by its folder, and compared with itself only."""
+    """Where the numbers of a set of sweeps are kept: a set is named by its folder and compared only with itself."""
     return layout.home / "nightly" / _set(folder)
 
 
 def _set(folder: Path) -> str:
-    """Name of a set; "" of the one that ships."""
+    """Name of a set; "" for the shipped one."""
     folder = folder.resolve()
     if folder == NIGHTLY:
         return ""
@@ -63,7 +64,7 @@ def _set(folder: Path) -> str:
 def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]]:
     """(name of tonight, label -> sweep) for every sweep file of the folder.
 
-    Date and code version are part of every run's identity, so that no night can be made of another one's results.
+    Date and code version are part of every run's identity, so that no night can reuse another one's results.
     """
     files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
     if not files:
@@ -82,7 +83,7 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]
 
 @cache
 def code_version() -> str:
-    """Digest of our own source: unlike a commit it also tells an edited or an installed tree from another."""
+    """Digest of our own source: unlike a commit it also distinguishes edited and installed trees."""
     digest = hashlib.sha256()
     for room in ("rpg", "flows"):
         for path in sorted((ROOT / room).rglob("*.py")):
@@ -91,16 +92,16 @@ def code_version() -> str:
 
 
 def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
-    """Remove runs and reports of all but the newest `keep` nights and tonight; returns the sweeps that went.
+    """Remove runs and reports of all but the newest `keep` nights and tonight; returns the removed sweeps.
 
-    What a night is compared by, its numbers and its table in nightly/, stays for ever.
+    The numbers and tables of all nights, in nightly/, stay for ever.
     """
-    of_night = {name: found[1] for name in layout.sweeps() if (found := _SWEEP.fullmatch(name))}
-    kept = {tonight, *sorted(set(of_night.values()))[-keep:]}
-    old = [name for name, night in of_night.items() if night not in kept]
+    night_of = {name: match[1] for name in layout.sweeps() if (match := _SWEEP.fullmatch(name))}
+    kept = {tonight, *sorted(set(night_of.values()))[-keep:]}
+    old = [name for name, night in night_of.items() if night not in kept]
     for name in old:
         shutil.rmtree(layout.reports(name), ignore_errors=True)
-        # Aside first: what is half removed when we are killed is no sweep any more.
+        # Renamed first: if we are killed, what is half removed is no sweep any more.
         layout.sweep_folder(name).rename(layout.runs / f"{_ASIDE}{name}")
     for path in layout.runs.glob(f"{_ASIDE}*"):
         shutil.rmtree(path, ignore_errors=True)
@@ -109,12 +110,10 @@ def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
 
 @contextmanager
 def _one_server(home: Path) -> Iterator[None]:
-    """A Prefect server for all sweeps of a night: a process keeps its connection to the first one that it has used.
+    """A Prefect server for all sweeps of a night: a process stays connected to the first one that it has used.
 
-    Where there is none each sweep says so, and the night is red.
+    If there is none, each sweep says so, and the night is red.
     """
-    from flows.prefect.server import ServerError, prefect_api
-
     with ExitStack() as held:
         with suppress(ServerError):
             held.enter_context(prefect_api(home))
@@ -128,9 +127,9 @@ def run_night(
     run: Callable[[Sweep], object],
     keep: int = NIGHTS,
 ) -> Night | None:
-    """Run tonight's sweeps by `run`, keep their numbers and compare them; None while another night is running.
+    """Run tonight's sweeps with `run`, keep their numbers and compare them; None while another night is running.
 
-    Runs of the newest `keep` nights stay on disk, tonight's included.
+    Runs of the newest `keep` nights, including tonight, stay on disk.
 
     Raises:
         ConfigError: a file that cannot be used.
@@ -147,17 +146,17 @@ def run_night(
             for sweep in sweeps.values():
                 run(sweep)
         folders = {
-            label: [layout.run(sweep.spec.name, one.folder) for one in sweep.runs]
+            label: [layout.run(sweep.spec.name, planned.folder) for planned in sweep.runs]
             for label, sweep in sweeps.items()
         }
+        runs = [(label, folder) for label, members in folders.items() for folder in members]
         failed = {
-            f"{label} / {one.name}": (one.read_failed() or {}).get("error", "not finished")
-            for label, members in folders.items()
-            for one in members
-            if not one.done_path.exists()
+            f"{label} / {folder.name}": (folder.read_failed() or {}).get("error", "not finished")
+            for label, folder in runs
+            if not folder.done_path.exists()
         }
         before = read_nights(kept, night)
-        record = {
+        record: dict[str, Any] = {
             "night": night,
             "started": started,
             "revision": git_revision(),
@@ -166,12 +165,11 @@ def run_night(
             "values": measure(folders),
             "spread": spread(folders),
             "digests": {
-                f"{label} / {one.read_manifest()['variant']} / seed {one.read_manifest()['seed']}": run_digest(
-                    one
+                f"{label} / {(manifest := folder.read_manifest())['variant']} / seed {manifest['seed']}": run_digest(
+                    folder
                 )
-                for label, members in folders.items()
-                for one in members
-                if one.done_path.exists()
+                for label, folder in runs
+                if folder.done_path.exists()
             },
             "failed": failed,
         }
@@ -188,7 +186,7 @@ def run_night(
 
 
 def accept(layout: Layout, folder: Path, why: str) -> str:
-    """Make the newest night of a set what later ones are compared with; returns its name.
+    """Make the newest night of a set the one that later nights are compared with; returns its name.
 
     Raises:
         ConfigError: no reason is given, or there is no night to accept.

@@ -8,6 +8,11 @@ class UserError(Exception):
     """`str(error)` is the whole message: it names what is wrong and what would be accepted, without a traceback."""
 
 
+def first_line(error: object) -> str:
+    """The first line of an error's text, for messages of one line; the name of its class where it has none."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def is_no_memory(error: BaseException) -> bool:
     """Whether an allocation failed, on a CPU or a GPU; PyTorch has a class for the latter only."""
     return isinstance(error, MemoryError) or any(words in str(error).lower() for words in _NO_MEMORY)

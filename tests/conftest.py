@@ -42,12 +42,12 @@ GROUPS = {
     "served": [
         f"operations/test_{name}"
         for name in (
-            "browser",
+            "prefect_pages",
             "notifications",
             "reconcile",
             "schedule",
             "serve",
-            "health",
+            "schedule_checks",
             "access",
             "machines",
         )
@@ -64,7 +64,7 @@ GROUPS = {
     "chaos": ["operations/test_chaos"],
     "nightly": ["operations/test_nightly"],
     "fresh": ["flows/test_fresh"],
-    "memory": ["flows/test_memory"],
+    "memory": ["flows/test_out_of_memory"],
     "fuzz": ["config/test_fuzz"],
     "wheel": ["package/test_wheel"],
     "postgres": ["operations/test_postgres"],

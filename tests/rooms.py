@@ -107,7 +107,7 @@ ROOMS = (
         "rpg.tracking", "numbers of runs sent to TensorBoard, Weights & Biases, MLflow",
         "rpg.errors rpg.processes rpg.config rpg.store", "torch wandb mlflow pydantic",
     ),
-    _room("rpg.importing", "runs that were trained elsewhere, as run folders", "rpg.errors rpg.store"),
+    _room("rpg.importing", "runs that were trained elsewhere, as run folders", "rpg.errors rpg.config rpg.store"),
     _room(
         "rpg.report", "tables, figures and nightly bands from stored results", "rpg.errors rpg.stats rpg.metrics rpg.store",
         "altair vl_convert jinja2 markupsafe duckdb numpy pandas rich",
@@ -146,7 +146,7 @@ ROOMS = (
         "prefect pydantic psutil starlette", starts="dashboard",
     ),
     _room(
-        "rpg.cli", "the command, a file each; the only room that calls flows",
+        "rpg.cli", "the command line: a file for each command",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning "
         "rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing rpg.report rpg.paper "
         "flows.monitor flows.machine flows.prefect flows.sweep flows.nightly flows.serve",

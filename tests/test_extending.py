@@ -114,7 +114,7 @@ try:
 except AlgorithmError as error:
     said.append(str(error))
 try:
-    divergences.check({n: d for n, d in divergences.DIVERGENCES.items() if n != "jeffreys"}, divergences.MATHEMATICS)
+    kl_terms.check({n: d for n, d in kl_terms.DIVERGENCES.items() if n != "jeffreys"}, kl_terms.MATHEMATICS)
 except RuntimeError as error:
     said.append(str(error))
 """

@@ -93,7 +93,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_planted_name_is_found(kind):
-    for target in ("rpg.backends.verl.launch", "rpg.store.run_folder", "rpg.cli.sweep", "dashboard.app"):
+    for target in ("rpg.backends.verl.launch", "rpg.store.run_folder", "rpg.cli.execution", "dashboard.app"):
         package, _, last = target.rpartition(".")
         parts = ", ".join(repr(part) for part in package.split("."))
         text = PLANTED[kind].format(target, package, last, "", parts, target.replace(".", "/"))
@@ -109,9 +109,9 @@ def test_a_planted_name_is_found(kind):
     ("dots", "name"), [(".", "rpg.planted"), ("..", "rpg.errors.planted"), ("...", "rpg.a.b.planted")]
 )
 def test_a_planted_relative_import_is_found(dots, name):
-    assert arrows_of(name, f"from {dots}cli import sweep").imports == {"rpg.cli.sweep"}
+    assert arrows_of(name, f"from {dots}cli import execution").imports == {"rpg.cli.execution"}
     assert arrows_of(name, f"from {dots} import cli").imports == {"rpg.cli"}
-    assert arrows("rpg.store", "from .cli import sweep", MODULES, is_package=True).imports == {
+    assert arrows("rpg.store", "from .cli import execution", MODULES, is_package=True).imports == {
         "rpg.store.cli"
     }
 
@@ -252,3 +252,24 @@ def test_every_name_that_is_imported_exists():
         and alias.name != "*"
     ]
     assert not missing
+
+
+NAMES_OF_OTHERS = {"__init__.py", "__main__.py", "conftest.py", "sitecustomize.py"}  # by Python and pytest
+NAMED_AFTER = ("rpg/cli/", "rpg/config/", "benchmarks/trivial/")
+"""Here a file is named after its command, its section of the configuration, the program that it stands in for."""
+SAME_IN_TWO_ROOMS = {
+    "checkpoints.py": "checkpoints of a run, of either back end and in the store",
+    "plugin.py": "what verl loads at its start, of ours and of verl-cpu",
+    "rollout.py": "the rollout of either back end",
+    "trainer.py": "the trainer of either back end",
+}
+
+
+def test_no_two_files_have_one_name():
+    tracked = subprocess.run(["git", "ls-files", "*.py"], capture_output=True, text=True, check=True, cwd=ROOT)
+    names = [
+        Path(path).name
+        for path in tracked.stdout.split()
+        if not path.startswith(NAMED_AFTER) and Path(path).name not in NAMES_OF_OTHERS
+    ]
+    assert sorted({name for name in names if names.count(name) > 1}) == sorted(SAME_IN_TWO_ROOMS)

@@ -1,7 +1,7 @@
 """A GRPO run of TRL's own trainer, which knows nothing of this project: what `rpg import trl` is tried and tested with.
 
     python -m venv trl-venv && trl-venv/bin/pip install -c constraints.txt torch trl==1.16.0
-    python -m benchmarks.elsewhere.prepare elsewhere
+    python -m benchmarks.elsewhere.write_problems elsewhere
     trl-venv/bin/python benchmarks/elsewhere/trl_run.py elsewhere --seed 0
 
 Half a minute on one core. ELSEWHERE/trl-s0/checkpoint-80 is the last checkpoint with its trainer_state.json, in which the

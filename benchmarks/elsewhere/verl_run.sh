@@ -1,7 +1,7 @@
 #!/bin/sh
 # A GRPO run of verl's own entry point, trainer and loss: what `rpg import verl` is tried and tested with.
 #
-#   python -m benchmarks.elsewhere.prepare elsewhere
+#   python -m benchmarks.elsewhere.write_problems elsewhere
 #   sh benchmarks/elsewhere/verl_run.sh elsewhere 0
 #
 # Of this project there is only what verl needs on a machine without a GPU: the CPU platform and the rollout server (verl-cpu),
@@ -17,7 +17,7 @@ python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo \
   data.train_files="$folder/train.parquet" data.val_files="[$folder/chain-easy.parquet,$folder/chain-medium.parquet]" \
   data.train_batch_size=32 data.max_prompt_length=64 data.max_response_length=42 data.seed="$seed" \
   data.dataloader_num_workers=0 \
-  reward.custom_reward_function.path="$here/reward.py" reward.num_workers=1 \
+  reward.custom_reward_function.path="$here/verl_reward.py" reward.num_workers=1 \
   actor_rollout_ref.model.path="$folder/model" actor_rollout_ref.model.use_remove_padding=False \
   actor_rollout_ref.model.external_lib=verl_cpu.engine +actor_rollout_ref.model.override_config.attn_implementation=sdpa \
   actor_rollout_ref.actor.strategy=fsdp2 actor_rollout_ref.ref.strategy=fsdp2 \

@@ -2,7 +2,7 @@
 
     python -m benchmarks.mutants [--sample 300] [--seed 0] [--workers 2] [--only losses] [--list]
 
-A fault is a changed operator, constant, condition or call (benchmarks/mutants/operators.py), chosen by a hash of its text,
+A fault is a changed operator, constant, condition or call (benchmarks/mutants/mutations.py), chosen by a hash of its text,
 so that the choice stays the same while other lines change. The tests of a room run once while it is noted which of them
 execute which line; then each fault is tried against the tests that execute its lines, in a copy of the source, until one
 fails. A fault that hangs or crashes the tests is seen, too. survivors.yaml lists those that no test can see (the mutant
@@ -32,8 +32,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks.mutants.mutations import Mutant, mutants
 from benchmarks.mutants.observed import Observer, Order
-from benchmarks.mutants.operators import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 SURVIVORS = Path(__file__).with_name("survivors.yaml")

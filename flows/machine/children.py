@@ -8,13 +8,15 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from flows.machine.ray_cluster import Cluster, Remote
 from rpg.fork_server import ForkedProcess, ForkServer
 from rpg.processes import end_descendants, owner_mark, python_module, thread_environment
 
+Child = subprocess.Popen[bytes] | ForkedProcess | Remote
+_TAIL_BYTES = 8192
 GRACE_SECONDS = 5.0
 """Between SIGTERM and SIGKILL: a trainer leaves its files consistent at any moment, so this is a courtesy."""
 
@@ -32,7 +34,7 @@ class Children:
 
     def __init__(self, fork_server: ForkServer | None = None) -> None:
         self._fork_server = fork_server
-        self._running: set[subprocess.Popen | ForkedProcess | Remote] = set()
+        self._running: set[Child] = set()
         self._clusters: dict[str, Cluster] = {}
         self._lock = threading.Lock()
         self.stopping = threading.Event()
@@ -46,7 +48,7 @@ class Children:
         stdin: int = subprocess.DEVNULL,
         keep: Sequence[int] = (),
         extra: Mapping[str, str] | None = None,
-    ) -> subprocess.Popen | ForkedProcess:
+    ) -> subprocess.Popen[bytes] | ForkedProcess:
         """Start `python -m module args`, its output appended to `log`: forked from the fork server, where there is one.
 
         `keep` are open files the child inherits (locks it is to hold), `extra` goes over its environment.
@@ -55,7 +57,7 @@ class Children:
         with self._lock, log.open("ab") as output:
             if self.stopping.is_set():
                 raise Stopped
-            child: subprocess.Popen | ForkedProcess | None = None
+            child: subprocess.Popen[bytes] | ForkedProcess | None = None
             if self._fork_server is not None and threads == 1:
                 child = self._fork_server.start(
                     module, [str(arg) for arg in args], output.fileno(),
@@ -83,7 +85,14 @@ class Children:
                 raise Stopped
             return self._clusters.setdefault(address, Cluster(address, log))
 
-    def wait(self, child: subprocess.Popen | ForkedProcess | Remote) -> int:
+    def watch(self, children: Sequence[Child], log: Path, note: Callable[[str], None]) -> list[int]:
+        """The exit codes of children that share a log; `note` gets the log's last line until all have ended."""
+        while any(child.poll() is None for child in children):
+            note(last_line(log))
+            time.sleep(0.2)
+        return [self.wait(child) for child in children]
+
+    def wait(self, child: Child) -> int:
         """The child's exit code; raises Stopped when the sweep is being stopped."""
         try:
             code = child.wait()
@@ -112,9 +121,24 @@ class Children:
             self._fork_server.close()
         end_descendants()  # what has left its group, as Ray's processes do
 
+    def kill(self, child: Child) -> None:
+        self._end_group(child, signal.SIGKILL)
+
     @staticmethod
-    def _end_group(child: subprocess.Popen | ForkedProcess | Remote, how: int) -> None:
+    def _end_group(child: Child, how: int) -> None:
         if isinstance(child, Remote):  # ends with the connection to its cluster
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, how)
+
+
+def last_line(path: Path) -> str:
+    """The last line with text in a log, "" while there is none: a child's last word is its one-line error."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pydantic import ValidationError
 
 from flows.machine.children import Stopped
+from flows.machine.waiting_note import WaitingNote
 from rpg.config.run_spec import RunSpec
 from rpg.planning.disk import disk
 from rpg.planning.gpu_estimate import Assumptions, problems_of
 from rpg.store import RunFolder
 from rpg.store.gc import size
-from rpg.store.run_writer import clear_waiting, write_waiting
 
 POLL_SECONDS = 2.0
 """How often a run that waits for space looks again."""
-REPEAT_SECONDS = 60.0
-"""How often it writes what it waits for: other hosts believe a note while it is young."""
 
 
 class DiskSpace:
@@ -39,17 +36,13 @@ class DiskSpace:
         Raises:
             Stopped: `stopping` was set meanwhile.
         """
-        needed = bytes_needed(folder)
-        noted_at = None
+        needed, note = bytes_needed(folder), WaitingNote(folder)
         while (why := self.take(folder, needed)) is not None:
-            if noted_at is None or time.monotonic() - noted_at > REPEAT_SECONDS:
-                write_waiting(folder, why)
-                noted_at = time.monotonic()
+            note.write(why)
             if stopping.wait(POLL_SECONDS):
                 raise Stopped
         try:
-            if noted_at is not None:
-                clear_waiting(folder)
+            note.clear()
             yield
         finally:
             with self._lock:  # other threads may be adding up the reservations

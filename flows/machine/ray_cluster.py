@@ -61,7 +61,7 @@ class Cluster:
     def __init__(self, address: str, log: Path) -> None:
         self.address, self._log = address, log
         self._changed = threading.Condition()
-        self._process: subprocess.Popen | None = None
+        self._process: subprocess.Popen[str] | None = None
         self._ready = self._closed = self._was_up = False
         self._error: str | None = None
         self._running: dict[str, Remote] = {}

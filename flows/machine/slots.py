@@ -10,12 +10,14 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from flows.machine.children import Stopped
 from rpg.config.backend import BackendSection
 from rpg.errors import UserError
 from rpg.store import StoreError, locks
@@ -23,6 +25,8 @@ from rpg.store import StoreError, locks
 FOLDER = "RPG_SLOTS_FOLDER"
 SLOTS = "RPG_SLOTS"
 MOST = 4096
+POLL_SECONDS = 0.3
+"""How often a slot that is waited for is asked for again."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,38 @@ class Machine:
                     return held
         held.close()
         return None
+
+    def wait(
+        self,
+        need: Need,
+        who: str,
+        note: Callable[[str], None],
+        stopping: threading.Event,
+        yield_to: threading.Event | None = None,
+    ) -> Held:
+        """All that is needed, waiting for it; `note` gets the reason. While `yield_to` is set, others go first.
+
+        Raises:
+            Stopped: `stopping` was set meanwhile. UserError: a request that can never be met.
+        """
+        gate = None
+        try:
+            while True:
+                # Only who is at the gate may take: a request for several GPUs is not starved by those for one.
+                if yield_to is not None and yield_to.is_set():
+                    if gate:
+                        gate.close()
+                    gate = None
+                else:
+                    gate = gate or self.gate(need)
+                if gate and (held := self.take(need, who)):
+                    return held
+                note(self.why(need))
+                if stopping.wait(POLL_SECONDS):
+                    raise Stopped
+        finally:
+            if gate:
+                gate.close()
 
     def gate(self, need: Need) -> locks.Lock | None:
         """The place at the head of the queue for this kind of slot, or None when another run has it."""

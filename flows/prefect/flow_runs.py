@@ -1,4 +1,4 @@
-"""A command as a child of a flow: its output becomes the flow's log, and it ends with the flow, however that ends."""
+"""A command as a child of a flow run: its output becomes the log, and it ends with the flow run, however that ends."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ALIVE = Path("prefect") / "alive"
 DASHBOARD = "RPG_DASHBOARD_URL"
 """In the environment of what `rpg serve` starts: where the dashboard is."""
 WORK = "RPG_WORK"
-"""In the environment of a flow run's process: the folder in which `rpg serve` was started."""
+"""Environment variable of a flow run's process: the folder in which `rpg serve` was started."""
 COMMAND = "RPG_COMMAND"
-"""In the environment of a flow run's process: the module of the command `rpg`, which is above the flows."""
+"""Environment variable of a flow run's process: the module of the command `rpg`, a room above the flows."""
 FLOW_RUN = "RPG_FLOW_RUN"
 """In the environment of a command: the flow run that started it, to which the tasks of its sweeps belong."""
 GRACE_SECONDS = 7.0
@@ -36,17 +36,17 @@ def folder_tag(home: Path | str) -> str:
 
 
 class CommandFailed(UserError):
-    """The command ended with an error; the message is what it said last."""
+    """The command ended with an error; the message is its last one."""
 
 
 def alive_path(home: Path, flow_run: str, attempt: int) -> Path:
-    """The lock of one attempt at a flow run; a retry has another, so that neither is taken for the other."""
+    """The lock of one attempt at a flow run; each retry has another."""
     return home / ALIVE / f"{flow_run}.{attempt}"
 
 
 @contextmanager
 def alive(home: Path, flow_run: str, attempt: int) -> Iterator[None]:
-    """Hold the lock that says this attempt has a process (flows.prefect.reconcile looks at it, on other machines too)."""
+    """Hold the lock that shows that this attempt has a process (flows.prefect.reconcile checks it, on any machine)."""
     lock = locks.take(alive_path(home, flow_run, attempt), beat=True)
     if lock is None:
         raise UserError(f"flow run {flow_run} is already running in another process")
@@ -108,7 +108,7 @@ def follow(
     return list(lines)
 
 
-def _end(child: subprocess.Popen) -> None:
+def _end(child: subprocess.Popen[str]) -> None:
     """SIGTERM to the command, which ends its own children; after the grace SIGKILL to its whole group."""
     if child.poll() is None:
         child.send_signal(signal.SIGTERM)
@@ -120,6 +120,6 @@ def _end(child: subprocess.Popen) -> None:
 
 
 def _why(lines: Sequence[str]) -> str:
-    """The lines of the end that say what went wrong."""
-    told = [line for line in lines if line.startswith(("error:", "failed:"))]
-    return "; ".join(told[-5:]) if told else (lines[-1] if lines else "")
+    """The last lines that say what went wrong."""
+    errors = [line for line in lines if line.startswith(("error:", "failed:"))]
+    return "; ".join(errors[-5:] or list(lines)[-1:])

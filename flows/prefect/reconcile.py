@@ -1,4 +1,4 @@
-"""Repairs what a crash leaves behind. Files and kernel locks say what is alive; Prefect's states follow them."""
+"""Repairs what a crash leaves behind. Files and kernel locks show what is alive; Prefect's states follow them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from flows.prefect.flow_runs import ALIVE, alive_path, folder_tag
-from flows.prefect.server import SERVE_LOCK, WORKERS, quiet_environment
+from flows.prefect.server import SERVE_LOCK, WORKERS, quiet_environment, using_api
 from rpg.processes import end_orphans, is_here
 from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
 from rpg.store.lease import read_lease
 from rpg.store.run_writer import clear_waiting, release_run
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun, State
 
 NEVER_STARTED_SECONDS = 600.0
 """A flow run that is Pending or Cancelling for so long, and never had a process, has lost its worker."""
@@ -22,6 +27,7 @@ NO_PROCESS_SECONDS = 300.0
 """A flow run that is Running for so long, and has no process, was killed just before it could say which it has. Its
 process imports Prefect first, which may take more than a minute on a machine with much else to do."""
 UNFINISHED = ["RUNNING", "PENDING", "CANCELLING"]
+NOTHING_LOST = "nothing finished is lost: retry, or run the same sweep again"
 DEPLOYMENTS = ("sweep", "evaluate", "audit", "aggregate", "nightly")
 
 
@@ -41,12 +47,12 @@ def reconcile(layout: Layout, api: str | None = None, worker_since: float | None
         for folder in layout.run_folders(sweep):
             done += _tidy(folder)
     os.environ.update(quiet_environment(layout.home))
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_URL
 
     served = layout.home / SERVE_LOCK
     api = api or PREFECT_API_URL.value() or (locks.note(served).get("api") if locks.held(served) else None)
     if api:
-        with temporary_settings({PREFECT_API_URL: api}):
+        with using_api(api):
             done += _flow_runs(layout, worker_since)
     return done
 
@@ -71,8 +77,7 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
     if any(locks.alive(path) for path in (layout.home / WORKERS).glob("*")):
         worker_since = None  # of another machine's worker (flows.serve.worker) it says nothing
     with get_client(sync_client=True) as client:
-        known = layout.home / ALIVE
-        for path in sorted(known.iterdir()) if known.is_dir() else []:
+        for path in sorted((layout.home / ALIVE).glob("*")):
             if _may_live(path):
                 continue
             identifier, _, attempt = path.name.partition(".")
@@ -82,8 +87,8 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
                 run = None
             state = run.state if run else None
             # Else it is what an earlier attempt left, and of the retry, which may still be starting, it says nothing.
-            mine = run is not None and attempt == str(run.run_count)
-            if run and state and mine and (state.is_running() or state.is_cancelling()):
+            newest = run is not None and attempt == str(run.run_count)
+            if run and state and newest and (state.is_running() or state.is_cancelling()):
                 yield _close(client, run, "its process is gone")
             path.unlink(missing_ok=True)
         yield from _without_process(client, layout, worker_since)
@@ -106,7 +111,7 @@ def _may_live(path: Path) -> bool:
     return young or locks.held(path) or not path.exists()
 
 
-def _without_process(client, layout: Layout, worker_since: float | None) -> Iterator[str]:
+def _without_process(client: SyncPrefectClient, layout: Layout, worker_since: float | None) -> Iterator[str]:
     """Flow runs that were killed before they could hold a lock: of this data folder, or of no folder that is known."""
     from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
 
@@ -132,63 +137,49 @@ def _without_process(client, layout: Layout, worker_since: float | None) -> Iter
             yield _close(client, run, "its worker was lost before it began")
 
 
-def _tasks_of_cancelled(client, layout: Layout) -> None:
-    """The tasks of a flow run that was cancelled were cancelled: Prefect calls them Crashed, which is noise for every
-    automation.
-    """
-    from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+def _tasks_of_cancelled(client: SyncPrefectClient, layout: Layout) -> None:
+    """Tasks of a cancelled flow run become Cancelled: Prefect calls them Crashed, which would alarm every automation."""
     from prefect.states import Cancelled
 
-    ours = {"tags": {"all_": [folder_tag(layout.home)]}, "state": {"type": {"any_": ["CANCELLED"]}}}
-    for task in client.read_task_runs(
-        flow_run_filter=FlowRunFilter.model_validate(ours),
-        task_run_filter=TaskRunFilter.model_validate({"state": {"type": {"any_": ["CRASHED"]}}}),
-    ):
-        client.set_task_run_state(task.id, Cancelled(message="its flow run was cancelled"), force=True)
+    flow_runs = {"tags": {"all_": [folder_tag(layout.home)]}, "state": {"type": {"any_": ["CANCELLED"]}}}
+    _set_tasks(client, flow_runs, ["CRASHED"], Cancelled(message="its flow run was cancelled"))
 
 
-def _close(client, run, why: str) -> str:
+def _close(client: SyncPrefectClient, run: FlowRun, why: str) -> str:
     """Give a flow run and its unfinished task runs the state that is true."""
     from prefect.states import Cancelled, Crashed
 
-    new = Cancelled if run.state.is_cancelling() else Crashed
-    _set_tasks(client, run.id, new, why, UNFINISHED)
-    _set_flow_run(client, run.id, new, why)
+    new = Cancelled if run.state and run.state.is_cancelling() else Crashed
+    _set_tasks(client, {"id": {"any_": [str(run.id)]}}, UNFINISHED, new(message=why))
+    client.set_flow_run_state(run.id, new(message=f"{why}; {NOTHING_LOST}"), force=True)
     return f"flow run {run.name}: {new.__name__}, {why}"
 
 
 def cancelled(flow_run: UUID, why: str) -> None:
-    """Say that a flow run was stopped on purpose: Prefect takes every interrupt for a crash, of its tasks too.
-
-    Of the API in the settings.
-    """
+    """Say at the API in the settings that a flow run was stopped on purpose: Prefect takes every interrupt for a crash."""
     from prefect.client.orchestration import get_client
     from prefect.states import Cancelled
 
     tasks_cancelled(flow_run, why)
     with get_client(sync_client=True) as client:
-        _set_flow_run(client, flow_run, Cancelled, why)
+        client.set_flow_run_state(flow_run, Cancelled(message=f"{why}; {NOTHING_LOST}"), force=True)
 
 
 def tasks_cancelled(flow_run: UUID, why: str) -> None:
-    """The same of the tasks only: the flow run's own process says what became of it."""
+    """The same for its tasks alone: the flow run's own process sets its state."""
     from prefect.client.orchestration import get_client
     from prefect.states import Cancelled
 
     with get_client(sync_client=True) as client:
-        _set_tasks(client, flow_run, Cancelled, why, [*UNFINISHED, "CRASHED"])
+        states = [*UNFINISHED, "CRASHED"]
+        _set_tasks(client, {"id": {"any_": [str(flow_run)]}}, states, Cancelled(message=why))
 
 
-def _set_tasks(client, flow_run: UUID, new, why: str, states: list[str]) -> None:
+def _set_tasks(client: SyncPrefectClient, flow_runs: dict[str, Any], states: list[str], new: State) -> None:
     from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 
     for task in client.read_task_runs(
-        flow_run_filter=FlowRunFilter.model_validate({"id": {"any_": [str(flow_run)]}}),
+        flow_run_filter=FlowRunFilter.model_validate(flow_runs),
         task_run_filter=TaskRunFilter.model_validate({"state": {"type": {"any_": states}}}),
     ):
-        client.set_task_run_state(task.id, new(message=why), force=True)
-
-
-def _set_flow_run(client, flow_run: UUID, new, why: str) -> None:
-    message = f"{why}; nothing finished is lost: retry, or run the same sweep again"
-    client.set_flow_run_state(flow_run, new(message=message), force=True)
+        client.set_task_run_state(task.id, new, force=True)

@@ -1,7 +1,7 @@
-"""The Prefect API a sweep talks to: the configured one, else a private one on loopback that dies with the sweep.
+"""The Prefect API of a sweep: the configured one, else a private one on loopback that dies with the sweep.
 
-Prefect's own ephemeral server is an unguarded child: after `kill -9` of the sweep it stays behind for ever. Run as a
-module, this file is the same server made to end when its parent does.
+Prefect's own ephemeral server would stay behind for ever after `kill -9` of the sweep. Run as a module, this file is the
+same server, which ends when its parent does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -21,18 +20,17 @@ from pathlib import Path
 from rpg.errors import UserError
 from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
 from rpg.store import StoreError, atomic_path, user_cache
+from rpg.web import AccessControl, origins_of
 
 START_SECONDS = 180
 """A loaded two-core machine needs most of a minute for the first start, which creates the database."""
-
-
 HOST = "127.0.0.1"
 SERVE_LOCK = "serve.lock"
-"""In the data folder: held by `rpg serve`; its note says where the API, the UI and the dashboard are."""
+"""In the data folder: the lock of `rpg serve`; its note has the addresses of API, UI and dashboard."""
 WORKERS = Path("serve") / "workers"
 """In the data folder: a file for each other machine that works for `rpg serve`, locked by its `rpg worker`."""
 EPHEMERAL = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
-"""Without schedules, late runs and other services that only a server for many needs."""
+"""No schedules, late runs and other services that only a shared server needs."""
 
 
 class ServerError(UserError):
@@ -40,8 +38,8 @@ class ServerError(UserError):
 
 
 def quiet_environment(home: Path) -> dict[str, str]:
-    """Prefect settings for an unattended, offline, silent client; what the user has set stays."""
-    wanted = {
+    """Prefect settings for an unattended, offline, silent client; the user's own settings stay."""
+    defaults = {
         "PREFECT_HOME": str(home / "prefect"),
         "DO_NOT_TRACK": "1",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -50,7 +48,7 @@ def quiet_environment(home: Path) -> dict[str, str]:
         "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
     }
-    return {name: os.environ.get(name, value) for name, value in wanted.items()}
+    return {name: os.environ.get(name, value) for name, value in defaults.items()}
 
 
 @contextmanager
@@ -95,7 +93,25 @@ def prefect_api(home: Path) -> Iterator[str]:
             server.wait()
 
 
-def wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
+@contextmanager
+def using_api(url: str) -> Iterator[None]:
+    """Clients of Prefect call this API within."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings({PREFECT_API_URL: url}):
+        yield
+
+
+def answers(url: str) -> bool:
+    """Whether the health check at this address succeeds."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:  # urllib's errors and timeouts are such
+        return False
+
+
+def wait_healthy(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
     """Wait until the API at `url` answers; ServerError when its process ends or START_SECONDS pass."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
@@ -103,21 +119,18 @@ def wait_healthy(server: subprocess.Popen, url: str, log: Path) -> None:
             raise ServerError(
                 f"the private Prefect server ended with code {server.returncode}; its log: {log}"
             )
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
-                if answer.status == 200:
-                    return
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(0.1)
+        if answers(f"{url}/health"):
+            return
+        time.sleep(0.1)
     raise ServerError(f"the private Prefect server did not answer in {START_SECONDS} s; its log: {log}")
 
 
-def _begin_with_a_copy() -> None:
-    """The database of a new data folder: a copy of an empty one of this version of Prefect, kept in the user's cache.
+def _copy_empty_database() -> None:
+    """Give a new data folder a copy of an empty database of this version of Prefect, kept in the user's cache.
 
-    Prefect makes it by more than a hundred migrations, which is most of what a server's first start costs.
+    Prefect creates one by more than a hundred migrations, which is most of the cost of a server's first start.
     """
-    import anyio
+    import anyio  # noqa: PLC0415 (for the server's process alone)
     from prefect import __version__
     from prefect.server.database import provide_database_interface
     from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_HOME
@@ -134,7 +147,7 @@ def _begin_with_a_copy() -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """A whole database or none; what is not a database is removed, and raises sqlite3.Error."""
+    """A whole database or none; a source that is no database is removed, and raises sqlite3.Error."""
     try:
         with (
             atomic_path(target) as part,
@@ -151,16 +164,14 @@ def main() -> None:
     """`python -m flows.prefect.server PORT`: Prefect's API on loopback, until the parent process dies."""
     die_with_parent()
     with quick_imports():
-        import uvicorn
+        import uvicorn  # noqa: PLC0415 (for the server's process alone)
         from prefect.server.api.server import create_app
 
-        from rpg.web import AccessControl, origins_of
-
-    # A cache that cannot be used: the server makes its database itself.
+    # If the cache cannot be used, the server creates its database itself.
     with suppress(OSError, StoreError, sqlite3.Error):
-        _begin_with_a_copy()
-    # Around the app, not in it: Prefect's automations call it from within, by a name of their own. The password is
-    # Prefect's own matter (PREFECT_SERVER_API_AUTH_STRING).
+        _copy_empty_database()
+    # Around the app, not in it: Prefect's automations call it from within, by another name. Prefect itself asks for the
+    # password (PREFECT_SERVER_API_AUTH_STRING).
     port, names = int(sys.argv[1]), (HOST, "localhost")
     app = AccessControl(create_app(), names, origins_of(names, port))
     uvicorn.run(app, host=HOST, port=port, log_level="error", lifespan="on")

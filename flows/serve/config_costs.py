@@ -1,4 +1,4 @@
-"""What the form for a sweep says of each configuration: how many runs it has, and what they cost."""
+"""What the form of a sweep says about each configuration: how many runs it has, and what they cost."""
 
 from __future__ import annotations
 
@@ -16,50 +16,49 @@ from rpg.planning.gpu_estimate import estimate
 from rpg.store import Layout
 
 AGAIN_SECONDS = 3600.0
-"""How long times are kept that were measured on finished runs."""
-HEAD = "What the files take as they are (time: their trainings one after the other, by finished runs of their size): "
+"""How long the times that were measured on finished runs are kept."""
+HEAD = "Cost of each configuration as its file stands (time: one run after the other, from finished runs of that size): "
 
 
-class Offers:
-    """The words for the form, made again when a configuration changes."""
+class ConfigCosts:
+    """The paragraph for the form, written again when a configuration changes."""
 
     def __init__(self) -> None:
-        self._of: object = None
-        self._words = ""
+        self._state: object = None
+        self._paragraph = ""
 
-    def words(self, where: forms.Roots) -> str:
+    def paragraph(self, roots: forms.Roots) -> str:
         """One paragraph: Prefect's form renders Markdown, but no tables."""
-        files = forms.configs(where)
-        now = ({name: _changed(path) for name, path in files.items()}, time.monotonic() // AGAIN_SECONDS)
-        if now != self._of:
-            known = measured(Layout.at(where.home))
-            each = [f"`{name}` {said(path, known)}" for name, path in files.items()]
-            self._of, self._words = now, HEAD + " · ".join(each)
-        return self._words
+        files = forms.configs(roots)
+        state = ({name: _changed(path) for name, path in files.items()}, time.monotonic() // AGAIN_SECONDS)
+        if state != self._state:
+            times = measured(Layout.at(roots.home))
+            costs = [f"`{name}` {cost_line(path, times)}" for name, path in files.items()]
+            self._state, self._paragraph = state, HEAD + " · ".join(costs)
+        return self._paragraph
 
 
-def said(path: Path, known: Measured) -> str:
-    """Number of runs, optimizer steps and time of a file as it is."""
+def cost_line(path: Path, times: Measured) -> str:
+    """Number of runs, optimizer steps and time of a file."""
     try:
-        sweep = load_sweep(path, {}, lambda task: "")
-    except (UserError, OSError, ValueError):  # said in words when it is started
+        specs = [run.spec for run in load_sweep(path, {}, lambda _: "").runs]
+    except (UserError, OSError, ValueError):  # the reason is given when it is started
         return "has a mistake"
-    specs = [run.spec for run in sweep.runs]
     updates = sum(cost(spec).optimizer_steps for spec in specs)
     runs = f"{len(specs)} run{'s' if len(specs) > 1 else ''}"
-    return ", ".join(filter(None, [runs, f"{updates:,} optimizer steps", _time(specs, known)]))
+    return ", ".join(filter(None, [runs, f"{updates:,} optimizer steps", _time(specs, times)]))
 
 
-def _time(specs: Sequence[RunSpec], known: Measured) -> str:
-    times = [known.seconds_per_step(spec) for spec in specs]
-    if all(times):
+def _time(specs: Sequence[RunSpec], times: Measured) -> str:
+    per_step = [times.seconds_per_step(spec) for spec in specs]
+    if all(per_step):
         seconds = sum(
-            found[0] * spec.training.steps for found, spec in zip(times, specs, strict=True) if found
+            step[0] * spec.training.steps for step, spec in zip(per_step, specs, strict=True) if step
         )
         return f"about {math.ceil(seconds / 60)} min"
-    by_arithmetic = [estimate(spec) for spec in specs]
-    if all(by_arithmetic):
-        return f"{sum(one.gpu_hours for one in by_arithmetic if one):,.0f} GPU hours, by arithmetic"
+    estimates = [estimate(spec) for spec in specs]
+    if all(estimates):
+        return f"{sum(gpu.gpu_hours for gpu in estimates if gpu):,.0f} GPU hours, by arithmetic"
     return ""
 
 

@@ -1,7 +1,7 @@
 """The flows that are started from the Prefect UI or on a schedule. Each runs a command of `rpg` as its child.
 
-The forms are flat and typed: the server refuses a value of the wrong kind with its reason before anything starts;
-flows.serve.forms checks the rest, and its reason becomes the state of the flow run.
+The forms are flat and typed: the server rejects a value of the wrong type before anything starts. flows.serve.forms
+checks the rest, and its reason becomes the state of the flow run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from prefect import flow
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
@@ -36,46 +36,54 @@ from rpg.store import Layout, StoreError, home
 from rpg.store.current import current_runs
 from rpg.tasks.benchmarks import benchmarks as shipped_benchmarks
 
-# In a flow run's process: its worker may have been killed while it was importing Prefect. The worker itself comes by
-# here too, to look for hooks when a flow run is cancelled.
+# In a flow run's process: its worker may have been killed while it was importing Prefect. The worker itself imports this
+# too, to look for hooks when a flow run is cancelled.
 if os.environ.get(PARENT, str(os.getpid())) != str(os.getpid()):
     die_with_parent()
-if WORK in os.environ:  # Prefect has imported this from a folder with nothing in it (flows.serve.flow_runner)
+if WORK in os.environ:  # Prefect has imported this from an empty folder (flows.serve.flow_runner)
     os.chdir(os.environ.pop(WORK))
 
-_WHERE = forms.roots(home())
+_ROOTS = forms.roots(home())
+CATALOGUE = "the whole catalogue"
 # Prefect takes the texts of a form from the Args of the docstrings below, and the bounds from these types.
-Config = Annotated[str, Field(json_schema_extra={"enum": list(forms.configs(_WHERE))})]
-Nights = Annotated[str, Field(json_schema_extra={"enum": list(forms.nights(_WHERE))})]
-Algorithms = list[Literal[tuple(algorithms())]]  # type: ignore[misc]
+Config = Annotated[str, Field(json_schema_extra={"enum": list(forms.configs(_ROOTS))})]
+Nights = Annotated[str, Field(json_schema_extra={"enum": list(forms.nights(_ROOTS))})]
 Seeds = list[Annotated[int, Field(ge=0, lt=2**31)]]
 Steps = Annotated[int, Field(ge=0, le=10_000_000)]
-Backend = Literal[(forms.AS_FILE, *BACKENDS)]  # type: ignore[misc]
-Engine = Literal[tuple(ENGINES)]  # type: ignore[misc]
 Name = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]{0,63})?$")]
 Workers = Annotated[int, Field(ge=0, le=256)]
-Benchmarks = Annotated[list[Literal[tuple(sorted(shipped_benchmarks()))]], Field(min_length=1)]  # type: ignore[misc]
+if TYPE_CHECKING:  # the choices are known at run time only
+    Algorithm = str
+    Algorithms = list[str]
+    Backend = str
+    Engine = str
+    Benchmarks = list[str]
+else:
+    Algorithm = Literal[(CATALOGUE, *algorithms())]
+    Algorithms = list[Literal[tuple(algorithms())]]
+    Backend = Literal[(forms.AS_FILE, *BACKENDS)]
+    Engine = Literal[tuple(ENGINES)]
+    Benchmarks = Annotated[list[Literal[tuple(sorted(shipped_benchmarks()))]], Field(min_length=1)]
 
 LATE_SECONDS = 12 * 3600.0
-"""A night that could not begin for so long is left out, and the next one begins at its own time."""
-_options: dict[str, Any] = {"persist_result": False}
+"""A night that is later than this is skipped; the next one starts at its own time."""
+deployed = functools.partial(flow, persist_result=False)
 
 
 def command(arguments: list[str], progress_of: str = "") -> list[str]:
-    """The last lines of `rpg ARGUMENTS`, a child of this flow run; the tasks of its sweeps are tasks of this flow run.
+    """Run `rpg ARGUMENTS` as a child whose sweeps add their tasks to this flow run; returns its last lines.
 
     Raises:
         CommandFailed: it ended with an exit code other than 0.
     """
     log = get_run_logger()
     log.info("rpg %s", " ".join(arguments))
-    # Quiet: what Prefect says of the tasks is in their states, and the command's own lines are the log.
+    # The log consists of the command's own lines; what Prefect would say about the tasks is in their states.
     environment = {FLOW_RUN: str(flow_run.id), "PREFECT_LOGGING_LEVEL": "CRITICAL"}
     if not progress_of:
         return follow(arguments, log.info, environment=environment)
-    artifact = create_progress_artifact(
-        0.0, key=artifacts.key("progress", progress_of), description=progress_of
-    )
+    key = artifacts.key("progress", progress_of)
+    artifact = create_progress_artifact(0.0, key=key, description=progress_of)
 
     def look() -> None:
         done = _done(progress_of)
@@ -88,7 +96,7 @@ def command(arguments: list[str], progress_of: str = "") -> list[str]:
 
 
 def _done(sweep: str) -> float | None:
-    """How much of the sweep is trained, in per cent, from its files."""
+    """How much of the sweep is trained, in per cent, according to its files."""
     try:
         views = Watch(current_runs(Layout.at(), sweep)).views()
     except StoreError:
@@ -98,10 +106,7 @@ def _done(sweep: str) -> float | None:
 
 
 class _Reason(logging.Filter):
-    """Prefect logs the failed state of a flow run as an unexpected exception of its engine, with a traceback of that.
-
-    What a person reads is the reason, in a line.
-    """
+    """Logs the reason in one line; Prefect logs a failed flow run as an exception of its engine, with a traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         raised = record.exc_info[1] if record.exc_info else None
@@ -114,7 +119,7 @@ logging.getLogger("prefect.flow_runs").addFilter(_Reason())
 
 
 def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
-    """A flow whose user made a mistake, or whose command failed, fails with the reason and without a traceback."""
+    """A flow fails with the reason, without a traceback, when its user made a mistake or its command failed."""
 
     @functools.wraps(body)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -127,7 +132,7 @@ def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-@flow(name="sweep", flow_run_name="sweep {config}", description="Train, evaluate and compare.", **_options)
+@deployed(name="sweep", flow_run_name="sweep {config}", description="Train, evaluate and compare.")
 @reasoned
 def sweep(
     config: Config,
@@ -142,14 +147,14 @@ def sweep(
     """Run a sweep as `rpg sweep` does: what is done already is not done again.
 
     Args:
-        config: Required. A sweep that ships, or one of your own (own/...), from $RPG_CONFIGS or configs/ in the data folder.
-        algorithms: Instead of the file's; none: those of the file.
-        seeds: Instead of the file's; none: those of the file.
+        config: Required. A shipped sweep, or one of yours (own/...) from $RPG_CONFIGS or configs/ in the data folder.
+        algorithms: Replace those of the file; none: as in the file.
+        seeds: Replace those of the file; none: as in the file.
         steps: Training steps; 0: as in the file.
         backend: What trains.
-        overrides: Further settings, one field=value a line, e.g. training.optimizer.learning_rate=2e-4
-        name: Name of the sweep; empty: the file's. Sweeps with common runs share them.
-        workers: Trainings at a time; 0: one per core.
+        overrides: Further settings, one field=value per line, e.g. training.optimizer.learning_rate=2e-4
+        name: Name of the sweep; empty: as in the file. Sweeps with the same runs share them.
+        workers: Number of simultaneous trainings; 0: one per core.
     """
     sweep_name, arguments = forms.sweep(
         forms.roots(home()), config, algorithms=algorithms, seeds=seeds, steps=steps, backend=backend,
@@ -163,12 +168,7 @@ def sweep(
     return sweep_name
 
 
-@flow(
-    name="evaluate",
-    flow_run_name="evaluate {checkpoint}",
-    description="Grade a model on benchmarks.",
-    **_options,
-)
+@deployed(name="evaluate", flow_run_name="evaluate {checkpoint}", description="Grade a model on benchmarks.")
 @reasoned
 def evaluate(
     checkpoint: Annotated[str, Field(min_length=1)],
@@ -184,11 +184,11 @@ def evaluate(
     Args:
         checkpoint: Required. SWEEP/RUN/step-000040, a folder, or a hub id such as Qwen/Qwen3-0.6B.
         benchmarks: Required, at least one.
-        engine: What produces the responses.
-        device: Where it runs.
-        k: Samples a problem; 0: the benchmark's own.
-        temperature: 0 is greedy, with one sample.
-        max_response_tokens: A response is cut off after so many tokens.
+        engine: What generates the responses.
+        device: The device it runs on.
+        k: Samples per problem; 0: the benchmark's default.
+        temperature: 0: greedy, one sample per problem.
+        max_response_tokens: Responses are cut off after this many tokens.
     """
     arguments = forms.evaluate(
         forms.roots(home()), checkpoint, benchmarks, engine=engine, device=device, k=k, temperature=temperature,
@@ -197,66 +197,58 @@ def evaluate(
     artifacts.text("evaluation", checkpoint, command(arguments))
 
 
-@flow(
-    name="audit",
-    flow_run_name="audit {algorithm}",
-    description="Exact bias and variance of every loss.",
-    **_options,
+@deployed(
+    name="audit", flow_run_name="audit {algorithm}", description="Exact bias and variance of every loss."
 )
 @reasoned
 def audit(
-    algorithm: Literal["the whole catalogue", *algorithms()] = "the whole catalogue",  # type: ignore[valid-type]
+    algorithm: Algorithm = CATALOGUE,
     preset: Literal["paper", "released"] = "paper",
 ) -> None:
-    """What each loss optimises, by enumeration, as `rpg audit` does.
+    """Compute what each loss optimises, by enumeration, as `rpg audit` does.
 
     Args:
-        algorithm: One, or all.
+        algorithm: One algorithm, or all.
         preset: The paper's, or the released code's where the two differ.
     """
-    one = [] if algorithm == "the whole catalogue" else [algorithm]
-    arguments = ["audit", *one, "--preset", preset, "--home", str(home())]
+    names = [] if algorithm == CATALOGUE else [algorithm]
+    arguments = ["audit", *names, "--preset", preset, "--home", str(home())]
     artifacts.text("audit", algorithm, command(arguments))
 
 
-@flow(
+@deployed(
     name="aggregate",
     flow_run_name="aggregate",
     description="Rebuild the results database from the run folders.",
-    **_options,
 )
 @reasoned
 def aggregate() -> None:
-    """Bring the database up to date, as `rpg aggregate` does."""
+    """Update the database, as `rpg aggregate` does."""
     artifacts.text("aggregate", "database", command(["aggregate", "--home", str(home())]))
 
 
-@flow(
+@deployed(
     name="nightly",
     flow_run_name="nightly {sweeps}",
     description="Small reproductions, compared with the last 30 nights.",
-    **_options,
 )
 @reasoned
-def nightly(
-    sweeps: Nights = forms.NIGHTLY,
-    workers: Workers = 0,
-) -> Any:
-    """Run every sweep of a set afresh; fails when a metric leaves its band.
+def nightly(sweeps: Nights = forms.NIGHTLY, workers: Workers = 0) -> Any:
+    """Run every sweep of a set from scratch; fails when a metric leaves its band.
 
     Args:
-        sweeps: What ships (configs/nightly), or a folder of your own sweeps (own/...). A set is compared with itself.
-        workers: Trainings at a time; 0: one per core.
+        sweeps: The shipped set (configs/nightly), or a folder of your own sweeps (own/...). A set is compared with itself.
+        workers: Number of simultaneous trainings; 0: one per core.
     """
     due = flow_run.scheduled_start_time
     if due and time.time() - due.timestamp() > LATE_SECONDS:
         return _skipped(f"was due at {due:%Y-%m-%d %H:%M}, when nobody was serving")
     folder, arguments = forms.nightly(forms.roots(home()), sweeps, workers)
     try:
-        said = command(arguments)
+        lines = command(arguments)
     finally:
         artifacts.nightly(place(Layout.at(), folder), "" if sweeps == forms.NIGHTLY else folder.name)
-    return _skipped(said[-1]) if said and said[-1].startswith(ALREADY) else None
+    return _skipped(lines[-1]) if lines and lines[-1].startswith(ALREADY) else None
 
 
 def _skipped(why: str) -> State:

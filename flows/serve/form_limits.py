@@ -1,4 +1,4 @@
-"""How much a form may ask for: limits.yaml in the data folder, which whoever runs the server writes; else these."""
+"""How much a form may ask for: limits.yaml in the data folder, written by whoever runs the server; else these."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _CHARACTERS = 200
 
 
 class Limits(Section):
-    """What a sweep that is started from a form may be; the command line knows no limits."""
+    """Limits of a sweep that is started from a form; the command line has none."""
 
     runs: int = Field(default=1_000, gt=0)
     steps: int = Field(default=1_000_000, gt=0)
     model_parameters: int = Field(default=200_000_000, gt=0)
-    """Of a model that is made here; a pretrained one has the size it has."""
+    """Of a model that is built from its settings; the size of a pretrained one is given."""
     samples_per_step: int = Field(default=65_536, gt=0)
     samples_per_problem: int = Field(default=4_096, gt=0)
     tokens: int = Field(default=131_072, gt=0)

@@ -1,7 +1,7 @@
-"""From a filled-in form to the arguments of a command: every value checked, every path below an allowed folder.
+"""From a filled-in form to the arguments of a command: every value is checked, every path is below an allowed folder.
 
-A form can only name what is already there (a configuration, an algorithm, a benchmark) and set fields of the schema.
-Nothing of it is executed: the arguments go to a process as a list, never through a shell.
+A form can only name what exists (a configuration, an algorithm, a benchmark) and set fields of the schema. Nothing from
+it is executed: the arguments go to a process as a list, never through a shell.
 """
 
 from __future__ import annotations
@@ -9,38 +9,40 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.serve import form_limits as limits
+from flows.serve import form_limits
 from rpg.config import shipped
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping
 from rpg.config.reward import PythonReward
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.store import Layout
+from rpg.tasks.benchmarks import benchmarks as shipped_benchmarks
 
 OWN, DATA = "RPG_CONFIGS", "RPG_DATA"
 AS_FILE = "as in the file"
 NIGHTLY = "nightly"
-"""The set of nightly sweeps that ships."""
+"""The shipped set of nightly sweeps."""
 _PATHS = re.compile(r"\b(path|train|data|files|benchmarks)\b")
 
 
 @dataclass(frozen=True)
 class Roots:
-    """The folders a form may reach: what ships, the data folder, one's own configurations, local data sets."""
+    """The folders a form may reach: shipped configurations, the data folder, the user's own configurations and data."""
 
     home: Path
     own: Path
     folders: tuple[Path, ...]
     code: Path | None = None
-    """The folder whose files may name functions to run: $RPG_CONFIGS, where it is set."""
+    """The folder whose files may name functions to run: $RPG_CONFIGS, if set."""
 
     def check(self, path: Path, where: str) -> Path:
-        """The path with every link followed; ConfigError when it is in none of the folders."""
+        """The path with all links resolved; ConfigError when it is in none of the folders."""
         real = Path(os.path.realpath(path.expanduser()))
         if not any(real == folder or folder in real.parents for folder in self.folders):
             allowed = ", ".join(map(str, self.folders))
@@ -51,31 +53,25 @@ class Roots:
 def roots(home: Path, environment: Mapping[str, str] = os.environ) -> Roots:
     own = Path(environment.get(OWN) or home / "configs").expanduser()
     data = [Path(environment[DATA])] if environment.get(DATA) else []
-    allowed = dict.fromkeys(
-        Path(os.path.realpath(p.expanduser())) for p in (shipped.SHIPPED, home, own, *data)
-    )
-    code = Path(os.path.realpath(own)) if environment.get(OWN) else None
-    return Roots(home, own, tuple(allowed), code)
+    allowed = (Path(os.path.realpath(path.expanduser())) for path in (shipped.SHIPPED, home, own, *data))
+    return Roots(home, own, tuple(allowed), Path(os.path.realpath(own)) if environment.get(OWN) else None)
 
 
 def configs(where: Roots) -> dict[str, Path]:
-    """Sweep files by the name a form shows: those that ship, the paper's, and `own/...` from one's own folder."""
-    found = {path.stem: path for path in sorted((shipped.SHIPPED / "sweeps").glob("*.yaml"))}
-    found |= {
-        f"paper/{path.stem}": path
-        for path in sorted((shipped.SHIPPED / "paper").glob("*.yaml"))
-        if _is_sweep(path)
-    }
+    """Sweep files by their name in a form: the shipped ones, the paper's, and `own/...` from the user's own folder."""
+    sweeps = {path.stem: path for path in sorted((shipped.SHIPPED / "sweeps").glob("*.yaml"))}
+    others = {f"paper/{path.stem}": path for path in sorted((shipped.SHIPPED / "paper").glob("*.yaml"))}
     own = sorted(where.own.rglob("*.yaml")) if where.own.is_dir() else []
-    found |= {f"own/{path.relative_to(where.own).with_suffix('')}": path for path in own if _is_sweep(path)}
-    return found
+    others |= {f"own/{path.relative_to(where.own).with_suffix('')}": path for path in own}
+    return sweeps | {name: path for name, path in others.items() if _is_sweep(path)}
 
 
 def nights(where: Roots) -> dict[str, Path]:
-    """Sets of nightly sweeps by the name a form shows: what ships, and every folder of one's own that holds sweeps."""
-    found = {NIGHTLY: shipped.NIGHTLY}
+    """Sets of nightly sweeps by their name in a form: the shipped one, and each of the user's own folders with sweeps."""
     own = sorted(path for path in where.own.iterdir() if path.is_dir()) if where.own.is_dir() else []
-    return found | {f"own/{path.name}": path for path in own if any(map(_is_sweep, path.glob("*.yaml")))}
+    return {NIGHTLY: shipped.NIGHTLY} | {
+        f"own/{path.name}": path for path in own if any(map(_is_sweep, path.glob("*.yaml")))
+    }
 
 
 def nightly(where: Roots, sweeps: str, workers: int = 0) -> tuple[Path, list[str]]:
@@ -84,17 +80,13 @@ def nightly(where: Roots, sweeps: str, workers: int = 0) -> tuple[Path, list[str
     Raises:
         ConfigError: what is wrong with which value, and what would be accepted.
     """
-    known = nights(where)
-    _check_known(sweeps, known, "sweeps")
-    folder = where.check(known[sweeps], "sweeps")
+    sets = nights(where)
+    _check_known(sweeps, sets, "sweeps")
+    folder = where.check(sets[sweeps], "sweeps")
     for path in sorted(folder.glob("*.yaml")):
         _check_bases(where.check(path, "sweeps"), where)
-        planned = load_sweep(path, {}, lambda _: "")
-        _check_paths(planned, where)
-        _check_code(planned, where)
-        limits.check(planned, limits.limits_of(where.home), where.home)
-    arguments = ["nightly", str(folder), "--home", str(where.home)]
-    return folder, [*arguments, *([f"--workers={int(workers)}"] if workers else [])]
+        _check_planned(load_sweep(path, {}, lambda _: ""), where)
+    return folder, ["nightly", str(folder), "--home", str(where.home), *_option("workers", int(workers))]
 
 
 def sweep(
@@ -114,13 +106,12 @@ def sweep(
     Raises:
         ConfigError: what is wrong with which value, and what would be accepted.
     """
-    known = configs(where)
-    _check_known(config, known, "config")
-    path = where.check(known[config], "config")
+    files = configs(where)
+    _check_known(config, files, "config")
+    path = where.check(files[config], "config")
     _check_bases(path, where)
-    lines = [
-        line.strip() for line in overrides.splitlines() if line.strip() and not line.strip().startswith("#")
-    ]
+    stripped = (line.strip() for line in overrides.splitlines())
+    lines = [line for line in stripped if line and not line.startswith("#")]
     if steps:
         lines.append(f"training.steps={int(steps)}")
     if backend != AS_FILE:
@@ -134,14 +125,10 @@ def sweep(
     assignments = parse_assignments(lines)
     _check_no_code(assignments)
     planned = load_sweep(path, assignments, lambda _: "", axes=axes, name=name or None)
-    _check_paths(planned, where)
-    _check_code(planned, where)
-    limits.check(planned, limits.limits_of(where.home), where.home)
+    _check_planned(planned, where)
     arguments = ["sweep", str(path), "--home", str(where.home), *(f"--set={line}" for line in lines)]
     arguments += [f"--axis={field}={json.dumps(values)}" for field, values in axes.items()]
-    arguments += [f"--name={name}"] if name else []
-    arguments += [f"--workers={int(workers)}"] if workers else []
-    return planned.spec.name, arguments
+    return planned.spec.name, [*arguments, *_option("name", name), *_option("workers", int(workers))]
 
 
 def evaluate(
@@ -149,8 +136,6 @@ def evaluate(
     max_response_tokens: int,
 ) -> list[str]:  # fmt: skip
     """Arguments of `rpg evaluate`. A checkpoint is a folder, `sweep/run/step-000040`, or a hub id."""
-    from rpg.tasks.benchmarks import benchmarks as shipped
-
     parts = checkpoint.strip().split("/")
     if len(parts) == 3 and all(parts) and not any(part.startswith(".") for part in parts):
         folder = Layout(where.home).run(parts[0], parts[1]).checkpoints / parts[2]
@@ -162,33 +147,35 @@ def evaluate(
                 f"checkpoint: {checkpoint} is no folder; accepted: SWEEP/RUN/step-000040, a folder with a Hugging "
                 "Face model, or a hub id such as Qwen/Qwen3-0.6B"
             )
-    known = sorted(shipped())
+    names = sorted(shipped_benchmarks())
     for name in benchmarks:
-        _check_known(name, known, "benchmarks")
+        _check_known(name, names, "benchmarks")
     if not benchmarks:
-        raise ConfigError(f"benchmarks: name at least one of {', '.join(known)}")
-    arguments = [
-        "evaluate",
-        "--home",
-        str(where.home),
-        f"--benchmarks={','.join(benchmarks)}",
-        f"--engine={engine}",
-    ]
-    arguments += [f"--device={device}", f"--temperature={float(temperature)}"]
-    arguments += [f"--max-response-tokens={int(max_response_tokens)}", *([f"--k={int(k)}"] if k else [])]
-    return [*arguments, "--", checkpoint]
+        raise ConfigError(f"benchmarks: name at least one of {', '.join(names)}")
+    return [
+        "evaluate", "--home", str(where.home), f"--benchmarks={','.join(benchmarks)}", f"--engine={engine}",
+        f"--device={device}", f"--temperature={float(temperature)}",
+        f"--max-response-tokens={int(max_response_tokens)}", *_option("k", int(k)), "--", checkpoint,
+    ]  # fmt: skip
 
 
-def _check_known(name: str, known: Collection[str], field: str) -> None:
-    if name not in known:
-        raise ConfigError(f"{field}: {name!r} is not known{nearest(name, known)} Known: {', '.join(known)}")
+def _option(name: str, value: str | int) -> list[str]:
+    """Nothing where the form says: as in the file."""
+    return [f"--{name}={value}"] if value else []
+
+
+def _check_known(name: str, choices: Collection[str], field: str) -> None:
+    if name not in choices:
+        raise ConfigError(
+            f"{field}: {name!r} is not known{nearest(name, choices)} Known: {', '.join(choices)}"
+        )
 
 
 def _is_sweep(path: Path) -> bool:
     try:
         return "name" in read_mapping(path)
     except ConfigError:
-        return True  # shown, so that whoever picks it is told what is wrong with it
+        return True  # shown, so that whoever picks it learns what is wrong with it
 
 
 def _check_bases(path: Path, where: Roots, seen: tuple[Path, ...] = ()) -> None:
@@ -196,6 +183,12 @@ def _check_bases(path: Path, where: Roots, seen: tuple[Path, ...] = ()) -> None:
     base = read_mapping(path).get("base")
     if isinstance(base, str) and path not in seen:
         _check_bases(where.check(shipped.base(path, base), f"{path}: base"), where, (*seen, path))
+
+
+def _check_planned(planned: Sweep, where: Roots) -> None:
+    _check_paths(planned, where)
+    _check_code(planned, where)
+    form_limits.check(planned, form_limits.limits_of(where.home), where.home)
 
 
 def _check_paths(planned: Sweep, where: Roots) -> None:
@@ -211,10 +204,12 @@ def _check_paths(planned: Sweep, where: Roots) -> None:
 
 
 def _check_no_code(assignments: Mapping[str, Any]) -> None:
-    """A form sets numbers and names; which code runs is for the files of whoever serves."""
+    """A form sets numbers and names; which code runs is decided by files of whoever serves."""
     for field, value in assignments.items():
         if field.split(".")[0] == "track":
-            raise ConfigError(f"{field}: where numbers are sent is for a file in ${OWN}, not for a form")
+            raise ConfigError(
+                f"{field}: where numbers are sent is decided in a file in ${OWN}, not in a form"
+            )
         if field.split(".")[0] != "reward":
             continue
         texts = [text for _, text in _texts(value)]
@@ -226,31 +221,23 @@ def _check_no_code(assignments: Mapping[str, Any]) -> None:
 
 def _check_code(planned: Sweep, where: Roots) -> None:
     """Functions may only come from files in $RPG_CONFIGS, not from the data folder, which others may write to."""
-    for run in planned.runs:
-        for part in run.spec.reward:
-            if not isinstance(part, PythonReward):
-                continue
-            folder = Path(os.path.realpath(part.beside)) if part.beside else None
-            if (
-                where.code is None
-                or folder is None
-                or (folder != where.code and where.code not in folder.parents)
-            ):
-                raise ConfigError(
-                    f"reward.function: {part.function}: a reward function is code, and from here it may only be named "
-                    f"by a file in ${OWN}{f' ({where.code})' if where.code else ', which is not set'}; or run it with: "
-                    f"rpg sweep {planned.path}"
-                )
+    functions = (part for run in planned.runs for part in run.spec.reward if isinstance(part, PythonReward))
+    for part in functions:
+        folder = Path(os.path.realpath(part.beside)) if part.beside else None
+        if where.code is None or folder is None or not folder.is_relative_to(where.code):
+            raise ConfigError(
+                f"reward.function: {part.function}: a reward function is code, and from here it may only be named "
+                f"by a file in ${OWN}{f' ({where.code})' if where.code else ', which is not set'}; or run it with: "
+                f"rpg sweep {planned.path}"
+            )
 
 
 def _check_text(text: str, field: str, beside: Path, where: Roots) -> None:
     path = Path(text)
     named = text.startswith(("/", "~")) or ".." in path.parts
     if not named and _PATHS.search(field):  # a model's relative folder, which could be a link to anywhere
-        try:
+        with suppress(OSError, ValueError):
             named = (beside / path).exists()
-        except (OSError, ValueError):
-            named = False
     if named:
         real = where.check(beside / path.expanduser(), field)
         if real.suffix in (".yaml", ".yml") and real.is_file():
@@ -262,8 +249,6 @@ def _check_text(text: str, field: str, beside: Path, where: Roots) -> None:
 def _texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield at, value
-    items: Iterable = (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    )
-    for key, inner in items:
-        yield from _texts(inner, f"{at}.{key}" if at else str(key))
+    elif isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _texts(inner, f"{at}.{key}" if at else str(key))

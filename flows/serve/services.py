@@ -1,4 +1,4 @@
-"""The children of `rpg serve`: what each is started with, and how it is asked whether it is well."""
+"""The children of `rpg serve` and `rpg worker`: how each is started, checked and stopped; and repairs beside them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
-import urllib.error
-import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 from flows.prefect.flow_runs import COMMAND, DASHBOARD
-from flows.prefect.server import HOST, quiet_environment
+from flows.prefect.reconcile import reconcile
+from flows.prefect.server import HOST, ServerError, answers, quiet_environment
 from flows.serve.password import AUTH, SERVER_AUTH, client_environment
 from rpg.processes import owner_mark, python_module
 from rpg.store import Layout
 from rpg.web import HEALTH
 
+Say = Callable[[str], None]
+LOOK_SECONDS = 1.0
+RECONCILE_SECONDS = 60.0
+RESTARTS = 10
+"""A service that ends this often within five minutes is given up."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -60,7 +66,7 @@ class Service:
     health: str | None
     environment: dict[str, str]
     log: Path
-    process: subprocess.Popen | None = None
+    process: subprocess.Popen[bytes] | None = None
     starts: list[float] = field(default_factory=list)
     since: float = 0.0
     silent: int = 0
@@ -81,21 +87,24 @@ class Service:
     def ports(self) -> list[int] | None:
         """Where it listens; None where the system does not say."""
         try:
-            found = psutil.Process(self.process.pid).net_connections("inet") if self.process else []
+            connections = psutil.Process(self.process.pid).net_connections("inet") if self.process else []
         except psutil.NoSuchProcess:
             return []
         except psutil.AccessDenied:
             return None
-        return sorted({one.laddr.port for one in found if one.status == psutil.CONN_LISTEN})
+        return sorted({c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN})
 
     def answers(self) -> bool:
         if self.health is None:
             return self.ports() != []
-        try:
-            with urllib.request.urlopen(self.health, timeout=5) as answer:
-                return answer.status == 200
-        except (OSError, urllib.error.URLError):
-            return False
+        return answers(self.health)
+
+    def restart(self) -> None:
+        """Raises ServerError when it has been started too often of late."""
+        if len(self.starts) >= RESTARTS:
+            raise ServerError(f"the {self.name} has ended {RESTARTS} times; its log: {self.log}")
+        self.stop(0)
+        self.start()
 
     def stop(self, grace: float) -> None:
         if self.process is None:
@@ -107,6 +116,27 @@ class Service:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+
+def repair(layout: Layout, api: str, say: Say, worker_since: float | None = None) -> None:
+    """Repair what a crash has left, and say so."""
+    try:
+        for line in reconcile(layout, api, worker_since):
+            say(f"{clock()} repaired: {line}")
+    except Exception as error:  # noqa: BLE001 (the server may be restarting, the disk full; it is tried again)
+        say(f"{clock()} repair postponed: {str(error).splitlines()[0] if str(error) else repr(error)}")
+
+
+def clock() -> str:
+    return time.strftime("%H:%M:%S")
+
+
+def stop_on_signals() -> threading.Event:
+    """Set by SIGINT and SIGTERM."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
 
 
 def dashboard(address: str, port: int) -> list[str]:
@@ -134,11 +164,11 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
         "PREFECT_UI_ENABLED": "1",
         "PREFECT_UI_API_URL": plan.api,
         "PREFECT_UI_STATIC_DIRECTORY": str(layout.home / "prefect" / "ui"),
-        # Loopback is not a wall against a page in the user's own browser: only our own pages may call the API.
+        # Loopback does not protect from a page in the user's own browser: only our own pages may call the API.
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": plan.ui,
         "PREFECT_LOGGING_LEVEL": "WARNING",
-        # Prefect looks at a schedule that was edited once in so many seconds; by default once a minute, so that one which
-        # was moved to the next minute made its first run a day later.
+        # How often Prefect looks at edited schedules. By default it is once a minute: a schedule that was moved to the next
+        # minute would make its first run a day later.
         "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "10",
     }
     if plan.secret:
@@ -146,8 +176,12 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
     if plan.database:
         server["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = plan.database
     return [
-        Service("server", python_module("flows.prefect.server", plan.port), f"{plan.api}/health", server, logs / "server.log"),
-        Service("worker", python_module("flows.serve.flow_runner", plan.nightly), None, common, logs / "worker.log"),
+        Service(
+            "server", python_module("flows.prefect.server", plan.port), f"{plan.api}/health", server, logs / "server.log"
+        ),
+        Service(
+            "worker", python_module("flows.serve.flow_runner", plan.nightly), None, common, logs / "worker.log"
+        ),
         Service(
             "dashboard", dashboard(HOST, plan.dashboard_port), f"{plan.dashboard}{HEALTH}",
             common | ({AUTH: plan.secret} if plan.secret else {}), logs / "dashboard.log",

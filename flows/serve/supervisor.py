@@ -1,39 +1,45 @@
 """`rpg serve`: Prefect server, worker and dashboard as children of one process, on loopback, watched and restarted.
 
-Whoever kills this process ends them all (rpg.processes); whoever kills one of them has it back a moment later.
+They all end with this process, even by `kill -9` (rpg.processes); one that ends by itself is restarted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import ValidationError
 
 from flows.machine.slots import machine
 from flows.prefect.concurrency import mirror
 from flows.prefect.flow_runs import folder_tag
-from flows.prefect.server import HOST, SERVE_LOCK, START_SECONDS, ServerError, quiet_environment
+from flows.prefect.server import HOST, SERVE_LOCK, START_SECONDS, ServerError, quiet_environment, using_api
 from flows.serve.password import client_environment
-from flows.serve.problems import ServerLog, look, show
-from flows.serve.services import Plan, Service, services_of
+from flows.serve.schedule_checks import ServerLog, look, show
+from flows.serve.services import (
+    LOOK_SECONDS,
+    RECONCILE_SECONDS,
+    Plan,
+    Say,
+    Service,
+    clock,
+    repair,
+    services_of,
+    stop_on_signals,
+)  # fmt: skip
 from rpg.config.errors import ConfigError
 from rpg.store import Layout, StoreError, locks
 from rpg.store.serve_health import write_problems
 
-Say = Callable[[str], None]
-LOOK_SECONDS = 1.0
 HEALTH_SECONDS = 10.0
 UNHEALTHY = 6
 """A service that does not answer this many times in a row is started again."""
-RECONCILE_SECONDS = 60.0
 START_TRIES = 5
 """A service that ends this often before everything is up is given up."""
-RESTARTS = 10
-"""A service that ends this often within five minutes is given up, and everything with it."""
 
 
 def serve(layout: Layout, plan: Plan, say: Say) -> int:
@@ -46,9 +52,8 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
         ServerError: a service does not come up; the message names its log.
     """
     layout.home.mkdir(parents=True, exist_ok=True)
-    os.environ.update(
-        quiet_environment(layout.home) | client_environment(plan.secret)
-    )  # before Prefect is imported
+    # before Prefect is imported
+    os.environ.update(quiet_environment(layout.home) | client_environment(plan.secret))
     path = layout.home / SERVE_LOCK
     lock = locks.take(path, {"api": plan.api, "ui": plan.ui, "dashboard": plan.dashboard}, beat=True)
     if lock is None:
@@ -59,18 +64,14 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
     with lock:
         _check(plan)
         services = services_of(layout, plan)
-        stop = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
+        stop = stop_on_signals()
         try:
             _start(services, stop)
-            _repair(layout, plan, services, say)
+            repair(layout, plan.api, say, services[1].since)
             if not stop.is_set():
                 _tell(say, plan.ui, plan.dashboard)
                 say(f"  access     {_access(plan)}")
-                told = _tell_worker(services, None, say)
-                say("Ctrl-C stops everything")
-                _watch(layout, plan, services, stop, say, told)
+                _watch(layout, plan, services, stop, say)
         finally:
             _stop(layout, plan, services, say)
     return 0
@@ -90,13 +91,9 @@ def _access(plan: Plan) -> str:
     )
 
 
-def _worker(services: list[Service]) -> Service:
-    return next(service for service in services if service.name == "worker")
-
-
-def _tell_worker(services: list[Service], told: list[int] | None, say: Say) -> list[int] | None:
-    """Say where the worker listens when that is not what was `told` before: Prefect takes a free port there."""
-    ports = _worker(services).ports()
+def _tell_ports(worker: Service, told: list[int] | None, say: Say) -> list[int] | None:
+    """Say where the worker listens when that has changed since it was `told`: Prefect takes a free port there."""
+    ports = worker.ports()
     if not ports or ports == told:
         return told
     say(f"  worker     {HOST}:{', '.join(map(str, ports))} (its flow runs only, with a token)")
@@ -118,7 +115,6 @@ def _check(plan: Plan) -> None:
         )
     if plan.nightly:
         from prefect.client.schemas.schedules import CronSchedule
-        from pydantic import ValidationError
 
         try:
             CronSchedule(cron=plan.nightly)
@@ -146,95 +142,76 @@ def _start(services: list[Service], stop: threading.Event) -> None:
             time.sleep(0.2)
 
 
-def _watch(
-    layout: Layout,
-    plan: Plan,
-    services: list[Service],
-    stop: threading.Event,
-    say: Say,
-    told: list[int] | None,
-) -> None:
-    """Start again what has ended or does not answer; repair what crashes left, and look whether what is due happens."""
-    asked = repaired = began = time.monotonic()
-    log, said = ServerLog(services[0].log), [""]
+def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.Event, say: Say) -> None:
+    """Restart what has ended or does not answer, repair what crashes left, and check that what is due happens."""
+    told = _tell_ports(services[1], None, say)
+    say("Ctrl-C stops everything")
+    asked = repaired = time.monotonic()
+    examiner = Examiner(layout, plan, services[0].log, say)
     while not stop.wait(LOOK_SECONDS):
         now = time.monotonic()
-        told = _tell_worker(services, told, say)
+        told = _tell_ports(services[1], told, say)
         ask, asked = now - asked > HEALTH_SECONDS, now if now - asked > HEALTH_SECONDS else asked
         for service in services:
             code = service.ended()
             if code is None and ask:
                 service.silent = 0 if service.answers() else service.silent + 1
             if code is not None or service.silent >= UNHEALTHY:
-                if len(service.starts) >= RESTARTS:
-                    raise ServerError(
-                        f"the {service.name} has ended {RESTARTS} times; its log: {service.log}"
-                    )
-                how = "ended" if code is not None else "does not answer"
-                say(f"{time.strftime('%H:%M:%S')} the {service.name} {how}: started again")
-                service.stop(0)
-                service.start()
+                service.restart()
+                say(
+                    f"{clock()} the {service.name} {'does not answer' if code is None else 'ended'}: started again"
+                )
                 repaired = min(repaired, now - RECONCILE_SECONDS + 15)  # soon, when it is up
         if ask:
             _mirror(plan)
         if now - repaired > RECONCILE_SECONDS:
             repaired = now
-            _repair(layout, plan, services, say)
-            said = _examine(layout, plan, log, said, now - began, say)
+            repair(layout, plan.api, say, services[1].since)
+            examiner.examine()
 
 
 def _mirror(plan: Plan) -> None:
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    # The server may be what is being started again; a setting that cannot be used is said by what trains.
-    with contextlib.suppress(Exception), temporary_settings({PREFECT_API_URL: plan.api}):
+    # The server may be restarting; an invalid setting is reported by what trains.
+    with contextlib.suppress(Exception), using_api(plan.api):
         mirror(machine())
 
 
-def _examine(
-    layout: Layout, plan: Plan, log: ServerLog, said: list[str], up_for: float, say: Say
-) -> list[str]:
-    """Say what is wrong where that has changed since it was `said`: here, in Prefect's UI, for `rpg status`."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+class Examiner:
+    """Reports problems where they have changed: in the terminal, in Prefect's UI, and to `rpg status`."""
 
-    problems = log.problems(time.time())
-    with temporary_settings({PREFECT_API_URL: plan.api}):
-        try:
-            problems += look(folder_tag(layout.home), up_for)
-        except Exception as error:  # said by the health checks, where it lasts
-            problems.append(f"Prefect's API does not answer: {type(error).__name__}")
-        with contextlib.suppress(StoreError):  # a full disk: the terminal knows
-            write_problems(layout.home, problems)
-        if problems != said:
+    def __init__(self, layout: Layout, plan: Plan, log: Path, say: Say) -> None:
+        self._layout, self._plan, self._say = layout, plan, say
+        self._log, self._began = ServerLog(log), time.monotonic()
+        self._reported: list[str] | None = None
+
+    def examine(self) -> None:
+        problems = self._log.problems(time.time())
+        with using_api(self._plan.api):
+            try:
+                problems += look(folder_tag(self._layout.home), time.monotonic() - self._began)
+            except Exception as error:  # noqa: BLE001 (of the network, of httpx and of Prefect)
+                problems.append(f"Prefect's API does not answer: {type(error).__name__}")
+            with contextlib.suppress(StoreError):  # a full disk: the terminal shows it
+                write_problems(self._layout.home, problems)
+            if problems == self._reported:
+                return
             for line in problems:
-                say(f"{time.strftime('%H:%M:%S')} problem: {line}")
-            if said and said != [""] and not problems:
-                say(f"{time.strftime('%H:%M:%S')} what was wrong is over")
-            with contextlib.suppress(Exception):  # the API may be what is wrong
+                self._say(f"{clock()} problem: {line}")
+            if self._reported and not problems:
+                self._say(f"{clock()} all problems are over")
+            with contextlib.suppress(Exception):  # the API may be the problem
                 show(problems)
-    return problems
-
-
-def _repair(layout: Layout, plan: Plan, services: list[Service], say: Say) -> None:
-    from flows.prefect.reconcile import reconcile
-
-    try:
-        for line in reconcile(layout, plan.api, _worker(services).since):
-            say(f"{time.strftime('%H:%M:%S')} repaired: {line}")
-    # A server that is just being restarted, a full disk: the next look is a minute away.
-    except Exception as error:
-        why = str(error).splitlines()[0] if str(error) else repr(error)
-        say(f"{time.strftime('%H:%M:%S')} repair put off: {why}")
+        self._reported = problems
 
 
 def _stop(layout: Layout, plan: Plan, services: list[Service], say: Say) -> None:
     """The worker first, and at once: its flow runs end with it, and the server can still be told."""
-    by_name = {service.name: service for service in services}
-    by_name["worker"].stop(0)
-    by_name["worker"].since = time.time()  # nothing that is not finished by now will be
-    by_name["dashboard"].stop(0)
-    if by_name["server"].ended() is None and by_name["server"].answers():
+    server, worker, dashboard = services
+    worker.stop(0)
+    worker.since = time.time()  # nothing that is not finished by now will be
+    dashboard.stop(0)
+    if server.ended() is None and server.answers():
         time.sleep(0.5)  # the kernel ends the worker's descendants one after the other
-        _repair(layout, plan, services, say)
-    by_name["server"].stop(3)
+        repair(layout, plan.api, say, services[1].since)
+    server.stop(3)
     say("stopped")

@@ -1,33 +1,36 @@
-"""`rpg worker`: one more machine that runs what is started at the `rpg serve` of another one.
+"""`rpg worker`: another machine that runs what is started at an `rpg serve`.
 
-Both work in the same data folder. Whichever machine asks Prefect first gets a flow run, so one that has enough to do
-(flows.serve.flow_runner.AT_ONCE) leaves it to the others; its trainings take slots, GPUs and locks as anywhere else.
+Both work in the same data folder. A flow run goes to whichever machine asks Prefect first, so a machine that has enough
+to do (flows.serve.flow_runner.AT_ONCE) leaves it to the others; its trainings take slots, GPUs and locks as usual.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
 
 from flows.prefect.flow_runs import folder_tag
-from flows.prefect.server import HOST, SERVE_LOCK, WORKERS, ServerError, quiet_environment
+from flows.prefect.server import HOST, SERVE_LOCK, WORKERS, ServerError, quiet_environment, using_api
 from flows.serve.password import client_environment
-from flows.serve.services import Plan, Service, services_of
+from flows.serve.services import (
+    LOOK_SECONDS,
+    RECONCILE_SECONDS,
+    Plan,
+    Say,
+    Service,
+    clock,
+    repair,
+    services_of,
+    stop_on_signals,
+)  # fmt: skip
 from rpg.config.errors import ConfigError
 from rpg.processes import python_module
 from rpg.store import Layout, locks
 
-LOOK_SECONDS = 1.0
-RECONCILE_SECONDS = 60.0
-RESTARTS = 10
-"""A worker that ends this often within five minutes is given up."""
 
-
-def join(layout: Layout, plan: Plan, say: Callable[[str], None]) -> int:
+def join(layout: Layout, plan: Plan, say: Say) -> int:
     """Work for the server at `plan.api` until SIGINT or SIGTERM; returns the exit code.
 
     Raises:
@@ -46,13 +49,9 @@ def join(layout: Layout, plan: Plan, say: Callable[[str], None]) -> int:
         return 0
     with lock:
         worker = services_of(layout, plan)[1]
-        worker.command, worker.log = (
-            python_module("flows.serve.flow_runner"),
-            layout.home / "serve" / f"worker-{host}.log",
-        )
-        stop = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
+        worker.command = python_module("flows.serve.flow_runner")
+        worker.log = layout.home / "serve" / f"worker-{host}.log"
+        stop = stop_on_signals()
         worker.start()
         say(f"{host} works for {plan.ui} in {layout.home}; its log: {worker.log}")
         say("Ctrl-C stops it, and what it runs")
@@ -61,21 +60,20 @@ def join(layout: Layout, plan: Plan, say: Callable[[str], None]) -> int:
         finally:
             worker.stop(0)
             time.sleep(0.5)  # the kernel ends its descendants one after the other
-            _repair(layout, plan, say)
+            repair(layout, plan.api, say)
             path.unlink(missing_ok=True)
     return 0
 
 
 def _check(layout: Layout, plan: Plan) -> None:
-    """That there is a server, and that it works in the very data folder of this machine."""
+    """Check that there is a server, and that it works in the data folder of this machine."""
     from prefect.client.orchestration import get_client
-    from prefect.settings import PREFECT_API_URL, temporary_settings
 
     try:
         socket.create_connection((HOST, plan.port), timeout=10).close()  # Prefect would try for long
-        with temporary_settings({PREFECT_API_URL: plan.api}), get_client(sync_client=True) as client:
+        with using_api(plan.api), get_client(sync_client=True) as client:
             tags = client.read_deployment_by_name("sweep/sweep").tags
-    except Exception as error:  # of the network, of httpx, and of Prefect
+    except Exception as error:  # noqa: BLE001 (of the network, of httpx and of Prefect)
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         hint = f"is it up, and the tunnel: ssh -N -L {plan.port}:127.0.0.1:{plan.port} THAT-MACHINE?"
         if "401" in why:
@@ -94,29 +92,12 @@ def _check(layout: Layout, plan: Plan) -> None:
         )
 
 
-def _watch(
-    layout: Layout, plan: Plan, worker: Service, stop: threading.Event, say: Callable[[str], None]
-) -> None:
+def _watch(layout: Layout, plan: Plan, worker: Service, stop: threading.Event, say: Say) -> None:
     repaired = time.monotonic()
     while not stop.wait(LOOK_SECONDS):
         if worker.ended() is not None:
-            if len(worker.starts) >= RESTARTS:
-                raise ServerError(f"the worker has ended {RESTARTS} times; its log: {worker.log}")
-            say(f"{time.strftime('%H:%M:%S')} the worker ended: started again")
-            worker.stop(0)
-            worker.start()
+            worker.restart()
+            say(f"{clock()} the worker ended: started again")
         if time.monotonic() - repaired > RECONCILE_SECONDS:
             repaired = time.monotonic()
-            _repair(layout, plan, say)
-
-
-def _repair(layout: Layout, plan: Plan, say: Callable[[str], None]) -> None:
-    from flows.prefect.reconcile import reconcile
-
-    try:
-        for line in reconcile(layout, plan.api):
-            say(f"{time.strftime('%H:%M:%S')} repaired: {line}")
-    # The server or the way to it may be away for a while; the next look is a minute away.
-    except Exception as error:
-        why = str(error).splitlines()[0] if str(error) else repr(error)
-        say(f"{time.strftime('%H:%M:%S')} repair put off: {why}")
+            repair(layout, plan.api, say)

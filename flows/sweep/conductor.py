@@ -1,4 +1,4 @@
-"""The flow of a sweep: prepare -> train -> evaluate checkpoints as they appear -> aggregate -> report.
+"""One conductor for a sweep: it writes down what is to be done, and runs what is missing under Prefect.
 
 Files are the truth and Prefect's states a view of them: every stage derives what is still to do from the run
 folders, so running the same sweep again does exactly what is missing.
@@ -9,53 +9,32 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 from flows.machine import programs
 from flows.machine.children import Children
 from flows.machine.slots import machine
-from flows.prefect.reconcile import cancelled, tasks_cancelled
+from flows.monitor import Progress
+from flows.prefect.server import prefect_api
 from flows.sweep.context import Context
-from flows.sweep.registration import register
+from flows.sweep.renewal import identified, renew, set_aside, upgrade
 from flows.sweep.sharing import Claims
-from flows.sweep.tracking import tracked
-from rpg.config.sweep_spec import Sweep
+from flows.sweep.tracking import tracking
+from rpg import provenance
+from rpg.config.code import kept_sources
+from rpg.config.sweep_spec import PlannedRun, Sweep
 from rpg.errors import UserError
 from rpg.fork_server import ForkServer
-from rpg.processes import end_orphans, owner_mark, quick_imports
+from rpg.processes import owner_mark, quick_imports
 from rpg.store import Layout, RunFolder, StoreError, locks
+from rpg.store.current import FRESH, imported_runs
 from rpg.store.run_folder import pending_evaluations
-from rpg.store.run_provenance import of_other_code
-
-if TYPE_CHECKING:
-    from flows.monitor import Progress
+from rpg.store.run_writer import write_manifest
 
 
 class SweepBusy(UserError):
     """Another process is running this sweep on the same data folder."""
-
-
-@dataclass
-class Outcome:
-    """What a call did. `failed` maps run folder names to their one-line errors; `error` is a failed stage's."""
-
-    total: int
-    trained: int = 0
-    failed: dict[str, str] = field(default_factory=dict)
-    error: str | None = None
-    seconds: float = 0.0
-
-
-def unfinished(folders: Sequence[RunFolder], fresh: bool = False) -> list[RunFolder]:
-    """Runs that lack DONE.json, or an evaluation that their manifest promises; `fresh`: or were trained by other code."""
-    again = set(of_other_code(folders)[0]) if fresh else set()
-    return [
-        folder
-        for folder in folders
-        if not folder.done_path.exists() or folder.name in again or pending_evaluations(folder)
-    ]
 
 
 @contextmanager
@@ -75,98 +54,143 @@ def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
         yield
 
 
-def conduct(
-    sweep: Sweep, layout: Layout, workers: int, progress: Progress | None = None, fresh: bool = False
-) -> Outcome:
-    """Run what is missing of a sweep, under Prefect, and rebuild database and report.
+def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolder]:
+    """Write sweep.json and a manifest for every run; what is already there for the same run stays untouched.
 
-    `workers` trainings go on at a time. Interrupting (Ctrl-C, SIGTERM) ends every child before it is re-raised.
-    `fresh`: what other code than today's has trained is trained again.
+    `fresh`: what other code than today's has trained is set aside, and nothing of the kind is taken over.
 
     Raises:
-        flows.prefect.server.ServerError, rpg.store.layout.StoreError
+        StoreError: a folder cannot be written, or a run's folder holds the manifest of another run.
     """
-    from flows.prefect.server import prefect_api
+    upgrade(layout, sweep.spec.name, {run.data for run in sweep.runs})
+    folders = [layout.run(sweep.spec.name, run.folder) for run in sweep.runs]
+    benchmarks = list(dict.fromkeys(name for run in sweep.runs for name in run.spec.benchmarks()))
+    previous = _created(layout, sweep.spec.name)
+    layout.write_sweep(
+        {
+            "name": sweep.spec.name,
+            "description": sweep.spec.description,
+            "source": sweep.source,
+            "path": str(sweep.path),
+            "baseline": sweep.baseline,
+            "created": previous or time.time(),
+            "runs": [*(run.folder for run in sweep.runs), *imported_runs(layout, sweep.spec.name)],
+            "benchmarks": benchmarks,
+        }
+    )
+    for folder, run in zip(folders, sweep.runs, strict=True):
+        manifest = _manifest(sweep, run) | ({FRESH: True} if fresh else {})
+        registered = folder.manifest_path.exists() and _same_run(folder, run)
+        if registered and not (fresh and set_aside(layout, folder)):
+            renew(folder, manifest)
+        else:
+            write_manifest(folder, manifest)
+    return folders
 
-    started = time.time()
-    end_orphans()  # of a conductor that was killed
-    folders = register(sweep, layout, fresh)
-    due = unfinished(folders)
-    outcome = Outcome(total=len(folders), trained=len(due))
-    if not due and any(run.spec.track for run in sweep.runs):
-        children = Children()
-        with tracked(sweep, layout, children):  # what an earlier call could not send
-            pass
+
+def unfinished(folders: Sequence[RunFolder]) -> list[RunFolder]:
+    """Runs that lack DONE.json, or an evaluation that their manifest promises."""
+    return [folder for folder in folders if not folder.done_path.exists() or pending_evaluations(folder)]
+
+
+def conduct(
+    sweep: Sweep, layout: Layout, due: Sequence[RunFolder], workers: int, progress: Progress
+) -> str | None:
+    """Run what is `due` of a registered sweep, `workers` trainings at a time. Returns what failed in a line, or None.
+
+    Interrupting (Ctrl-C, SIGTERM) ends every child before it is re-raised.
+    """
+    name = sweep.spec.name
+    children = Children(_fork_server(sweep, layout) if due else None)
+    claims = Claims(layout)
+    is_tracked = any(run.spec.track for run in sweep.runs)
+    try:
+        with tracking(layout.sweep_folder(name), children) if is_tracked else nullcontext():
+            if due:
+                slots = machine()
+                with prefect_api(layout.home):
+                    with quick_imports():  # here, because Prefect reads its settings when it is imported
+                        from flows.prefect.task_owner import TaskOwner  # noqa: PLC0415 - see above
+                        from flows.sweep.flow import run  # noqa: PLC0415 - see above
+                    owner = TaskOwner(layout, name)
+                    context = Context(layout, name, slots, children, claims, progress, owner)
+                    run([folder.name for folder in due], workers, context)
+    except Exception as error:
+        if (line := _one_line(error)) is None:
+            raise
+        return line
+    finally:
         children.stop()
-    if due:
-        children, claims = Children(_fork_server(sweep, layout)), Claims(layout)
-        try:
-            with tracked(sweep, layout, children), prefect_api(layout.home):
-                with quick_imports():
-                    from prefect import tags
-
-                    from flows.prefect.flow_runs import folder_tag
-                    from flows.sweep.flow import run_stages
-
-                context = Context(children, progress, machine(), claims)
-                try:
-                    with tags(folder_tag(layout.home)):
-                        run_stages(
-                            sweep.spec.name,
-                            [folder.name for folder in due],
-                            str(layout.home),
-                            workers,
-                            context,
-                        )
-                except KeyboardInterrupt:
-                    with suppress(
-                        Exception
-                    ):  # the API may be what is being stopped; `rpg reconcile` says less
-                        if context.flow_run:
-                            cancelled(context.flow_run, "stopped on purpose")
-                        elif context.adopted_by:
-                            tasks_cancelled(context.adopted_by, "stopped on purpose")
-                    raise
-        except Exception as error:
-            outcome.error = _in_a_line(error)
-            if outcome.error is None:
-                raise
-        finally:
-            children.stop()
-            claims.close()
-    for folder in folders:
-        failure = folder.read_failed()
-        if failure:
-            outcome.failed[folder.name] = failure["error"]
-    outcome.seconds = time.time() - started
-    return outcome
+        claims.close()
+    return None
 
 
 def _fork_server(sweep: Sweep, layout: Layout) -> ForkServer | None:
-    """One process for the imports of all children, where they are of the kind that it forks."""
+    """One process for the imports of all children, when they are of the kind that it forks."""
     backends = [run.spec.backend for run in sweep.runs]
-    wanted = all(one.device == "cpu" and one.threads == 1 for one in backends)
-    if not wanted or sys.platform != "linux" or programs.TRAINER.format("local") not in programs.FORKED:
+    one_thread = all(backend.device == "cpu" and backend.threads == 1 for backend in backends)
+    if not one_thread or sys.platform != "linux" or programs.TRAINER.format("local") not in programs.FORKED:
         return None
     return ForkServer(layout.sweep_folder(sweep.spec.name) / "fork-server.log", programs.FORKED, owner_mark())
 
 
-def _in_a_line(error: BaseException) -> str | None:
-    """What a person can do something about; None for a mistake of ours, which keeps its traceback.
+def _one_line(error: BaseException) -> str | None:
+    """An error that a person can do something about, in a line; None for a bug, which keeps its traceback.
 
     Files are the truth: when only the Prefect API failed (a full disk under its database, a lost server), the runs
     are as far as their folders say, and running the sweep again goes on from there.
     """
     chain: list[BaseException] = []
-    while error is not None and error not in chain:
-        chain.append(error)
-        error = error.__cause__ or error.__context__
-    for one in chain:
-        if isinstance(one, UserError):
-            return str(one)
-    for one in chain:
-        if type(one).__module__.split(".")[0] in ("prefect", "httpx"):
-            return (
-                f"the Prefect server failed: {str(one).splitlines()[0] if str(one) else type(one).__name__}"
-            )
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    for link in chain:
+        if isinstance(link, UserError):
+            return str(link)
+    for link in chain:
+        if type(link).__module__.split(".")[0] in ("prefect", "httpx"):
+            return f"the Prefect server failed: {str(link).splitlines()[0] if str(link) else type(link).__name__}"
     return None
+
+
+def _created(layout: Layout, name: str) -> float | None:
+    try:
+        return layout.read_sweep(name).get("created")
+    except StoreError:
+        return None
+
+
+def _same_run(folder: RunFolder, run: PlannedRun) -> bool:
+    """True when the manifest is this run's; a torn one is written again (its content is derived from the sweep)."""
+    try:
+        run_id = folder.read_manifest()["run_id"]
+    except StoreError:
+        return False
+    if run_id != run.run_id:
+        raise StoreError(
+            f"{folder.manifest_path}: belongs to run {run_id}, not {run.run_id}; move that folder away"
+        )
+    return True
+
+
+def _manifest(sweep: Sweep, run: PlannedRun) -> dict[str, Any]:
+    spec = run.spec
+    return {
+        **identified(spec, run.data),
+        "variant": run.variant,
+        "algorithm": spec.algorithm.name,
+        "display_name": spec.algorithm.display_name,
+        "seed": spec.seed,
+        "axes": run.axes,
+        "baseline": sweep.baseline,
+        "spec": spec.model_dump(mode="json"),
+        "versions": provenance.versions(),
+        "git_revision": provenance.git_revision(),
+        "machine": provenance.machine(),
+        "created": time.time(),
+        "steps": spec.training.steps,
+        "eval_steps": list(spec.eval_steps()),
+        "benchmarks": list(spec.benchmarks()),
+        **({"rewards": kept} if (kept := kept_sources(spec)) else {}),
+    }

@@ -1,51 +1,46 @@
-"""What the stages of a sweep share within one process, and how a stage says that it failed."""
+"""What the tasks of a sweep share within one process; none of it is stored, or sent to Prefect's API."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from flows.machine.children import Children
 from flows.machine.disk_space import DiskSpace
 from flows.machine.slots import Machine
+from flows.monitor import Progress
 from flows.sweep.sharing import Claims
 from rpg.errors import UserError
+from rpg.store import Layout
 
 if TYPE_CHECKING:
-    from flows.monitor import Progress
+    from flows.prefect.task_owner import TaskOwner
+
+
+class RunFailed(UserError):
+    """One run failed; its FAILED.json holds the same line."""
 
 
 class StageFailed(UserError):
-    """A stage all runs need (data, warm start) failed; the message is for people and names the log."""
+    """A stage that all runs need (prepare, evaluate) failed; the message names its log."""
 
 
-@dataclass
+class SweepFailed(UserError):
+    """Runs or stages of a sweep failed: what each of them has to say."""
+
+
+@dataclass(frozen=True)
 class Context:
-    """What the stages share within one process: never stored, never sent to the API."""
+    """The sweep, the machine it runs on, and what its tasks tell each other."""
 
-    children: Children
-    progress: Progress | None
+    layout: Layout
+    sweep: str
     machine: Machine
+    children: Children
     claims: Claims
+    progress: Progress
+    owner: TaskOwner
     disk: DiskSpace = field(default_factory=DiskSpace)
     evaluation_waits: threading.Event = field(default_factory=threading.Event)
-    """Set while the evaluator waits for GPUs (flows.sweep.gpu_evaluation): it goes before the next training of the sweep."""
-    flow_run: UUID | None = None
-    """The sweep's own flow run, once it has begun."""
-    log: Callable[[str], None] = lambda line: None
-    """A line for the log of the sweep's own flow run; a command that another flow run started prints its lines instead."""
-    adopted_by: UUID | None = None
-    """The flow run of another process that started this command, where there is one; its state is not ours to set."""
-
-    def say(self, phase: str) -> None:
-        self.log(phase)
-        if self.progress:
-            self.progress.phase = phase
-
-    def note(self, line: str) -> None:
-        """A line about the phase that changes often."""
-        if self.progress:
-            self.progress.note = line
+    """Set while the evaluator waits for GPUs: it goes before the next training of the sweep."""

@@ -1,29 +1,58 @@
-"""The evaluator of a sweep as a child process, and what a run's end is: trained, evaluated, or never to be."""
+"""Evaluation of a sweep's checkpoints as they appear, and what a run's end is: evaluated, or never to be.
+
+Where the evaluator needs no GPU of its own, one process beside the trainings evaluates everything. Where it does, evaluators
+and trainings alternate on the GPUs: vLLM measures at its start how much memory is free, refuses when that is too little
+(vllm/v1/worker/utils.py:414) and stops when it grows meanwhile (vllm/v1/worker/gpu_worker.py:480), which it does whenever
+verl's own vLLM goes to sleep. So an evaluator never shares a GPU with verl: it waits until one is free, evaluates the
+checkpoints that are there, and releases it. Where a training has all GPUs of a machine, its checkpoints are evaluated when
+it is over, on all of these GPUs, before the next training of the sweep takes them; `backend.validation_samples` has verl
+itself evaluate meanwhile.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+
+from pydantic import ValidationError
 
 from flows.machine import programs
-from flows.machine.children import Children
-from flows.sweep.context import StageFailed
+from flows.machine.children import Children, Stopped, last_line
+from flows.machine.slots import Held, Need
+from flows.sweep.context import Context, StageFailed
+from rpg.config.run_spec import RunSpec
+from rpg.errors import UserError
 from rpg.store import Layout, RunFolder, StoreError
 from rpg.store.atomic_files import read_json_object
 from rpg.store.checkpoints import checkpoints_of
+from rpg.store.current import current_runs
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_writer import write_done, write_failed
 
 EVALUATION_LOG = "evaluation.log"
 EVALUATOR_TRIES = 3
-_TAIL_BYTES = 8192
+POLL_SECONDS = 1.0
+Evaluation = tuple[str, str, int]
+"""(run, benchmark, step)."""
 
 
-def finish(folders: Sequence[RunFolder]) -> list[RunFolder]:
+def evaluate_checkpoints(context: Context, trainings_over: threading.Event) -> None:
+    """Evaluate all checkpoints of a sweep as they appear, until `trainings_over` is set and none is left.
+
+    Raises:
+        StageFailed: the evaluator ended badly several times. Stopped: the sweep is being stopped.
+    """
+    gpus = evaluator_gpus(context.layout, context.sweep) if context.machine.gpus else 0
+    if gpus:
+        alternate(context, trainings_over, gpus)
+    else:
+        run_beside(context.layout, context.sweep, context.children, trainings_over, context.progress.tell)
+
+
+def mark_done(folders: Sequence[RunFolder]) -> list[RunFolder]:
     """Write DONE.json for each run that is trained and evaluated; returns those that are done or failed."""
     over = []
     for folder in folders:
@@ -35,8 +64,7 @@ def finish(folders: Sequence[RunFolder]) -> list[RunFolder]:
         manifest = folder.read_manifest()
         if not folder.checkpoint(manifest["steps"]).exists() or pending_evaluations(folder):
             continue
-        rows = folder.read_metrics().rows
-        seconds = sum(row.get("seconds_step", 0.0) for row in rows)
+        seconds = sum(row.get("seconds_step", 0.0) for row in folder.read_metrics().rows)
         with contextlib.suppress(StoreError, OSError):  # `rpg gc` does it another time
             checkpoints_of(folder).settle()
         write_done(folder, seconds=seconds, attempts=len(folder.attempts()))
@@ -44,7 +72,7 @@ def finish(folders: Sequence[RunFolder]) -> list[RunFolder]:
     return over
 
 
-def fail_unevaluated(folders: Sequence[RunFolder]) -> None:
+def mark_unevaluated(folders: Sequence[RunFolder]) -> None:
     """When no evaluation will come any more, a trained run that still lacks one has failed, and says why."""
     for folder in folders:
         if folder.done_path.exists() or folder.failed_path.exists():
@@ -61,43 +89,128 @@ def fail_unevaluated(folders: Sequence[RunFolder]) -> None:
         write_failed(folder, str(why), step=step, log=str(folder.path.parent / EVALUATION_LOG))
 
 
-def run_evaluator(
+def run_beside(
     layout: Layout,
     sweep: str,
     children: Children,
-    trainings_over,
-    tell: Callable[[str], None] = lambda line: None,
+    trainings_over: threading.Event,
+    note: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """One evaluation process for all runs; it is told by closing its input that no more checkpoints will come.
+    """One evaluator for all runs; closing its input tells it that no more checkpoints will come.
 
-    `tell` gets the last line of its log now and then.
+    `note` gets the last line of its log now and then.
     """
-    log = layout.sweep_folder(sweep) / EVALUATION_LOG
-    for attempt in range(1, EVALUATOR_TRIES + 1):
-        child = children.start(
-            programs.EVALUATOR, layout.sweep_folder(sweep), log=log, stdin=subprocess.PIPE
-        )
+    folder = layout.sweep_folder(sweep)
+    log = folder / EVALUATION_LOG
+    for _ in range(EVALUATOR_TRIES):
+        child = children.start(programs.EVALUATOR, folder, log=log, stdin=subprocess.PIPE)
+        assert child.stdin is not None
         while child.poll() is None:
             if not child.stdin.closed and trainings_over.wait(0.2):
                 child.stdin.close()
             elif child.stdin.closed:
                 time.sleep(0.2)
-            tell(last_line(log))
+            note(last_line(log))
         child.stdin.close()
         code = children.wait(child)
         if code == 0:
             return
-        if attempt == EVALUATOR_TRIES:
-            raise StageFailed(f"evaluation ended with code {code} {EVALUATOR_TRIES} times; its log: {log}")
+    raise _failed_again_and_again(layout, sweep, code)
 
 
-def last_line(path: Path) -> str:
-    """The last line with text in a log, "" while there is none: a child's last word is its one-line error."""
+def _failed_again_and_again(layout: Layout, sweep: str, code: int) -> StageFailed:
+    log = layout.sweep_folder(sweep) / EVALUATION_LOG
+    return StageFailed(f"evaluation ended with code {code} {EVALUATOR_TRIES} times; its log: {log}")
+
+
+def evaluator_gpus(layout: Layout, sweep: str) -> int:
+    """How many GPUs an evaluator of this sweep needs for itself."""
+    gpus = [0]
+    for folder in current_runs(layout, sweep):
+        # An unreadable manifest is reported when its run is trained.
+        with contextlib.suppress(UserError, ValidationError, KeyError):
+            gpus.append(RunSpec.model_validate(folder.read_manifest()["spec"]).evaluator_gpus())
+    return max(gpus)
+
+
+def alternate(context: Context, trainings_over: threading.Event, gpus: int) -> None:
+    """Evaluate what is pending whenever `gpus` GPUs are free, until no more checkpoints will come."""
+    tried: set[Evaluation] = set()
+    failures = 0
+    while True:
+        last = trainings_over.is_set()  # first: what was saved before is then seen below
+        if pending(context) - tried:
+            with _held_gpus(context, gpus) as held:
+                evaluations = pending(context) - tried  # there may be more of them by now
+                _take_more(context, gpus, held, len(evaluations))
+                code = _run_evaluators(context, held)
+            if code == 0:
+                tried |= evaluations  # what is still pending then, cannot be done: it has its error beside it
+            elif (failures := failures + 1) == EVALUATOR_TRIES:
+                raise _failed_again_and_again(context.layout, context.sweep, code)
+        elif last:
+            return
+        elif trainings_over.wait(POLL_SECONDS):
+            continue
+        if context.children.stopping.is_set():
+            raise Stopped
+
+
+def pending(context: Context) -> set[Evaluation]:
+    """Evaluations whose checkpoints are there."""
+    evaluations: set[Evaluation] = set()
+    for folder in current_runs(context.layout, context.sweep):
+        if folder.manifest_path.exists():
+            saved = set(folder.checkpoint_steps())
+            evaluations |= {
+                (folder.name, b, step) for b, step in pending_evaluations(folder) if step in saved
+            }
+    return evaluations
+
+
+@contextlib.contextmanager
+def _held_gpus(context: Context, gpus: int) -> Iterator[list[Held]]:
+    """GPUs for an evaluator. While they are waited for, no further training of this sweep takes any."""
+
+    def note(why: str) -> None:
+        context.progress.tell(f"evaluation {why}")
+
+    context.evaluation_waits.set()
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+        who = f"{context.sweep}/evaluation"
+        held = [context.machine.wait(Need("gpu", gpus), who, note, context.children.stopping)]
+    except UserError as error:
+        raise StageFailed(f"evaluation.engine.tensor_parallel: {error}") from None
+    finally:
+        context.evaluation_waits.clear()
+    try:
+        yield held
+    finally:
+        for slots in held:
+            slots.close()
+
+
+def _take_more(context: Context, gpus: int, held: list[Held], most: int) -> None:
+    """Further GPUs that are free now and that nobody waits for: each gets an evaluator with a share of the work."""
+    need = Need("gpu", gpus)
+    gate = context.machine.gate(need)
+    if gate is None:
+        return
+    with gate:
+        while len(held) < most and (slots := context.machine.take(need, f"{context.sweep}/evaluation")):
+            held.append(slots)
+
+
+def _run_evaluators(context: Context, held: Sequence[Held]) -> int:
+    """One evaluator for each of `held`, until all that is pending is done; the exit code of the first that failed, or 0."""
+    folder = context.layout.sweep_folder(context.sweep)
+    log = folder / EVALUATION_LOG
+    running = [
+        context.children.start(
+            programs.EVALUATOR, folder, "--drain", "--share", f"{number}/{len(held)}", log=log,
+            keep=slots.fds, extra=slots.environment,
+        )
+        for number, slots in enumerate(held, 1)
+    ]  # fmt: skip
+    codes = context.children.watch(running, log, context.progress.tell)
+    return next((code for code in codes if code), 0)

@@ -1,53 +1,43 @@
-"""The stages of a sweep as Prefect tasks, and the flow that chains them. Imported only inside `prefect_api`."""
+"""A sweep, top down: prepare, train, evaluate as checkpoints appear, aggregate, report.
+
+The names are those that Prefect's pages show. Nothing of a task is cached or kept by Prefect: the run folders say what is
+done, and every task derives from them what is left to do. Imported only inside `prefect_api`.
+"""
 
 from __future__ import annotations
 
 import functools
-import logging
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
-from contextlib import contextmanager
-from pathlib import Path
-from typing import ParamSpec
-from uuid import UUID
+from contextlib import suppress
+from typing import Any, ParamSpec
 
-from prefect import flow, task
+from prefect import flow, tags, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.orchestration import get_client
-from prefect.context import hydrated_context
 from prefect.futures import PrefectFuture
-from prefect.logging.handlers import APILogHandler
-from prefect.results import get_result_store
-from prefect.runtime import flow_run
 from prefect.states import Cancelled, State
 from prefect.task_runners import ThreadPoolTaskRunner
-from prefect.utilities.urls import url_for
 
 from flows.machine import programs
-from flows.machine.children import Stopped
-from flows.prefect import artifacts
-from flows.prefect.flow_runs import FLOW_RUN, alive
-from flows.sweep.context import Context, StageFailed
-from flows.sweep.evaluation import fail_unevaluated, finish, last_line, run_evaluator
-from flows.sweep.gpu_evaluation import evaluate_in_turns, takes_turns
-from flows.sweep.training import run_trainer
+from flows.machine.children import Stopped, last_line
+from flows.prefect.flow_runs import folder_tag
+from flows.sweep.context import Context, RunFailed, StageFailed, SweepFailed
+from flows.sweep.evaluation import evaluate_checkpoints, mark_done, mark_unevaluated
+from flows.sweep.training import train_run
 from rpg.store import Layout, RunFolder
 
 AGGREGATE_SECONDS = 15.0
 """While runs finish, the database is rebuilt at most this often."""
-LOOK_SECONDS = 0.2
-CLAIM_SECONDS = 1.0
-"""How often the conductor looks for evaluations that have ended, and for runs that another sweep has let go."""
-
 AGGREGATE_SHARE = 20
-"""While a large sweep goes on, building the database takes at most one part in so many of the time."""
+"""While a large sweep goes on, building the database takes at most one part in this many of the time."""
+POLL_SECONDS = 0.2
+CLAIM_SECONDS = 1.0
+"""How often the conductor looks for evaluations that have ended, and for runs that another sweep has released."""
 
 P = ParamSpec("P")
-# Nothing of a stage is cached or kept by Prefect: the run folders say what is done.
-_plain = {"cache_policy": NO_CACHE, "persist_result": False}
+_uncached: dict[str, Any] = {"cache_policy": NO_CACHE, "persist_result": False}
 
 
 def stoppable(body: Callable[P, None]) -> Callable[P, State | None]:
@@ -56,198 +46,191 @@ def stoppable(body: Callable[P, None]) -> Callable[P, State | None]:
     @functools.wraps(body)
     def run(*args: P.args, **kwargs: P.kwargs) -> State | None:
         try:
-            return body(*args, **kwargs)
+            body(*args, **kwargs)
         except Stopped:
             return Cancelled(message="stopped on purpose")
+        return None
 
     return run
 
 
-@task(name="prepare", task_run_name="prepare", **_plain)
+def run(runs: list[str], workers: int, context: Context) -> None:
+    """Run the flow, or its body where the tasks belong to the flow run of another process."""
+    owner, arguments = context.owner, (context.sweep, runs, workers, context)
+    try:
+        with tags(folder_tag(context.layout.home)):
+            if owner.adopted:
+                with owner.adopt(sweep):
+                    sweep.fn(*arguments)
+            else:
+                title = f"sweep {context.sweep}: {len(runs)} run{'s' * (len(runs) != 1)}"
+                sweep.with_options(flow_run_name=title)(*arguments)
+    except KeyboardInterrupt:
+        with suppress(Exception):  # the API may be what is being stopped; `rpg reconcile` does it later
+            owner.stopped()
+        raise
+
+
+# validate_parameters: pydantic would look for a schema of the context, which lives in this process only.
+@flow(
+    name="sweep",
+    task_runner=ThreadPoolTaskRunner(max_workers=64),
+    persist_result=False,
+    validate_parameters=False,
+)
+def sweep(sweep: str, runs: list[str], workers: int, context: Context) -> None:
+    """Train and evaluate `runs` of a registered sweep, `workers` at a time; a run that fails leaves the others alone."""
+    folders = [context.layout.run(sweep, name) for name in runs]
+    with context.owner.shown():
+        try:
+            failures = run_stages(folders, workers, context)
+        except BaseException:
+            # Before Prefect waits for the tasks' threads: those wait for their children.
+            context.children.stop()
+            raise
+        if failures:
+            raise SweepFailed("; ".join(failures))
+
+
+def run_stages(folders: Sequence[RunFolder], workers: int, context: Context) -> list[str]:
+    """Every stage in order; what failed in it, a sentence for each run or stage."""
+    _announce(context, "preparing data and warm start")
+    prepare.submit(context).result()  # in a thread, as all that may be stopped
+
+    _announce(context, "training and evaluating")
+    trainings_over = threading.Event()
+    evaluation = evaluate.submit(context, trainings_over)
+    try:
+        failures = train_all(folders, workers, context)
+        _announce(context, "evaluating the last checkpoints")
+    finally:
+        trainings_over.set()
+    failures += _failure(evaluation)
+    mark_done(folders)
+    mark_unevaluated(folders)
+
+    _announce(context, "building database and report")
+    aggregate(context.layout)
+    report(context.layout, context.sweep)
+    return failures
+
+
+@task(name="prepare", task_run_name="prepare", **_uncached)
 @stoppable
-def prepare(sweep: str, home: str, context: Context) -> None:
+def prepare(context: Context) -> None:
     """Data and warm starts of all runs, once each, in a process of its own (it imports torch)."""
-    layout = Layout.at(home)
-    log = layout.sweep_folder(sweep) / "prepare.log"
-    child = context.children.start(programs.PREPARE, layout.sweep_folder(sweep), log=log)
-    while child.poll() is None:
-        context.note(last_line(log))
-        time.sleep(0.3)
-    context.note("")
-    code = context.children.wait(child)
+    folder = context.layout.sweep_folder(context.sweep)
+    log = folder / "prepare.log"
+    child = context.children.start(programs.PREPARE, folder, log=log)
+    [code] = context.children.watch([child], log, context.progress.tell)
+    context.progress.tell("")
     if code != 0:
         why = last_line(log) if code > 0 else f"preparing data was killed by signal {-code}"
         raise StageFailed(f"{why} (log: {log})")
 
 
-@task(name="train", task_run_name="train {run}", **_plain)
+@task(name="train", task_run_name="train {run}", **_uncached)
 @stoppable
-def train(run: str, folder: str, context: Context) -> None:
+def train(run: str, context: Context) -> None:
     """One run's training, in a process group of its own."""
-    run_trainer(RunFolder(Path(folder)), context)
+    train_run(context.layout.run(context.sweep, run), context)
 
 
-@task(name="evaluate", task_run_name="evaluate", **_plain)
+@task(name="evaluate", task_run_name="evaluate", **_uncached)
 @stoppable
-def evaluate(sweep: str, home: str, context: Context, trainings_over: threading.Event) -> None:
+def evaluate(context: Context, trainings_over: threading.Event) -> None:
     """All checkpoints of all runs, as they appear."""
-    layout = Layout.at(home)
-    if gpus := takes_turns(layout, sweep, context):
-        evaluate_in_turns(layout, sweep, context, trainings_over, gpus, context.note)
-    else:
-        run_evaluator(layout, sweep, context.children, trainings_over, context.note)
-    context.note("")
+    evaluate_checkpoints(context, trainings_over)
+    context.progress.tell("")
 
 
-@task(name="aggregate", task_run_name="aggregate", **_plain)
-def aggregate(home: str) -> str:
+@task(name="aggregate", task_run_name="aggregate", **_uncached)
+def aggregate(layout: Layout) -> str:
     """Bring the results database up to date; returns its file name."""
-    from rpg.store.database import build
+    from rpg.store.database import build  # noqa: PLC0415 - pandas and duckdb: not while the first trainings begin
 
-    return build(Layout.at(home)).path.name
+    return build(layout).path.name
 
 
-@task(name="report", task_run_name="report", **_plain)
-def report(sweep: str, home: str) -> list[str]:
+@task(name="report", task_run_name="report", **_uncached)
+def report(layout: Layout, sweep: str) -> list[str]:
     """Write the report's files; returns their paths."""
-    from rpg.report.sweep_report import write_report
+    from rpg.report.sweep_report import write_report  # noqa: PLC0415 - as for the database
 
-    return [str(path) for path in write_report(Layout.at(home), sweep)]
-
-
-def run_stages(sweep: str, runs: list[str], home: str, workers: int, context: Context) -> None:
-    """Train and evaluate `runs` of a registered sweep, `workers` trainings at a time; failures stay their own.
-
-    The tasks belong to the flow run that started this command, where one did, else to one of their own.
-    """
-    owner = os.environ.get(FLOW_RUN)
-    if owner is None:
-        name = f"sweep {sweep}: {len(runs)} run{'s' * (len(runs) != 1)}"
-        sweep_flow.with_options(flow_run_name=name)(sweep, runs, home, workers, context)
-        return
-    with _inside(UUID(owner)):
-        context.adopted_by = UUID(owner)
-        _linked(owner, sweep, runs, home, workers, context)
+    return [str(path) for path in write_report(layout, sweep)]
 
 
-# validate_parameters: the context is ours and lives in this process; pydantic would look for a schema of it.
-@flow(
-    name="stages",
-    task_runner=ThreadPoolTaskRunner(max_workers=64),
-    persist_result=False,
-    validate_parameters=False,
-)
-def sweep_flow(sweep: str, runs: list[str], home: str, workers: int, context: Context) -> None:
-    context.flow_run = UUID(str(flow_run.id))
-    context.log = _log_of(context.flow_run)
-    artifacts.link(sweep)
-    failure = None
-    try:
-        with alive(Path(home), str(flow_run.id), flow_run.run_count):
-            _linked(str(flow_run.id), sweep, runs, home, workers, context)
-    except StageFailed as error:
-        failure = error
-    artifacts.report(Layout.at(home), sweep)
-    if failure:
-        raise failure
-
-
-def _log_of(owner: UUID) -> Callable[[str], None]:
-    """Writes lines to the flow run's log at the API, and nowhere else: the terminal shows the progress."""
-    log = logging.Logger("rpg.sweep", logging.INFO)
-    log.addHandler(APILogHandler())
-    return lambda line: log.info(line, extra={"flow_run_id": str(owner)})
-
-
-@contextmanager
-def _inside(owner: UUID) -> Iterator[None]:
-    """Tasks that are called here are tasks of a flow run of another process, which waits for this one."""
-    with get_client(sync_client=True) as client:
-        found = {
-            "flow": sweep_flow,
-            "flow_run": client.read_flow_run(owner),
-            "parameters": {},
-            "persist_result": False,
-            "result_store": get_result_store().update_for_flow(sweep_flow, _sync=True),
-        }
-        with hydrated_context({"flow_run_context": found}, client):
-            yield
-
-
-def _linked(owner: str, sweep: str, runs: list[str], home: str, workers: int, context: Context) -> None:
-    # For the dashboard's link; a private server has no page to link to.
-    Layout.at(home).write_flow_run(sweep, url_for("flow-run", obj_id=owner))
-    try:
-        _sweep(sweep, runs, home, workers, context)
-    except BaseException:
-        # Before Prefect waits for the tasks' threads: those wait for their children.
-        context.children.stop()
-        raise
-
-
-def _sweep(sweep: str, runs: list[str], home: str, workers: int, context: Context) -> None:
-    layout = Layout.at(home)
-    folders = [layout.run(sweep, name) for name in runs]
-    context.say("preparing data and warm start")
-    prepare.submit(sweep, home, context).result()  # in a thread, as all that may be stopped
-
-    context.say("training and evaluating")
-    over = threading.Event()
-    evaluation = evaluate.submit(sweep, home, context, over)
-    try:
-        failures = _train_all(folders, home, workers, context)
-        context.say("evaluating the last checkpoints")
-    finally:
-        over.set()
-    failures.append(_failure(evaluation))
-    finish(folders)
-    fail_unevaluated(folders)
-    context.say("building database and report")
-    aggregate(home)
-    report(sweep, home)
-    if any(failures):
-        raise StageFailed("; ".join(filter(None, failures)))
-
-
-def _train_all(folders: list[RunFolder], home: str, workers: int, context: Context) -> list[str | None]:
+def train_all(folders: Sequence[RunFolder], workers: int, context: Context) -> list[str]:
     """Every training, `workers` at a time; a run that another sweep works on is left for last. Returns errors."""
-    queue, running, trained, failures = list(folders), {}, [], []
-    building, began, due, look = None, 0.0, time.monotonic() + AGGREGATE_SECONDS, 0.0
+    queue = list(folders)
+    running: dict[PrefectFuture[Any], RunFolder] = {}
+    trained: list[RunFolder] = []
+    failures: list[str] = []
+    database = DatabaseUpdates(context.layout)
+    claim_at = 0.0
     while queue or running:
-        while queue and len(running) < workers and time.monotonic() >= look:
-            folder = next((one for one in queue if context.claims.take(one)), None)
+        while queue and len(running) < workers and time.monotonic() >= claim_at:
+            folder = next((folder for folder in queue if context.claims.take(folder)), None)
             if folder is None:  # other sweeps work on all that is left
-                look = time.monotonic() + CLAIM_SECONDS
+                claim_at = time.monotonic() + CLAIM_SECONDS
                 break
             queue.remove(folder)
-            running[train.submit(folder.name, str(folder.path), context)] = folder
-        futures = {future.wrapped_future: future for future in running}
-        for ended in wait(futures, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED).done:
-            folder = running.pop(futures[ended])
-            failures.append(_failure(futures[ended]))
+            running[train.submit(folder.name, context)] = folder
+        for future in _ended(running):
+            folder = running.pop(future)
+            failures += _failure(future)
             failed = folder.read_failed() or {}
-            context.log(f"{folder.name}: {'failed: ' + str(failed.get('error')) if failed else 'trained'}")
+            context.owner.log(
+                f"{folder.name}: {'failed: ' + str(failed.get('error')) if failed else 'trained'}"
+            )
             trained.append(folder)
-        if not running:
-            time.sleep(LOOK_SECONDS if queue else 0)
-        over = finish(trained)
-        for folder in over:  # only now: until its last evaluation another sweep would do it again
+        if queue and not running:
+            time.sleep(POLL_SECONDS)
+        complete = mark_done(trained)
+        for folder in complete:  # only now: until its last evaluation another sweep would do it again
             trained.remove(folder)
             context.claims.release(folder)
-        if building and building.wrapped_future.done():
-            took, building = time.monotonic() - began, None
-            due = time.monotonic() + max(AGGREGATE_SECONDS, AGGREGATE_SHARE * took)
-        if over and not building and time.monotonic() > due:
-            building, began = aggregate.submit(home), time.monotonic()
-    if building:
-        building.wait()
+        database.update(changed=bool(complete))
+    database.wait()
     return failures
 
 
-def _failure(future: PrefectFuture) -> str | None:
-    """The one-line error of a stage that failed; anything unexpected, and a stop, is raised."""
+class DatabaseUpdates:
+    """Rebuilds the database while runs finish: now and then, and for a small part of the time."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._building: PrefectFuture[Any] | None = None
+        self._began = 0.0
+        self._due = time.monotonic() + AGGREGATE_SECONDS
+
+    def update(self, changed: bool) -> None:
+        now = time.monotonic()
+        if self._building and self._building.wrapped_future.done():
+            self._building = None
+            self._due = now + max(AGGREGATE_SECONDS, AGGREGATE_SHARE * (now - self._began))
+        if changed and not self._building and now > self._due:
+            self._building, self._began = aggregate.submit(self._layout), now
+
+    def wait(self) -> None:
+        if self._building:
+            self._building.wait()
+
+
+def _announce(context: Context, phase: str) -> None:
+    context.owner.log(phase)
+    context.progress.phase = phase
+
+
+def _ended(running: dict[PrefectFuture[Any], RunFolder]) -> list[PrefectFuture[Any]]:
+    futures = {future.wrapped_future: future for future in running}
+    return [futures[done] for done in wait(futures, POLL_SECONDS, FIRST_COMPLETED).done]
+
+
+def _failure(future: PrefectFuture[Any]) -> list[str]:
+    """The error of a task whose run or stage failed, as a list of one; anything unexpected, and a stop, is raised."""
     try:
         future.result()
-    except StageFailed as error:
-        return str(error)
-    return None
+    except (RunFailed, StageFailed) as error:
+        return [str(error)]
+    return []

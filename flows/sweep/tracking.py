@@ -6,11 +6,10 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from flows.machine import programs
 from flows.machine.children import Children
-from rpg.config.sweep_spec import Sweep
-from rpg.store import Layout
 
 TRACKING_LOG = "tracking.log"
 LAST_SECONDS = 60.0
@@ -18,21 +17,18 @@ LAST_SECONDS = 60.0
 
 
 @contextmanager
-def tracked(sweep: Sweep, layout: Layout, children: Children) -> Iterator[None]:
-    """Follow the sweep's runs within, where any of them is tracked. Nothing of it can fail the sweep."""
-    if not any(run.spec.track for run in sweep.runs):
-        yield
-        return
-    folder = layout.sweep_folder(sweep.spec.name)
+def tracking(folder: Path, children: Children) -> Iterator[None]:
+    """Send the numbers of a sweep's runs to their trackers while it goes on inside. Nothing of it can fail the sweep."""
     child = children.start(programs.TRACKING, folder, log=folder / TRACKING_LOG, stdin=subprocess.PIPE)
     try:
         yield
     finally:
         with suppress(OSError):
-            child.stdin.close()
+            if child.stdin:
+                child.stdin.close()
         deadline = time.monotonic() + LAST_SECONDS
         while child.poll() is None and time.monotonic() < deadline and not children.stopping.is_set():
             time.sleep(0.1)
         if child.poll() is None:
-            child.kill()
+            children.kill(child)
         children.wait(child)

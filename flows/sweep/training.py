@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,14 +9,14 @@ from contextlib import contextmanager
 from pydantic import TypeAdapter, ValidationError
 
 from flows.machine import programs
-from flows.machine.children import Stopped
+from flows.machine.children import Child, Stopped
 from flows.machine.ray_cluster import LOST, Remote
 from flows.machine.slots import Held, need_of
-from flows.sweep.context import Context, StageFailed
+from flows.machine.waiting_note import WaitingNote
+from flows.sweep.context import Context, RunFailed
 from flows.sweep.sharing import take_over
 from rpg.config.backend import BACKENDS, Backend, BackendSection, LocalBackend, OnNodes
 from rpg.errors import UserError
-from rpg.fork_server import ForkedProcess
 from rpg.processes import BUSY
 from rpg.store import RunFolder
 from rpg.store.run_folder import pending_evaluations
@@ -25,43 +24,42 @@ from rpg.store.run_writer import clear_waiting, write_failed, write_waiting
 from rpg.store.step_progress import TRAINING, read_progress
 
 _BACKEND: TypeAdapter[BackendSection] = TypeAdapter(Backend)
-SLOT_SECONDS = 0.3
-"""A run that waits for a slot looks this often."""
-SAID_SECONDS = 60.0
-"""What it waits for is written again after so long: other hosts believe a note while it is young."""
 LEASE_SECONDS = 2.0
-"""A run that somebody else works on is looked at this often."""
+"""How often a run that somebody else works on is looked at."""
 CLUSTER_LOG = "ray.log"
 """In the sweep's folder: what the connection to a Ray cluster has to say."""
-MOST_LOSSES = 3
-"""So many times in a row a run may lose its node without a new checkpoint."""
+MAX_LOSSES = 3
+"""How often in a row a run may lose its node without a new checkpoint."""
 SHARED_SECONDS = 60.0
 """How long shared storage may take until it shows here what a node has written."""
 
 
-def run_trainer(folder: RunFolder, context: Context) -> None:
+def train_run(folder: RunFolder, context: Context) -> None:
     """One training to its end, in a process of its own that holds a slot of this machine.
 
     Nothing is trained when another sweep has the same run already.
 
     Raises:
-        StageFailed: it failed; FAILED.json holds the same line.
+        RunFailed: it failed; FAILED.json holds the same line.
         Stopped: the sweep is being stopped.
     """
     duplicate = context.claims.duplicate(folder)
     if duplicate:
         take_over(folder, duplicate)
-    manifest = folder.read_manifest()
-    if duplicate and folder.checkpoint(manifest["steps"]).exists() and not pending_evaluations(folder):
-        clear_waiting(folder)
-        return
+        trained = folder.checkpoint(folder.read_manifest()["steps"]).exists()
+        if trained and not pending_evaluations(folder):
+            clear_waiting(folder)
+            return
     backend = backend_of(folder)
     code, losses, newest = BUSY, 0, -1
     while code in (BUSY, LOST):  # another host was quicker: its run is waited for
         while folder.holder():
             if context.children.stopping.wait(LEASE_SECONDS):
                 raise Stopped
-        with context.disk.reserve(folder, context.children.stopping), slot(folder, backend, context) as held:
+        with (
+            context.disk.reserve(folder, context.children.stopping),
+            slot(folder, backend, context) as held,
+        ):
             clear_waiting(folder)
             archive_failure(folder)
             began = time.time()
@@ -69,30 +67,29 @@ def run_trainer(folder: RunFolder, context: Context) -> None:
             code = context.children.wait(child)
         if isinstance(child, Remote):
             before, newest = newest, (folder.checkpoint_steps() or [-1])[-1]
-            losses = 0 if newest > before else losses
-            losses += code == LOST
+            losses = (0 if newest > before else losses) + (code == LOST)
             code = _settle(folder, child, losses, context)
         if code in (BUSY, LOST) and context.children.stopping.wait(LEASE_SECONDS):
             raise Stopped
-    if code == 0:
-        return
-    failure = folder.read_failed()
-    if failure is None:
-        how = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    if code != 0:
+        raise RunFailed(f"{folder.name}: {_failure(folder, backend, code, began)}")
+
+
+def _failure(folder: RunFolder, backend: BackendSection, code: int, began: float) -> str:
+    """What FAILED.json says; written here when the training process could not."""
+    if folder.read_failed() is None:
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         if code == -9:
             last = read_progress(folder.path / TRAINING) or {}
             phase = last.get("phase") if last.get("time", 0) > began else None
             how += f" in step {last['step']}, {phase}" if phase else ""
             advice = backend.less_memory(phase)
             how += f" (out of memory? {advice})" if advice else " (out of memory?)"
-        write_failed(folder, f"the training process was {how}" if code < 0 else f"the training process {how}")
-        failure = folder.read_failed() or {}
-    raise StageFailed(f"{folder.name}: {failure.get('error')}")
+        write_failed(folder, f"the training process {how}")
+    return str((folder.read_failed() or {}).get("error"))
 
 
-def _start(
-    folder: RunFolder, backend: BackendSection, context: Context, held: Held
-) -> subprocess.Popen | ForkedProcess | Remote:
+def _start(folder: RunFolder, backend: BackendSection, context: Context, held: Held) -> Child:
     """The training process: a child of this one, or a process on a node of a Ray cluster."""
     module = programs.TRAINER.format(backend.type)
     if not (isinstance(backend, LocalBackend) and isinstance(backend.place, OnNodes)):
@@ -114,35 +111,40 @@ def _settle(folder: RunFolder, child: Remote, losses: int, context: Context) -> 
     """The exit code of a training on a cluster, after what its end means for the run's folder.
 
     Raises:
-        StageFailed: the cluster cannot run it, or lost it again and again, or its files do not get here.
+        RunFailed: the cluster cannot run it, or lost it again and again, or its files do not get here.
     """
     clear_waiting(folder)
     refused, lost, code = child.answer.get("refused"), child.answer.get("lost"), child.returncode or 0
-    if lost and losses > MOST_LOSSES:
+    if lost and losses > MAX_LOSSES:
         refused = (
             f"lost {losses} times on the Ray cluster without a new checkpoint, the last time because {lost}"
         )
     elif lost:
-        context.log(f"{folder.name}: {lost}; it is started again and goes on from its last checkpoint")
-    if code == 0 and not refused:
-        deadline = time.monotonic() + SHARED_SECONDS
-        while (folder.checkpoint_steps() or [-1])[-1] < child.answer["newest"]:
-            if time.monotonic() > deadline:
-                refused = (
-                    f"the node {child.answer['node']} wrote checkpoint {child.answer['newest']}, which this machine "
-                    f"does not see after {SHARED_SECONDS:.0f} s: the data folder must be on storage that both share"
-                )
-                break
-            if context.children.stopping.wait(SLOT_SECONDS):
-                raise Stopped
+        context.owner.log(f"{folder.name}: {lost}; it is started again and goes on from its last checkpoint")
+    if code == 0 and not refused and not _arrived(folder, child.answer["newest"], context):
+        refused = (
+            f"the node {child.answer['node']} wrote checkpoint {child.answer['newest']}, which this machine "
+            f"does not see after {SHARED_SECONDS:.0f} s: the data folder must be on storage that both share"
+        )
     if refused:
         write_failed(folder, refused)
-        raise StageFailed(f"{folder.name}: {refused}")
+        raise RunFailed(f"{folder.name}: {refused}")
     return code
 
 
+def _arrived(folder: RunFolder, step: int, context: Context) -> bool:
+    """Wait until this machine sees a checkpoint that another one has written; False after SHARED_SECONDS."""
+    deadline = time.monotonic() + SHARED_SECONDS
+    while (folder.checkpoint_steps() or [-1])[-1] < step:
+        if time.monotonic() > deadline:
+            return False
+        if context.children.stopping.wait(0.3):
+            raise Stopped
+    return True
+
+
 def backend_of(folder: RunFolder) -> BackendSection:
-    """The back end of a run; StageFailed (and FAILED.json) when its manifest names one that this version lacks."""
+    """The back end of a run; RunFailed (and FAILED.json) when its manifest names one that this version lacks."""
     section = folder.read_manifest()["spec"]["backend"]
     try:
         return _BACKEND.validate_python(section)
@@ -150,7 +152,7 @@ def backend_of(folder: RunFolder) -> BackendSection:
         known = ", ".join(BACKENDS)
         line = f"{folder.manifest_path}: spec.backend: {error.errors()[0]['msg']} (back ends here: {known})"
         write_failed(folder, line)
-        raise StageFailed(f"{folder.name}: {line}") from None
+        raise RunFailed(f"{folder.name}: {line}") from None
 
 
 @contextmanager
@@ -160,31 +162,13 @@ def slot(folder: RunFolder, backend: BackendSection, context: Context) -> Iterat
     if need is None:
         yield Held()
         return
-    held = gate = why = None
-    said_at = 0.0
+    who, note = f"{folder.sweep}/{folder.name}", WaitingNote(folder)
+    first = context.evaluation_waits if need.kind == "gpu" else None
     try:
-        while held is None:
-            # Only who is at the gate may take: a request for several GPUs is not starved by those for one.
-            if need.kind == "gpu" and context.evaluation_waits.is_set():
-                if gate:
-                    gate.close()
-                gate = None
-            else:
-                gate = gate or context.machine.gate(need)
-            held = context.machine.take(need, f"{folder.sweep}/{folder.name}") if gate else None
-            if held is None:
-                why, said = context.machine.why(need), why
-                if why != said or time.monotonic() - said_at > SAID_SECONDS:
-                    write_waiting(folder, why)
-                    said_at = time.monotonic()
-                if context.children.stopping.wait(SLOT_SECONDS):
-                    raise Stopped
+        held = context.machine.wait(need, who, note.write, context.children.stopping, yield_to=first)
     except UserError as error:
         write_failed(folder, str(error))
-        raise StageFailed(f"{folder.name}: {error}") from None
-    finally:
-        if gate:
-            gate.close()
+        raise RunFailed(f"{folder.name}: {error}") from None
     with held:
         yield held
 

@@ -97,9 +97,6 @@ def _bare_tokens(text: str) -> list[Token]:
     return [t for t in tokens_of(text.rstrip(". \n")) if t.kind != "edge" and t.text != "box"]
 
 
-# ----------------------------------------------------------------------------------------------------- structure
-
-
 def _elements(trees: Sequence[Tree]) -> list[Tree]:
     """Of a list: the items of a set, both values of `a \\pm b`; anything else is itself."""
     elements: list[Tree] = []
@@ -175,8 +172,6 @@ class _Match:
             return False
         return all(rounds(_named(g)[1], t) for g, t in zip(self.gold, trees, strict=True))
 
-    # ------------------------------------------------------------------------------------------------ several
-
     def _several(self, trees: list[Tree], statement: Statement) -> bool:
         """Whether formulas that commas, `and` or `or` join are the gold answer."""
         gold = self.gold
@@ -214,8 +209,6 @@ class _Match:
             both = inequalities.both(trees[0], trees[1])
             return both is not None and self.element(gold, both)
         return False
-
-    # ----------------------------------------------------------------------------------------------------- one
 
     def element(self, gold: Tree, answer: Tree) -> bool:
         """Whether one formula is one element of the gold answer."""
@@ -323,9 +316,6 @@ class _Match:
             return interval is not None and self.value(gold, interval[1])
         same_shape = answer[0] == "tuple" and gold[1] == answer[1] and len(gold[2]) == len(answer[2])
         return same_shape and all(map(self.value, gold[2], answer[2]))
-
-
-# ------------------------------------------------------------------------------------------------------- helpers
 
 
 def _is_label(tree: Tree) -> bool:

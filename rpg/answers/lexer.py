@@ -110,11 +110,7 @@ _REPEATING = re.compile(r"\s*\\(?:overline|bar|dot)\s*(?:\{\s*(\d{1,40})\s*\}|(\
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Tokens of an answer as it was written.
-
-    Raises:
-        Unreadable: too long, or no known notation.
-    """
+    """Tokens of an answer as it was written. Raises Unreadable: too long, or no known notation."""
     return _Lexer().lex(in_latex(text))
 
 
@@ -165,8 +161,6 @@ class _Lexer:
         elif text[i] != '"' and unicodedata.category(text[i]) != "So":  # tick marks and the like say nothing
             raise Unreadable(f"unknown sign {text[i]!r}")
         return i + 1
-
-    # ------------------------------------------------------------------------------------------ numbers, letters
 
     def _number(self, text: str, i: int) -> int:
         match = _NUMBER.match(text, i)
@@ -266,8 +260,6 @@ class _Lexer:
             end = match.end()
         self.add("symbol", name)
         return end
-
-    # ---------------------------------------------------------------------------------------------------- commands
 
     def _command(self, text: str, i: int) -> int:
         match = _COMMAND.match(text, i)

@@ -99,17 +99,14 @@ POINTING = set(
 CHANGING = set("square cube sum difference product quotient times remainder twice root log triple of".split())
 """Words that change a value behind them; harmless after it (`5 square units`) and in the subject."""
 
-_ONES = dict(
-    zip(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-        "eighteen nineteen".split(),
-        range(20),
-        strict=True,
-    )
-)
-_TENS = dict(
-    zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10), strict=True)
-)
+_UP_TO_NINETEEN = """
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+    eighteen nineteen
+    """.split()
+_ONES = {word: value for value, word in enumerate(_UP_TO_NINETEEN)}
+_TENS = {
+    word: 10 * k for k, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)
+}
 _SCALES = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 
 
@@ -123,12 +120,12 @@ def number_in_words(words: Sequence[str]) -> tuple[int, int]:
     seen = False
     last = "start"
     for k, (part, i) in enumerate(parts):
-        if (part in _ONES and last in ("start", "scale", "hundred", "and")) or (
-            part in _ONES and last == "tens" and 0 < _ONES[part] < 10
-        ):
+        next_part = parts[k + 1][0] if k + 1 < len(parts) else ""
+        begins = last in ("start", "scale", "hundred", "and")
+        if part in _ONES and (begins or (last == "tens" and 0 < _ONES[part] < 10)):
             current += _ONES[part]
             last = "ones"
-        elif part in _TENS and last in ("start", "scale", "hundred", "and"):
+        elif part in _TENS and begins:
             current += _TENS[part]
             last = "tens"
         elif part == "hundred" and last == "ones":
@@ -137,12 +134,7 @@ def number_in_words(words: Sequence[str]) -> tuple[int, int]:
         elif part in _SCALES and last in ("ones", "tens", "hundred"):
             total, current = total + current * _SCALES[part], 0
             last = "scale"
-        elif (
-            part == "and"
-            and last in ("hundred", "scale")
-            and k + 1 < len(parts)
-            and (parts[k + 1][0] in _ONES or parts[k + 1][0] in _TENS)
-        ):
+        elif part == "and" and last in ("hundred", "scale") and next_part in _ONES | _TENS:
             last = "and"
             continue
         else:

@@ -134,11 +134,7 @@ def finite(value: Fraction) -> bool:
 
 
 def worth(tree: Tree) -> Number:
-    """A tree without symbols as a number.
-
-    Raises:
-        Unreadable: it has no value, or one beyond the bounds.
-    """
+    """A tree without symbols as a number. Raises Unreadable: it has no value, or one beyond the bounds."""
     try:
         value = values.evaluate(tree)
     except values.Undefined as error:

@@ -23,11 +23,7 @@ _STARTS = {"number", "symbol", "function", "open"}
 
 
 def read(tokens: list[Token]) -> Tree:
-    """One expression, or a chain of them.
-
-    Raises:
-        Unreadable: the tokens are no formula, or nested too deeply.
-    """
+    """One expression, or a chain of them. Raises Unreadable: the tokens are no formula, or nested too deeply."""
     parser = _Parser([t for t in tokens if t.kind != "edge"])
     tree = parser.chain()
     if parser.i < len(parser.tokens):

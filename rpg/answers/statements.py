@@ -12,24 +12,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
+from rpg.answers import lexicon
 from rpg.answers.lexer import EDGE, Token, Unreadable, tokens_of, with_number_words
-from rpg.answers.lexicon import (
-    APPROXIMATE,
-    CHANGING,
-    CONCLUDING,
-    COPULAS,
-    JOINING,
-    LEADING,
-    LOCATING,
-    NUMBERED,
-    POINTING,
-    REFERRING,
-    RESTATING,
-    SPOILING,
-    SPOILING_IN_SUBJECT,
-    SUBORDINATE,
-    SUCH_THAT,
-)
 from rpg.answers.units import cut_units, letters_length, unit_length
 
 _QUANTIFIERS = set("all every any each some real integer positive".split())
@@ -92,9 +76,6 @@ def _shown(formula: tuple[Token, ...]) -> str:
         )
         pieces.append(f"\\{token.text} " if named else token.text)
     return "".join(pieces).strip()
-
-
-# ------------------------------------------------------------------------------------------- tokens to items
 
 
 def _without_choice(tokens: list[Token]) -> list[Token]:
@@ -226,7 +207,7 @@ class _SentenceReader:
         elif token.kind == "stop":
             self.sentences.append([])
         else:
-            copula = token.kind == "word" and token.text in COPULAS
+            copula = token.kind == "word" and token.text in lexicon.COPULAS
             self.sentences[-1].append(Item("copula" if copula else token.kind, token.text))
         self.i, self.ended = self.i + 1, False
 
@@ -253,9 +234,6 @@ def _spelled(token: Token) -> bool:
     return token.kind == "number" and token.upright
 
 
-# ------------------------------------------------------------------------------------------- items to statements
-
-
 def _words(items: list[Item]) -> list[str]:
     return [
         w for item in items for w in ([item.text] if item.kind in ("word", "copula") else _words(item.inner))
@@ -273,7 +251,7 @@ def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
     leading = [item.text for item in rest[:first] if item.kind == "word"]
     if not _leads(leading, formula, remark):
         return []
-    approximate = any(word in APPROXIMATE for word in leading) or formula[0].text == "~"
+    approximate = any(word in lexicon.APPROXIMATE for word in leading) or formula[0].text == "~"
     stated = [Statement([_bare(formula)], approximate=approximate)]
     extra: list[Statement] = []
     between: list[Item] = []
@@ -285,7 +263,7 @@ def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
             between = []
         else:
             between.append(item)
-            if item.kind == "word" and item.text in SUBORDINATE and _explains(item, rest[i + 1 :]):
+            if item.kind == "word" and item.text in lexicon.SUBORDINATE and _explains(item, rest[i + 1 :]):
                 return stated + extra
     if any(item.text == "or" for item in between):
         raise Unreadable("unclear: 'or' behind the value")
@@ -298,12 +276,12 @@ def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
 def _check_words(subject: list[str], words: list[str]) -> None:
     """Raises Unreadable where a word makes it unclear, denies or changes what is stated."""
     for word in subject:
-        if word in SPOILING_IN_SUBJECT:
+        if word in lexicon.SPOILING_IN_SUBJECT:
             raise Unreadable(f"unclear: {word!r}")
     reason = next((k for k, word in enumerate(words) if word in ("since", "because")), len(words))
     for k, word in enumerate(words):
-        located = word in LOCATING and k and words[k - 1] in POINTING
-        if word in (SPOILING if k < reason else SPOILING_IN_SUBJECT) and not located:
+        located = word in lexicon.LOCATING and k and words[k - 1] in lexicon.POINTING
+        if word in (lexicon.SPOILING if k < reason else lexicon.SPOILING_IN_SUBJECT) and not located:
             raise Unreadable(f"unclear: {word!r}")
     for article, possible, noun in zip(words, words[1:], words[2:], strict=False):
         if article in ("a", "one") and possible == "possible" and not noun.endswith("s"):
@@ -317,10 +295,15 @@ def _leads(words: list[str], formula: tuple[Token, ...], remark: bool) -> bool:
         Unreadable: a word before the formula changes what it means.
     """
     for word in words:
-        if remark and (word in REFERRING or word in SUBORDINATE):
+        if remark and (word in lexicon.REFERRING or word in lexicon.SUBORDINATE):
             return False
-        allowed = word in LEADING or word in APPROXIMATE or word in RESTATING or (remark and word in JOINING)
-        area = formula[0].text == "=" and word not in CHANGING  # Area = 5
+        allowed = (
+            word in lexicon.LEADING
+            or word in lexicon.APPROXIMATE
+            or word in lexicon.RESTATING
+            or (remark and word in lexicon.JOINING)
+        )
+        area = formula[0].text == "=" and word not in lexicon.CHANGING  # Area = 5
         if not allowed and not area:
             raise Unreadable(f"unclear: {word!r} before the value")
     return True
@@ -335,9 +318,11 @@ def _predicate(items: list[Item]) -> int:
         between = items[before:i]
         if all(item.kind != "formula" or _is_symbol(item.tokens) for item in between):
             continue
-        if any(w in (RESTATING - COPULAS) or w == "which" for w in _words(items[before : i + 1])):
+        if any(
+            w in (lexicon.RESTATING - lexicon.COPULAS) or w == "which" for w in _words(items[before : i + 1])
+        ):
             return before + 1  # `is 5, which is ...`: a restatement, not another statement
-        if any(item.kind == "sep" or item.text in JOINING for item in between):
+        if any(item.kind == "sep" or item.text in lexicon.JOINING for item in between):
             raise Unreadable("unclear: several statements")
     return leading[-1] + 1 if leading else 0
 
@@ -361,7 +346,7 @@ def _without_references(items: list[Item]) -> list[Item]:
     """`from step 3` is words alone."""
     kept: list[Item] = []
     for item in items:
-        numbered = bool(kept) and kept[-1].kind == "word" and kept[-1].text in NUMBERED
+        numbered = bool(kept) and kept[-1].kind == "word" and kept[-1].text in lexicon.NUMBERED
         if not (numbered and item.kind == "formula" and len(item.tokens) == 1):
             kept.append(item)
     return kept
@@ -381,17 +366,22 @@ def _join(stated: list[Statement], between: list[Item], formula: tuple[Token, ..
         if not between:
             raise Unreadable("two formulas side by side")
         last.formulas.append(formula)
-    elif words <= JOINING:
+    elif words <= lexicon.JOINING:
         last.formulas.append(formula)
         last.alternatives |= "or" in words or "either" in words
-    elif words <= APPROXIMATE | {"or", "is", "that", "which"} and words & APPROXIMATE:
+    elif words <= lexicon.APPROXIMATE | {"or", "is", "that", "which"} and words & lexicon.APPROXIMATE:
         stated.append(Statement([_bare(formula)], approximate=True))
-    elif words <= SUCH_THAT and len(last.formulas[-1]) == 1 and any(t.kind == "rel" for t in formula):
+    elif words <= lexicon.SUCH_THAT and len(last.formulas[-1]) == 1 and any(t.kind == "rel" for t in formula):
         last.formulas[-1] = formula  # all x with x < 8
-    elif words & RESTATING and words <= RESTATING | COPULAS | LEADING | APPROXIMATE | {"or"}:
-        concluded = bool(words & CONCLUDING)
-        stated.append(Statement([_bare(formula)], approximate=bool(words & APPROXIMATE), concluded=concluded))
-    elif _names_only(formula) and not words & (JOINING | COPULAS | RESTATING):
+    elif (
+        words & lexicon.RESTATING
+        and words <= lexicon.RESTATING | lexicon.COPULAS | lexicon.LEADING | lexicon.APPROXIMATE | {"or"}
+    ):
+        concluded = bool(words & lexicon.CONCLUDING)
+        stated.append(
+            Statement([_bare(formula)], approximate=bool(words & lexicon.APPROXIMATE), concluded=concluded)
+        )
+    elif _names_only(formula) and not words & (lexicon.JOINING | lexicon.COPULAS | lexicon.RESTATING):
         return  # 8 possible values of n
     else:
         raise Unreadable(f"unclear: {' '.join(item.text for item in between).strip()!r} between formulas")

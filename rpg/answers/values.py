@@ -117,11 +117,7 @@ def _both(tree: Tree, at: dict[str, Fraction], operation: Callable[[Value, Value
 
 
 def divided(a: Value, b: Value) -> Value:
-    """a / b.
-
-    Raises:
-        Undefined: b is 0.
-    """
+    """a / b. Raises Undefined: b is 0."""
     if b == 0:
         raise Undefined("division by zero")
     return a / b
@@ -300,9 +296,6 @@ def _of_several(name: str, argument: Tree, at: dict[str, Fraction]) -> Value:
     if not all(isinstance(v, Fraction) and v.denominator == 1 for v in values):
         raise Undefined(f"{name} of what is no integer")
     return Fraction((math.gcd if name == "gcd" else math.lcm)(*map(int, values)))
-
-
-# ------------------------------------------------------------------------------------------------------ equality
 
 
 def close(a: Value, b: Value) -> bool:

@@ -15,11 +15,21 @@ from rpg.auditing.corrections import correction_study
 from rpg.auditing.measure import EXACT, Point, Result, Settings, measure
 from rpg.auditing.moments import LossFunction
 from rpg.auditing.objectives import named
-from rpg.auditing.studies import Bend, advantage_study, aggregation_study
+from rpg.auditing.studies import StudyResult, advantage_study, aggregation_study
 from rpg.auditing.subjects import Subject, catalogue, from_algorithm, ratio_levels
 from rpg.catalogue import Algorithm
 
-__all__ = ["EXACT", "Bend", "Point", "Report", "Result", "Settings", "Subject", "audit", "audit_catalogue"]
+__all__ = [
+    "EXACT",
+    "Point",
+    "Report",
+    "Result",
+    "Settings",
+    "StudyResult",
+    "Subject",
+    "audit",
+    "audit_catalogue",
+]
 
 
 def audit(
@@ -50,7 +60,7 @@ def audit(
         subject = from_algorithm(loss, beta, name)
     else:
         beta = beta or 0.0
-        label = name or getattr(loss, "__name__", "callable")
+        label = name or str(getattr(loss, "__name__", "callable"))
         subject = Subject(
             label, "callable", loss, None, beta, named(divergence) if beta else "none", per_token
         )
@@ -68,7 +78,7 @@ def audit_catalogue(*, peers: bool = True, settings: Settings | None = None) -> 
     return Report(
         losses=tuple(measure(s, settings) for s in [*catalogue(settings.beta), *others]),
         levels=tuple(measure(s, settings) for s in ratio_levels(settings.beta)),
-        bends=(*advantage_study(), *aggregation_study(), *correction_study()),
+        studies=(*advantage_study(), *aggregation_study(), *correction_study()),
         absent=absent,
         settings=settings,
         seconds=time.perf_counter() - start,

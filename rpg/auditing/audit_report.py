@@ -9,7 +9,7 @@ from typing import Any
 
 from rpg.auditing.measure import OBJECTIVES, Point, Result, Settings
 from rpg.auditing.objectives import DIVERGENCE_NAMES, Objective
-from rpg.auditing.studies import Bend
+from rpg.auditing.studies import StudyResult
 from rpg.catalogue import DIVERGENCES
 
 SHOWN_DRIFT = 0.4
@@ -19,11 +19,11 @@ WIDE = 110
 
 @dataclass(frozen=True)
 class Report:
-    """losses: catalogue, callables and peers; levels: the ratio levels; bends: what lies around a loss (studies)."""
+    """losses: catalogue, callables and peers; levels: the ratio levels; studies: of what surrounds a loss."""
 
     losses: tuple[Result, ...]
     levels: tuple[Result, ...] = ()
-    bends: tuple[Bend, ...] = ()
+    studies: tuple[StudyResult, ...] = ()
     absent: dict[str, str] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
     seconds: float = 0.0
@@ -38,7 +38,7 @@ class Report:
 
     @property
     def shown_drift(self) -> float:
-        """The drift the tables show: SHOWN_DRIFT, or the largest measured one below or above it."""
+        """The drift that the tables show: the measured one that is closest to SHOWN_DRIFT."""
         return min(self.settings.drifts, key=lambda drift: (abs(drift - SHOWN_DRIFT), drift))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ class Report:
                 "seconds": round(self.seconds, 3),
                 "absent": self.absent,
                 "losses": losses,
-                "studies": [asdict(bend) for bend in self.bends],
+                "studies": [asdict(result) for result in self.studies],
                 "rows": self.rows(),
             },
             ensure_ascii=False,
@@ -68,9 +68,9 @@ class Report:
     # --- tables ------------------------------------------------------------------------------------------
 
     def table(self, width: int = WIDE) -> Any:
-        """Everything as one rich renderable; where `width` columns are few, without the clipped figures."""
-        from rich.console import Group
-        from rich.text import Text
+        """Everything as one rich renderable; if `width` is too small, without the clipped figures."""
+        from rich.console import Group  # noqa: PLC0415 (optional)
+        from rich.text import Text  # noqa: PLC0415 (optional)
 
         parts: list[Any] = [Text.from_markup(_LEGEND)]
         sources = list(dict.fromkeys(result.source for result in self.losses))
@@ -84,8 +84,8 @@ class Report:
         if self.levels:
             parts.append(self._level_table())
         for study, title in _STUDIES.items():
-            if bends := [b for b in self.bends if b.study == study]:
-                parts.append(_bend_table(title, bends))
+            if results := [b for b in self.studies if b.study == study]:
+                parts.append(_study_table(title, results))
         for peer, reason in self.absent.items():
             parts.append(Text(f"Left out: {peer} ({reason})", style="yellow"))
         s = self.settings
@@ -121,7 +121,7 @@ class Report:
         ]
 
     def _loss_table(self, title: str, results: list[Result], clipped: bool = True) -> Any:
-        from rich.markup import escape
+        from rich.markup import escape  # noqa: PLC0415 (optional)
 
         table = _table(f"{title} (figures at drift {self.shown_drift:g})")
         table.add_column("loss", no_wrap=True)
@@ -152,7 +152,7 @@ class Report:
         for result in self.levels:
             divergence, level = result.name.split()
             target = str(Objective("sequence", result.divergence))
-            cells = (result.point(drift) for drift in drifts)
+            cells = [point for drift in drifts if (point := result.point(drift)) is not None]
             table.add_row(
                 divergence,
                 level,
@@ -164,7 +164,7 @@ class Report:
 
     def figure(self) -> Any:
         """An Altair chart: bias and noise against drift, for the ratio levels and for chosen losses."""
-        from rpg.auditing.figure import chart
+        from rpg.auditing.figure import chart  # noqa: PLC0415 (altair is optional)
 
         return chart(self)
 
@@ -190,8 +190,8 @@ _STUDIES = {
 
 
 def _table(title: str) -> Any:
-    from rich import box
-    from rich.table import Table
+    from rich import box  # noqa: PLC0415 (optional)
+    from rich.table import Table  # noqa: PLC0415 (optional)
 
     return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
 
@@ -217,15 +217,19 @@ def _cells(result: Result, point: Point | None) -> list[str]:
     return [*biases, f"{point.noise:.1f}"]
 
 
-def _bend_table(title: str, bends: list[Bend]) -> Any:
+def _study_table(title: str, results: list[StudyResult]) -> Any:
     table = _table(title)
     first = {"advantage": ("estimator", "setting"), "correction": ("correction", "against the objective")}
-    what, setting = first.get(bends[0].study, ("mode", "setting"))
+    what, setting = first.get(results[0].study, ("mode", "setting"))
     table.add_column(what, no_wrap=True)
     for heading in (setting, "scale", "bias", "noise"):
         table.add_column(heading, justify="right")
-    for bend in bends:
+    for result in results:
         table.add_row(
-            bend.name, bend.setting, f"{bend.scale:.3f}", _percent(bend.bias, 1e-10), f"{bend.noise:.1f}"
+            result.name,
+            result.setting,
+            f"{result.scale:.3f}",
+            _percent(result.bias, 1e-10),
+            f"{result.noise:.1f}",
         )
     return table

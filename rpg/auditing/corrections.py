@@ -1,17 +1,20 @@
-"""What each `rollout_correction` optimises when another policy samples than the one a step begins with, by enumeration.
+"""What each `rollout_correction` optimises if the sampler is not the policy at the start of a step, by enumeration.
 
-Three policies: the sampler mu, `old` where the step begins, and the trained pi. The advantage is the reward minus its
-mean under the sampler, as a group's mean is; there is no KL and no clip, so that nothing else is at work.
+Three policies: the sampler mu, `old` at the start of the step, and the trained pi. The advantage is the reward minus its
+mean under the sampler, like a group's mean; without a KL or a clip, to isolate the correction.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
+
+from torch import Tensor
 
 from rpg.auditing.moments import moments, slopes
 from rpg.auditing.objectives import Objective, gradient
-from rpg.auditing.studies import Bend, bend
+from rpg.auditing.studies import StudyResult, scale_and_bias
 from rpg.auditing.subjects import spread
 from rpg.auditing.worlds import World, world
 from rpg.catalogue import Algorithm, algorithm
@@ -29,8 +32,8 @@ CORRECTIONS: dict[str, dict[str, object]] = {
 }
 
 
-def correction_study(gap: float = 1.0, drift: float = 0.2, seed: int = 0) -> list[Bend]:
-    """Every correction against E[R] of responses and of tokens (prefixes as the sampler has them, or as old has).
+def correction_study(gap: float = 1.0, drift: float = 0.2, seed: int = 0) -> list[StudyResult]:
+    """Every correction against E[R] of responses and of tokens (prefixes from the sampler or from old).
 
     gap: how far the sampler is from old, as a part of the distance to the world's third policy (0.7 standard deviations
     of a logit).
@@ -45,29 +48,34 @@ def correction_study(gap: float = 1.0, drift: float = 0.2, seed: int = 0) -> lis
         "token, old's prefixes": gradient(Objective("token", "none"), w, logits, w.old, 0.0),
         "response": gradient(Objective("sequence", "none"), w, logits, w.old, 0.0),
     }
-    bends = []
+    results = []
     for name, setting in CORRECTIONS.items():
         algo = algorithm(
             "rpg-reinforce-urkl", kl="none", clip=None, loss_agg_mode="seq-mean-token-sum",
             rollout_correction=setting,
         )  # fmt: skip
         slope = slopes(partial(_loss, algo, w), drawn, logits, None, spread(drawn, None))
-        found = moments(drawn, logits, slope)
-        noise = found.variance**0.5 / found.mean.norm().item()
+        moment = moments(drawn, logits, slope)
+        noise = moment.variance**0.5 / moment.mean.norm().item()
         for target, exact in targets.items():
-            bends.append(Bend("correction", name, target, *bend(found.mean, exact), noise))
-    return bends
+            results.append(
+                StudyResult("correction", name, target, *scale_and_bias(moment.mean, exact), noise)
+            )
+    return results
 
 
-def _loss(algo: Algorithm, w: World, *, old_log_prob, ref_log_prob, **inputs) -> LossOutput:
-    """`old_log_prob` comes in as the sampler's; where the step begins is the world's old."""
+def _loss(
+    algo: Algorithm, w: World, *, old_log_prob: Tensor, ref_log_prob: None, **inputs: Any
+) -> LossOutput:
+    """The audit passes the sampler's log-probabilities as `old_log_prob`; the step starts at the world's old."""
+    del ref_log_prob  # there is no KL
     copies = len(old_log_prob) // len(w.tokens)
-    begin = w.log_probs(w.old).repeat(copies, 1)
+    start = w.log_probs(w.old).repeat(copies, 1)
     weights = rollout_weights(
         algo.rollout_correction,
-        old_log_prob=begin,
+        old_log_prob=start,
         sampler_log_prob=old_log_prob,
         response_mask=inputs["response_mask"],
     )
-    old = old_log_prob if algo.rollout_correction.type == "none" else begin
+    old = old_log_prob if algo.rollout_correction.type == "none" else start
     return policy_loss(algo, old_log_prob=old, rollout_weights=weights, **inputs)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import altair as alt
+
 from rpg.auditing.measure import Result
 from rpg.auditing.objectives import Objective
 
@@ -25,8 +27,6 @@ def _lines(results: list[Result], level: str, panel: str) -> list[dict[str, Any]
 
 def chart(report: Any) -> Any:
     """Chosen losses against the token-level objective, ratio levels against the response-level one."""
-    import altair as alt
-
     chosen = [r for r in report.losses if r.points and (r.name in _CHOSEN or len(report.losses) == 1)]
     chosen = [r for r in chosen if r.source in ("rpg", "callable")]
     levels = [r for r in report.levels if r.name.startswith("urkl")]

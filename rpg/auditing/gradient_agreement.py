@@ -1,8 +1,8 @@
-"""How well estimated gradients point where they should: from blocks of gradients, without the bias of their noise.
+"""Agreement between an estimated gradient and its target, from blocks of gradients, without the bias of their noise.
 
-Two noisy vectors are never parallel, so the cosine of two averages says as much about the number of samples as about the
-gradients. But the product of two *independent* estimates has the right expectation: products between blocks of different
-samples are averaged, the product of a block with itself is left out.
+Two noisy vectors are never parallel, so the cosine of two averages depends on the number of samples as much as on the
+gradients. But the product of two *independent* estimates is unbiased: products between blocks of different samples are
+averaged, and the product of a block with itself is left out.
 """
 
 from __future__ import annotations
@@ -10,23 +10,25 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 LEVEL = 0.95
+Array = NDArray[np.float64]
 
 
 class Agreement(NamedTuple):
-    """What is estimated of two gradients, with a bootstrap interval over blocks each: (estimate, low, high).
+    """Estimates about two gradients, each with a bootstrap interval over blocks: (estimate, low, high).
 
-    cosine: between their expectations. bias: |expectation - target| / |target|. NaN where the blocks are too few or too
-    noisy to tell a gradient from zero.
+    cosine: between their expectations. bias: |expectation - target| / |target|. NaN if the blocks are too few or too
+    noisy to distinguish a gradient from zero.
     """
 
     cosine: tuple[float, float, float]
     bias: tuple[float, float, float]
 
 
-def agreement(blocks: np.ndarray, targets: np.ndarray, draws: int = 400, seed: int = 0) -> Agreement:
-    """`blocks` (B, D) estimate a gradient, `targets` (C, D), of other samples, the one it should be.
+def agreement(blocks: Array, targets: Array, draws: int = 400, seed: int = 0) -> Agreement:
+    """`blocks` (B, D) estimate a gradient; `targets` (C, D), from other samples, estimate its target.
 
     Raises:
         ValueError: fewer than two of either.
@@ -37,25 +39,23 @@ def agreement(blocks: np.ndarray, targets: np.ndarray, draws: int = 400, seed: i
         )
     own, cross, right = blocks @ blocks.T, blocks @ targets.T, targets @ targets.T
     rng = np.random.default_rng(seed)
-    found = [_point(own, cross, right, np.ones(len(blocks)), np.ones(len(targets)))]
+    points = [_point(own, cross, right, np.ones(len(blocks)), np.ones(len(targets)))]
     for _ in range(draws):
         a = np.bincount(rng.integers(len(blocks), size=len(blocks)), minlength=len(blocks))
         b = np.bincount(rng.integers(len(targets), size=len(targets)), minlength=len(targets))
-        found.append(_point(own, cross, right, a.astype(float), b.astype(float)))
-    values = np.array(found)
+        points.append(_point(own, cross, right, a.astype(float), b.astype(float)))
+    values = np.array(points)
     tail = (1 - LEVEL) / 2
 
     def interval(column: int) -> tuple[float, float, float]:
-        known = values[1:, column][np.isfinite(values[1:, column])]
-        low, high = np.quantile(known, (tail, 1 - tail)) if len(known) > draws / 2 else (np.nan, np.nan)
+        finite = values[1:, column][np.isfinite(values[1:, column])]
+        low, high = np.quantile(finite, (tail, 1 - tail)) if len(finite) > draws / 2 else (np.nan, np.nan)
         return float(values[0, column]), float(low), float(high)
 
     return Agreement(interval(0), interval(1))
 
 
-def _point(
-    own: np.ndarray, cross: np.ndarray, right: np.ndarray, a: np.ndarray, b: np.ndarray
-) -> tuple[float, float]:
+def _point(own: Array, cross: Array, right: Array, a: Array, b: Array) -> tuple[float, float]:
     """(cosine, bias) with blocks counted `a` and targets counted `b` times."""
     size, target = _squared(own, a), _squared(right, b)
     product = float(a @ cross @ b / (a.sum() * b.sum()))
@@ -65,7 +65,7 @@ def _point(
     return cosine, max(size - 2 * product + target, 0.0) ** 0.5 / target**0.5
 
 
-def _squared(gram: np.ndarray, counts: np.ndarray) -> float:
+def _squared(gram: Array, counts: Array) -> float:
     """|expectation|^2: the mean product of two different blocks."""
     pairs = np.outer(counts, counts)
     np.fill_diagonal(pairs, 0)

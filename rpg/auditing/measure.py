@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from math import inf, isfinite
+from typing import Any
+
+from torch import Tensor
 
 from rpg.auditing.moments import Moments, NotSeparable, moments, relative, slopes
 from rpg.auditing.objectives import DIVERGENCE_NAMES, LEVELS, Objective, gradient
@@ -60,11 +63,11 @@ class Result:
         return EXACT if self.source == "rpg" else PEER_EXACT
 
     def point(self, drift: float, clipped: bool = False, reference: str = "third") -> Point | None:
-        """The measurement at one drift, or None where there is none."""
-        wanted = (drift, clipped, reference)
-        return next((p for p in self.points if (p.drift, p.clipped, p.reference) == wanted), None)
+        """The measurement at one drift, or None."""
+        key = (drift, clipped, reference)
+        return next((p for p in self.points if (p.drift, p.clipped, p.reference) == key), None)
 
-    def rows(self) -> list[dict]:
+    def rows(self) -> list[dict[str, Any]]:
         """One flat row per loss, drift, clipping, reference and objective; infinite figures are None."""
         shared = {"loss": self.name, "source": self.source, "beta": self.beta}
         rows = []
@@ -96,28 +99,33 @@ def _world(vocabulary: int, length: int, seed: int) -> World:
 
 
 @lru_cache(maxsize=4096)
-def _exact(vocabulary: int, length: int, seed: int, drift: float, reference: str, beta: float):
+def _exact(
+    vocabulary: int, length: int, seed: int, drift: float, reference: str, beta: float
+) -> dict[str, Tensor]:
     """objective -> gradient; shared by all subjects."""
     w = _world(vocabulary, length, seed)
     ref = w.ref if reference == "third" else w.old
     return {str(o): gradient(o, w, w.policy(drift), ref, beta) for o in OBJECTIVES}
 
 
-def _measure(subject: Subject, settings: Settings, seed: int, drift: float, clipped: bool, reference: str):
+def _measure(
+    subject: Subject, settings: Settings, seed: int, drift: float, clipped: bool, reference: str
+) -> tuple[Moments, dict[str, float], float]:
+    """(moments of the gradient, bias by objective, KL per response)."""
     w = _world(settings.vocabulary, settings.length, seed)
     logits, ref = w.policy(drift), w.ref if reference == "third" else None
-    slope = slopes(subject.clipped if clipped else subject.loss, w, logits, ref, subject.advantages(w, ref))
-    found = moments(w, logits, slope * (settings.length if subject.per_token else 1))
+    loss = subject.clipped if clipped and subject.clipped is not None else subject.loss
+    slope = slopes(loss, w, logits, ref, subject.advantages(w, ref))
+    moment = moments(w, logits, slope * (settings.length if subject.per_token else 1))
     exact = _exact(settings.vocabulary, settings.length, seed, drift, reference, subject.beta)
     kl = w.probabilities(w.old) @ (w.log_probs(w.old) - w.log_probs(logits)).sum(-1)
-    return found, {name: relative(found.mean, g) for name, g in exact.items()}, kl.item()
+    return moment, {name: relative(moment.mean, g) for name, g in exact.items()}, kl.item()
 
 
 def _point(subject: Subject, settings: Settings, drift: float, clipped: bool, reference: str) -> Point:
     runs = [_measure(subject, settings, seed, drift, clipped, reference) for seed in settings.seeds]
-    found: list[Moments] = [run[0] for run in runs]
-    size = sum(m.mean.norm().item() ** 2 for m in found)
-    variance = sum(m.variance for m in found)
+    size = sum(run[0].mean.norm().item() ** 2 for run in runs)
+    variance = sum(run[0].variance for run in runs)
     return Point(
         drift=drift,
         clipped=clipped,
@@ -141,10 +149,10 @@ def measure(subject: Subject, settings: Settings = Settings()) -> Result:
                     points.append(_point(subject, settings, drift, True, reference))
     except NotSeparable as error:
         return replace(base, note=str(error))
-    except Exception as error:
+    except Exception as error:  # (whatever a peer's code raises)
         if not subject.peer:
             raise
-        # a peer's code may refuse anything; that must not end the audit of the others
+        # the audit of the others goes on
         return replace(base, note=f"{type(error).__name__}: {error}".splitlines()[0])
 
     def exact(chosen: list[Point]) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.worlds import World
+from rpg.losses.policy_loss import LossOutput
 
-LossFunction = Callable[..., Tensor]  # called with the keyword arguments of `slopes` below
+LossFunction = Callable[..., Tensor | LossOutput]  # called with the keyword arguments of `slopes` below
 
 
 class NotSeparable(ValueError):
@@ -42,7 +43,8 @@ def slopes(
             response_mask=rows(world.mask),
             ref_log_prob=None if ref is None else rows(world.log_probs(ref)),
         )
-        return torch.autograd.grad(getattr(result, "loss", result), log_prob)[0] * len(log_prob)
+        scalar = result if isinstance(result, Tensor) else result.loss
+        return torch.autograd.grad(scalar, log_prob)[0] * len(log_prob)
 
     once, twice = batch(1), batch(2)
     if not torch.allclose(once.repeat(2, 1), twice, rtol=1e-9, atol=1e-12):

@@ -1,7 +1,7 @@
-"""Adapters that put the *installed* peers' own loss code before the audit; none is a dependency of rpg-lab.
+"""Adapters to audit the loss code of the *installed* peers, verl and TRL; none is a dependency of rpg-lab.
 
-Each adapter calls the peer's function with the arguments its trainer would use and nothing rewritten. A
-peer that is not installed, or whose code has moved, is reported as left out, with the reason.
+Each adapter calls the peer's own function with the arguments that its trainer would use. A peer that is not installed, or
+whose code has moved, is reported as left out, with the reason.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections import defaultdict
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from rpg.auditing.subjects import Subject
 
@@ -39,13 +41,11 @@ _VERL_KL = {"k1": "rkl", "abs": "rkl", "k2": "rkl", "k3": "rkl", "k1+": "rkl", "
 
 
 def _verl(source: str, beta: float) -> list[Subject]:
-    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
-    from verl.workers.config import ActorConfig, PolicyLossConfig
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY  # noqa: PLC0415 (optional)
+    from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: PLC0415 (optional)
 
     base = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size_per_gpu": 1}
-    base["policy_loss"] = PolicyLossConfig(
-        dro_beta=beta
-    )  # dro refuses to run without; the others do not read it
+    base["policy_loss"] = PolicyLossConfig(dro_beta=beta)  # required by dro, not read by the others
     clipped = ActorConfig(**base)  # verl's own defaults
     bounds = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
     wide = ActorConfig(**base, **dict.fromkeys(bounds, WIDE))
@@ -55,17 +55,28 @@ def _verl(source: str, beta: float) -> list[Subject]:
         if name != "bypass_mode"  # a dispatcher to the others, not a loss
     ]
     for kind, divergence in _VERL_KL.items():
-        parts = (partial(_verl_loss, "vanilla", c, kl=kind, beta=beta) for c in (wide, clipped))
-        subjects.append(Subject(f"vanilla + kl_penalty {kind}", source, *parts, beta, divergence, peer=True))
+        bare, clip = (partial(_verl_loss, "vanilla", c, kl=kind, beta=beta) for c in (wide, clipped))
+        name = f"vanilla + kl_penalty {kind}"
+        subjects.append(Subject(name, source, bare, clip, beta, divergence, peer=True))
     return subjects
 
 
 def _verl_loss(
-    name, config, *, log_prob, old_log_prob, advantages, response_mask, ref_log_prob, kl=None, beta=0.0
-):
-    from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
+    name: str,
+    config: Any,
+    *,
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    ref_log_prob: Tensor | None,
+    kl: str | None = None,
+    beta: float = 0.0,
+) -> Tensor:
+    from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty  # noqa: PLC0415 (optional)
 
     mask = response_mask.to(log_prob.dtype)
+    loss: Tensor
     loss, _ = get_policy_loss_fn(name)(
         old_log_prob=old_log_prob,
         log_prob=log_prob,
@@ -77,14 +88,15 @@ def _verl_loss(
     if kl is None:
         return loss
     ref = old_log_prob if ref_log_prob is None else ref_log_prob
-    return loss + beta * agg_loss(kl_penalty(log_prob, ref, kl), mask, "token-mean")
+    penalty: Tensor = agg_loss(kl_penalty(log_prob, ref, kl), mask, "token-mean")
+    return loss + beta * penalty
 
 
 # --- TRL -----------------------------------------------------------------------------------------------
 
 # name -> (settings, has a KL); `corrected` is GRPOConfig.use_bias_correction_kl, `seq.` and
 # `sequence ratio` are its importance_sampling_level
-_TRL: dict[str, tuple[dict, bool]] = {
+_TRL: dict[str, tuple[dict[str, Any], bool]] = {
     "grpo": ({"loss_type": "grpo"}, False),
     "bnpo": ({"loss_type": "bnpo"}, False),
     "dr_grpo": ({"loss_type": "dr_grpo"}, False),
@@ -94,15 +106,12 @@ _TRL: dict[str, tuple[dict, bool]] = {
     "grpo, sequence ratio": ({"loss_type": "grpo", "level": "sequence"}, False),
     "grpo, beta": ({"loss_type": "grpo"}, True),
     "grpo, beta, corrected": ({"loss_type": "grpo", "correct": True}, True),
-    "grpo, beta, corrected, seq.": (
-        {"loss_type": "grpo", "correct": True, "level": "sequence"},
-        True,
-    ),
+    "grpo, beta, corrected, seq.": ({"loss_type": "grpo", "correct": True, "level": "sequence"}, True),
 }
 
 
 def _trl(source: str, beta: float) -> list[Subject]:
-    from trl.trainer.grpo_trainer import GRPOTrainer
+    from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
     assert callable(GRPOTrainer._compute_loss)
     subjects = []
@@ -117,20 +126,30 @@ def _trl(source: str, beta: float) -> list[Subject]:
 
 
 def _trl_loss(
-    *, log_prob, old_log_prob, advantages, response_mask, ref_log_prob, loss_type, beta, low, high,
-    level="token", correct=False,
-):  # fmt: skip
+    *,
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    ref_log_prob: Tensor | None,
+    loss_type: str,
+    beta: float,
+    low: float,
+    high: float,
+    level: str = "token",
+    correct: bool = False,
+) -> Tensor:
     """GRPOTrainer._compute_loss on a stand-in trainer whose model gives our log-probabilities."""
-    from trl.trainer.grpo_trainer import GRPOTrainer
+    from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
     mask = response_mask.to(log_prob.dtype)
     entropies = torch.zeros_like(log_prob)
     trainer = SimpleNamespace(
-        _get_per_token_logps_and_entropies=lambda *args, **kwargs: (log_prob, entropies, None),
+        _get_per_token_logps_and_entropies=lambda *_args, **_kwargs: (log_prob, entropies, None),
         _metrics={"train": defaultdict(list), "eval": defaultdict(list)},
         _entropy_bonus_enabled=False,
         accelerator=SimpleNamespace(
-            num_processes=1, gather=lambda x: x, reduce=lambda x, reduction="sum": x
+            num_processes=1, gather=lambda x: x, reduce=lambda x, **_: x
         ),
         args=SimpleNamespace(
             use_bias_correction_kl=correct, delta=None, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05,
@@ -160,4 +179,5 @@ def _trl_loss(
         "ref_per_token_logps": old_log_prob if ref_log_prob is None else ref_log_prob,
         "num_items_in_batch": mask.sum(),
     }
-    return GRPOTrainer._compute_loss(trainer, trainer.model, inputs)
+    loss: Tensor = GRPOTrainer._compute_loss(trainer, trainer.model, inputs)
+    return loss

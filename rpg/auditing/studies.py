@@ -1,7 +1,7 @@
-"""Two things around a loss that bend its gradient too: the advantage estimator and the aggregation over
+"""Two parts around a loss that change its expected gradient, too: the advantage estimator and the aggregation over
 lengths.
 
-Both are on-policy, so that nothing else is at work, and exact: all outcomes are enumerated.
+Both are studied on-policy, to isolate them, and exactly: all outcomes are enumerated.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rpg.losses.policy_loss import policy_loss
 
 
 @dataclass(frozen=True)
-class Bend:
-    """How an expected gradient lies to the exact one: `scale` times it (which a learning rate absorbs) plus
-    a part of relative size `bias` in other directions (which nothing absorbs).
+class StudyResult:
+    """An expected gradient as `scale` times the exact one (which a learning rate absorbs) plus a part of relative size
+    `bias` in other directions (which nothing absorbs).
     """
 
     study: str
@@ -36,8 +36,8 @@ class Bend:
     noise: float  # standard deviation / |mean| of a batch's step (advantage) or a response's (aggregation)
 
 
-def bend(mean: Tensor, exact: Tensor) -> tuple[float, float]:
-    """(scale, bias) of a :class:`Bend`."""
+def scale_and_bias(mean: Tensor, exact: Tensor) -> tuple[float, float]:
+    """(scale, bias) of a :class:`StudyResult`."""
     scale = (mean @ exact / (exact @ exact)).item()
     return scale, ((mean - scale * exact).norm() / (scale * exact).norm()).item()
 
@@ -54,7 +54,9 @@ ESTIMATORS = {
 }
 
 
-def advantage_study(sizes=(2, 4, 8, 16), success=(0.15, 0.6)) -> list[Bend]:
+def advantage_study(
+    sizes: tuple[int, ...] = (2, 4, 8, 16), success: tuple[float, ...] = (0.15, 0.6)
+) -> list[StudyResult]:
     """Every advantage estimator on two prompts of different difficulty, reward 1 or 0, by group size.
 
     A prompt's policy is one logit with success probability p; all counts of successes of the two groups are
@@ -62,7 +64,7 @@ def advantage_study(sizes=(2, 4, 8, 16), success=(0.15, 0.6)) -> list[Bend]:
     """
     p = torch.tensor(success, dtype=torch.float64)
     exact = p * (1 - p) / len(p)  # d mean E[R] / d logit
-    bends = []
+    results = []
     for name, (algo_name, setting) in ESTIMATORS.items():
         algo = override(algorithm(algo_name), advantage=setting, kl="none")
         for n in sizes:
@@ -71,10 +73,7 @@ def advantage_study(sizes=(2, 4, 8, 16), success=(0.15, 0.6)) -> list[Bend]:
             for counts in product(range(n + 1), repeat=len(p)):
                 right = torch.cat([torch.arange(n) < k for k in counts])
                 a = advantages(
-                    algo,
-                    rewards=right.double(),
-                    group=group,
-                    response_mask=torch.ones(len(group), 1),
+                    algo, rewards=right.double(), group=group, response_mask=torch.ones(len(group), 1)
                 )[:, 0]
                 score = torch.where(right, 1 - p[group], -p[group])  # d log pi / d logit
                 step = torch.zeros_like(p).index_add(0, group, a * score) / len(group)
@@ -83,18 +82,20 @@ def advantage_study(sizes=(2, 4, 8, 16), success=(0.15, 0.6)) -> list[Bend]:
                 )
                 mean, square = mean + chance * step, square + chance * (step @ step).item()
             noise = max(square - (mean @ mean).item(), 0.0) ** 0.5 / mean.norm().item()
-            bends.append(Bend("advantage", name, f"group of {n}", *bend(mean, exact), noise))
-    return bends
+            results.append(
+                StudyResult("advantage", name, f"group of {n}", *scale_and_bias(mean, exact), noise)
+            )
+    return results
 
 
-def aggregation_study(length: int = 4, seed: int = 0) -> list[Bend]:
-    """The four aggregation modes where responses end at different lengths, against the gradient of E[R]."""
+def aggregation_study(length: int = 4, seed: int = 0) -> list[StudyResult]:
+    """The four aggregation modes for responses of different lengths, against the gradient of E[R]."""
     w = world(vocabulary=3, length=length, seed=seed, eos=True)
     logits, n = w.policy(0.0), len(w.rewards)
     exact = gradient(Objective("sequence", "none"), w, logits, w.ref, 0.0)
     tokens = (w.probabilities(logits) @ w.mask.sum(-1).double()).item()
     counts = Counts(tokens=n * tokens, sequences=n, horizon=length)  # of a large batch
-    bends = []
+    results = []
     for mode in ("seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean", "seq-mean-token-mean"):
         log_prob = w.log_probs(logits).requires_grad_()
         out = policy_loss(
@@ -105,7 +106,11 @@ def aggregation_study(length: int = 4, seed: int = 0) -> list[Bend]:
             response_mask=w.mask,
             counts=counts,
         )
-        found = moments(w, logits, torch.autograd.grad(out.loss, log_prob)[0] * n)
-        noise = found.variance**0.5 / found.mean.norm().item()
-        bends.append(Bend("aggregation", mode, f"up to {length} tokens", *bend(found.mean, exact), noise))
-    return bends
+        moment = moments(w, logits, torch.autograd.grad(out.loss, log_prob)[0] * n)
+        noise = moment.variance**0.5 / moment.mean.norm().item()
+        results.append(
+            StudyResult(
+                "aggregation", mode, f"up to {length} tokens", *scale_and_bias(moment.mean, exact), noise
+            )
+        )
+    return results

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from rpg.losses.advantages import advantages as estimate_advantages
 from rpg.losses.policy_loss import LossOutput, policy_loss
 
 
-def spread(world: World, ref: Tensor | None) -> Tensor:
+def spread(world: World, _ref: Tensor | None) -> Tensor:
     """The centred reward of each response on each of its tokens, (N, T)."""
     return world.rewards[:, None] * world.mask
 
@@ -36,11 +37,11 @@ class Subject:
     divergence: str = "none"
     per_token: bool = True  # the mean is over tokens; times T it is a mean over responses
     advantages: Callable[[World, Tensor | None], Tensor] = field(default=spread)
-    peer: bool = False  # somebody else's code
+    peer: bool = False  # code of another project
 
 
 def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None = None) -> Subject:
-    """The subject of a catalogue entry; `beta` replaces its own where it has a KL, to make that visible."""
+    """The subject of a catalogue entry; `beta` replaces its own where it has a KL, to make the KL visible."""
     if beta is not None and algo.kl.type != "none":
         algo = algo.model_copy(update={"beta": beta})
     bare = algo.model_copy(update={"clip": None})
@@ -60,17 +61,15 @@ def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None 
     )
 
 
-def _loss(
-    algo: Algorithm, *, old_log_prob: Tensor, ref_log_prob: Tensor | None, **inputs: Tensor
-) -> LossOutput:
-    """`policy_loss` where the audit's reference is the sampling policy, whatever the algorithm's own would be."""
+def _loss(algo: Algorithm, *, old_log_prob: Tensor, ref_log_prob: Tensor | None, **inputs: Any) -> LossOutput:
+    """`policy_loss` with the audit's reference in place of the algorithm's; without one it is the sampling policy."""
     reference = old_log_prob if ref_log_prob is None else ref_log_prob
     return policy_loss(algo, old_log_prob=old_log_prob, ref_log_prob=reference, **inputs)
 
 
 def _with_reward_kl(algo: Algorithm, world: World, ref: Tensor | None) -> Tensor:
-    """Advantages as the algorithm makes them from reward and KL; its group and batch statistics, which are
-    no matter of the loss, are left out (they have an audit of their own).
+    """The algorithm's advantages from reward and KL, without its group and batch statistics, which are not part of the loss
+    and are audited separately.
     """
     per_token = algo.advantage.type in ("batch", "gae")
     plain = override(algo, advantage={"type": "batch", "std": False} if per_token else "none")
@@ -86,7 +85,7 @@ def _with_reward_kl(algo: Algorithm, world: World, ref: Tensor | None) -> Tensor
 
 
 def catalogue(beta: float) -> list[Subject]:
-    """Every entry, and below it its released preset where that is another loss."""
+    """Every entry, followed by its released preset if that is another loss."""
     subjects = []
     for name, algo in algorithms("paper").items():
         subjects.append(from_algorithm(algo, beta))

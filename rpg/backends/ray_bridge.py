@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from rpg.backends.ray_cluster import ClusterError, connect, last_line
+from rpg.backends.ray_connection import ClusterError, connect, last_line
 from rpg.backends.ray_task import Order, train_here
 from rpg.errors import UserError
 from rpg.processes import die_with_parent

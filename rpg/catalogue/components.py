@@ -1,4 +1,4 @@
-"""The parts an algorithm is put together from: KL, clip, reference, advantage, overlong punishment."""
+"""The components of an algorithm: KL, clip, reference, advantage, overlong punishment."""
 
 from __future__ import annotations
 
@@ -228,22 +228,20 @@ class Overlong(Frozen):
 
 
 class ExactRatio(Frozen):
-    """`old_log_prob` are the sampler's own log-probabilities: the loss's ratio is policy / sampler, and nothing is left
-    to correct.
-    """
+    """`old_log_prob` are the sampler's own log-probabilities: the ratio of the loss is policy / sampler, exactly."""
 
     type: Literal["none"] = "none"
 
 
 class IgnoreSampler(Frozen):
-    """`old_log_prob` are those of the trained policy at the beginning of the step; that another one sampled is ignored."""
+    """`old_log_prob` are those of the trained policy at the start of the step, although the sampler is another one."""
 
     type: Literal["ignore"] = "ignore"
 
 
 class TruncatedWeights(Frozen):
     """As `ignore`, and the loss is weighted by min(old / sampler, cap) (truncated importance sampling, Ionides 2008;
-    with the policy at the beginning of the step as `old`: Hilton et al., arXiv 2110.00641).
+    with the policy at the start of the step as `old`: Hilton et al., arXiv 2110.00641).
     """
 
     type: Literal["truncate"] = "truncate"
@@ -252,7 +250,7 @@ class TruncatedWeights(Frozen):
 
 
 class MaskedWeights(Frozen):
-    """As `ignore`, and the loss is weighted by old / sampler where that lies within [low, high], and by zero elsewhere."""
+    """As `ignore`, and the loss is weighted by old / sampler if that lies within [low, high], and otherwise by zero."""
 
     type: Literal["mask"] = "mask"
     level: Literal["token", "sequence"] = "token"
@@ -273,7 +271,7 @@ _UNIONS: dict[str, tuple[type[BaseModel], ...]] = {
     "advantage": (GroupAdvantage, LeaveOneOut, BatchAdvantage, GroupThenBatch, GAE, RawReward),
     "rollout_correction": (ExactRatio, IgnoreSampler, TruncatedWeights, MaskedWeights),
 }
-# where in a config a part may stand -> the part, to tell people which fields it has
+# place of a component in a config -> the component, for messages that list its fields
 MODELS: dict[str, type[BaseModel]] = {
     **{f"{at}.{m.model_fields['type'].default}": m for at, union in _UNIONS.items() for m in union},
     **{"clip": Clip, "overlong": Overlong},

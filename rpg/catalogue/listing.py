@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from rich import box
+from rich.table import Table
 
 from rpg.catalogue.entry import Algorithm
 from rpg.catalogue.lookup import algorithm, algorithms
 
 
-def catalogue_table(preset: str = "paper") -> Any:
+def catalogue_table(preset: str = "paper") -> Table:
     """Every algorithm with its formula, objective and source, as a rich table.
 
     w = π/old, v = ref/old, d = log(π/ref); R or A is the advantage, sg stops the gradient.
     """
-    from rich import box
-    from rich.table import Table
-
     table = Table(
         title=f"Algorithms (preset {preset})",
         caption="w = π/old, v = ref/old, d = log(π/ref), R and A: advantage, sg: held constant; "
@@ -34,14 +32,11 @@ def catalogue_table(preset: str = "paper") -> Any:
     return table
 
 
-def algorithm_table(name: str, preset: str = "paper") -> Any:
+def algorithm_table(name: str, preset: str = "paper") -> Table:
     """One algorithm in full: its prose, every setting, and the rows of the paper's tables it stands for.
 
     Raises rpg.catalogue.AlgorithmError for an unknown name or preset.
     """
-    from rich import box
-    from rich.table import Table
-
     algo: Algorithm = algorithm(name, preset)
     table = Table(title=f"{algo.display_name}: {algo.description}", box=box.SIMPLE_HEAD, show_header=False)
     table.add_column(style="bold", no_wrap=True)

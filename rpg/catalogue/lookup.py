@@ -1,4 +1,4 @@
-"""Looking an algorithm up: by name and preset, with overrides, and with answers to mistakes that name what is accepted."""
+"""Looking up an algorithm by name and preset, with overrides; errors name the accepted values."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def algorithm(name: str, preset: str = "paper", **overrides: Any) -> Algorithm:
     """
     if preset not in ("paper", "released"):
         raise AlgorithmError("preset", preset, ("paper", "released"))
-    known = _entries()
-    base = known.get((name, preset)) or known.get((name, None)) or known.get((name, "paper"))
+    entries_of = _entries()
+    base = entries_of.get((name, preset)) or entries_of.get((name, None)) or entries_of.get((name, "paper"))
     if base is None:
-        raise AlgorithmError("algorithm", name, tuple(dict.fromkeys(n for n, _ in known)))
+        raise AlgorithmError("algorithm", name, tuple(dict.fromkeys(n for n, _ in entries_of)))
     return override(base, **overrides) if overrides else base
 
 
@@ -47,7 +47,7 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
             raise AlgorithmError(field, overrides[field], fields, f"{field} is not a field of an algorithm")
     data = base.model_dump()
     for field, value in overrides.items():
-        data[field] = _merge(data[field], _plain(value), field)
+        data[field] = _merge(data[field], _as_data(value), field)
     if "beta" not in overrides and "kl" in overrides:
         if data["kl"] == {"type": "none"}:
             data["beta"] = 0.0
@@ -61,7 +61,7 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
         raise _explain(error) from None
 
 
-def _plain(value: Any) -> Any:
+def _as_data(value: Any) -> Any:
     return value.model_dump() if isinstance(value, BaseModel) else value
 
 
@@ -79,15 +79,13 @@ def _merge(default: Any, value: Any, field: str) -> Any:
 
 
 def _explain(error: ValidationError) -> AlgorithmError:
-    """The first mistake pydantic found, in our words: the field as it is written in a config, and what it
-    takes.
-    """
+    """The first error of pydantic in our words: the field as it is written in a config, and what it accepts."""
     first = error.errors()[-1]  # of a union's several complaints the last is about its richest member
     context, value = first.get("ctx", {}), first["input"]
     location = [str(part) for part in first["loc"]]
     owner = ".".join(location[:-1])
     if location and location[0] in _UNIONS and len(location) > 1:
-        location.pop(1)  # the union's tag, which is not part of the path a person writes
+        location.pop(1)  # the union's tag is not part of the field's path in a config
     path = ".".join(part for part in location if part not in ("float", "Schedule") and "[" not in part)
     if first["type"] in ("literal_error", "union_tag_invalid"):
         expected = context.get("expected") or context["expected_tags"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Title on the help page -> its commands, in order. Each is a module of this package, which registers itself on import.
 _COMMANDS = {
-    "Run": ("init", "show", "sweep", "train", "data", "model", "evaluate"),
+    "Run": ("init", "show", "execution", "data", "model", "evaluate"),
     "Results": (
         "status",
         "report",
@@ -51,7 +51,7 @@ def main() -> NoReturn:
     collect_seldom()
     try:
         app = load()
-    except ModuleNotFoundError as error:  # a bare install: there is nothing yet to print with
+    except ModuleNotFoundError as error:  # installed without extras: not even typer is there
         if sys.argv[1:] == ["--version"]:
             print(missing_packages.version())
             sys.exit(0)
@@ -69,13 +69,13 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         error_console.print("interrupted")
         code = 130
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - what is no mistake of the user is raised again
         code = _explain(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _explain(error: Exception) -> int:
-    """A user's mistake becomes its message and an exit code; anything else is ours and keeps its traceback."""
+    """Turn a user's mistake into its message and an exit code; any other error is a bug and keeps its traceback."""
     import typer
 
     from rpg.cli.app import complain
@@ -84,7 +84,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, typer.Abort):  # what click makes of Ctrl-C
         complain("interrupted")
         return 130
-    if hasattr(error, "exit_code"):  # click's own, whether typer uses the installed click or its own copy
+    if hasattr(error, "exit_code"):  # an exception of click, or of the copy of it in typer
         if hasattr(error, "show"):
             error.show()
         return int(error.exit_code)

@@ -1,4 +1,4 @@
-"""The command `rpg aggregate`: the database, up to date with the run folders."""
+"""The command `rpg aggregate`: update the database."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rpg.cli.app import Home, app, say
 
 @app.command(epilog="Example: rpg aggregate")
 def aggregate(home: Home = None) -> int:
-    """Update the results database from the run folders. Commands that read the database do this by themselves."""
+    """Update the results database from the run folders. Commands that read the database do this automatically."""
     from rpg.store import Layout
     from rpg.store.database import build
 

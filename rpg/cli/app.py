@@ -1,4 +1,4 @@
-"""The typer application, its consoles and the options several commands share."""
+"""The typer application, its consoles, and options that several commands share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rpg.errors import visible
 if TYPE_CHECKING:
     from rpg.store import Layout
 
-# On a Mac, torch computes on the CPU what its GPU cannot; it looks when it is imported, here or in a child.
+# On a Mac, lets torch use the CPU for operations that the GPU lacks; torch reads this when imported, also in a child.
 os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
 
 app = typer.Typer(
@@ -27,24 +27,24 @@ app = typer.Typer(
     "Describe a sweep in a YAML file and run it with one command.",
     epilog="Start with: [bold]rpg sweep quickstart[/bold]",
 )
-# A pipe or a log has no width of its own: wide enough that no table loses a column.
+# A pipe or a log has no width: wide enough that no table loses a column.
 _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 150
 console = Console(width=_WIDTH)
 error_console = Console(stderr=True)
 
 
 def say(text: str, style: str | None = None) -> None:
-    """A line of text as it is: what looks like markup in a path or an error is none, and nothing commands the terminal."""
+    """Print a line of text literally: without markup, and without control sequences for the terminal."""
     console.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def complain(text: str, style: str | None = None) -> None:
-    """The same on standard error."""
+    """Like `say`, on standard error."""
     error_console.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from rpg.cli.missing_packages import version
 
         print(version())
@@ -55,7 +55,7 @@ def _version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None: ...
 
@@ -82,20 +82,18 @@ Home = Annotated[
 ]
 Set = Annotated[
     list[str],
-    typer.Option(
-        "--set", "-s", help="Override a field, e.g. training.steps=20. Also replaces an axis. Repeatable."
-    ),
+    typer.Option("--set", "-s", help="Override a field or an axis, e.g. training.steps=20. Repeatable."),
 ]
 Preset = Annotated[
-    str, typer.Option("--preset", help="Settings of the paper, or of its released code: paper, released.")
+    str, typer.Option("--preset", help="Settings of the paper or of its released code: paper, released.")
 ]
 
 
 def require_sweep(sweep: str, layout: Layout) -> None:
-    """Raises: ConfigError: the data folder has no such sweep."""
+    """Raises ConfigError if the data folder has no such sweep."""
     from rpg.config.errors import ConfigError, nearest
 
-    known = layout.sweeps()
-    if sweep not in known:
-        there = f"There are: {', '.join(known)}" if known else "There are none yet"
-        raise ConfigError(f"no sweep {sweep!r} in {layout.home}{nearest(sweep, known)} {there}")
+    sweeps = layout.sweeps()
+    if sweep not in sweeps:
+        existing = f"There are: {', '.join(sweeps)}" if sweeps else "There are none yet"
+        raise ConfigError(f"no sweep {sweep!r} in {layout.home}{nearest(sweep, sweeps)} {existing}")

@@ -35,7 +35,8 @@ def audit(
     staleness: Annotated[
         int,
         typer.Option(
-            help="With --checkpoint: rollouts to train on from it, whose samples are then old.", min=0
+            help="With --checkpoint: the number of rollouts to train after it, for which its samples are old.",
+            min=0,
         ),
     ] = 1,
     beta: Annotated[
@@ -43,7 +44,7 @@ def audit(
         typer.Option(help="With --checkpoint: strength of every KL. Default: the run's, or 0.3.", min=0),
     ] = None,
     blocks: Annotated[
-        int, typer.Option(help="With --checkpoint: independent parts of the samples.", min=4)
+        int, typer.Option(help="With --checkpoint: the number of independent blocks of samples.", min=4)
     ] = 16,
     prompts: Annotated[
         int, typer.Option(help="With --checkpoint: groups of responses per block.", min=1)
@@ -53,8 +54,8 @@ def audit(
 ) -> int:
     """Compute by exact enumeration what each loss optimises: its bias for every objective, and its variance.
 
-    With --checkpoint, estimate instead how each loss's gradient on that policy, from samples of some rollouts before, lies
-    to the on-policy gradient of the same objective.
+    With --checkpoint, estimate on a real policy instead: compare each loss's gradient, from samples that are some rollouts
+    old, with the on-policy gradient of the same objective.
     """
     from rpg.auditing import audit as audit_one
     from rpg.auditing import audit_catalogue
@@ -64,7 +65,7 @@ def audit(
 
     if checkpoint is not None:
         if figure is not None:
-            raise ConfigError("--figure draws the exact audit; it does not go with --checkpoint")
+            raise ConfigError("--figure draws the exact audit and cannot be combined with --checkpoint")
         return _on_checkpoint(
             checkpoint,
             name,
@@ -103,7 +104,7 @@ def _draw(report: Report, path: Path) -> None:
         chart.save(path, **({"scale_factor": 2} if path.suffix == ".png" else {}))
 
 
-def _on_checkpoint(place: Path, name: str | None, as_json: bool, home: Path, **settings: Any) -> int:
+def _on_checkpoint(checkpoint: Path, name: str | None, as_json: bool, home: Path, **settings: Any) -> int:
     import json
     from dataclasses import asdict
 
@@ -111,35 +112,35 @@ def _on_checkpoint(place: Path, name: str | None, as_json: bool, home: Path, **s
     from rpg.config.errors import ConfigError
     from rpg.store.run_folder import RunFolder
 
-    number = place.name.removeprefix("step-")
-    folder = place.parent.parent if place.parent.name == "checkpoints" else place.parent
+    number = checkpoint.name.removeprefix("step-")
+    folder = checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
     if not number.isdecimal() or not (folder / "manifest.json").is_file():
         raise ConfigError(
-            f"--checkpoint {place}: expected the folder of a run and a step, RUN/40, or the checkpoint's own folder, "
+            f"--checkpoint {checkpoint}: expected the folder of a run and a step, RUN/40, or the checkpoint's own folder, "
             "RUN/checkpoints/step-000040"
         )
     with error_console.status("measuring ...") as status:
-        found = fidelity(
+        measured = fidelity(
             RunFolder(folder.absolute()), int(number), home, names=[name] if name else (),
             say=lambda line: status.update(line), **settings,
         )  # fmt: skip
     if as_json:
-        print(json.dumps(asdict(found), ensure_ascii=False).replace("NaN", "null"))
+        print(json.dumps(asdict(measured), ensure_ascii=False).replace("NaN", "null"))
     else:
-        console.print(_fidelity_table(found))
+        console.print(_fidelity_table(measured))
     return 0
 
 
-def _fidelity_table(found: Fidelity) -> Any:
+def _fidelity_table(measured: Fidelity) -> Any:
     from rich import box
     from rich.table import Table
 
     table = Table(
-        title=f"{found.run}: policy of step {found.policy_step}, samples of step {found.sampler_step}, "
-        f"KL(sampler‖policy) {found.kl:.2g} nats per token",
-        caption=f"against the on-policy gradient of the same objective, β = {found.beta:g}, reference: the initial model; "
-        f"{found.responses} responses on either side in {found.blocks} blocks, {found.coordinates:,} of "
-        f"{found.parameters:,} coordinates; 95 % bootstrap intervals. With a clip: the algorithm's own. "
+        title=f"{measured.run}: policy of step {measured.policy_step}, samples of step {measured.sampler_step}, "
+        f"KL(sampler‖policy) {measured.kl:.2g} nats per token",
+        caption=f"against the on-policy gradient of the same objective, β = {measured.beta:g}, reference: initial model; "
+        f"{measured.responses} responses on either side in {measured.blocks} blocks, {measured.coordinates:,} of "
+        f"{measured.parameters:,} coordinates; 95 % bootstrap intervals. With a clip: the algorithm's own. "
         "bias: |gradient − on-policy gradient| / |on-policy gradient|",
         box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", caption_justify="left", pad_edge=False,
     )  # fmt: skip
@@ -147,7 +148,7 @@ def _fidelity_table(found: Fidelity) -> Any:
     table.add_column("objective")
     for heading in ("cosine", "bias", "clip: cosine", "clip: bias"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in found.rows:
+    for row in measured.rows:
         objective = "R" + ("" if row.divergence == "none" else f"−β{row.divergence.upper()}")
         cells = [_estimate(value) for value in row.unclipped]
         cells += [_estimate(value) for value in row.clipped] if row.clipped else ["", ""]

@@ -13,7 +13,7 @@ from rpg.cli.app import Home, app, error_console, say
 def dashboard(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8501,
     address: Annotated[
-        str, typer.Option(help="Address to listen on. Everyone who can reach it can read the results.")
+        str, typer.Option(help="Address to listen on. Anyone who can reach it can read the results.")
     ] = "127.0.0.1",
     home: Home = None,
 ) -> int:

@@ -1,4 +1,4 @@
-"""The command `rpg data`: prepare the problems of a run or sweep, and say what became of them."""
+"""The command `rpg data`: prepare and report on the problems of a run or sweep."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def data(
         bool,
         typer.Option(
             "--look",
-            help="Print five problems as the model will see them, with their tokens and the gold as it is read.",
+            help="Preview five problems: prompts as the model sees them, their lengths, gold answers as they are read.",
         ),
     ] = False,
 ) -> int:
@@ -47,10 +47,10 @@ def data(
         if digest not in prepared:
             with error_console.status("reading, comparing and writing problems ..."):
                 prepared[digest] = prepare_data(run.spec, Layout.at(home).home).train.parent
-    # Data that an older version prepared is as good, but says less about itself.
-    unsaid: dict[str, Any] = {"sources": [], "near_duplicates": [], "notes": []}
+    # Data prepared by an older version is as good, but its report holds less.
+    missing: dict[str, Any] = {"sources": [], "near_duplicates": [], "notes": []}
     reports = {
-        digest: {"folder": str(folder), **unsaid, **json.loads((folder / "data.json").read_text("utf-8"))}
+        digest: {"folder": str(folder), **missing, **json.loads((folder / "data.json").read_text("utf-8"))}
         for digest, folder in prepared.items()
     }
     if as_json:
@@ -64,33 +64,31 @@ def data(
 def _look(spec: RunSpec, home: Path, as_json: bool) -> int:
     from dataclasses import asdict
 
-    from rpg.models.prompt_preview import look
+    from rpg.models.prompt_preview import preview_prompts
 
     with error_console.status("reading problems ..."):
-        looked = look(spec, home)
+        preview = preview_prompts(spec, home)
     if as_json:
-        print(json.dumps(asdict(looked), indent=1, ensure_ascii=False, default=str))
+        print(json.dumps(asdict(preview), indent=1, ensure_ascii=False, default=str))
         return 0
-    for one in looked.shown:
-        console.rule(f"{one.problem.id}: {one.tokens} tokens", align="left", characters="-")
-        say(one.text)
-        console.print("|- here the response begins", style="dim", markup=False)
-        if one.read is None:
-            gold = "no gold answer: the reward says what is right"
-        elif one.accepted:
-            gold = f"gold {one.problem.answer!r}, read as {one.read!r}"
+    for prompt in preview.shown:
+        console.rule(f"{prompt.problem.id}: {prompt.tokens} tokens", align="left", characters="-")
+        say(prompt.text)
+        console.print("|- the response begins here", style="dim", markup=False)
+        if prompt.read is None:
+            gold = "no gold answer: the reward decides what is correct"
+        elif prompt.accepted:
+            gold = f"gold {prompt.problem.answer!r}, read as {prompt.read!r}"
         else:
-            gold = (
-                f"! gold {one.problem.answer!r}, read as {one.read!r}, and even that would not count as right"
-            )
+            gold = f"! gold {prompt.problem.answer!r}, read as {prompt.read!r}, which the verifier would not accept"
         say(gold, "yellow" if gold.startswith("!") else None)
-        if one.problem.columns:
-            say(f"columns for reward functions: {', '.join(one.problem.columns)}", "dim")
+        if prompt.problem.columns:
+            say(f"columns for reward functions: {', '.join(prompt.problem.columns)}", "dim")
     console.rule(align="left", characters="-")
-    fits = looked.longest <= looked.limit
+    fits = preview.longest <= preview.limit
     say(
-        f"{'' if fits else '! '}{looked.total:,} problem{'s' * (looked.total != 1)}; the longest prompt has "
-        f"{looked.longest} tokens, rollout.max_prompt_tokens is {looked.limit}",
+        f"{'' if fits else '! '}{preview.total:,} problem{'s' * (preview.total != 1)}; the longest prompt has "
+        f"{preview.longest} tokens, rollout.max_prompt_tokens is {preview.limit}",
         None if fits else "yellow",
     )
     return 0
@@ -115,7 +113,7 @@ def _print(digest: str, report: dict[str, Any]) -> None:
     for pair in report["near_duplicates"]:
         within[pair["benchmark"]] = within.get(pair["benchmark"], 0) + 1
     for name, count in within.items():
-        line = f"{name}: {count} pairs of its own problems are near duplicates; they are left as they are"
+        line = f"{name}: {count} pairs of its problems are near duplicates; all are kept"
         say(line, "dim")
     for note in report["notes"]:
         say(f"! {note}", "yellow")
@@ -123,10 +121,11 @@ def _print(digest: str, report: dict[str, Any]) -> None:
 
 
 def _print_dropped(dropped: list[dict[str, str]]) -> None:
-    for reason in ("leaked", "two answers"):  # those a person should see; the others are what was asked for
-        found = [one for one in dropped if one["reason"] == reason]
-        for one in found[:_SHOWN]:
-            text = f"{reason}: {one['problem']}, {one['detail']}: {' '.join(one['text'].split())[:70]}"
-            say(text)
-        if len(found) > _SHOWN:
-            console.print(f"{reason}: {len(found) - _SHOWN} more in dropped.jsonl", style="dim")
+    for reason in ("leaked", "two answers"):  # the other reasons are what the file asks for
+        problems = [problem for problem in dropped if problem["reason"] == reason]
+        for problem in problems[:_SHOWN]:
+            say(
+                f"{reason}: {problem['problem']}, {problem['detail']}: {' '.join(problem['text'].split())[:70]}"
+            )
+        if len(problems) > _SHOWN:
+            console.print(f"{reason}: {len(problems) - _SHOWN} more in dropped.jsonl", style="dim")

@@ -1,4 +1,4 @@
-"""Digests of data that may not be here: what a file means can be looked at before its data is."""
+"""Digests of data that may be absent, so that a file can be inspected before its data are here."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from rpg.store import Layout
 
 UNKNOWN = "not-known-yet"
-"""Stands for an identity that depends on data that is neither here nor, just now, to be had."""
+"""Placeholder for an identity that depends on data that are neither here nor currently available."""
 
 
-class LenientDigest:
-    """`data_digest` for `rpg show` and `rpg render`; `absent` says for which tasks it is not known, and why.
+class DigestIfPresent:
+    """`data_digest` for `rpg show` and `rpg render`; `absent` maps tasks without known digest to the reason.
 
-    Files on this machine that are named and missing are mistakes (rpg.planning.preflight), not absent data.
+    A missing local file is a mistake (rpg.planning.preflight), not absent data.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class LenientDigest:
 
 
 def refuse_wrong_paths(specs: list[RunSpec], file: object, layout: Layout) -> None:
-    """Raises: ConfigError: files or models that are named and are not there, a line each."""
+    """Raises ConfigError with a line for each file or model that is named and does not exist."""
     from rpg.config.errors import ConfigError
     from rpg.planning.preflight import wrong_paths
 

@@ -1,14 +1,21 @@
-"""The command `rpg doctor`: is everything here that a sweep needs?"""
+"""The command `rpg doctor`: whether this machine has what a sweep needs."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rpg.cli.app import Home, Set, app, say
+from rpg.cli.execution import cores
+from rpg.cli.missing_packages import install_command
 
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
@@ -21,95 +28,83 @@ if TYPE_CHECKING:
 )
 def doctor(
     file: Annotated[
-        Path | None, typer.Argument(help="A sweep or run file, to check what its runs need as well.")
+        Path | None, typer.Argument(help="A sweep or run file whose runs are checked, too.")
     ] = None,
     set_: Set = [],
     backend: Annotated[
-        str | None, typer.Option("--backend", help="Also check what runs on this back end need here: verl.")
+        str | None, typer.Option("--backend", help="Also check what runs on this back end need: verl.")
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option("--ray", help="With --backend verl: a Ray cluster to look at, e.g. http://head:8265."),
+        typer.Option("--ray", help="With --backend verl: a Ray cluster to check, e.g. http://head:8265."),
     ] = None,
     home: Home = None,
 ) -> int:
-    """Check that everything a sweep needs is here: Python, packages, cores, a writable data folder; with FILE its data,
-    models, gold answers, longest prompts, GPUs, ports and disk: all that is wrong in one list, before anything starts.
+    """Check that this machine has what a sweep needs: Python, packages, cores and a writable data folder; with FILE also its
+    data, models, gold answers, longest prompts, GPUs, ports and disk. All problems are in one list, before anything starts.
 
-    With --backend verl also what verl needs: versions, flash attention, GPUs, shared memory, network, a Ray cluster.
+    With --backend verl also check what verl needs: versions, flash attention, GPUs, shared memory, network, a Ray cluster.
     """
-    import os
-    import shutil
-    import tempfile
-    from importlib.metadata import PackageNotFoundError, version
-
-    from rpg.cli.missing_packages import install_command
     from rpg.config.load import parse_assignments
     from rpg.store import Layout
 
     if backend not in (None, "verl"):
         raise typer.BadParameter(f"{backend!r}; accepted: verl", param_hint="--backend")
-    bad = 0
-
-    def line(good: bool | None, text: str) -> None:
-        nonlocal bad
-        bad += good is False
+    layout, overrides = Layout.at(home), parse_assignments(set_)
+    findings = [*_of_packages(), *_of_machine(layout.home)]
+    if backend == "verl":
+        findings += _of_verl(file, overrides, ray)
+    if file is not None:
+        findings += [(False, text) for text in _of_file(file, overrides, layout)]
+    bad = any(good is False for good, _ in findings)
+    if file is not None and not bad:
+        findings.append((True, f"{file}: no problem that can be seen before it starts"))
+    for good, text in findings:
         word, style = {True: ("ok ", None), None: ("-- ", "yellow"), False: ("NO ", "bold red")}[good]
         say(f"{word} {text}", style)
+    return 1 if bad else 0
 
-    line((3, 11) <= sys.version_info[:2] <= (3, 13), f"Python {sys.version.split()[0]} (3.11 to 3.13 wanted)")
-    for name in (
-        "torch",
-        "transformers",
-        "safetensors",
-        "schedulefree",
-        "prefect",
-        "duckdb",
-        "altair",
-        "streamlit",
-    ):
+
+Finding = tuple[bool | None, str]
+"""Whether it is good (None: worth knowing), and what it is."""
+PACKAGES = "torch transformers safetensors schedulefree prefect duckdb altair streamlit".split()
+
+
+def _of_packages() -> Iterator[Finding]:
+    supported = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    yield supported, f"Python {sys.version.split()[0]} (3.11 to 3.13 are supported)"
+    for name in PACKAGES:
         try:
-            line(True, f"{name} {version(name)}")
+            yield True, f"{name} {version(name)}"
         except PackageNotFoundError:
-            line(False, f"{name} is not installed; install it with: {install_command(name)}")
-    from rpg.cli.execution import cores
+            yield False, f"{name} is not installed; install it with: {install_command(name)}"
 
-    line(True, f"{cores()} cores: that many trainings at a time")
-    folder = Layout.at(home).home
+
+def _of_machine(folder: Path) -> Iterator[Finding]:
+    yield True, f"{cores()} cores: that many trainings at a time"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
         free = shutil.disk_usage(folder).free / 2**30
-        line(free > 1, f"data folder {folder} is writable, {free:.0f} GB free")
+        yield free > 1, f"data folder {folder} is writable, {free:.0f} GB free"
     except OSError as error:
-        line(False, f"data folder {folder}: {error.strerror}; set RPG_HOME or --home to a writable folder")
+        yield False, f"data folder {folder}: {error.strerror}; set RPG_HOME or --home to a writable folder"
     url = os.environ.get("PREFECT_API_URL")
-    line(
-        True, f"Prefect server: {url}" if url else "Prefect server: a private one on loopback for each sweep"
-    )
-    if backend == "verl":
-        for good, text in _of_verl(file, parse_assignments(set_), ray):
-            line(good, text)
-    if file is not None:
-        for text in _of_file(file, parse_assignments(set_), Layout.at(home)):
-            line(False, text)
-        if not bad:
-            line(True, f"{file}: nothing is wrong that can be seen before it starts")
-    return 1 if bad else 0
+    yield True, f"Prefect server: {url or 'a private one on loopback for each sweep'}"
 
 
-def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> list[tuple[bool | None, str]]:
-    """What verl needs, for the runs of a file that train on it, else for a run with all GPUs of this machine."""
+def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> list[Finding]:
+    """What verl needs, for the runs of a file that train on it; without a file, for a run on all GPUs of this machine."""
     from rpg.backends.verl.readiness import facts, judge, of_cluster
-    from rpg.cli.data_digest import LenientDigest
+    from rpg.cli.data_digest import DigestIfPresent
     from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
     from rpg.config.sweep_spec import load_file
 
     here = facts()
     sections: list[VerlBackend] = []
     if file is not None:
-        runs = load_file(file, overrides, LenientDigest()).runs
+        runs = load_file(file, overrides, DigestIfPresent()).runs
         sections = [run.spec.backend for run in runs if isinstance(run.spec.backend, VerlBackend)]
     elif here.gpus:
         gpus, place = len(here.gpus), RayAddress(type="address", address=ray) if ray else LocalRay()
@@ -117,23 +112,23 @@ def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> l
         sections = [VerlBackend(type="verl", device="cuda", gpus_per_node=gpus, rollout=rollout, ray=place)]
     if not sections:
         sections = [VerlBackend(type="verl")]
-    found = [one for section in sections for one in judge(section, here)]
+    findings = [finding for section in sections for finding in judge(section, here)]
     for section in sections:
         address = ray or getattr(section.ray, "address", None)
-        found += of_cluster(section, address) if address else []
-    return list(dict.fromkeys((one.good, one.text) for one in found))
+        findings += of_cluster(section, address) if address else []
+    return list(dict.fromkeys((finding.good, finding.text) for finding in findings))
 
 
 def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]:
-    """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, ports, and its problems themselves."""
+    """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, ports, and its problems."""
     from flows.machine.slots import machine, need_of
-    from rpg.cli.data_digest import LenientDigest
+    from rpg.cli.data_digest import DigestIfPresent
     from rpg.config.sweep_spec import load_file
     from rpg.models.initial_policy import check_lengths
     from rpg.planning.preflight import preflight, unreachable
     from rpg.tasks import DataError, load_problems
 
-    specs = [run.spec for run in load_file(file, overrides, LenientDigest()).runs]
+    specs = [run.spec for run in load_file(file, overrides, DigestIfPresent()).runs]
     lines = preflight(specs, layout)
     here = machine()
     for spec in specs:
@@ -147,8 +142,8 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
     splits = {}
     for task in {spec.task.model_dump_json(): spec.task for spec in specs}.values():
         try:
-            splits[task.model_dump_json()] = found = load_problems(task)
-            lines += found.notes
+            splits[task.model_dump_json()] = problems = load_problems(task)
+            lines += problems.notes
         except DataError as error:
             lines.append(str(error))
     alike = {
@@ -162,7 +157,7 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
 
 
 def _no_metal(spec: RunSpec) -> str:
-    """Why a run that asks for the GPU of a Mac has none; empty where it asks for none, or has it."""
+    """Why a run that needs the GPU of a Mac cannot have it; empty if it needs none, or has it."""
     if spec.backend.device != "mps":
         return ""
     from rpg.models.device import missing

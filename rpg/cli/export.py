@@ -1,4 +1,4 @@
-"""The command `rpg export`: the results database as files for other tools, and sweeps sent to trackers."""
+"""The command `rpg export`: write the results database as files, or send sweeps to trackers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Target(StrEnum):
-    """What `rpg export` writes, or where it sends."""
+    """A file format, or a tracker."""
 
     parquet = "parquet"
     csv = "csv"
@@ -32,17 +32,13 @@ def export(
     where: Annotated[
         str | None,
         typer.Argument(
-            help="Folder for the files (csv, parquet); address of the server (mlflow); project (wandb, else rpg)."
+            help="Folder for the files (csv, parquet), address of the server (mlflow), or project (wandb; default: rpg)."
         ),
     ] = None,
-    to: Annotated[
-        Target, typer.Option("--to", "--format", help="Kind of files, or a tracker.")
-    ] = Target.parquet,
-    sweep: Annotated[
-        list[str], typer.Option("--sweep", help="For a tracker: the sweep to send. Repeatable.")
-    ] = [],
+    to: Annotated[Target, typer.Option("--to", "--format", help="File format, or tracker.")] = Target.parquet,
+    sweep: Annotated[list[str], typer.Option("--sweep", help="Sweep to send to a tracker. Repeatable.")] = [],
     online: Annotated[
-        bool, typer.Option("--online", help="wandb: send it, instead of writing offline files.")
+        bool, typer.Option("--online", help="wandb: upload directly instead of writing offline files.")
     ] = False,
     home: Home = None,
 ) -> int:
@@ -68,9 +64,8 @@ def _files(layout: Layout, folder: Path, ending: str) -> int:
         for name in (*TABLES, *VIEWS):
             with atomic_path(folder.absolute() / f"{name}.{ending}") as temporary:
                 query = db.sql(f"SELECT * FROM {name}")
-                query.write_parquet(str(temporary)) if ending == "parquet" else query.write_csv(
-                    str(temporary)
-                )
+                write = query.write_parquet if ending == "parquet" else query.write_csv
+                write(str(temporary))
                 say(f"{folder / name}.{ending}")
     return 0
 

@@ -1,4 +1,4 @@
-"""The command `rpg gc`: free the disk of what nobody needs."""
+"""The command `rpg gc`: free disk space."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rpg.cli.app import Home, app, console, say
 @app.command(epilog="Examples: rpg gc --dry-run · rpg gc --yes")
 def gc(
     home: Home = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
 ) -> int:
-    """Remove weights that `keep_checkpoints` does not keep, half-written and damaged files, and the trash of `rpg rm`."""
+    """Remove weights that `keep_checkpoints` does not keep, incomplete and damaged files, and the trash of `rpg rm`."""
     from rpg.store import Layout
     from rpg.store.gc import collect, garbage
 
@@ -31,7 +31,7 @@ def gc(
             say(f"           {item.path.relative_to(layout.home)}", "dim")
         if len(part) > 3:
             say(f"           and {len(part) - 3} more", "dim")
-    say(f"{_bytes(sum(item.size for item in items)):>9}  in all, in {layout.home}")
+    say(f"{_bytes(sum(item.size for item in items)):>9}  in total, in {layout.home}")
     if dry_run or not (yes or typer.confirm("Remove them?")):
         return 0
     collect(items)

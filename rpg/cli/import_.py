@@ -1,4 +1,4 @@
-"""The command `rpg import`: runs that were trained elsewhere, beside one's own."""
+"""The command `rpg import`: add runs that were trained elsewhere."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import typer
 from rpg.cli.app import Home, app, say
 
 _SHOWN = 12
-"""Columns that are named when they are not taken over; verl logs more than a hundred."""
+"""Number of unused columns that are listed; verl logs more than a hundred."""
 
 
 class LogKind(StrEnum):
-    """Whose log it is."""
+    """The kind of log."""
 
     trl = "trl"
     verl = "verl"
@@ -30,59 +30,65 @@ class LogKind(StrEnum):
     "--eval gsm8k=val-core/openai/gsm8k/acc/mean@1",
 )
 def import_(
-    kind: Annotated[
-        LogKind, typer.Argument(help="Whose log it is; csv for any table with a column of steps.")
-    ],
+    kind: Annotated[LogKind, typer.Argument(help="The kind of log; csv: any table with a column of steps.")],
     file: Annotated[
-        Path, typer.Argument(help="The log: trainer_state.json, JSON lines, console output, CSV.")
+        Path, typer.Argument(help="The log file: trainer_state.json, JSON lines, console output or CSV.")
     ],
-    sweep: Annotated[str | None, typer.Option("--sweep", help="The sweep it joins, or a new one.")] = None,
-    variant: Annotated[str | None, typer.Option("--variant", help="Its name in tables and figures.")] = None,
+    sweep: Annotated[
+        str | None, typer.Option("--sweep", help="Sweep to add the run to; it may be new.")
+    ] = None,
+    variant: Annotated[
+        str | None, typer.Option("--variant", help="Name of the variant in tables and figures.")
+    ] = None,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", min=0, help="Its seed (default 0); seeds of a variant are averaged."),
+        typer.Option("--seed", min=0, help="Seed of the run (default 0); seeds of a variant are averaged."),
     ] = None,
     algorithm: Annotated[
-        str | None, typer.Option("--algorithm", help="What trained it, if it has a name.")
+        str | None, typer.Option("--algorithm", help="Name of the algorithm that trained it.")
     ] = None,
     axis: Annotated[
         list[str],
         typer.Option(
-            "--axis", "-a", help="A value of the sweep's axes, e.g. algorithm.beta=0.01. Repeatable."
+            "--axis",
+            "-a",
+            help="The run's value on an axis of the sweep, e.g. algorithm.beta=0.01. Repeatable.",
         ),
     ] = [],
     map_: Annotated[
         list[str],
         typer.Option(
-            "--map", "-m", help="Our name of a metric=its column, e.g. reward=train/acc. Repeatable."
+            "--map",
+            "-m",
+            help="Name of a metric here = its column in the log, e.g. reward=train/acc. Repeatable.",
         ),
     ] = [],
     eval_: Annotated[
         list[str],
-        typer.Option("--eval", "-e", help="Benchmark=the column of its accuracy (0 to 1). Repeatable."),
+        typer.Option("--eval", "-e", help="Benchmark = the column with its accuracy (0 to 1). Repeatable."),
     ] = [],
     updates: Annotated[
         int | None,
         typer.Option(
             "--updates",
             min=1,
-            help="So many of its steps are one of ours, a rollout. TRL counts optimizer steps: "
-            "steps_per_generation * num_iterations / gradient_accumulation_steps. Default 1.",
+            help="Logged steps per rollout (default 1). TRL logs optimizer steps, so there it is "
+            "steps_per_generation * num_iterations / gradient_accumulation_steps.",
         ),
     ] = None,
-    told: Annotated[
+    settings: Annotated[
         Path | None,
         typer.Option(
             "--as",
-            help="YAML file with sweep, variant, seed, algorithm, axes, map, eval, updates; options go over it.",
+            help="YAML file with sweep, variant, seed, algorithm, axes, map, eval, updates; options override it.",
         ),
     ] = None,
     home: Home = None,
 ) -> int:
-    """Take over a run that was trained elsewhere: its curves and scores stand beside your own, marked as imported.
+    """Import a run that was trained elsewhere: its curves and scores appear beside yours, marked as imported.
 
-    It has no samples, so its scores have no interval over problems and no paired test; evaluate its checkpoints with
-    `rpg evaluate CHECKPOINT --join SWEEP/RUN --step N` for those.
+    It has no samples, so there is no interval over problems and no paired test for its scores; to get them, evaluate its
+    checkpoints with `rpg evaluate CHECKPOINT --join SWEEP/RUN --step N`.
     """
     from rpg.config.errors import nearest
     from rpg.config.imports import read_import
@@ -95,7 +101,7 @@ def import_(
     options["updates"] = updates
     tables = {"axes": parse_assignments(axis), "map": _pairs(map_, "--map"), "eval": _pairs(eval_, "--eval")}
     given = {k: v for k, v in options.items() if v is not None} | {k: v for k, v in tables.items() if v}
-    chosen = read_import(told, given)
+    chosen = read_import(settings, given)
     log = read(kind.value, file, chosen.map, chosen.eval, chosen.updates)
     layout = Layout.at(home)
     folder = take_over(
@@ -114,8 +120,8 @@ def import_(
     metrics = sorted({name for row in log.steps for name in row if name != "step"})
     last = f", the last is {log.steps[-1]['step']:,}" if log.steps else ""
     say(f"{folder.path}: {len(log.steps)} steps{last}: {', '.join(metrics)}")
-    for name, found in log.scores.items():
-        say(f"{name}: {len(found)} evaluations, without samples")
+    for name, scores in log.scores.items():
+        say(f"{name}: {len(scores)} evaluations, without samples")
     own = own_benchmarks(layout, chosen.sweep)
     for name in log.scores:
         if own and name not in own:
@@ -124,22 +130,24 @@ def import_(
                 "yellow",
             )
     if log.offered:
-        say(f"these look like scores: {', '.join(log.offered)}; --eval BENCHMARK=COLUMN takes one")
+        say(
+            f"these columns look like scores: {', '.join(log.offered)}; import one with --eval BENCHMARK=COLUMN"
+        )
     rest = [name for name in log.others if name not in log.offered]
-    rest.sort(key=lambda name: name.startswith(("eval", "val-")))  # of the training first
+    rest.sort(key=lambda name: name.startswith(("eval", "val-")))  # training metrics first
     if rest:
         more = f" and {len(rest) - _SHOWN} more" if len(rest) > _SHOWN else ""
-        say(f"not taken over: {', '.join(rest[:_SHOWN])}{more}; --map NAME=COLUMN takes one", "dim")
+        say(f"not imported: {', '.join(rest[:_SHOWN])}{more}; import one with --map NAME=COLUMN", "dim")
     return 0
 
 
 def _pairs(given: list[str], option: str) -> dict[str, str]:
     from rpg.config.errors import ConfigError
 
-    found = {}
+    pairs = {}
     for pair in given:
         name, sign, column = pair.partition("=")
         if not sign or not name.strip() or not column.strip():
             raise ConfigError(f"{option} {pair!r}: write name=column, e.g. {option} reward=train/reward")
-        found[name.strip()] = column.strip()
-    return found
+        pairs[name.strip()] = column.strip()
+    return pairs

@@ -1,4 +1,4 @@
-"""The command `rpg init`: a folder with a task, a run and a sweep of one's own."""
+"""The command `rpg init`: create a folder with a task, a run and a sweep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rpg.cli.app import app, say
 def init(
     folder: Annotated[Path, typer.Argument(help="Folder to create.")],
 ) -> int:
-    """Create a folder with a task of your own, a run and a commented sweep, ready to run."""
+    """Create a folder with an example task, a run and a commented sweep, ready to run and edit."""
     from rpg.cli.lab import make_data
     from rpg.config.errors import ConfigError
 
@@ -27,7 +27,7 @@ def init(
         for name in (*shipped, "train.jsonl", "test.jsonl"):
             if (folder / name).exists():
                 raise ConfigError(
-                    f"{folder / name}: is already there and was not changed; choose another folder"
+                    f"{folder / name}: already exists and was not changed; choose another folder"
                 )
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -36,6 +36,6 @@ def init(
         for name, path in shipped.items():
             (folder / name).write_bytes(path.read_bytes())
     make_data.write(folder)
-    say(f"made {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    say(f"created {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
     say(f"next: cd {folder} && rpg sweep sweep.yaml")
     return 0

@@ -1,4 +1,4 @@
-"""The command `rpg merge`: the results of other data folders into one's own."""
+"""The command `rpg merge`: merge the results of other data folders into this one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rpg.cli.app import Home, app, complain, say
 def merge(
     homes: Annotated[
         list[Path],
-        typer.Argument(metavar="HOME...", help="Data folders, which stay as they are."),
+        typer.Argument(metavar="HOME...", help="Data folders to merge; they stay unchanged."),
     ],
     home: Home = None,
 ) -> int:
-    """Take over the results of other data folders: identical runs once, contradictions named (exit code 1)."""
+    """Copy the results of other data folders: identical runs once, contradictions reported (exit code 1)."""
     from rpg.store import Layout
     from rpg.store.database import build
     from rpg.store.merge import merge as take_over

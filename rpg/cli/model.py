@@ -23,11 +23,11 @@ def model(
         typer.Argument(help="Name of a known model, a GGUF file, or a hub id. Without it: list models."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Keep it under this name. Default: its own.")
+        str | None, typer.Option("--name", help="Store it under this name. Default: its own name.")
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", help="A copy of a known model's GGUF file, where there is no network."),
+        typer.Option("--file", help="A copy of a known model's GGUF file, for use without a network."),
     ] = None,
     revision: Annotated[str | None, typer.Option(help="Commit or branch of the model on the hub.")] = None,
     home: Home = None,
@@ -54,11 +54,11 @@ def _list(layout: Layout) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("name", "model", "parameters", "licence", "here"):
         table.add_column(heading, justify="right" if heading == "parameters" else "left")
-    for known in KNOWN_MODELS.values():
-        here = (kept_under(layout.home, known.name) / "config.json").is_file()
-        count = f"{known.parameters / 1e6:.0f} M"
+    for model in KNOWN_MODELS.values():
+        here = (kept_under(layout.home, model.name) / "config.json").is_file()
+        count = f"{model.parameters / 1e6:.0f} M"
         table.add_row(
-            known.name, known.about, count, known.licence, "yes" if here else f"rpg model {known.name}"
+            model.name, model.about, count, model.licence, "yes" if here else f"rpg model {model.name}"
         )
     for folder in sorted(models_folder(layout.home).glob("[!.]*/source.json")):
         name = folder.parent.name.replace("--", "/")

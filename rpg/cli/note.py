@@ -1,4 +1,4 @@
-"""The commands `rpg note` and `rpg tag`: words of people beside sweeps and runs."""
+"""The commands `rpg note` and `rpg tag`: notes and tags for sweeps and runs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import typer
 
 from rpg.cli.app import Home, app, say
 
-Where = Annotated[str, typer.Argument(metavar="SWEEP|SWEEP/RUN", help="What it is about.")]
+Where = Annotated[str, typer.Argument(metavar="SWEEP|SWEEP/RUN", help="The sweep or run.")]
 
 
 @app.command(epilog="Examples: rpg note quickstart 'first with the new reward' · rpg note quickstart")
 def note(
     where: Where,
     text: Annotated[
-        str | None, typer.Argument(help="The note; without it, those that are there are printed.")
+        str | None, typer.Argument(help="Text of the note. Default: print the existing notes.")
     ] = None,
     home: Home = None,
 ) -> int:
-    """Write a note beside a sweep or run; the dashboard's overview shows and searches it."""
+    """Add a note to a sweep or run, or print its notes. The dashboard's overview shows and searches them."""
     from rpg.store import Layout
     from rpg.store.notes import add_note, notes_and_tags, place
 
@@ -28,8 +28,10 @@ def note(
     if text is not None:
         add_note(folder, text)
     notes = notes_and_tags(folder)["notes"]
-    for one in notes:
-        say(f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(one.get('time', 0)))}  {one.get('text', '')}")
+    for entry in notes:
+        say(
+            f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(entry.get('time', 0)))}  {entry.get('text', '')}"
+        )
     if not notes:
         say(f"{where}: no notes yet")
     return 0
@@ -39,10 +41,10 @@ def note(
 def tag(
     where: Where,
     tags: Annotated[list[str] | None, typer.Argument(help="Tags to add.")] = None,
-    remove: Annotated[list[str], typer.Option("--remove", help="A tag to take away. Repeatable.")] = [],
+    remove: Annotated[list[str], typer.Option("--remove", help="Tag to remove. Repeatable.")] = [],
     home: Home = None,
 ) -> int:
-    """Tag a sweep or run; the dashboard's overview finds it by its tags."""
+    """Add tags to a sweep or run, or remove them. The dashboard's overview can be searched by tags."""
     from rpg.store import Layout
     from rpg.store.notes import change_tags, place
 

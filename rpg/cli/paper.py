@@ -1,4 +1,4 @@
-"""The command `rpg paper`: the published tables and a lint of them."""
+"""The command `rpg paper`: the published tables, and a check of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rpg.cli.app import app, console
 @app.command(epilog="Examples: rpg paper · rpg paper lint")
 def paper(
     what: Annotated[
-        str, typer.Argument(help="tables, or lint: published values that cannot be right.")
+        str, typer.Argument(help="tables, or lint: list published values that cannot be correct.")
     ] = "tables",
 ) -> int:
     """Show the published tables of the RPG paper, or check them for impossible values."""

@@ -1,4 +1,4 @@
-"""What the runs of a file will cost, for `rpg show`: counts, time as measured on runs like them, GPUs by arithmetic."""
+"""The cost of the runs of a file, for `rpg show`: counts, time as measured on similar runs, estimates for GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def print_cost(sweep: Sweep, layout: Layout) -> None:
-    """Counts of all runs; then hours where they can be told."""
+    """Print counts for all runs, then times as far as they are known."""
     from rpg.planning.cost import cost, measured
 
     costs = [cost(run.spec) for run in sweep.runs]
@@ -27,14 +27,14 @@ def print_cost(sweep: Sweep, layout: Layout) -> None:
     )
     _print_disk(sweep)
     _print_memory(sweep)
-    known = measured(layout)
-    times = [(known.seconds_per_step(r.spec), r.spec.training.steps) for r in sweep.runs]
+    measurements = measured(layout)
+    times = [(measurements.seconds_per_step(r.spec), r.spec.training.steps) for r in sweep.runs]
     if all(m for m, _ in times):
         minutes = sum(m[0] * steps for m, steps in times if m) / 60
         runs_like = min(m[1] for m, _ in times if m)
         kind = "core-minutes" if sweep.runs[0].spec.backend.device == "cpu" else "minutes"
         console.print(
-            f"about {minutes:.1f} {kind} of training, by {runs_like} or more finished runs of the same size here"
+            f"about {minutes:.1f} {kind} of training, measured on {runs_like} or more finished runs of the same size here"
         )
     elif any(run.spec.backend.type == "verl" and run.spec.backend.device == "cuda" for run in sweep.runs):
         _print_estimates(sweep)
@@ -46,13 +46,13 @@ def _print_disk(sweep: Sweep) -> None:
     from rpg.planning.disk import disk
     from rpg.planning.gpu_estimate import Assumptions, problems_of
 
-    found = [disk(run.spec, problems_of(run.spec, Assumptions())) for run in sweep.runs]
-    if not all(found):
+    sizes = [disk(run.spec, problems_of(run.spec, Assumptions())) for run in sweep.runs]
+    known = [size for size in sizes if size]
+    if len(known) < len(sizes):
         say("disk: unknown, because the size of the model is not known; give its local folder")
         return
-    known = [one for one in found if one]
     after, last, most = sum(d.after for d in known), sum(d.if_last for d in known), sum(d.most for d in known)
-    less = f" ({size_text(last)} where the last checkpoint is the best)" if last < after else ""
+    less = f" ({size_text(last)} if the last checkpoint is the best)" if last < after else ""
     say(
         f"about {size_text(after)} on disk afterwards{less}, at most {size_text(most)} if all train at once; "
         f"training.keep_checkpoints: {sweep.runs[0].spec.training.keep_checkpoints}"
@@ -60,18 +60,22 @@ def _print_disk(sweep: Sweep) -> None:
 
 
 def _print_memory(sweep: Sweep) -> None:
-    """Of the run that takes most; nothing where it is not known."""
+    """Print the memory of the run that needs most, if known."""
     from rpg.planning.memory import memory, with_layers_again
 
-    found = [(need, run.spec) for run in sweep.runs if (need := memory(run.spec)) is not None]
-    if not found:
+    needs = [(need, run.spec) for run in sweep.runs if (need := memory(run.spec)) is not None]
+    if not needs:
         return
-    need, spec = max(found, key=lambda one: one[0].most)
-    parts = f"{size_text(need.fixed)} of it process and weights, {size_text(need.rollout)} rollouts or"
-    line = f"memory of a training: about {size_text(need.most)} ({parts} {size_text(need.update)} updates)"
+    need, spec = max(needs, key=lambda item: item[0].most)
+    parts = f"{size_text(need.fixed)} for process and weights, {size_text(need.rollout)} for rollouts or"
+    line = (
+        f"memory of a training: about {size_text(need.most)} ({parts} {size_text(need.update)} for updates)"
+    )
     again = memory(with_layers_again(spec))
     if again is not None and again.most < 0.9 * need.most:
-        line += f"; {size_text(again.most)} with backend.gradient_checkpointing: true, to the same bits"
+        line += (
+            f"; {size_text(again.most)} with backend.gradient_checkpointing: true and bit-identical results"
+        )
     say(line)
 
 
@@ -124,6 +128,6 @@ def _print_estimates(sweep: Sweep) -> None:
         total, most = total + low.gpu_hours * len(runs), most + high.gpu_hours * len(runs)
     console.print(table)
     say(
-        f"in all about {total:,.0f} GPU hours, {most:,.0f} if every response is as long as allowed: an estimate by "
-        f"arithmetic for {usual.machine.name}, not a measurement (docs/paper.md). ! does not fit its memory."
+        f"about {total:,.0f} GPU hours in total, {most:,.0f} if every response has the maximum length: calculated for "
+        f"{usual.machine.name}, not measured (docs/paper.md). ! does not fit into its memory."
     )

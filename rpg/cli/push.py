@@ -1,4 +1,4 @@
-"""The command `rpg push`: a checkpoint to the Hugging Face hub, with its card."""
+"""The command `rpg push`: upload a checkpoint to the Hugging Face hub, with a model card."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rpg.store import Layout
 
 _OURS = ("training/", "checkpoint.json", "README.md")
-"""What is not uploaded: the optimizer's state and our record; and the card is written anew."""
+"""Not uploaded: the training state and our record of files; the model card is generated."""
 
 
 @app.command(epilog="Example: rpg push quickstart/rpg-ufkl-s0-1a2b3c4d/step-000040 me/my-model --private")
@@ -22,14 +22,14 @@ def push(
         str, typer.Argument(help="SWEEP/RUN/step-000040, or the folder of a run's checkpoint.")
     ],
     repo: Annotated[
-        str, typer.Argument(help="Repository on the hub, e.g. me/my-model; made if it is not there.")
+        str, typer.Argument(help="Repository on the hub, e.g. me/my-model; created if it does not exist.")
     ],
-    private: Annotated[bool, typer.Option("--private", help="Make it private.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="Create it as a private repository.")] = False,
     home: Home = None,
 ) -> int:
-    """Upload a checkpoint to the Hugging Face hub, with a model card that holds settings, curve and scores.
+    """Upload a checkpoint to the Hugging Face hub, with a model card that contains settings, curve and scores.
 
-    It logs in as the hub's own tools do: HF_TOKEN, or `hf auth login`.
+    Log in as for the hub's own tools: with HF_TOKEN, or `hf auth login`.
     """
     from httpx import TransportError
     from huggingface_hub import CommitOperationAdd, HfApi
@@ -56,7 +56,7 @@ def push(
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         token = "" if isinstance(error, HFValidationError) else ". Is HF_TOKEN set, or `hf auth login` done?"
-        raise ConfigError(f"{repo}: the hub does not take it: {first}{token}") from error
+        raise ConfigError(f"{repo}: the hub refuses the upload: {first}{token}") from error
     say(f"{len(operations)} files: {done.commit_url}")
     return 0
 
@@ -66,14 +66,14 @@ def _folder(layout: Layout, checkpoint: str) -> Path:
 
     parts = checkpoint.strip("/").split("/")
     folder = Path(checkpoint).expanduser()
-    there = ""
+    existing = ""
     if not folder.is_dir() and len(parts) in (2, 3):
         run = layout.run(parts[0], parts[1])
         folder = run.checkpoints / (parts[2] if len(parts) == 3 else "step")
         names = [run.checkpoint(step).name for step in run.checkpoint_steps()]
-        there = f". {run.sweep}/{run.name} has {', '.join(names)}" if names else ""
+        existing = f". {run.sweep}/{run.name} has {', '.join(names)}" if names else ""
     if not (folder / "checkpoint.json").is_file() or not (folder.parents[1] / "manifest.json").is_file():
         raise ConfigError(
-            f"{checkpoint}: no checkpoint of a run; expected SWEEP/RUN/step-000040, or the path of such a folder{there}"
+            f"{checkpoint}: not a checkpoint of a run; expected SWEEP/RUN/step-000040 or the path of such a folder{existing}"
         )
     return folder.resolve()

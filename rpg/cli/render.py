@@ -31,9 +31,8 @@ def render(
     import os
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything of the hub's is imported
-    from rpg.backends.verl.overrides import plan
-    from rpg.backends.verl.paths import Paths
-    from rpg.cli.data_digest import LenientDigest
+    from rpg.backends.verl.overrides import Paths, plan
+    from rpg.cli.data_digest import DigestIfPresent
     from rpg.config.errors import ConfigError
     from rpg.config.load import parse_assignments, read_mapping
     from rpg.config.sweep_spec import load_sweep, single_run
@@ -42,7 +41,7 @@ def render(
     from rpg.tasks.preparation import data_files
 
     load = load_sweep if "name" in read_mapping(file) else single_run
-    digest = LenientDigest()
+    digest = DigestIfPresent()
     sweep = load(file, parse_assignments(set_), digest)
     chosen = _choose(sweep.runs, run, file)
     spec, known = chosen.spec, digest.known(chosen.spec)

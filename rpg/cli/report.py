@@ -1,4 +1,4 @@
-"""The command `rpg report`: the comparison of a sweep's variants, or of several sweeps, as tables and as files."""
+"""The command `rpg report`: compare the variants of one or several sweeps, as tables and files."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def report(
     ],
     superseded: Annotated[
         bool,
-        typer.Option("--superseded", help="Print older runs of this name too, as variants of their own."),
+        typer.Option("--superseded", help="Also show superseded runs, as separate variants."),
     ] = False,
     variant: Annotated[list[str], typer.Option("--variant", help="Only this variant. Repeatable.")] = [],
     panel: Annotated[
         list[str],
-        typer.Option("--panel", help="Only this benchmark (mean: their mean) or metric. Repeatable."),
+        typer.Option("--panel", help="Only this benchmark (mean: the mean of all) or metric. Repeatable."),
     ] = [],
     baseline: Annotated[
         str | None, typer.Option(help="Compare with this variant instead of the sweep's baseline.")
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", help="Write what is chosen to this file, which needs nothing but itself."),
+        typer.Option("--html", help="Write the selection to this self-contained file."),
     ] = None,
     home: Home = None,
 ) -> int:
     """Compare the variants of a sweep: last and best with intervals. Writes PNG, SVG, HTML, Markdown and LaTeX.
 
-    Several sweeps, or a choice of variants and panels, become one HTML file to send to somebody.
+    Several sweeps, or a selection of variants and panels, become one HTML file that can be shared.
     """
     from rpg.config.errors import ConfigError
     from rpg.report.shared_page import Choice, default_path, print_shared, write_shared

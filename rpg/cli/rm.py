@@ -1,4 +1,4 @@
-"""The command `rpg rm`: put runs and sweeps into the trash."""
+"""The command `rpg rm`: move runs and sweeps to the trash."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def rm(
     names: Annotated[list[str], typer.Argument(metavar="SWEEP|SWEEP/RUN...", help="What to remove.")],
     home: Home = None,
 ) -> int:
-    """Put runs or whole sweeps into the trash of the data folder; `rpg gc` empties it."""
+    """Move runs or whole sweeps to the trash of the data folder; `rpg gc` empties it."""
     from rpg.store import Layout
     from rpg.store.database import build
     from rpg.store.gc import remove

@@ -1,4 +1,4 @@
-"""The command `rpg show`: what a file means, which runs it has and what they will cost."""
+"""The command `rpg show`: the resolved form of a file, its runs and their cost."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def show(
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Show what a file means: every value, the runs it expands to, their expected cost. Downloads nothing."""
+    """Show the resolved form of a file: every value, the runs it expands to, their expected cost. Downloads nothing."""
     import os
 
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything of the hub's is imported
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before any package of the hub is imported
     import yaml
 
-    from rpg.cli.data_digest import LenientDigest, refuse_wrong_paths
+    from rpg.cli.data_digest import DigestIfPresent, refuse_wrong_paths
     from rpg.cli.print_cost import print_cost
     from rpg.config.load import parse_assignments
     from rpg.config.sweep_spec import load_file
     from rpg.planning.cost import cost
     from rpg.store import Layout
 
-    digest = LenientDigest()
+    digest = DigestIfPresent()
     sweep = load_file(file, parse_assignments(set_), digest)
     refuse_wrong_paths([run.spec for run in sweep.runs], file, Layout.at(home))
     if as_json:
@@ -68,9 +68,9 @@ def show(
     console.print(table, markup=False)
     print_cost(sweep, Layout.at(home))
     for reason in dict.fromkeys(digest.absent.values()):
-        complain(f"the data is not here, so identities are not known yet (????????): {reason}", "yellow")
+        complain(f"the data are not here, so identities are unknown (????????): {reason}", "yellow")
 
 
 def _folder(run: PlannedRun, known: bool) -> str:
-    """A run's folder; the end, which is that of its identity, only where it is known."""
+    """A run's folder, without the digits of its identity if that is unknown."""
     return run.folder if known else f"{run.folder[:-8]}????????"

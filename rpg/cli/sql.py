@@ -35,17 +35,17 @@ def sql(
     build(layout)
     with connect(layout) as db:
         try:
-            found = db.execute(query)
+            result = db.execute(query)
         except duckdb.Error as error:
             raise ConfigError(f"sql: {str(error).strip()}") from None
         if out is not None:
-            frame = found.df()
+            frame = result.df()
             with atomic_path(out.absolute()) as temporary:
                 options = {"orient": "records"} if out.suffix == ".json" else {"index": False}
                 getattr(frame, writers[out.suffix])(temporary, **options)
             say(f"wrote {len(frame):,} rows to {out}")
             return 0
-        names, lines = [column[0] for column in found.description or ()], found.fetchall()
+        names, lines = [column[0] for column in result.description or ()], result.fetchall()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in names:
         table.add_column(Text(str(name)))

@@ -1,4 +1,4 @@
-"""The command `rpg status`: what every run is doing."""
+"""The command `rpg status`: the state of every run."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def status(
     layout = Layout.at(home)
     for problem in read_problems(layout.home):
         complain(f"rpg serve: {problem}")
-    known = layout.sweeps()
+    sweeps = layout.sweeps()
     if sweep:
         require_sweep(sweep, layout)
-    if not known:
+    if not sweeps:
         console.print(f"no sweeps in {layout.home} yet; start one with: rpg sweep quickstart")
         return 0
-    watches = {name: Watch(current_runs(layout, name)) for name in ([sweep] if sweep else known)}
+    watches = {name: Watch(current_runs(layout, name)) for name in ([sweep] if sweep else sweeps)}
     computed = {
         name: provenance_notes(folder for folder in current_runs(layout, name) if not is_imported(folder))
         for name in watches
     }
     while True:
-        for name, one in watches.items():
-            views = one.views()
+        for name, watch_ in watches.items():
+            views = watch_.views()
             console.print(headline(name, views, "", None))
             console.print(table(views))
             for line in computed[name]:

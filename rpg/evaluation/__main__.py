@@ -1,7 +1,7 @@
 """python -m rpg.evaluation SWEEP_DIR: evaluate the checkpoints of all runs of a sweep as they appear.
 
-It ends when its standard input is closed (all trainings are over) and no existing checkpoint has a pending
-evaluation; with --drain it evaluates what is there and ends. Exit codes: 0 done, 1 it cannot go on, 75 another process
+It ends when its standard input is closed (all trainings are over) and no checkpoint has a pending evaluation; with
+--drain it evaluates the existing checkpoints and ends. Exit codes: 0 done, 1 it cannot continue, 75 another process
 evaluates this sweep. A checkpoint that cannot be evaluated is a warning and a file `step-*.error.json`, and does not
 stop the rest.
 """
@@ -13,23 +13,24 @@ import sys
 from pathlib import Path
 
 from rpg.errors import UserError
+from rpg.evaluation.resource_limits import confine
 from rpg.processes import BUSY, die_with_parent, quick_imports, stdin_closed
+from rpg.store.layout import Layout
+from rpg.store.locks import Busy, only_one
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rpg.evaluation", description=__doc__)
     parser.add_argument("sweep", type=Path, help="the sweep's folder, with a folder per run")
     parser.add_argument("--home", type=Path, help="the data folder (default: two levels above SWEEP_DIR)")
-    parser.add_argument("--drain", action="store_true", help="evaluate what is there, then end")
+    parser.add_argument("--drain", action="store_true", help="evaluate the existing checkpoints, then end")
     parser.add_argument(
-        "--share", type=_share, default=(1, 1), metavar="I/N", help="the I-th of N parts of it only"
+        "--share", type=_share, default=(1, 1), metavar="I/N", help="only the I-th of N parts"
     )
-    parser.add_argument("--detached", action="store_true", help="go on when the parent process ends")
+    parser.add_argument("--detached", action="store_true", help="continue when the parent process ends")
     options = parser.parse_args(arguments)
     if not options.detached:
         die_with_parent()
-
-    from rpg.store.locks import Busy, only_one
 
     sweep = options.sweep.resolve()
     if not sweep.is_dir():
@@ -37,8 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     home = (options.home or sweep.parents[1]).absolute()
     try:
-        own = ".evaluator" if options.share == (1, 1) else ".evaluator-{}-of-{}".format(*options.share)
-        with only_one(sweep / own, f"{sweep} is already being evaluated"):
+        lock = ".evaluator" if options.share == (1, 1) else ".evaluator-{}-of-{}".format(*options.share)
+        with only_one(sweep / lock, f"{sweep} is already being evaluated"):
             _evaluate(sweep.name, home, options.drain, options.share)
     except Busy as busy:
         print(busy, file=sys.stderr)
@@ -58,9 +59,7 @@ def _share(text: str) -> tuple[int, int]:
 
 def _evaluate(sweep: str, home: Path, drain: bool, share: tuple[int, int]) -> None:
     with quick_imports():
-        from rpg.evaluation.evaluator import Evaluator, limits_of
-        from rpg.evaluation.resource_limits import confine
-        from rpg.store.layout import Layout
+        from rpg.evaluation.evaluator import Evaluator, limits_of  # noqa: PLC0415 (torch, imported quickly)
 
     layout = Layout(home)
     limits = limits_of(layout, sweep)

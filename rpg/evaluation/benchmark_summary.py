@@ -1,4 +1,4 @@
-"""What the graded samples of one model on one benchmark say, each number with an error that resamples problems."""
+"""Summary of the graded samples of one model on one benchmark; the standard errors resample problems."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Summary:
 
     def as_json(self) -> dict[str, Any]:
         """Nested dicts; each estimate with its mean, standard error, interval and numbers of problems."""
-        found = {name: v._asdict() if isinstance(v, Estimate) else v for name, v in vars(self).items()}
-        return {**found, "pass_at": {str(n): estimate._asdict() for n, estimate in self.pass_at.items()}}
+        numbers = {name: v._asdict() if isinstance(v, Estimate) else v for name, v in vars(self).items()}
+        return {**numbers, "pass_at": {str(n): estimate._asdict() for n, estimate in self.pass_at.items()}}
 
 
 def summarise(rows: Iterable[Mapping[str, Any]]) -> Summary:
@@ -38,8 +38,8 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> Summary:
 
     mean@k is the mean accuracy, pass@k the chance that one of k samples is right (arXiv 2107.03374, eq. 1), maj@k
     the chance that the most frequent answer is right (answers that are the same number or text vote together). The
-    problems are a sample of the problems that could have been set, so errors come from their spread: with 30
-    problems it is that spread, not the number of samples, that limits what can be said.
+    problems are a sample of all possible problems, so the errors come from their spread: with 30 problems, that spread
+    and not the number of samples limits the precision.
 
     Raises:
         ValueError: no rows, or problems with different numbers of samples.
@@ -78,7 +78,7 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> Summary:
 
 
 def _vote(extracted: str | None) -> str | None:
-    """One name for the ways to write an answer."""
+    """The same string for all ways to write an answer."""
     if extracted is None:
         return None
     text = normalise(extracted)

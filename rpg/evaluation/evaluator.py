@@ -1,4 +1,4 @@
-"""One process that evaluates the checkpoints of all runs of a sweep as they appear."""
+"""The process that evaluates the checkpoints of all runs of a sweep as they appear."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import ThisMachine
@@ -18,9 +19,9 @@ from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import RewardVerifier, chat_of
 from rpg.errors import UserError
+from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
-from rpg.evaluation.engines.start import start_engine
 from rpg.evaluation.graded_samples import Progress, evaluate_problems, graded_again
 from rpg.evaluation.kl_to_initial import DriftMeter
 from rpg.evaluation.partial_samples import Partial
@@ -48,15 +49,15 @@ SAY_SECONDS = 15.0
 
 @dataclass
 class Evaluator:
-    """Does what the runs of a sweep owe; equal checkpoints under equal settings are evaluated once and copied."""
+    """Runs the pending evaluations of a sweep; equal checkpoints with equal settings are evaluated once and copied."""
 
     layout: Layout
     sweep: str
     say: Callable[[str], None] = print
     limits: ThisMachine | None = None
-    """What this process was put under (rpg.evaluation.resource_limits)."""
+    """The limits of this process (rpg.evaluation.resource_limits)."""
     share: tuple[int, int] = (1, 1)
-    """(i, n): this process does the i-th of n parts of the work; others, on other GPUs, do the rest."""
+    """(i, n): this process does the i-th of n parts of the work; processes on other GPUs do the rest."""
     _specs: dict[str, RunSpec] = field(default_factory=dict)
     _done: dict[str, Path] = field(default_factory=dict)
     _engines: dict[str, Engine] = field(default_factory=dict)
@@ -69,7 +70,7 @@ class Evaluator:
         self._drift = DriftMeter(self.layout.home, self.say)
 
     def pass_over(self) -> int:
-        """Evaluate everything that can be evaluated now; returns how many (run, benchmark, step) were done."""
+        """Run all evaluations that are possible now; returns the number of (run, benchmark, step) that were done."""
         count = 0
         for folder in current_runs(self.layout, self.sweep):
             if not folder.manifest_path.exists():
@@ -82,26 +83,25 @@ class Evaluator:
         return count
 
     def _is_ours(self, key: tuple[str, str, int]) -> bool:
-        """By name alone, so that processes need not talk; step 0, which runs have in common, is evaluated by one of them."""
+        """Decided by name, so that processes need not communicate; step 0, which runs share, goes to one of them."""
         part, parts = self.share
         run, benchmark, step = key
         return zlib.crc32(f"{run if step else ''} {benchmark} {step}".encode()) % parts == part - 1
 
     def _evaluate(self, folder: RunFolder, benchmark: str, step: int) -> bool:
-        """True when the samples are there; a failure is reported beside them and not tried again by this process."""
+        """True if the samples were written; a failure is reported beside them and not retried by this process."""
         began = time.perf_counter()
         try:
             target = folder.eval_path(benchmark, step)
             copied = self._fill(folder, benchmark, step, target)
             (target.parent / f"{step_name(step)}.error.json").unlink(missing_ok=True)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (one that cannot be evaluated must not stop the others)
             if not folder.checkpoint(step).exists():
-                return False  # removed meanwhile, to be made again
+                return False  # it was removed, to be made again
             self._given_up.add((folder.name, benchmark, step))
             if isinstance(error, EngineError):
-                self._close_engines()  # the next evaluation starts one that works, where there is one to be had
-            why = explained(error, self.limits)
-            line = f"{folder.checkpoint(step)} cannot be evaluated on {benchmark}: {why}"
+                self._close_engines()  # the next evaluation starts a new one
+            line = f"{folder.checkpoint(step)} cannot be evaluated on {benchmark}: {explained(error, self.limits)}"
             self.say(f"warning: {line}")
             record = {"error": line, "kind": type(error).__name__, "time": time.time()}
             atomic_write_json(target.parent / f"{step_name(step)}.error.json", record)
@@ -111,24 +111,12 @@ class Evaluator:
         return True
 
     def _fill(self, folder: RunFolder, benchmark: str, step: int, target: Path) -> bool:
-        """Write the samples; True when they were copied from an equal evaluation."""
-        checkpoint = folder.checkpoint(step)
-        spec = self._spec(folder)
-        damage = damaged(checkpoint)
-        if damage:
+        """Write the samples; True if they were copied from an equal evaluation."""
+        checkpoint, spec = folder.checkpoint(step), self._spec(folder)
+        if damage := damaged(checkpoint):
             raise StoreError(f"{damage}; run the sweep again to rebuild it")
         weights = model_digest(checkpoint)
-        # Neither the number of samples nor what operates the engine: samples drawn so far are good for more of them.
-        settings = {
-            "evaluation": evaluation_identity(spec),
-            "seed": spec.seed,
-            "sampling": sampling_of(spec).record(),
-            "device": spec.backend.device,
-            "bfloat16": bfloat16(spec.model),
-        }
-        if spec.reward != RunSpec.model_fields["reward"].default:  # its values stand beside the samples
-            settings["reward"] = [part.model_dump(mode="json") for part in spec.reward]
-        drawn = json.dumps([weights, data_digest(spec), benchmark, settings], sort_keys=True)
+        drawn = json.dumps([weights, data_digest(spec), benchmark, _sampling_settings(spec)], sort_keys=True)
         same = f"{spec.evaluation.samples_per_problem} {drawn}"
         earlier = self._done.get(same)
         if earlier is not None and earlier.exists():
@@ -141,14 +129,8 @@ class Evaluator:
         rules = rules_name(verifier_of(spec.task))
         partial = Partial(target.with_suffix(".partial.jsonl"), f"{rules} {drawn}")
         fewer = folder.fewer_path(benchmark, step)
-        if fewer.exists():  # of this run, weights and way of drawing: see flows.sweep.renewal
-            known, verifier = read_samples(fewer).to_pylist(), verifier_of(spec.task)
-            if graded_by(fewer) != rules and isinstance(verifier, RewardVerifier):
-                known = []  # what they earned is not known under another threshold or reward
-            elif graded_by(fewer) != rules:
-                with grader_for(verifier) as grader:
-                    known = graded_again(known, grader)
-            partial.know(known)
+        if fewer.exists():
+            partial.know(_fewer_samples(fewer, spec, rules))
         engine, problems = self._engine(spec, checkpoint, weights), read_problems(parquet)
         if isinstance(engine, LocalEngine):
             engine.keeps_samples = True
@@ -159,11 +141,11 @@ class Evaluator:
             seed=spec.seed,
             scorer=self._scorer(folder, spec),
             partial=partial,
-            progress=self._say_now_and_then(folder, step, benchmark),
+            progress=self._report_progress(folder, step, benchmark),
         )
-        moved = self._drift.measure(spec, engine, benchmark, problems, step)
-        if moved is not None:  # before the samples, whose file says that the evaluation is whole
-            atomic_write_json(drift_path(target), moved)
+        drift = self._drift.measure(spec, engine, benchmark, problems, step)
+        if drift is not None:  # before the samples, whose file says that the evaluation is complete
+            atomic_write_json(drift_path(target), drift)
         clear_progress(folder.path / EVALUATION)
         self._done[same] = write_eval(folder, benchmark, step, rows, rules)
         partial.remove()
@@ -171,7 +153,7 @@ class Evaluator:
         return False
 
     def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:
-        """The engine for these settings with this checkpoint in it; one is started per kind of settings."""
+        """The engine for these settings with this checkpoint loaded; engines are started once per settings."""
         place = spec.evaluation.place.model_dump(mode="json")
         key = json.dumps([_engine_key(spec), sampling_of(spec).record(), place])
         if key not in self._engines:
@@ -192,7 +174,7 @@ class Evaluator:
 
     def _close_engines(self) -> None:
         for engine in self._engines.values():
-            with contextlib.suppress(Exception):  # it may be what went wrong
+            with contextlib.suppress(Exception):  # the engine may be what failed
                 engine.close()
         self._engines.clear()
         self._loaded.clear()
@@ -206,8 +188,8 @@ class Evaluator:
             self._scorers[key] = scorer_of(spec, folder.read_manifest().get("rewards") or {})
         return self._scorers[key]
 
-    def _say_now_and_then(self, folder: RunFolder, step: int, benchmark: str) -> Callable[[Progress], None]:
-        """Into the run's folder whenever samples are finished, into the log now and then."""
+    def _report_progress(self, folder: RunFolder, step: int, benchmark: str) -> Callable[[Progress], None]:
+        """Write progress to the run's folder when samples are finished, and to the log from time to time."""
         last, written = time.monotonic(), float("-inf")
         what = f"{folder.name}: step {step} on {benchmark}"
 
@@ -235,7 +217,7 @@ class Evaluator:
         return self._specs[folder.name]
 
     def until(self, over: Callable[[], bool]) -> None:
-        """Evaluate checkpoints as they appear until `over()`, then what is still there."""
+        """Evaluate checkpoints as they appear until `over()`, and then all that are left."""
         while not over():
             if not self.pass_over():
                 time.sleep(POLL_SECONDS)
@@ -244,7 +226,7 @@ class Evaluator:
 
 
 def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
-    """The limits for a process that evaluates this sweep; None where all of it is evaluated elsewhere."""
+    """The limits of a process that evaluates this sweep; None if all evaluations run elsewhere."""
     places = []
     for folder in current_runs(layout, sweep):
         with contextlib.suppress(UserError):  # an unreadable manifest is reported when its run's turn comes
@@ -259,6 +241,32 @@ def sampling_of(spec: RunSpec) -> Sampling:
     return Sampling(temperature, rollout.max_prompt_tokens, rollout.max_response_tokens, restriction)
 
 
-def _engine_key(spec: RunSpec) -> dict:
+def _engine_key(spec: RunSpec) -> dict[str, Any]:
     engine = spec.evaluation.engine.model_dump(mode="json")
     return {**engine, "device": spec.backend.device, "bfloat16": bfloat16(spec.model)}
+
+
+def _sampling_settings(spec: RunSpec) -> dict[str, Any]:
+    """What samples depend on besides weights and problems, and not on their number or on how the engine operates."""
+    settings = {
+        "evaluation": evaluation_identity(spec),
+        "seed": spec.seed,
+        "sampling": sampling_of(spec).record(),
+        "device": spec.backend.device,
+        "bfloat16": bfloat16(spec.model),
+    }
+    if spec.reward != RunSpec.model_fields["reward"].default:  # the samples' files contain the rewards
+        settings["reward"] = [part.model_dump(mode="json") for part in spec.reward]
+    return settings
+
+
+def _fewer_samples(path: Path, spec: RunSpec, rules: str) -> list[dict[str, Any]]:
+    """Samples of the same run, weights and settings from when the run had fewer per problem, graded by today's rules."""
+    rows: list[dict[str, Any]] = read_samples(path).to_pylist()
+    if graded_by(path) == rules:
+        return rows
+    verifier = verifier_of(spec.task)
+    if isinstance(verifier, RewardVerifier):
+        return []  # under another threshold or reward, their rewards are unknown
+    with grader_for(verifier) as grader:
+        return graded_again(rows, grader)

@@ -1,4 +1,4 @@
-"""Graded samples of one checkpoint on one benchmark, from any engine."""
+"""Sampling and grading one checkpoint's responses to one benchmark, with any engine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from rpg.tasks import Problem
 
 _FLUSH_ROWS = 64
 _FLUSH_SECONDS = 10.0
-"""Samples are graded and put on disk this many at a time, or after this long."""
+"""Samples are graded and written to disk in batches of this size, or after this time."""
+_SAY_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an evaluation is; counts include samples of earlier attempts, rates do not."""
+    """The progress of an evaluation. Counts include samples of earlier attempts, rates do not."""
 
     done: int
     total: int
@@ -47,6 +48,19 @@ class Progress:
         return f"{self.done}/{self.total} samples{pace}{shown}"
 
 
+def progress_lines(name: str, say: Callable[[str], None]) -> Callable[[Progress], None]:
+    """Report the progress of an evaluation from time to time, and at its end."""
+    last = 0.0
+
+    def tell(progress: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last > _SAY_SECONDS or progress.done == progress.total:
+            last = time.monotonic()
+            say(f"{name}: {progress}")
+
+    return tell
+
+
 def evaluate_problems(
     engine: Engine,
     problems: Sequence[Problem],
@@ -59,50 +73,51 @@ def evaluate_problems(
 ) -> list[dict[str, Any]]:
     """One row per sample, with the columns of rpg.store.run_folder.EVAL_COLUMNS, in the order of problems and samples.
 
-    The engine has its model loaded. Greedy sampling (temperature 0) takes one sample per problem, since all are
-    equal. Sample k of a problem depends on the seed, the problem's id and k alone: a rerun, another order of
-    problems or more samples per problem give the same ones. What `partial` holds already is not drawn again.
+    The engine must have a model. Greedy sampling (temperature 0) takes one sample per problem. Sample k of a problem
+    depends only on the seed, the problem's id and k: a rerun, another order of problems or more samples per problem give
+    the same ones. Samples in `partial` are not drawn again.
 
     Raises:
         DataError: a prompt is too long; GradingError, RewardError: answers cannot be graded; StoreError: `partial`
             cannot be written.
     """
     count = 1 if engine.sampling.temperature == 0 else samples_per_problem
-    wanted = [(problem, k) for problem in problems for k in range(count)]
+    samples = [(problem, k) for problem in problems for k in range(count)]
     rows = {} if partial is None else dict(partial.rows)
-    missing = [(p, k) for p, k in wanted if (p.id, k) not in rows]
+    missing = [(p, k) for p, k in samples if (p.id, k) not in rows]
     requests = [request(problem, k, seed) for problem, k in missing]
     began = flushed = time.monotonic()
-    tokens, waiting = 0, []
+    tokens = 0
+    ungraded: list[tuple[int, Completion]] = []
 
     def tell() -> None:
         if progress is not None:
             fresh = len(missing) - sum((p.id, k) not in rows for p, k in missing)
-            done = len(wanted) - len(missing) + fresh
-            progress(Progress(done, len(wanted), tokens, time.monotonic() - began, fresh))
+            done = len(samples) - len(missing) + fresh
+            progress(Progress(done, len(samples), tokens, time.monotonic() - began, fresh))
 
     def flush() -> None:
-        graded = _grade([(*missing[i], completion) for i, completion in waiting], scorer)
+        graded = _grade([(*missing[i], completion) for i, completion in ungraded], scorer)
         if partial is not None:
             partial.add(graded)
         rows.update({(row["problem_id"], row["sample"]): row for row in graded})
-        waiting.clear()
+        ungraded.clear()
         tell()
 
     tell()
     for finished in engine.complete(requests) if requests else ():
-        waiting += finished
+        ungraded += finished
         tokens += sum(len(completion.ids) for _, completion in finished)
-        if len(waiting) >= _FLUSH_ROWS or time.monotonic() - flushed > _FLUSH_SECONDS:
+        if len(ungraded) >= _FLUSH_ROWS or time.monotonic() - flushed > _FLUSH_SECONDS:
             flush()
             flushed = time.monotonic()
-    if waiting:
+    if ungraded:
         flush()
-    return [rows[problem.id, k] for problem, k in wanted]
+    return [rows[problem.id, k] for problem, k in samples]
 
 
 def graded_again(rows: Sequence[dict[str, Any]], grader: Grading) -> list[dict[str, Any]]:
-    """Stored samples with the grades that this grader gives them; nothing is drawn again.
+    """Stored samples with the grades of this grader.
 
     Raises:
         GradingError: answers cannot be graded.

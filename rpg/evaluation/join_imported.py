@@ -1,7 +1,7 @@
-"""A checkpoint that was trained elsewhere, evaluated as a sweep evaluates its own: its samples join an imported run.
+"""Evaluate a checkpoint that was trained elsewhere like a sweep's own checkpoints; its samples join an imported run.
 
-Same problems, prompts, engine, sampling and grading as the sweep's runs, and the imported run's seed, so that the report
-can pair it with them problem by problem.
+Problems, prompts, engine, sampling and grading are those of the sweep's runs, and the seed is the imported run's, so that
+the report can pair them problem by problem.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from rpg.backends.manifest import spec_of
 from rpg.config.model import bfloat16
 from rpg.config.task import chat_of
 from rpg.errors import UserError
-from rpg.evaluation.engines.start import start_engine
+from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.evaluator import sampling_of
-from rpg.evaluation.graded_samples import Progress, evaluate_problems
+from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
-from rpg.models.tokenizer import dresses
+from rpg.models.tokenizer import changes_chat_template
 from rpg.rewards.graders import rules_name
 from rpg.store.current import current_runs, is_imported
 from rpg.store.layout import Layout
@@ -43,32 +43,33 @@ def join(
     revision: str | None = None,
     say: Callable[[str], None] = print,
 ) -> dict[str, Path]:
-    """Benchmark -> file of the samples of `checkpoint`, which is step `step` of the imported run `name` (SWEEP/RUN).
+    """Benchmark -> file with the samples of `checkpoint`, which is step `step` of the imported run `name` (SWEEP/RUN).
 
-    What is there already is replaced, once all samples of a benchmark are drawn.
+    Existing samples are replaced when all samples of a benchmark are drawn.
 
     Raises:
-        JoinError: there is no such imported run, or no run of the sweep's own to evaluate like.
-        UserError: a model, problems or an engine that cannot be used.
+        JoinError: there is no such imported run, or the sweep has no run whose evaluation to copy.
+        UserError: the model, the problems or the engine cannot be used.
     """
     sweep, _, run = name.partition("/")
     folder = _imported(layout, sweep, run)
     manifest = folder.read_manifest()
     if step > manifest["steps"]:
         updates = manifest["imported"].get("updates", 1)
-        said = (
+        in_log = (
             "" if updates == 1 else f" (step {updates * manifest['steps']} of its log: --updates {updates})"
         )
         raise JoinError(
-            f"--step {step}: {sweep}/{folder.name} ends at step {manifest['steps']}{said}. Import a longer log first, or "
-            "say which of its steps the checkpoint is"
+            f"--step {step}: {sweep}/{folder.name} ends at step {manifest['steps']}{in_log}. Import a longer log first, or "
+            "name the step of the run that the checkpoint is"
         )
-    own = _like(layout, sweep)
-    spec = spec_of(own).model_copy(update={"seed": int(manifest["seed"])})
-    if dresses(chat_of(spec.task)):
+    model_run = _trained_here(layout, sweep)
+    spec = spec_of(model_run).model_copy(update={"seed": int(manifest["seed"])})
+    if changes_chat_template(chat_of(spec.task)):
         raise JoinError(
-            f"{name}: the sweep's task.chat has a template, options or a prefix, which are part of its own checkpoints' "
-            "tokenizers and not of this one's; save the checkpoint with that chat template, or evaluate without joining"
+            f"{name}: the sweep's task.chat has a template, options or a prefix, which the tokenizers of the sweep's "
+            "checkpoints contain and this one does not; save the checkpoint with that chat template, or evaluate without "
+            "joining"
         )
     configure_device(spec.backend.device)
     prepared = prepare_data(spec, layout.home)
@@ -79,7 +80,7 @@ def join(
     written = {}
     try:
         engine.load(checkpoint, revision)
-        with scorer_of(spec, own.read_manifest().get("rewards") or {}) as scorer:
+        with scorer_of(spec, model_run.read_manifest().get("rewards") or {}) as scorer:
             for benchmark in spec.benchmarks():
                 rows = evaluate_problems(
                     engine,
@@ -87,55 +88,44 @@ def join(
                     samples_per_problem=spec.evaluation.samples_per_problem,
                     seed=spec.seed,
                     scorer=scorer,
-                    progress=_teller(benchmark, say),
+                    progress=progress_lines(benchmark, say),
                 )
                 written[benchmark] = write_eval(
                     folder, benchmark, step, rows, rules_name(verifier_of(spec.task))
                 )
     finally:
         engine.close()
-    known = [*manifest["benchmarks"], *(b for b in written if b not in manifest["benchmarks"])]
-    write_manifest(folder, {k: v for k, v in manifest.items() if k != "format"} | {"benchmarks": known})
+    benchmarks = [*manifest["benchmarks"], *(b for b in written if b not in manifest["benchmarks"])]
+    write_manifest(folder, {k: v for k, v in manifest.items() if k != "format"} | {"benchmarks": benchmarks})
     return written
 
 
 def _imported(layout: Layout, sweep: str, run: str) -> RunFolder:
-    all_of_them = current_runs(layout, sweep)
-    there = [folder for folder in all_of_them if is_imported(folder)]
-    named = [folder for folder in there if run in (folder.name, folder.read_manifest()["variant"])]
+    runs = current_runs(layout, sweep)
+    imported = [folder for folder in runs if is_imported(folder)]
+    named = [folder for folder in imported if run in (folder.name, folder.read_manifest()["variant"])]
     if len(named) == 1:
         return named[0]
-    names = ", ".join(f"{sweep}/{folder.name}" for folder in there)
+    names = ", ".join(f"{sweep}/{folder.name}" for folder in imported)
     if not run:
-        why = "say which run, SWEEP/RUN."
+        reason = "name a run, SWEEP/RUN."
     elif named:
-        why = f"it has {len(named)} seeds; say which run."
-    elif run in (folder.name for folder in all_of_them):
-        why = "it was trained here, and is evaluated by rpg sweep."
+        reason = f"it has {len(named)} seeds; name a run."
+    elif run in (folder.name for folder in runs):
+        reason = "this run was trained here; rpg sweep evaluates it."
     else:
-        close = difflib.get_close_matches(run, [folder.name for folder in there], n=1, cutoff=0.4)
-        why = f"no such imported run{f'; did you mean {close[0]!r}?' if close else '.'}"
+        close = difflib.get_close_matches(run, [folder.name for folder in imported], n=1, cutoff=0.4)
+        reason = f"no such imported run{f'; did you mean {close[0]!r}?' if close else '.'}"
     raise JoinError(
-        f"--join {'/'.join(filter(None, (sweep, run)))}: {why} Imported: {names or 'none (rpg import)'}"
+        f"--join {'/'.join(filter(None, (sweep, run)))}: {reason} Imported: {names or 'none (rpg import)'}"
     )
 
 
-def _like(layout: Layout, sweep: str) -> RunFolder:
-    """A run of the sweep's own; they share their task and how they are evaluated."""
+def _trained_here(layout: Layout, sweep: str) -> RunFolder:
+    """A run of the sweep that was not imported; all of these share their task and how they are evaluated."""
     for folder in current_runs(layout, sweep):
         if folder.manifest_path.exists() and not is_imported(folder):
             return folder
     raise JoinError(
-        f"--join: {sweep} has no run of its own to be evaluated like; without --join it stands alone"
+        f"--join: {sweep} has no run that was trained here, and so no evaluation to copy; omit --join"
     )
-
-
-def _teller(benchmark: str, say: Callable[[str], None]) -> Callable[[Progress], None]:
-    said = [0.0]
-
-    def tell(progress: Progress) -> None:
-        if progress.seconds - said[0] > 15:
-            said[0] = progress.seconds
-            say(f"{benchmark}: {progress}")
-
-    return tell

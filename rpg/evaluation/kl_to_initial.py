@@ -1,10 +1,10 @@
-"""How far a policy has moved from the model it began with, from samples that are drawn anyway.
+"""The KL between a policy and its initial model, estimated from the samples of evaluations.
 
-KL(policy || initial) is a mean over the policy's own responses, KL(initial || policy) over the initial model's (those of
-the evaluation at step 0). With y = q/p of a token drawn from p, the sum of -log y over the tokens has the KL between
-whole responses as its expectation, and the sum of y - 1 has expectation zero: a multiple of it between 0 and 1 is added,
-as much as takes noise away (all of it is k3 of the paper's Appendix D, the best where the policies are close and noisy
-where they are not). Errors resample problems.
+KL(policy || initial) is a mean over the policy's responses, KL(initial || policy) over the initial model's (those of the
+evaluation at step 0). With y = q/p of a token sampled from p, the expectation of the sum of -log y over the tokens is the
+KL between whole responses, and that of y - 1 is zero: a multiple of its sum, between 0 and 1, is added as a control
+variate. (The multiple 1 is k3 of the paper's Appendix D, the best for close policies and noisy for others.) Standard errors
+are over problems.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rpg.config.model import TinyModel
 from rpg.config.run_spec import RunSpec
@@ -24,9 +25,12 @@ from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import Engine
 from rpg.evaluation.graded_samples import request
 from rpg.models.decoding import Samples
-from rpg.models.initial_policy import initial_policy, warm_folder
+from rpg.models.initial_policy import initial_policy
 from rpg.models.policy import Policy
+from rpg.models.warm_start_cache import warm_folder
 from rpg.tasks import Problem
+
+Array = NDArray[np.float64]
 
 DIRECTIONS = ("policy_to_initial", "initial_to_policy")
 _LIMIT = 20.0  # of exponents, as in rpg.losses
@@ -42,22 +46,17 @@ class DriftMeter:
         self._samples: dict[str, list[Samples]] = {}
 
     def measure(
-        self,
-        spec: RunSpec,
-        engine: Engine,
-        benchmark: str,
-        problems: Sequence[Problem],
-        step: int,
+        self, spec: RunSpec, engine: Engine, benchmark: str, problems: Sequence[Problem], step: int
     ) -> dict[str, Any] | None:
-        """:func:`drift` of the model in `engine` by what it has drawn just now; None where it cannot be told.
+        """:func:`drift` of the model in `engine` from its latest samples; None if it cannot be estimated.
 
-        That is so for other engines than `local`, for greedy sampling, where all samples were there before, and where
-        the initial model is not at hand.
+        That is the case for engines other than `local`, for greedy sampling, if no sample was drawn, and if the initial
+        model is not available.
         """
         if not isinstance(engine, LocalEngine) or spec.evaluation.temperature == 0:
             return None
-        own = engine.take_samples()
-        if not own or engine.policy is None:
+        samples = engine.take_samples()
+        if not samples or engine.policy is None:
             return None
         model = spec.model_dump_json(include={"task", "model"})
         if model not in self._models:
@@ -66,26 +65,18 @@ class DriftMeter:
         if initial is None:
             return None
         count = spec.evaluation.samples_per_problem
-        key = json.dumps(
-            [
-                model,
-                benchmark,
-                spec.seed,
-                count,
-                spec.evaluation.model_dump_json(),
-                spec.rollout.model_dump_json(),
-            ]
-        )
+        settings = (spec.evaluation.model_dump_json(), spec.rollout.model_dump_json())
+        key = json.dumps([model, benchmark, spec.seed, count, *settings])
         if key not in self._samples:
-            whole = sum(len(part.batch) for part in own) == count * len(problems)
+            complete = sum(len(part.batch) for part in samples) == count * len(problems)
             self._samples[key] = (
-                own if step == 0 and whole else _draw(engine, initial, problems, count, spec.seed)
+                samples if step == 0 and complete else _draw(engine, initial, problems, count, spec.seed)
             )
-        return drift(engine.policy, initial, own, self._samples[key], spec.evaluation.temperature)
+        return drift(engine.policy, initial, samples, self._samples[key], spec.evaluation.temperature)
 
     def _initial(self, spec: RunSpec) -> Policy | None:
         if isinstance(spec.model, TinyModel) and not warm_folder(spec, self.home).exists():
-            return None  # a training would make it; an evaluation does not
+            return None  # made by trainings, not by evaluations
         try:
             return initial_policy(spec, self.home, self.say)
         except UserError as error:
@@ -96,34 +87,35 @@ class DriftMeter:
 def _draw(
     engine: LocalEngine, initial: Policy, problems: Sequence[Problem], count: int, seed: int
 ) -> list[Samples]:
-    """The samples of step 0's evaluation, again."""
-    again = LocalEngine.of(initial, engine.sampling)
-    again.rows, again.keeps_samples = engine.rows, True
-    for _ in again.complete([request(problem, k, seed) for problem in problems for k in range(count)]):
+    """The samples of step 0's evaluation, drawn again."""
+    sampler = LocalEngine.of(initial, engine.sampling)
+    sampler.rows, sampler.keeps_samples = engine.rows, True
+    for _ in sampler.complete([request(problem, k, seed) for problem in problems for k in range(count)]):
         pass
-    return again.take_samples()
+    return sampler.take_samples()
 
 
 def drift(
     policy: Policy,
     initial: Policy,
-    own: Sequence[Samples],
-    initials: Sequence[Samples],
+    of_policy: Sequence[Samples],
+    of_initial: Sequence[Samples],
     temperature: float,
 ) -> dict[str, Any]:
     """{direction: {per_response, per_response_se, per_token, per_token_se, responses, problems}} in nats.
 
-    `own` are samples of the policy, `initials` of the initial model, each with their sampler's log-probabilities; a
-    direction without samples is left out. Temperature is that of the samples; both policies are taken at it.
+    The samples come with their sampler's log-probabilities; a direction without samples is left out. Both policies have
+    the temperature of the samples.
     """
-    found = {}
-    for direction, samples, other in zip(DIRECTIONS, (own, initials), (initial, policy), strict=True):
-        if samples:
-            found[direction] = _summary([_terms(part, other, temperature) for part in samples])
-    return found
+    samples = dict(zip(DIRECTIONS, ((of_policy, initial), (of_initial, policy)), strict=True))
+    return {
+        direction: _summary([_terms(part, other, temperature) for part in parts])
+        for direction, (parts, other) in samples.items()
+        if parts
+    }
 
 
-def _terms(samples: Samples, other: Policy, temperature: float) -> dict[tuple[int, ...], np.ndarray]:
+def _terms(samples: Samples, other: Policy, temperature: float) -> dict[tuple[int, ...], Array]:
     """Prompt -> (responses, 3): the sums of -log y and of y - 1, and the number of tokens."""
     batch = samples.batch
     sums = torch.zeros(len(batch), 2, dtype=torch.float64)
@@ -139,32 +131,30 @@ def _terms(samples: Samples, other: Policy, temperature: float) -> dict[tuple[in
     return {tuple(prompt): values[of == index] for index, prompt in enumerate(batch.prompts)}
 
 
-def _summary(parts: Sequence[Mapping[tuple[int, ...], np.ndarray]]) -> dict[str, Any]:
-    problems: dict[tuple[int, ...], list[np.ndarray]] = {}
+def _summary(parts: Sequence[Mapping[tuple[int, ...], Array]]) -> dict[str, Any]:
+    problems: dict[tuple[int, ...], list[Array]] = {}
     for part in parts:
         for prompt, values in part.items():
             problems.setdefault(prompt, []).append(values)
-    grouped = [np.concatenate(found) for found in problems.values()]
-    every = np.concatenate(grouped)
-    spread = every[:, 1].var()
-    share = (
-        float(np.clip(-np.cov(every[:, 0], every[:, 1], ddof=0)[0, 1] / spread, 0, 1)) if spread > 0 else 0.0
-    )
-    means = np.stack([(part[:, 0] + share * part[:, 1]).mean() for part in grouped])
+    grouped = [np.concatenate(values) for values in problems.values()]
+    responses = np.concatenate(grouped)
+    spread = responses[:, 1].var()
+    covariance = np.cov(responses[:, 0], responses[:, 1], ddof=0)[0, 1]
+    multiple = float(np.clip(-covariance / spread, 0, 1)) if spread > 0 else 0.0
+    means = np.stack([(part[:, 0] + multiple * part[:, 1]).mean() for part in grouped])
     sizes = np.stack([part[:, 2].mean() for part in grouped])
     kl, tokens = means.mean(), sizes.mean()
     per_token = kl / tokens
-    # of a ratio of means: the spread of what is left of each problem's KL at the common rate per token
-    rest = (means - per_token * sizes) / tokens
+    residuals = (means - per_token * sizes) / tokens  # their spread is the error of a ratio of means
     return {
         "per_response": float(kl),
         "per_response_se": _error(means),
         "per_token": float(per_token),
-        "per_token_se": _error(rest),
-        "responses": len(every),
+        "per_token_se": _error(residuals),
+        "responses": len(responses),
         "problems": len(problems),
     }
 
 
-def _error(values: np.ndarray) -> float | None:
+def _error(values: Array) -> float | None:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None

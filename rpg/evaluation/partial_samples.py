@@ -1,4 +1,4 @@
-"""Graded samples of an evaluation that is not finished, so that a kill loses none of them."""
+"""Graded samples of an unfinished evaluation, kept so that a kill loses none of them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Key = tuple[str, int]
 
 
 class Partial:
-    """A file of JSON lines: what is evaluated (`identity`), then a row per graded sample, flushed to disk.
+    """A file of JSON lines: the evaluation's `identity`, then a row per graded sample, flushed to disk.
 
-    Rows of another identity (other weights, problems or settings) are thrown away; a torn last line is ignored.
+    Rows of another identity (other weights, problems or settings) are discarded; a torn last line is ignored.
     """
 
     def __init__(self, path: Path, identity: str):
@@ -32,7 +32,7 @@ class Partial:
                 path.write_text(json.dumps({"identity": identity}) + "\n", encoding="ascii")
 
     def _read(self, identity: str) -> bool:
-        """Take over the rows that are there; False where the file has to begin anew."""
+        """Read the existing rows; False if the file must start anew."""
         if not self.path.exists():
             return False
         lines = self.path.read_bytes().split(b"\n")
@@ -42,13 +42,13 @@ class Partial:
             row = _object(line)
             if row is not None and set(row) - set(REWARD_COLUMNS) == set(EVAL_COLUMNS):
                 self.rows[row["problem_id"], row["sample"]] = row
-        if lines[-1]:  # torn: the next row has to begin on a line of its own
+        if lines[-1]:  # torn: the next row must start on a new line
             with open(self.path, "ab") as handle:
                 handle.write(b"\n")
         return True
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Append graded samples; they are on disk when this returns."""
+        """Append graded samples; when this returns they are on disk."""
         rows = list(rows)
         text = "".join(json.dumps(row) + "\n" for row in rows)
         with readable("write", self.path), open(self.path, "ab") as handle:
@@ -58,12 +58,12 @@ class Partial:
         self.rows.update({(row["problem_id"], row["sample"]): row for row in rows})
 
     def know(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Samples that lie elsewhere on disk: they need not be drawn again."""
+        """Add samples that are stored elsewhere and need not be drawn again."""
         for row in rows:
             self.rows.setdefault((row["problem_id"], row["sample"]), row)
 
     def remove(self) -> None:
-        """The evaluation is finished and its samples are elsewhere."""
+        """Delete the file, when the evaluation is finished and its samples are stored."""
         self.path.unlink(missing_ok=True)
 
 

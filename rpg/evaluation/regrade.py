@@ -1,5 +1,5 @@
-"""Stored samples graded again under other rules, without drawing new ones: the grades lie beside the first ones,
-`<samples>.grades-<rules>.parquet`, and nothing is overwritten.
+"""Grading stored samples again by other rules. The new grades are stored beside the samples, in
+`<samples>.grades-<rules>.parquet`; nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rpg.tasks import verifier_of
 
 @dataclass(frozen=True)
 class Change:
-    """One problem of which some samples changed their verdict."""
+    """A problem with samples whose verdict changed."""
 
     problem_id: str
     samples: int
@@ -37,12 +37,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Regraded:
-    """One file of samples under two rules."""
+    """One file of samples, graded by two sets of rules."""
 
     what: str
-    """The benchmark, with the run and step where there are such."""
+    """The benchmark, with run and step if the samples belong to a run."""
     before: str
-    """The rules by which the samples were graded when they were drawn."""
+    """The rules of the first grades."""
     after: str
     samples: int
     right_before: int
@@ -61,13 +61,13 @@ class _Stored:
 def regrade(
     folder: Path, rules: str | None = None, workers: int = 1, say: Callable[[str], None] = print
 ) -> list[Regraded]:
-    """Grade the samples in a folder under `default` or `recipe` rules (None: those that they were not graded by).
+    """Grade the samples in a folder by `default` or `recipe` rules (None: the rules that were not used).
 
-    `folder` is that of an evaluation by hand, a run, a sweep, or a checkpoint of a run. What has been graded by the
-    same version of the rules is not graded again.
+    `folder` is that of an evaluation, a run, a sweep, or a checkpoint of a run. Existing grades by the same version of the
+    rules are used.
 
     Raises:
-        ConfigError: the folder holds no samples, or their answers were checked by a marker.
+        ConfigError: the folder has no samples, or their answers were not graded as mathematics.
         GradingError, StoreError: answers cannot be graded, a file cannot be read or written.
     """
     stored = list(_stored(folder))
@@ -75,13 +75,13 @@ def regrade(
         raise ConfigError(
             f"{folder}: no graded samples; expected the folder of an evaluation, a run or a sweep"
         )
-    return [_one(one, rules, workers, say) for one in stored]
+    return [_regrade_file(samples, rules, workers, say) for samples in stored]
 
 
-def _one(stored: _Stored, rules: str | None, workers: int, say: Callable[[str], None]) -> Regraded:
+def _regrade_file(stored: _Stored, rules: str | None, workers: int, say: Callable[[str], None]) -> Regraded:
     if not isinstance(stored.verifier, MathVerifier):
         raise ConfigError(
-            f"{stored.path}: answers were compared with a marker's; only answers of type math have two rules"
+            f"{stored.path}: these answers follow a marker; only answers of type math have two sets of rules"
         )
     verifier = with_rules(
         stored.verifier, rules or ("default" if stored.verifier.rules == "recipe" else "recipe")
@@ -100,9 +100,9 @@ def _one(stored: _Stored, rules: str | None, workers: int, say: Callable[[str], 
         write_grades(path, grades, name, origin)
         say(f"{stored.what}: {len(rows)} samples graded by {name}")
     else:
-        say(f"{stored.what}: graded by {name} before")
+        say(f"{stored.what}: already graded by {name}")
     changes = changed(rows, grades)
-    found = Regraded(
+    regraded = Regraded(
         what=stored.what,
         before=graded_by(stored.path) or "rules that were not recorded",
         after=name,
@@ -112,42 +112,39 @@ def _one(stored: _Stored, rules: str | None, workers: int, say: Callable[[str], 
         changes=changes,
         grades=path,
     )
-    _record(stored, found, rows, grades)
-    return found
+    _record(stored, regraded, rows, grades)
+    return regraded
 
 
 def changed(rows: list[dict[str, Any]], grades: list[dict[str, Any]]) -> list[Change]:
-    """Problems of which a sample changed its verdict, in the order of the samples."""
+    """Problems with a sample whose verdict changed, in the order of the samples."""
     new = {(grade["problem_id"], grade["sample"]): grade["correct"] for grade in grades}
     counts: dict[str, list[int]] = {}
     for row in rows:
         count = counts.setdefault(row["problem_id"], [0, 0, 0, 0])
         now = new[row["problem_id"], row["sample"]]
-        for i, one in enumerate((1, row["correct"], now, now != row["correct"])):
-            count[i] += int(one)
+        for i, value in enumerate((1, row["correct"], now, now != row["correct"])):
+            count[i] += int(value)
     return [Change(problem, *count[:3]) for problem, count in counts.items() if count[3]]
 
 
 def _record(
-    stored: _Stored, found: Regraded, rows: list[dict[str, Any]], grades: list[dict[str, Any]]
+    stored: _Stored, regraded: Regraded, rows: list[dict[str, Any]], grades: list[dict[str, Any]]
 ) -> None:
-    """Beside the numbers of an evaluation by hand: the same under the other rules."""
+    """Add the numbers by the new rules to the record of an evaluation outside of a sweep."""
     folder = stored.path.parent
     if not (folder / RECORD).is_file():
         return
-    with only_one(folder / ".lock", f"{folder}: an evaluation is going on here already,"):
+    with only_one(folder / ".lock", f"{folder}: an evaluation is already running here,"):
         record = read_json_object(folder / RECORD)
-        own = record[stored.path.stem]
+        entry = record[stored.path.stem]
         merged = [{**row, **grade} for row, grade in zip(rows, grades, strict=True)]
-        own.setdefault("regraded", {})[found.after] = {
+        entry.setdefault("regraded", {})[regraded.after] = {
             "summary": summarise(merged).as_json(),
-            "grades": found.grades.name,
-            "changes": [asdict(change) for change in found.changes],
+            "grades": regraded.grades.name,
+            "changes": [asdict(change) for change in regraded.changes],
         }
         atomic_write_json(folder / RECORD, record)
-
-
-# ----------------------------------------------------------------------------------------------- what is there
 
 
 def _stored(folder: Path) -> Iterator[_Stored]:
@@ -160,13 +157,13 @@ def _stored(folder: Path) -> Iterator[_Stored]:
     run = next((path for path in (folder, *folder.parents[:2]) if (path / "manifest.json").is_file()), None)
     runs = [run] if run else sorted(path.parent for path in folder.glob("*/manifest.json"))
     for path in runs:
-        one = RunFolder(path)
-        manifest = one.read_manifest()
-        verifier = verifier_of(_valid(Task, manifest["spec"]["task"], one.manifest_path))
-        for benchmark in one.benchmarks():
-            for step in one.eval_steps(benchmark):
-                what = f"{one.name}, step {step} on {benchmark}"
-                yield _Stored(what, one.eval_path(benchmark, step), verifier)
+        run_folder = RunFolder(path)
+        manifest = run_folder.read_manifest()
+        verifier = verifier_of(_valid(Task, manifest["spec"]["task"], run_folder.manifest_path))
+        for benchmark in run_folder.benchmarks():
+            for step in run_folder.eval_steps(benchmark):
+                what = f"{run_folder.name}, step {step} on {benchmark}"
+                yield _Stored(what, run_folder.eval_path(benchmark, step), verifier)
 
 
 def _valid(kind: Any, value: Any, where: Path) -> Any:

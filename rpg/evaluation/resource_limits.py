@@ -1,4 +1,4 @@
-"""What the evaluator may take of the machine on which trainings run."""
+"""Limits of the evaluator on the machine where trainings run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _FIELD = "evaluation.place.memory_gib"
 
 
 class LimitError(UserError):
-    """A limit under which nothing can run; `str(error)` names the field."""
+    """A limit too low for the process; `str(error)` names the field."""
 
 
 def strictest(places: Iterable[Place]) -> ThisMachine | None:
-    """One process evaluates all runs of a sweep: of each limit the strictest counts. None where all are elsewhere."""
+    """One process evaluates all runs of a sweep: the strictest of each limit applies. None if none is on this machine."""
     here = [place for place in places if isinstance(place, ThisMachine)]
     if not here:
         return None
@@ -33,13 +33,13 @@ def strictest(places: Iterable[Place]) -> ThisMachine | None:
 
 
 def confine(place: ThisMachine) -> None:
-    """Put this process, with the threads and processes it will start, under the limits of `place`.
+    """Apply the limits of `place` to this process and to the threads and processes it starts.
 
     Raises:
-        LimitError: the process has more memory already.
+        LimitError: the process uses more memory already.
     """
     os.nice(place.niceness)
-    import torch
+    import torch  # noqa: PLC0415 (the limits below count from before it is loaded)
 
     torch.set_num_threads(place.threads)
     if place.gpu_memory is not None and torch.cuda.is_available():
@@ -52,14 +52,14 @@ def _limit_memory(gib: float) -> None:
     taken = _data_bytes()
     if taken and taken > gib * 2**30:
         raise LimitError(
-            f"{_FIELD}: {gib:g}, but the process takes {taken / 2**30:.2f} GiB before it has loaded any model"
+            f"{_FIELD}: {gib:g}, but the process uses {taken / 2**30:.2f} GiB before it has loaded any model"
         )
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (int(gib * 2**30), hard))
 
 
 def _data_bytes() -> int | None:
-    """What RLIMIT_DATA counts of this process; None where the system does not tell."""
+    """What RLIMIT_DATA counts of this process; None if the system does not report it."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -68,7 +68,7 @@ def _data_bytes() -> int | None:
 
 
 def explained(error: Exception, limits: ThisMachine | None) -> str:
-    """The error in one line; where the memory limit caused it, the line says so."""
+    """The error in one line, which says if the memory limit caused it."""
     line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
     if limits is None or limits.memory_gib is None:
         return line

@@ -1,13 +1,14 @@
-"""A model on benchmarks by hand: any checkpoint or Hugging Face model, resumable, one engine for all benchmarks."""
+"""Evaluation of a model outside of a sweep: any checkpoint or Hugging Face model, resumable."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 from rpg.config.errors import ConfigError
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.benchmark_summary import Summary, summarise
+from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.protocol import Engine, Sampling
-from rpg.evaluation.engines.start import start_engine
-from rpg.evaluation.graded_samples import Progress, evaluate_problems
+from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
 from rpg.evaluation.partial_samples import Partial
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
@@ -35,12 +36,11 @@ from rpg.tasks.leaks import Checks
 from rpg.tasks.training_sets import load_training, training_set
 
 RECORD = "evaluation.json"
-_SAY_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Result:
-    """One benchmark: its numbers, and the file with every graded sample."""
+    """The numbers of one benchmark, and the file with every graded sample."""
 
     benchmark: str
     summary: Summary
@@ -48,17 +48,17 @@ class Result:
     notes: list[str]
     checks: Checks
     rules: str | None
-    """Those by which its samples were graded (rpg.rewards.graders); None where they come from before rules had names."""
+    """The rules by which its samples were graded (rpg.rewards.graders); None for samples older than the names of rules."""
     without_leaks: Summary | None
-    """The same numbers over the problems that are not in the training data; None where none or all are."""
+    """The numbers over the problems that are not in the training data; None if none or all of them are."""
 
 
 def evaluate(
     checkpoint: str | Path,
     benchmarks: Sequence[str | Path] = ("aime24", "aime25", "amc23"),
     *,
-    engine: str | dict | EngineSpec = "local",
-    place: dict | OnRay | None = None,
+    engine: str | dict[str, Any] | EngineSpec = "local",
+    place: dict[str, Any] | OnRay | None = None,
     out: Path | None = None,
     data: Path | None = None,
     training: str | None = None,
@@ -75,7 +75,7 @@ def evaluate(
     grading_workers: int = 1,
     say: Callable[[str], None] = print,
 ) -> list[Result]:
-    """Evaluate a model; the same call again does only what is missing, also after a kill.
+    """Evaluate a model; the same call again does only what is missing, even after a kill.
 
     Args:
         checkpoint: a Hugging Face model folder or hub id.
@@ -84,22 +84,22 @@ def evaluate(
         place: where on a Ray cluster, e.g. `{"address": "auto", "workers": 8, "gpus": 1}`; None is this process.
         out: folder of the results (default: `<home>/evaluations/<name of the checkpoint>`); it receives
             `<benchmark>.parquet` with every graded sample and `evaluation.json`.
-        data: folder of local copies of the benchmarks (default: $RPG_DATA, then the hub).
-        training: what the model was trained on (a JSON-lines, Parquet or YAML file, as `task.train` of a run): problems
-            of the benchmarks that are in it, word for word or nearly so, are named, and counted separately.
+        data: folder with local copies of the benchmarks (default: $RPG_DATA, then the hub).
+        training: what the model was trained on (a JSON-lines, Parquet or YAML file, as `task.train` of a run).
+            Benchmark problems that occur in it, verbatim or nearly so, are listed, and counted separately.
         samples_per_problem: k (default: each benchmark's own). Temperature 0 is greedy and takes one sample.
-        restriction: which tokens can be drawn, and texts that end a response.
-        limit: the first so many problems of each benchmark only, to try things out.
+        restriction: which tokens can be sampled, and stop strings.
+        limit: the number of problems to take from each benchmark, to try things out.
 
     Raises:
-        ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one readable line. Of
-            two calls at once into one folder the second gets Busy, a StoreError.
+        ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one readable line. If two
+            calls use one folder at the same time, the second gets Busy, a StoreError.
     """
     checkpoint = pretrained_folder(str(checkpoint), home(), say)
     spec, where = _section(EngineSpec, engine, "engine"), _place(place)
-    sets = [_first(load_benchmark(one, folder=data), limit) for one in _chosen(benchmarks)]
+    loaded_benchmarks = [load_benchmark(chosen, folder=data) for chosen in _distinct(benchmarks)]
     train = None if training is None else load_training(training_set(training), data)
-    known = (train.problems, train.source) if train else ()
+    training_data = (train.problems, train.source) if train else ()
     folder = Path(out) if out is not None else default_folder(checkpoint, home())
     sampling = Sampling(temperature, max_prompt_tokens, max_response_tokens, restriction)
     common = {
@@ -112,102 +112,82 @@ def evaluate(
     }
     results = []
     with (
-        only_one(folder / ".lock", f"{folder}: an evaluation is going on here already,"),
-        _Engine(
-            lambda: start_engine(spec, sampling, device, bfloat16, where, say), checkpoint, revision
-        ) as running,
+        only_one(folder / ".lock", f"{folder}: an evaluation is already running here,"),
+        ExitStack() as at_end,
     ):
-        record = _read_record(folder)
-        for loaded in sets:
-            name, own = loaded.benchmark.name, loaded.benchmark
-            k = 1 if temperature == 0 else samples_per_problem or own.samples_per_problem
-            identity = {**common, "samples_per_problem": k, **_set_identity(loaded)}
+
+        @cache
+        def engine_with_model() -> Engine:
+            started = start_engine(spec, sampling, device, bfloat16, where, say)
+            at_end.callback(started.close)
+            started.load(checkpoint, revision)
+            return started
+
+        record = read_json_object(folder / RECORD) if (folder / RECORD).exists() else {}
+        for loaded in loaded_benchmarks:
+            if limit is not None:  # the digest stays that of the whole benchmark
+                loaded = replace(loaded, problems=loaded.problems[:limit])
+            name, verifier = loaded.benchmark.name, loaded.benchmark.verifier
+            k = 1 if temperature == 0 else samples_per_problem or loaded.benchmark.samples_per_problem
+            identity = {**common, "samples_per_problem": k, **_benchmark_identity(loaded)}
             if limit is not None:
                 identity["limit"] = limit
             path = folder / f"{name}.parquet"
             partial_path = folder / f"{name}.partial.jsonl"
-            done = record.get(name, {}).get("identity") == identity and path.exists()
+            entry = record.get(name, {})
+            done = entry.get("identity") == identity and path.exists()
             if done:
                 rows = read_samples(path).to_pylist()
-                say(f"{name}: done before")
+                say(f"{name}: already done")
             else:
-                with Scorer(own.verifier, workers=grading_workers) as scorer:
+                with Scorer(verifier, workers=grading_workers) as scorer:
                     rows = evaluate_problems(
-                        running.loaded(),
+                        engine_with_model(),
                         loaded.problems,
                         samples_per_problem=k,
                         seed=seed,
                         scorer=scorer,
                         partial=Partial(partial_path, json.dumps(identity, sort_keys=True)),
-                        progress=_now_and_then(name, say),
+                        progress=progress_lines(name, say),
                     )
-                write_samples(path, rows, rules_name(own.verifier))
-            result = _result(loaded, rows, path, check(loaded, *known))
-            again = {"regraded": record[name]["regraded"]} if done and "regraded" in record[name] else {}
-            record[name] = {"identity": identity, "source": loaded.source, **_as_json(result), **again}
+                write_samples(path, rows, rules_name(verifier))
+            result = _result(loaded, rows, path, check(loaded, *training_data))
+            regraded = {"regraded": entry["regraded"]} if done and "regraded" in entry else {}
+            record[name] = {"identity": identity, "source": loaded.source, **_as_json(result), **regraded}
             atomic_write_json(folder / RECORD, record)
             partial_path.unlink(missing_ok=True)
             results.append(result)
     return results
 
 
-class _Engine:
-    """Starts its engine when it is first needed, and closes it at the end."""
-
-    def __init__(self, start: Callable[[], Engine], model: str | Path, revision: str | None):
-        self._start, self._model, self._revision = start, model, revision
-        self._engine: Engine | None = None
-
-    def loaded(self) -> Engine:
-        if self._engine is None:
-            self._engine = self._start()
-            self._engine.load(self._model, self._revision)
-        return self._engine
-
-    def __enter__(self) -> _Engine:
-        return self
-
-    def __exit__(self, *_exc) -> None:
-        if self._engine is not None:
-            self._engine.close()
-
-
-def _first(loaded: LoadedBenchmark, limit: int | None) -> LoadedBenchmark:
-    """With its first `limit` problems only; the digest stays that of the whole benchmark."""
-    return loaded if limit is None else replace(loaded, problems=loaded.problems[:limit])
-
-
-def _chosen(names: Sequence[str | Path]) -> list[Benchmark]:
-    found = [benchmark(name) for name in names]
-    doubled = [name for name, count in Counter(one.name for one in found).items() if count > 1]
-    if not found or doubled:
-        what = f"{doubled[0]!r} is named twice" if doubled else "none is named"
-        raise ConfigError(f"benchmarks: {what}; expected names such as aime24, each once")
-    return found
+def _distinct(names: Sequence[str | Path]) -> list[Benchmark]:
+    chosen = [benchmark(name) for name in names]
+    repeated = [name for name, count in Counter(each.name for each in chosen).items() if count > 1]
+    if not chosen or repeated:
+        problem = f"{repeated[0]!r} is named twice" if repeated else "none is named"
+        raise ConfigError(f"benchmarks: {problem}; expected names such as aime24, each once")
+    return chosen
 
 
 def _section(kind: Any, value: Any, field: str) -> Any:
-    """A part of a configuration given as a mapping, or by its `type` alone."""
+    """A section of a configuration from a mapping, or from its `type`."""
     value = {"type": value} if isinstance(value, str) else value
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if first["type"] == "union_tag_invalid":
-            known = first["ctx"]["expected_tags"].replace("'", "")
-            raise ConfigError(f"{field}: {first['ctx']['tag']!r} is not known; known: {known}") from None
+            accepted = first["ctx"]["expected_tags"].replace("'", "")
+            raise ConfigError(f"{field}: {first['ctx']['tag']!r} is not known; known: {accepted}") from None
         where = ".".join([field, *(str(part) for part in first["loc"] if part not in ("local", "ray"))])
         raise ConfigError(f"{where}: {first['msg']} (got {first['input']!r})") from None
 
 
-def _place(place: dict | OnRay | None) -> OnRay | None:
-    if isinstance(place, dict):
-        place = {"type": "ray", **place}
-    return None if place is None else _section(OnRay, place, "place")
-
-
-def _read_record(folder: Path) -> dict[str, Any]:
-    return read_json_object(folder / RECORD) if (folder / RECORD).exists() else {}
+def _place(place: dict[str, Any] | OnRay | None) -> OnRay | None:
+    if not isinstance(place, dict):
+        return place
+    on_ray: OnRay = _section(OnRay, {"type": "ray", **place}, "place")
+    return on_ray
 
 
 def _result(loaded: LoadedBenchmark, rows: list[dict[str, Any]], path: Path, checks: Checks) -> Result:
@@ -230,20 +210,19 @@ def _as_json(result: Result) -> dict[str, Any]:
     }
 
 
-def _set_identity(loaded: LoadedBenchmark) -> dict:
-    own = loaded.benchmark
+def _benchmark_identity(loaded: LoadedBenchmark) -> dict[str, Any]:
+    verifier = loaded.benchmark.verifier.model_dump(mode="json")
+    if verifier.get("rules") == "default":  # as in records that are older than this field
+        del verifier["rules"]
     return {
         "problems": loaded.digest,
-        "prompt": own.prompt.model_dump(mode="json"),
-        # Without the default of a field that is younger than records: these stay what they are.
-        "verifier": {
-            k: v for k, v in own.verifier.model_dump(mode="json").items() if (k, v) != ("rules", "default")
-        },
+        "prompt": loaded.benchmark.prompt.model_dump(mode="json"),
+        "verifier": verifier,
     }
 
 
 def _identity(checkpoint: str | Path, revision: str | None) -> str:
-    """What tells this model from another: its recorded digest, else its files' names, sizes and times."""
+    """The identity of a model: its recorded digest, or else the names, sizes and times of its files."""
     folder = Path(checkpoint).expanduser()
     if not folder.is_dir():
         return f"{checkpoint}@{revision or 'newest'}"
@@ -256,17 +235,5 @@ def _identity(checkpoint: str | Path, revision: str | None) -> str:
 
 
 def default_folder(checkpoint: str | Path, home: Path) -> Path:
-    """Where the results of a model go when nothing else is said."""
+    """The default folder of a model's results."""
     return home / "evaluations" / (str(checkpoint).strip("/").replace("/", "--") or "model")
-
-
-def _now_and_then(name: str, say: Callable[[str], None]) -> Callable[[Progress], None]:
-    last = 0.0
-
-    def progress(now: Progress) -> None:
-        nonlocal last
-        if time.monotonic() - last > _SAY_SECONDS or now.done == now.total:
-            last = time.monotonic()
-            say(f"{name}: {now}")
-
-    return progress

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from multiprocessing import connection, forkserver
+from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
 from typing import IO
 
@@ -76,7 +76,8 @@ class ForkServer(forkserver.ForkServer):
         self._programs = programs
         modules = [name for program in programs.values() for name in (*program.preload, program.main)]
         self.set_forkserver_preload([f"{__name__}.before", *modules, f"{__name__}.after"])
-        # It gets the environment of this process. PYTHONSAFEPATH is `-P`, for which see rpg.processes.python_module.
+        resource_tracker.ensure_running()  # before the marks: it serves later sweeps of this process, too
+        # The server gets the environment of this process. PYTHONSAFEPATH is `-P`, for which see rpg.processes.python_module.
         before, changes = (
             dict(os.environ),
             {LOG: str(log), "PYTHONSAFEPATH": "1", **thread_environment(1), **marks},

@@ -1,4 +1,4 @@
-"""From a log to a run folder, which says of itself that it was trained elsewhere."""
+"""Writes a log as a run folder that is marked as trained elsewhere."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ def take_over(
     axes: Mapping[str, Any] | None = None,
     updates: int = 1,
 ) -> RunFolder:
-    """Write (or write again) the run of a variant and seed in a sweep, new or there already.
+    """Write (or overwrite) the run of a variant and seed in a new or existing sweep.
 
     Raises:
         LogError: a run that was trained here has this variant and seed.
-        StoreError: the folder cannot be written, or the sweep's record cannot be read; then nothing is written.
+        StoreError: the folder cannot be written, or the sweep's record cannot be read (then nothing is written).
     """
     record = _record(layout, sweep)  # before anything is written
     _refuse_twin(layout, sweep, variant, seed)
-    told = {"kind": kind, "sweep": sweep, "variant": variant, "seed": seed}
-    identity = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    key = {"kind": kind, "sweep": sweep, "variant": variant, "seed": seed}
+    identity = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     slug = re.sub(r"[^a-z0-9.]+", "-", variant.lower()).strip("-.")[:60].strip("-.") or "run"
     folder = layout.run(sweep, f"{slug}-s{seed}-{identity[:8]}")
-    steps = max(
-        [row["step"] for row in log.steps] + [step for one in log.scores.values() for step in one], default=0
-    )
+    evaluated = [step for scores in log.scores.values() for step in scores]
+    steps = max([row["step"] for row in log.steps] + evaluated, default=0)
+    # `rpg evaluate --join` may have added benchmarks to a run that is imported again.
+    benchmarks = sorted({*log.scores, *folder.benchmarks()})
     manifest = {
         "run_id": identity,
         "variant": variant,
@@ -58,9 +59,7 @@ def take_over(
         "created": time.time(),
         "steps": steps,
         "eval_steps": [],
-        "benchmarks": sorted(
-            {*log.scores, *folder.benchmarks()}
-        ),  # with those that `rpg evaluate --join` added
+        "benchmarks": benchmarks,
         "imported": {
             "from": kind,
             "file": str(source.resolve()),
@@ -68,19 +67,19 @@ def take_over(
             "sha256": hashlib.sha256(source.read_bytes()).hexdigest(),
         },
     }
-    began = manifest["created"]
-    lines = "".join(json.dumps({"time": began, **row, "attempt": 1}) + "\n" for row in log.steps)
+    created = manifest["created"]
+    lines = "".join(json.dumps({"time": created, **row, "attempt": 1}) + "\n" for row in log.steps)
     write_manifest(folder, manifest)
     atomic_write_text(folder.metrics_path(1), lines)
-    scores = {name: {str(step): value for step, value in found.items()} for name, found in log.scores.items()}
+    scores = {name: {str(step): value for step, value in curve.items()} for name, curve in log.scores.items()}
     atomic_write_json(folder.path / IMPORTED, {"scores": scores})
     write_done(folder, seconds=sum(row.get("seconds_step", 0.0) for row in log.steps), attempts=1)
-    _enlist(layout, record, folder.name, sorted(log.scores))
+    _add_to_sweep(layout, record, folder.name, sorted(log.scores))
     return folder
 
 
 def own_benchmarks(layout: Layout, sweep: str) -> list[str]:
-    """What a sweep's own runs are evaluated on; nothing where it has none: a new sweep, or imported runs only."""
+    """The benchmarks of the runs that were trained here; none in a new sweep or one with imported runs only."""
     if sweep not in layout.sweeps() or all(map(is_imported, current_runs(layout, sweep))):
         return []
     return list(layout.read_sweep(sweep).get("benchmarks", []))
@@ -95,12 +94,12 @@ def _refuse_twin(layout: Layout, sweep: str, variant: str, seed: int) -> None:
         if (manifest["variant"], manifest["seed"]) == (variant, seed) and "imported" not in manifest:
             raise LogError(
                 f"{sweep}: {folder.name} was trained here and has variant {variant!r} and seed {seed}; give the imported "
-                "run a variant of its own, e.g. --variant 'TRL GRPO'"
+                "run another variant, e.g. --variant 'TRL GRPO'"
             )
 
 
 def _record(layout: Layout, sweep: str) -> dict[str, Any]:
-    """What sweep.json says; of a new sweep what it shall say. One that cannot be read is an error, not a new sweep."""
+    """The contents of sweep.json, existing or to be written. A file that cannot be read is an error, not a new sweep."""
     if (layout.sweep_folder(sweep) / "sweep.json").exists():
         return layout.read_sweep(sweep)
     return {
@@ -115,10 +114,9 @@ def _record(layout: Layout, sweep: str) -> dict[str, Any]:
     }
 
 
-def _enlist(layout: Layout, record: dict[str, Any], run: str, benchmarks: list[str]) -> None:
-    """Make the run one of the sweep's, at its end. What a sweep with runs of its own is judged by, those say alone."""
+def _add_to_sweep(layout: Layout, record: dict[str, Any], run: str, benchmarks: list[str]) -> None:
+    """Append the run to the sweep. Its benchmarks count only if no run of the sweep was trained here."""
     if not own_benchmarks(layout, record["name"]):
-        known = list(record.get("benchmarks", []))
-        record["benchmarks"] = [*known, *(name for name in benchmarks if name not in known)]
+        record["benchmarks"] = list(dict.fromkeys([*record.get("benchmarks", []), *benchmarks]))
     record["runs"] = [*(name for name in record["runs"] if name != run), run]
     layout.write_sweep({name: value for name, value in record.items() if name != "format"})

@@ -1,4 +1,4 @@
-"""Logs of other trainers as steps with the project's names. Pure, but for reading the file."""
+"""Reads the logs of other trainers as steps, with the project's names of metrics."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rpg.config.errors import nearest
 from rpg.errors import UserError
 from rpg.store.run_folder import folder_name
 
 Row = dict[str, Any]
-"""One step as the log has it: its number as `step`, and its values under their own names."""
+"""One step of a log: its number as `step`, and its values under the names they have in the log."""
 
 
 class LogError(UserError):
-    """A log that cannot be taken over; `str(error)` names the file, the line or column, and what was expected."""
+    """A log that cannot be imported. `str(error)` names the file, the line or column, and what was expected."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """What a log holds: metrics of each step, and scores of benchmarks by step."""
+    """The contents of a log: metrics of each step, and accuracies on benchmarks by step."""
 
     steps: list[Row]
     """{"step": 3, "reward": 0.5, ...}, ascending, each step once."""
     scores: dict[str, dict[int, float]]
     others: list[str]
-    """Names in the log that were not taken over."""
+    """Names in the log that were not imported."""
     offered: list[str]
-    """Those of them that look like accuracies of benchmarks: they could be `scores`."""
+    """Those among them that look like accuracies on benchmarks and could be `scores`."""
 
 
-# Theirs -> ours, where the two mean the same.
+# Name in the log -> our name of the same quantity.
 TRL = {
     "reward": "reward",
     "loss": "loss",
@@ -74,13 +75,14 @@ def read(
     scores: Mapping[str, str] | None = None,
     updates: int = 1,
 ) -> Log:
-    """A log of one of KINDS. `mapping`: our name -> its name, beside or instead of those known; `scores`: benchmark -> its
-    name of the accuracy; `updates`: so many of its steps are one of ours, a rollout, and become its mean.
+    """A log of one of the KINDS. `mapping`: our name -> the log's name of a metric; `scores`: benchmark -> the log's name of
+    its accuracy; `updates`: steps of the log per rollout, which become one step of ours, as their mean.
 
     Raises:
-        LogError: the file cannot be read, is no such log, or has no column of that name.
+        LogError: the file cannot be read, is not such a log, or lacks a column of that name.
     """
     known, parse = KINDS[kind]
+    scores = scores or {}
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -89,91 +91,101 @@ def read(
     if not rows:
         raise LogError(f"{path}: holds no step; expected {_EXPECTED[kind]}")
     names = dict.fromkeys(name for row in rows for name in row if name != "step")
-    wanted = {ours: theirs for theirs, ours in known.items() if theirs in names}
-    for name in names:  # TRL's reward functions
-        found = re.fullmatch(r"rewards/(.+)/mean", name)
-        if kind == "trl" and found:
-            wanted[f"reward_{found[1]}"] = name
-    if taken := _COUNTED & set(mapping or {}):
+    columns = {ours: theirs for theirs, ours in known.items() if theirs in names}
+    if kind == "trl":
+        functions = (re.fullmatch(r"rewards/(.+)/mean", name) for name in names)
+        columns |= {f"reward_{match[1]}": match[0] for match in functions if match}
+    if reserved := _COUNTED & set(mapping or {}):
+        name = min(reserved)
         raise LogError(
-            f"--map {min(taken)}: is counted here; give the column another name, e.g. their_{min(taken)}"
+            f"--map {name}: this name is reserved; give the column another name, e.g. their_{name}"
         )
-    wanted |= dict(mapping or {})
-    for theirs in (*wanted.values(), *(scores or {}).values()):
-        if theirs not in names:
-            each = [
-                name
-                for name in names
-                if name.startswith("eval_") and name.endswith(theirs.removeprefix("eval"))
-            ]
-            hint = f"; there is one for each set: {', '.join(each)}." if each else _nearest(theirs, names)
-            raise LogError(f"{path}: no column {theirs!r}{hint} There are: {', '.join(names)}")
-    if not wanted and not scores:
+    columns |= dict(mapping or {})
+    _require(path, names, (*columns.values(), *scores.values()))
+    if not columns and not scores:
         raise LogError(
-            f"{path}: say which columns are what: --map reward=COLUMN. There are: {', '.join(names)}"
+            f"{path}: say which column holds what: --map reward=COLUMN. There are: {', '.join(names)}"
         )
     steps: dict[int, Row] = {}
-    found_scores: dict[str, dict[int, float]] = {folder_name(name, "benchmark"): {} for name in scores or {}}
     for row in rows:
-        values = {ours: row[theirs] for ours, theirs in wanted.items() if _is_number(row.get(theirs))}
+        values = {ours: row[theirs] for ours, theirs in columns.items() if _is_number(row.get(theirs))}
         if values:
             steps.setdefault(row["step"], {"step": row["step"]}).update(values)
-        for name, theirs in (scores or {}).items():
-            if _is_number(row.get(theirs)):
-                found_scores[name][math.ceil(row["step"] / updates)] = float(row[theirs])
-    for name, theirs in (scores or {}).items():
-        for step, value in found_scores[name].items():
-            if not 0 <= value <= 1:
-                raise LogError(
-                    f"{path}: step {step}: {theirs} is {value:g}; expected an accuracy from 0 to 1"
-                )
-    taken = {*wanted.values(), *(scores or {}).values()}
+    ascending = [steps[step] for step in sorted(steps)]
+    if kind == "trl":
+        ascending = _timed(ascending)
+    taken = {*columns.values(), *scores.values()}
     others = [name for name in names if name not in taken]
     likely = (name for name in others if _SCORE.fullmatch(name))
     offered = [n for n in likely if all(0 <= row[n] <= 1 for row in rows if _is_number(row.get(n)))]
-    made = [steps[step] for step in sorted(steps)]
-    if kind == "trl":
-        made = _timed(made)
-    return Log(made if updates == 1 else _rollouts(made, updates), found_scores, others, offered)
+    accuracies = {
+        folder_name(name, "benchmark"): _scores(path, rows, column, updates)
+        for name, column in scores.items()
+    }
+    return Log(ascending if updates == 1 else _rollouts(ascending, updates), accuracies, others, offered)
+
+
+def _require(path: Path, names: Iterable[str], columns: Iterable[str]) -> None:
+    """Raises LogError, with a hint, if the log lacks one of these columns."""
+    for column in columns:
+        if column not in names:
+            ending = column.removeprefix("eval")
+            of_sets = [name for name in names if name.startswith("eval_") and name.endswith(ending)]
+            hint = nearest(column, names)
+            if of_sets:
+                hint = f"; there is one for each set: {', '.join(of_sets)}."
+            raise LogError(f"{path}: no column {column!r}{hint} There are: {', '.join(names)}")
+
+
+def _scores(path: Path, rows: Iterable[Row], column: str, updates: int) -> dict[int, float]:
+    """The accuracies of a column by step of ours."""
+    scores = {
+        math.ceil(row["step"] / updates): float(row[column]) for row in rows if _is_number(row.get(column))
+    }
+    for step, value in scores.items():
+        if not 0 <= value <= 1:
+            raise LogError(f"{path}: step {step}: {column} is {value:g}; expected an accuracy from 0 to 1")
+    return scores
 
 
 _COUNTED = {"step", "optimizer_step", "attempt", "time", "sweep", "run"}
-"""What tells the rows of metrics apart: no measurement has such a name."""
+"""Columns that identify a row of metrics; no measurement may have such a name."""
 _SCORE = re.compile(r"eval[_/](?:.*rewards?/.+/mean|.*accuracy)|val-core/.+/mean@\d+")
 
 
 def _timed(steps: list[Row]) -> list[Row]:
-    """Of transformers: its steps are those of the optimizer, and a time is the mean of those since it logged last."""
-    last, made = 0, []
+    """Rows of transformers, which counts optimizer steps and logs the mean duration of the steps since its last record."""
+    last, timed = 0, []
     for row in steps:
-        seconds = (
-            {"seconds_step": row["seconds_step"] * (row["step"] - last)} if "seconds_step" in row else {}
-        )
-        made.append({**row, **seconds, "optimizer_step": row["step"]})
+        timed.append({**row, "optimizer_step": row["step"]})
+        if "seconds_step" in row:
+            timed[-1]["seconds_step"] *= row["step"] - last
         last = row["step"]
-    return made
+    return timed
 
 
 def _rollouts(steps: list[Row], updates: int) -> list[Row]:
-    """One step for each `updates` of these: means, of times the sum, and what it counts as it is at their end."""
-    whole: dict[int, list[Row]] = {}
+    """One step for each `updates` steps of the log: sums of times, last values of counters, means of everything else."""
+
+    def merged(name: str, values: list[float]) -> float:
+        if name == "optimizer_step":
+            return max(values)
+        total = values[0] if len(values) == 1 else math.fsum(values)
+        return total if name == "seconds_step" else total / len(values)
+
+    rollouts: dict[int, dict[str, list[float]]] = {}
     for row in steps:
-        whole.setdefault(math.ceil(row["step"] / updates), []).append(row)
-    made = []
-    for step, rows in whole.items():
-        of = {name: [row[name] for row in rows if name in row] for row in rows for name in row}
-        mean = {
-            name: values[0] if len(values) == 1 else math.fsum(values) / len(values)
-            for name, values in of.items()
-        }
-        times = {name: math.fsum(values) for name, values in of.items() if name == "seconds_step"}
-        counts = {name: max(values) for name, values in of.items() if name == "optimizer_step"}
-        made.append({**mean, **times, **counts, "step": step})
-    return made
+        columns = rollouts.setdefault(math.ceil(row["step"] / updates), {})
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    return [
+        {**{name: merged(name, values) for name, values in columns.items()}, "step": step}
+        for step, columns in rollouts.items()
+    ]
 
 
 def _trl(text: str, path: Path) -> Iterable[Row]:
-    """trainer_state.json; its log_history has a record for each time it logged."""
+    """trainer_state.json, whose log_history has a record for each time the trainer logged."""
     state = _json(text, path)
     history = state.get("log_history") if isinstance(state, dict) else None
     if not isinstance(history, list):
@@ -184,19 +196,15 @@ def _trl(text: str, path: Path) -> Iterable[Row]:
 
 
 def _of_one_set(row: Row) -> Row:
-    """An evaluation on one of several data sets (`eval_dataset={"easy": ...}`): its values by names of their own.
+    """An evaluation on one of several data sets (`eval_dataset={"easy": ...}`), with the set in the name of every value.
 
-    transformers names its own values after the set, `eval_easy_runtime`; those of TRL's trainers are `eval_reward` for all.
+    transformers has it in its names, `eval_easy_runtime`; TRL's trainers log `eval_reward` for every set.
     """
-    sets = [found[1] for name in row if (found := re.fullmatch(r"eval_(.+)_runtime", name))]
+    sets = [match[1] for name in row if (match := re.fullmatch(r"eval_(.+)_runtime", name))]
     if len(sets) != 1:
         return row
-    own = f"eval_{sets[0]}_"
-    plain = (name.startswith("eval_") and not name.startswith(own) for name in row)
-    return {
-        own + name.removeprefix("eval_") if is_plain else name: value
-        for is_plain, (name, value) in zip(plain, row.items(), strict=True)
-    }
+    prefix = f"eval_{sets[0]}_"
+    return {re.sub(rf"^eval_(?!{re.escape(sets[0])}_)", prefix, name): value for name, value in row.items()}
 
 
 _CONSOLE = re.compile(r"\bstep:(\d+) - (.+)$")
@@ -208,19 +216,19 @@ def _verl(text: str, path: Path) -> Iterable[Row]:
     """Lines of verl's file logger, {"step", "data"}, or of its console, `step:3 - actor/lr:1e-06 - ...`."""
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
-        if line.startswith('{"'):  # a console prints dictionaries, too, in Python's way
+        if line.startswith('{"'):  # a console also prints dictionaries, in Python's notation
             if number == len(lines) and not line.endswith("}"):
-                continue  # verl was killed while it wrote this line
+                continue  # verl was killed while writing this line
             row = _json(line, path, number)
             if isinstance(row.get("data"), dict) and _is_step(row.get("step")):
                 yield {**row["data"], "step": row["step"]}
-        elif found := _CONSOLE.search(line):
-            pairs = (_PAIR.fullmatch(_WRAPPED.sub("", part)) for part in found[2].split(" - "))
-            yield {**{pair[1]: float(pair[2]) for pair in pairs if pair}, "step": int(found[1])}
+        elif match := _CONSOLE.search(line):
+            pairs = (_PAIR.fullmatch(_WRAPPED.sub("", part)) for part in match[2].split(" - "))
+            yield {**{pair[1]: float(pair[2]) for pair in pairs if pair}, "step": int(match[1])}
 
 
 def _table(text: str, path: Path) -> Iterable[Row]:
-    """CSV with a header, JSON lines, or a JSON list; the step is a column step, _step, Step, global_step or iteration."""
+    """CSV with a header, JSON lines, or a JSON list; the step is the first of the columns _STEP that there is."""
     stripped = text.lstrip()
     if stripped.startswith("["):
         rows = _json(text, path)
@@ -250,7 +258,7 @@ KINDS: dict[str, tuple[Mapping[str, str], Callable[[str, Path], Iterable[Row]]]]
     "wandb": ({**{f"train/{k}": v for k, v in TRL.items()}, **VERL}, _table),
     "csv": ({}, _table),
 }
-"""Kind of log -> names that are known in it, and its reader."""
+"""Kind of log -> the names known in it, and its reader."""
 _EXPECTED = {
     "trl": "the trainer_state.json of a checkpoint, with numbers in its log_history",
     "verl": "lines of verl's file logger or console, such as `step:3 - actor/lr:1e-06`",
@@ -280,10 +288,3 @@ def _is_step(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else "."

@@ -9,7 +9,7 @@ Everything else (generation, rewards, optimizer, logging, distribution) is TRL's
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -35,20 +35,19 @@ class RPGTrainer(GRPOTrainer):
         config = kwargs.get("args", args[2] if len(args) > 2 else None)
         _check(self.algorithm, config)
         if config is not None:
-            config.beta = (
-                self.algorithm.beta if self.algorithm.needs_reference else 0.0
-            )  # loads TRL's reference
+            # TRL loads its reference model where beta is positive.
+            config.beta = self.algorithm.beta if self.algorithm.needs_reference else 0.0
         super().__init__(*args, **kwargs)
         self._earned: Tensor | None = None
 
     # --- advantages
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
-        """TRL's, remembered: (responses of all processes, functions)."""
-        found: Tensor = super()._calculate_rewards(*args, **kwargs)
-        weights = self.reward_weights.to(found.device).unsqueeze(0)
-        self._earned = (found * weights).nansum(dim=1)
-        return found
+        """TRL's, (responses of all processes, functions); their weighted sum is kept for the advantages."""
+        rewards: Tensor = super()._calculate_rewards(*args, **kwargs)
+        weights = self.reward_weights.to(rewards.device).unsqueeze(0)
+        self._earned = (rewards * weights).nansum(dim=1)
+        return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
@@ -56,10 +55,7 @@ class RPGTrainer(GRPOTrainer):
         mask = _mask(output)
         rows, first = len(mask), self.accelerator.process_index * len(mask)
         size = self.num_generations if self.model.training else self.num_generations_eval
-        if self.algorithm.advantage.type in (
-            "batch",
-            "group_then_batch",
-        ):  # these need every process's tokens
+        if self.algorithm.advantage.type in ("batch", "group_then_batch"):  # they need every process's tokens
             width = torch.tensor([mask.shape[1]], device=mask.device)
             wide = int(self.accelerator.gather(width).max())
             mask = self.accelerator.gather(torch.nn.functional.pad(mask, (0, wide - mask.shape[1])))
@@ -67,8 +63,10 @@ class RPGTrainer(GRPOTrainer):
         else:
             earned, keep = self._earned[first : first + rows], slice(None)
         group = torch.arange(len(earned), device=mask.device) // size
-        found = advantages_of(self.algorithm, rewards=earned.to(mask.device), group=group, response_mask=mask)
-        output["advantages"] = found[keep, : output["completion_mask"].shape[1]]
+        values = advantages_of(
+            self.algorithm, rewards=earned.to(mask.device), group=group, response_mask=mask
+        )
+        output["advantages"] = values[keep, : output["completion_mask"].shape[1]]
         return output
 
     # --- loss
@@ -78,7 +76,7 @@ class RPGTrainer(GRPOTrainer):
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         attended = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
         width = inputs["completion_ids"].size(1)
-        # What a multimodal model is given besides, by the names that TRL's own method has for it.
+        # Further inputs of a multimodal model, by the names of TRL's own parameters.
         more = {name: inputs[name] for name in inspect.signature(forward).parameters if name in inputs}
         log_prob = forward(model, ids, attended, width, compute_entropy=False, **more)[0]
         old = inputs.get("old_per_token_logps")
@@ -110,26 +108,24 @@ class RPGTrainer(GRPOTrainer):
 
 
 def _mask(inputs: dict[str, Any]) -> Tensor:
-    """(B, T): where a token of the model counts; what a tool has said does not."""
+    """(B, T): where a token counts: those of the model, not those of a tool's output."""
     mask: Tensor = inputs["completion_mask"]
     return mask * inputs["tool_mask"] if "tool_mask" in inputs else mask
 
 
 def _check(algorithm: Algorithm, config: Any) -> None:
     """Raises AlgorithmError for what TRL's trainer cannot give an algorithm."""
+
+    def refuse(field: str, value: object, accepted: str, why: str) -> NoReturn:
+        raise AlgorithmError(field, value, accepted, f"{field}: {value!r} {why}")
+
     if algorithm.advantage.type == "gae":
-        raise _refused(
-            "advantage", "gae", "group, group_then_batch, batch", "needs a critic, and GRPOTrainer has none"
-        )
+        accepted = "group, group_then_batch, batch"
+        refuse("advantage", "gae", accepted, "needs a critic, and GRPOTrainer has none")
     if algorithm.kl.type == "reward" and algorithm.beta > 0:
-        raise _refused(
-            "kl", "reward", "a KL in the loss or the objective, or beta=0", "GRPOTrainer cannot be told of it"
-        )
+        accepted = "a KL in the loss or the objective, or beta=0"
+        refuse("kl", "reward", accepted, "has no place in GRPOTrainer")
     if algorithm.needs_reference and algorithm.reference.type != "fixed":
-        raise _refused("reference", algorithm.reference.type, "old, fixed", "is not one that GRPOTrainer has")
+        refuse("reference", algorithm.reference.type, "old, fixed", "is not available in GRPOTrainer")
     if config is not None and getattr(config, "use_liger_kernel", False):
-        raise _refused("use_liger_kernel", True, "False", "computes TRL's own loss")
-
-
-def _refused(field: str, value: object, accepted: str, why: str) -> AlgorithmError:
-    return AlgorithmError(field, value, accepted, f"{field}: {value!r} {why}")
+        refuse("use_liger_kernel", True, "False", "computes TRL's own loss")

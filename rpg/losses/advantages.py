@@ -55,8 +55,8 @@ def advantages(
             if kind.type == "gae":
                 result = _gae(_token_rewards(reward, mask, penalty), values, mask, kind.gamma, kind.lam)
             else:
-                ahead = penalty.flip(-1).cumsum(-1).flip(-1) if penalty is not None else 0.0
-                result = reward[:, None] - ahead
+                remaining = penalty.flip(-1).cumsum(-1).flip(-1) if penalty is not None else 0.0
+                result = reward[:, None] - remaining
                 result = _whiten(result.expand(mask.shape), mask, scale=kind.std)
         else:
             if penalty is not None:
@@ -68,22 +68,22 @@ def advantages(
 
 
 def require_reference(algo: Algorithm, ref_log_prob: Tensor | None) -> None:
-    """Raises: ValueError: the algorithm reads a reference policy's log-probabilities, and there are none."""
+    """Raises ValueError if the algorithm needs the log-probabilities of a reference policy and there are none."""
     if ref_log_prob is None and algo.needs_reference:
         raise ValueError(
-            f"ref_log_prob: {algo.name} has its KL to a reference policy of its own (reference: {algo.reference.type}); "
+            f"ref_log_prob: {algo.name} has its KL to another reference policy than old (reference: {algo.reference.type}); "
             "pass the log-probabilities of the sampled tokens under it, or old_log_prob while the two are the same, or "
             'choose rpg.algorithm(..., reference="old")'
         )
 
 
 def _wide(values: Tensor) -> Tensor:
-    """In float64, which the GPU of a Mac has not."""
+    """In float64, except on the GPU of a Mac, which does not support it."""
     return values.float() if values.device.type == "mps" else values.double()
 
 
 def _reward_kl(algo: Algorithm, mask: Tensor, old: Tensor | None, ref: Tensor | None) -> Tensor | None:
-    """beta * k(old, ref) per token, or None where the reward has no KL."""
+    """beta * k(old, ref) per token, or None if the reward has no KL."""
     if not isinstance(algo.kl, RewardKL) or not algo.beta or ref is None:
         return None
     if old is None:
@@ -115,7 +115,7 @@ def _per_response(kind: Advantage, reward: Tensor, group: Tensor) -> Tensor:
         result = centred
     if kind.type == "group" and kind.rescale:
         result = result * (len(reward) / differs.sum().clamp(min=1))
-    return torch.where(differs, result, 0)  # rounding must not make an advantage of equal rewards
+    return torch.where(differs, result, 0)  # rounding must not turn equal rewards into advantages
 
 
 def _whiten(values: Tensor, mask: Tensor, scale: bool) -> Tensor:
@@ -124,7 +124,7 @@ def _whiten(values: Tensor, mask: Tensor, scale: bool) -> Tensor:
     kept = torch.where(mask, values, 0)
     centred = torch.where(mask, values - kept.sum() / count, 0)
     if mask.sum() == 0 or (values[mask] == values[mask][0]).all():
-        return torch.zeros_like(centred)  # rounding must not make an advantage of equal rewards
+        return torch.zeros_like(centred)  # rounding must not turn equal rewards into advantages
     if not scale:
         return centred
     return centred / (((centred * centred).sum() / (count - 1).clamp(min=1)).sqrt() + EPSILON)

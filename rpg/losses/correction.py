@@ -1,9 +1,9 @@
-"""Weights for samples that another policy drew than the one whose log-probabilities are `old_log_prob`.
+"""Weights for samples from another policy than the one whose log-probabilities are `old_log_prob`.
 
-A cheaper copy of the policy (another precision, another engine) or an earlier one draws; training begins at `old`. With
-the sampler's own log-probabilities as `old_log_prob` the ratio of the loss is exact and nothing here is needed; with
-those of `old`, the loss's clip is centred where the step begins, and what is left over is old / sampler
-(Hilton et al. 2021, arXiv 2110.00641, section 3). `rpg audit` says what each choice costs.
+The sampler is a cheaper copy of the policy (another precision, another engine) or an earlier policy; a training step starts
+at `old`. With the sampler's log-probabilities as `old_log_prob`, the ratio of the loss is exact and no weights are needed.
+With those of `old`, the clip is centred where the step starts, and old / sampler remains as a weight (Hilton et al. 2021,
+arXiv 2110.00641, section 3). `rpg audit` shows what each choice costs.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def rollout_weights(
 
 
 def weight_metrics(setting: RolloutCorrection, weights: Tensor, response_mask: Tensor) -> dict[str, float]:
-    """What the weights of :func:`rollout_weights` do: their mean, their effective sample size as a fraction of their
-    number, and the share that was bounded (truncated, or masked to zero). Over tokens, or responses for level sequence.
+    """Statistics of :func:`rollout_weights`: the mean, the effective sample size as a fraction of their number, and the
+    share that was truncated or masked to zero. Over tokens, or over responses for level sequence.
     """
     counted = response_mask != 0
     if weights.shape != counted.shape:

@@ -57,11 +57,11 @@ Term = Callable[[Tensor, Tensor, Tensor, Tensor], Pair]  # of (log_prob, w, v, d
 @dataclass(frozen=True)
 class Mathematics:
     """The formulas of one divergence D (paper, Tables 1 and 4; with three policies, the same derivation with
-    x ~ old and the KL to ref). What is None is not known, and asking for it is an error.
+    x ~ old and the KL to ref). A part that is None is not known; asking for it is an error.
 
     exact: D itself, from log pi and log ref (..., outcomes) of every outcome, summed over the last
-    dimension, masses included where D has them. It is what the audit differentiates, so it must not be
-    derived from `term`.
+    dimension, including masses if D has them. The audit differentiates it, so it must not be derived from
+    `term`.
     term: the pair of a sample whose mean over `old` has the value (up to a constant) and the gradient of D.
     prefix: the same for whole responses, token by token: w and v (B, T) are products *up to and including*
     each token, and the slopes of a response's tokens add up to the slope of D between responses. Masked
@@ -85,20 +85,20 @@ def _surplus(log_p: Tensor, log_q: Tensor) -> Tensor:
     return (log_p.exp() - log_q.exp()).sum(-1)
 
 
-def _fkl(log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
+def _fkl(log_prob: Tensor, _w: Tensor, v: Tensor, _d: Tensor) -> Pair:
     return -v * log_prob, -v
 
 
-def _ufkl(log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
+def _ufkl(_log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
     return w - v - v * d, w - v
 
 
-def _rkl(log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
+def _rkl(_log_prob: Tensor, w: Tensor, _v: Tensor, d: Tensor) -> Pair:
     value = w * d
     return value, value + w
 
 
-def _urkl(log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
+def _urkl(_log_prob: Tensor, w: Tensor, _v: Tensor, d: Tensor) -> Pair:
     slope = w * d
     return slope - w, slope
 
@@ -111,37 +111,29 @@ def _from_here_on(terms: Tensor) -> Tensor:
     return terms.flip(-1).cumsum(-1).flip(-1)
 
 
-def _rkl_prefix(log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
+def _rkl_prefix(_log_prob: Tensor, w: Tensor, _v: Tensor, d: Tensor) -> Pair:
     value = w * d
     return value, _from_here_on(value) + w
 
 
-def _urkl_prefix(log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
+def _urkl_prefix(_log_prob: Tensor, w: Tensor, _v: Tensor, d: Tensor) -> Pair:
     terms = w * d
     return terms - w, _from_here_on(terms)
 
 
-def _forward_advantage(beta: float, w: Tensor, v: Tensor, d: Tensor) -> Tensor:
+def _forward_advantage(beta: float, w: Tensor, v: Tensor, _d: Tensor) -> Tensor:
     return -beta * v / w
 
 
-def _reverse_advantage(beta: float, w: Tensor, v: Tensor, d: Tensor) -> float:
+def _reverse_advantage(beta: float, _w: Tensor, _v: Tensor, _d: Tensor) -> float:
     return -beta
 
 
 MATHEMATICS: dict[str, Mathematics] = {
     "fkl": Mathematics(
-        exact=lambda pi, ref: _kl(ref, pi),
-        term=_fkl,
-        prefix=_fkl,
-        advantage_slope=_forward_advantage,
+        exact=lambda pi, ref: _kl(ref, pi), term=_fkl, prefix=_fkl, advantage_slope=_forward_advantage
     ),
-    "rkl": Mathematics(
-        exact=_kl,
-        term=_rkl,
-        prefix=_rkl_prefix,
-        advantage_slope=_reverse_advantage,
-    ),
+    "rkl": Mathematics(exact=_kl, term=_rkl, prefix=_rkl_prefix, advantage_slope=_reverse_advantage),
     "ufkl": Mathematics(
         exact=lambda pi, ref: _kl(ref, pi) + _surplus(pi, ref),
         term=_ufkl,
@@ -165,7 +157,7 @@ def mathematics(name: str) -> Mathematics:
 
 
 def prefix_term(name: str) -> Term:
-    """The prefix pair of a divergence; raises AlgorithmError where it declares none."""
+    """The prefix pair of a divergence; raises AlgorithmError if it declares none."""
     term = mathematics(name).prefix
     if term is None:
         raise AlgorithmError("ratio", "prefix", "", DIVERGENCES[name].no_prefix)
@@ -173,7 +165,7 @@ def prefix_term(name: str) -> Term:
 
 
 def advantage_slope(name: str) -> Callable[[float, Tensor, Tensor, Tensor], Tensor | float]:
-    """dA / d log pi of a divergence; raises AlgorithmError where it declares none."""
+    """dA / d log pi of a divergence; raises AlgorithmError if it declares none."""
     slope = mathematics(name).advantage_slope
     if slope is None:
         raise AlgorithmError("clip.gradient", "exact", "", DIVERGENCES[name].no_advantage_slope)
@@ -181,16 +173,16 @@ def advantage_slope(name: str) -> Callable[[float, Tensor, Tensor, Tensor], Tens
 
 
 def check(records: Mapping[str, Divergence], formulas: Mapping[str, Mathematics]) -> None:
-    """Raises RuntimeError where the records of the catalogue and the formulas here do not agree."""
+    """Raises RuntimeError if the records of the catalogue and the formulas here do not agree."""
     for name in {**records, **formulas}:
-        record, found = records.get(name), formulas.get(name)
-        if record is None or found is None:
+        record, formula = records.get(name), formulas.get(name)
+        if record is None or formula is None:
             place = "rpg/catalogue/divergences.py" if record is None else "rpg/losses/kl_terms.py"
-            raise RuntimeError(f"divergence {name!r} is missing in {place}: it needs a record there too")
+            raise RuntimeError(f"divergence {name!r} is missing in {place}: it needs a record there, too")
         if record.name != name or record.normalised not in records:
             raise RuntimeError(f"divergence {name!r}: its name or its `normalised` names no record")
         for part in ("prefix", "advantage_slope"):
-            if getattr(record, part) != (getattr(found, part) is not None):
+            if getattr(record, part) != (getattr(formula, part) is not None):
                 raise RuntimeError(
                     f"divergence {name!r}: rpg/catalogue/divergences.py says {part}={getattr(record, part)}, "
                     f"rpg/losses/kl_terms.py declares {'none' if getattr(record, part) else 'one'}"

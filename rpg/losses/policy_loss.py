@@ -18,7 +18,7 @@ from rpg.catalogue import Algorithm
 from rpg.losses.advantages import require_reference
 from rpg.losses.aggregation import Counts, token_weights
 from rpg.losses.kl_terms import bounded_exp, k3
-from rpg.losses.surrogates import Batch, Ratio, token_loss
+from rpg.losses.surrogates import Ratio, TokenInputs, token_loss
 
 LOG_PROB_FLOOR = -1e4  # log 0 = -inf becomes this, so that it can be multiplied by a weight of zero
 _CHUNK = 65_536  # tokens per pass on a CPU: the temporaries of a pass then stay in its cache
@@ -53,14 +53,13 @@ def policy_loss(
     the sampling and the reference policy; None for an algorithm whose reference is `old`, or that has no KL. Only
     `log_prob` receives a gradient. advantages (B, T): rewards minus baseline, without KL; for the ratio levels prefix
     and sequence one value per response, spread over its tokens. response_mask (B, T): non-zero where a
-    token counts; what stands elsewhere, NaN included, is never read. rollout_weights (B, T) or (B, 1):
+    token counts; values elsewhere, even NaN, are never read. rollout_weights (B, T) or (B, 1):
     correction for a sampler that differs from `old`, multiplied onto the loss as a constant. counts: sizes
     of the whole mini-batch (default: this batch). optimizer_step: moves clip schedules.
 
     bfloat16 and float16 are computed in float32. Exponents are clamped to [-20, 20]; a log-probability of
-    -inf counts as -1e4. Nothing passed in is modified. Raises ValueError for wrong shapes and
-    for a `ref_log_prob` that is missing,
-    FloatingPointError where an unmasked NaN or infinity makes the loss meaningless.
+    -inf counts as -1e4. Inputs are not modified. Raises ValueError for wrong shapes or a missing
+    `ref_log_prob`, FloatingPointError if an unmasked NaN or infinity makes the loss meaningless.
 
     Metrics are means over unmasked tokens (over responses for the ratio of a whole response): `loss`;
     `kl_p_to_q` (nats per token, estimates of KL(p || q) that are never negative); `ratio_mean`, `ratio_max`
@@ -119,15 +118,15 @@ class _KnownSlope(torch.autograd.Function):
         return (slope * grad_output).to(ctx.dtype), None, None
 
 
-def _read(inputs: dict[str, Tensor], mask: Tensor, dtype: torch.dtype) -> Batch:
+def _read(inputs: dict[str, Tensor], mask: Tensor, dtype: torch.dtype) -> TokenInputs:
     """Zeros where masked, before any arithmetic: NaN times zero is NaN."""
     clean = {name: torch.where(mask, value, 0).to(dtype) for name, value in inputs.items()}
     advantages = clean.pop("advantages")
     log_prob, old, *ref = (value.clamp_(min=LOG_PROB_FLOOR) for value in clean.values())
     log_w = log_prob - old
     if not ref:
-        return Batch(mask, log_prob, advantages, log_w, log_w, None)
-    return Batch(mask, log_prob, advantages, log_w, log_prob - ref[0], ref[0] - old)
+        return TokenInputs(mask, log_prob, advantages, log_w, log_w, None)
+    return TokenInputs(mask, log_prob, advantages, log_w, log_prob - ref[0], ref[0] - old)
 
 
 # --- metrics -----------------------------------------------------------------------------------------
@@ -138,7 +137,7 @@ _SUMS = (
 )
 
 
-def _measure(x: Batch, ratio: Ratio, loss: Tensor) -> tuple[Tensor, Tensor]:
+def _measure(x: TokenInputs, ratio: Ratio, loss: Tensor) -> tuple[Tensor, Tensor]:
     """The sums of _SUMS over unmasked tokens, and the largest ratio; nothing leaves the device.
 
     KL(p || q) = E_p[q/p - 1 - log(q/p)] (paper, Appendix D), its expectation carried over to samples from
@@ -196,8 +195,8 @@ def _explain_not_finite(loss: float, inputs: dict[str, Tensor], mask: Tensor) ->
         bad = (mask & (value.isnan() | infinite)).nonzero()
         if len(bad):
             row, token = bad[0].tolist()
-            what = f"{name}[{row}, {token}] is {value[row, token].item()}"
-            return FloatingPointError(f"{what}; {len(bad)} unmasked entries of it are NaN or infinite")
+            entry = f"{name}[{row}, {token}] is {value[row, token].item()}"
+            return FloatingPointError(f"{entry}; {len(bad)} unmasked entries of it are NaN or infinite")
     return FloatingPointError(
         f"the loss is {loss}: advantages or rollout_weights are too large or not finite"
     )

@@ -13,20 +13,13 @@ import torch
 from torch import Tensor
 
 from rpg.catalogue import Algorithm, LossKL, ObjectiveKL
-from rpg.losses.kl_terms import (
-    advantage_slope,
-    bounded_exp,
-    estimator,
-    mathematics,
-    prefix_term,
-    weighted,
-)
+from rpg.losses.kl_terms import advantage_slope, bounded_exp, estimator, mathematics, prefix_term, weighted
 
 Bounds = tuple[float, float, float | None]  # low, high, c of catalogue.Clip at one optimizer step
 
 
 @dataclass
-class Batch:
+class TokenInputs:
     """Some rows of a batch, cleaned: every tensor (b, T), zero where masked."""
 
     mask: Tensor  # bool
@@ -50,7 +43,7 @@ class Ratio:
 TokenLoss = tuple[Tensor, Tensor, Ratio]  # value and slope (b, T), the ratio
 
 
-def token_loss(algo: Algorithm, x: Batch, bounds: Bounds | None) -> TokenLoss:
+def token_loss(algo: Algorithm, x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
     """(value, slope, ratio) of an algorithm: its surrogate and, where it has one, the KL term beside it."""
     if algo.surrogate == "rpg":
         return _rpg(algo, x, bounds)
@@ -91,19 +84,19 @@ def _clip(w: Tensor, sign: Tensor, bounds: Bounds | None) -> tuple[Ratio, Tensor
     return Ratio(w, upper, lower, dual), silent, bound
 
 
-def _clipped_ratio(w: Tensor, x: Batch, bounds: Bounds | None) -> TokenLoss:
+def _clipped_ratio(w: Tensor, x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
     """-min(w A, clip(w) A), at most -c A where A < 0."""
     ratio, silent, bound = _clip(w, x.advantages, bounds)
     value = -bound * x.advantages
     return value, value if silent is None else value.masked_fill(silent, 0), ratio
 
 
-def _ppo_clip(x: Batch, bounds: Bounds | None) -> TokenLoss:
+def _ppo_clip(x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
     """Token ratios (Schulman et al. 2017, eq. 7; the bound c: Ye et al. 2020, eq. 5)."""
     return _clipped_ratio(bounded_exp(x.log_w), x, bounds)
 
 
-def _gspo(x: Batch, bounds: Bounds | None) -> TokenLoss:
+def _gspo(x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
     """The geometric mean of a response's ratios, in the form that gives each token the gradient of its own
     factor (Zheng et al. 2025, GSPO-token).
     """
@@ -111,7 +104,7 @@ def _gspo(x: Batch, bounds: Bounds | None) -> TokenLoss:
     return _clipped_ratio(bounded_exp(x.log_w.sum(-1, keepdim=True) / length), x, bounds)
 
 
-def _cispo(x: Batch, bounds: Bounds | None) -> TokenLoss:
+def _cispo(x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
     """-sg(clip(w)) A log pi: no token loses its gradient (MiniMax-M1, 2025, eq. 4)."""
     w = bounded_exp(x.log_w)
     weight, ratio = w, Ratio(w)
@@ -122,7 +115,7 @@ def _cispo(x: Batch, bounds: Bounds | None) -> TokenLoss:
     return slope * x.log_prob, slope, ratio
 
 
-def _policy_gradient(x: Batch, bounds: Bounds | None) -> TokenLoss:
+def _policy_gradient(x: TokenInputs, _bounds: Bounds | None) -> TokenLoss:
     """-A log pi, no importance ratio (Williams 1992)."""
     return -x.advantages * x.log_prob, -x.advantages, Ratio(bounded_exp(x.log_w))
 
@@ -148,7 +141,7 @@ class _Level:
     spread: Tensor | float
 
 
-def _level(algo: Algorithm, x: Batch) -> _Level:
+def _level(algo: Algorithm, x: TokenInputs) -> _Level:
     """Ratios and KL term where a sample is a token given its prefix (token) or a whole response (prefix,
     sequence).
     """
@@ -173,7 +166,7 @@ def _level(algo: Algorithm, x: Batch) -> _Level:
     return _Level(w, v, d, value * spread, slope, spread)
 
 
-def _rpg(algo: Algorithm, x: Batch, bounds: Bounds | None) -> TokenLoss:
+def _rpg(algo: Algorithm, x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
     """The paper's eight losses (Tables 1, 2, 4) with RPG-Style Clip (Algorithms 1 and 2).
 
     With K the slope of the KL term, W = w R - beta K is the REINFORCE weight and A = W / w the regularised

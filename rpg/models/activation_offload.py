@@ -1,8 +1,7 @@
-"""What a forward pass keeps for the backward pass, kept elsewhere than in the memory that is short.
+"""Offloading of saved activations: from a GPU to the host's memory, from a CPU's memory to a file.
 
-On a GPU that is the memory of the host, on a CPU a file. A tensor comes back with the same values, strides and alignment,
-so every kernel of the backward pass does what it would have done: gradients are the same to the bit. This is what tells
-it from smaller micro-batches, whose sums round differently.
+A tensor comes back with the same values, strides and alignment, so every kernel of the backward pass does the same:
+gradients are the same bits. Smaller micro-batches save memory too, but their sums round differently.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ import torch
 from torch import Tensor, nn
 
 SMALLEST = 2**14
-"""Bytes of a tensor that is worth the way."""
+"""Bytes; smaller tensors are not offloaded."""
 _ALIGNED = 64
-"""Bytes; to this, PyTorch aligns what it allocates on a CPU, and kernels may look at where in it a tensor begins."""
+"""Bytes; PyTorch's alignment on a CPU. Kernels may depend on where a tensor starts relative to it."""
 
 
 @contextmanager
 def offloaded(model: nn.Module, folder: Path | None) -> Iterator[None]:
-    """Within it, tensors that autograd saves are kept elsewhere; a file is made in `folder` where they are on a CPU.
+    """In this context, tensors that autograd saves are offloaded; those on a CPU to a file in `folder`.
 
-    The backward pass may be run later. Weights, and views of them, stay where they are.
+    The backward pass may come later. Weights, and views of them, are not moved.
     """
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     on_cpu = next(model.parameters()).device.type == "cpu"
@@ -43,7 +42,7 @@ def offloaded(model: nn.Module, folder: Path | None) -> Iterator[None]:
 
 
 def _span(tensor: Tensor) -> Tensor:
-    """All of the memory between a tensor's first and last element, gaps of its strides included; no copy."""
+    """The memory from a tensor's first to its last element, including gaps between strides; not a copy."""
     length = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.detach().as_strided((length,), (1,), tensor.storage_offset())
 
@@ -55,8 +54,8 @@ def _to_host(tensor: Tensor) -> Callable[[], Tensor]:
 
 
 def _to_file(folder: Path | None) -> Callable[[Tensor], Callable[[], Tensor]]:
-    """Behind each other into a file without a name, which is gone with the last tensor that lies in it."""
-    file = tempfile.TemporaryFile(dir=folder, buffering=0)
+    """Append tensors to an anonymous file, which is deleted with the last tensor in it."""
+    file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 (outlives this function)
     end = 0
 
     def keep(tensor: Tensor) -> Callable[[], Tensor]:
@@ -67,7 +66,7 @@ def _to_file(folder: Path | None) -> Callable[[Tensor], Callable[[], Tensor]]:
         length, at = len(span), end
         end += length * dtype.itemsize
         _whole(lambda part, place: os.pwrite(file.fileno(), part, place), _bytes(span), at)
-        del span  # or the memory would not be free
+        del span  # it would keep the memory allocated
 
         def back() -> Tensor:
             room = torch.empty(into + length, dtype=dtype)
@@ -81,14 +80,14 @@ def _to_file(folder: Path | None) -> Callable[[Tensor], Callable[[], Tensor]]:
 
 
 def _bytes(tensor: Tensor) -> memoryview:
-    return memoryview(tensor.view(torch.uint8).numpy())
+    return tensor.view(torch.uint8).numpy().data
 
 
 def _whole(step: Callable[[memoryview, int], int], data: memoryview, at: int) -> None:
-    """Call `step` until all of `data` is written or read; a call may do a part only."""
+    """Call `step` until all of `data` is written or read; one call may handle only a part."""
     done = 0
     while done < len(data):
         count = step(data[done:], at + done)
         if not count:
-            raise OSError("the file of offloaded activations ends early")
+            raise OSError("the file with the offloaded activations is too short")
         done += count

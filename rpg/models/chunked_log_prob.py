@@ -1,10 +1,10 @@
-"""Log-probabilities of tokens from hidden states, without keeping a number for every token of the vocabulary.
+"""Log-probabilities of tokens from hidden states, without holding the logits of the whole vocabulary in memory.
 
 For Q positions and V entries the logits are Q x V numbers; with their softmax and the gradients of both, 8,192 positions
-and 151,936 entries are 20 GB. Here a part of the positions is looked at at a time, and what the backward pass needs is
-computed again for all parts but those that fit into `_KEPT`.
+and 151,936 entries take 20 GB. Here the positions are processed in chunks, and the backward pass recomputes the logits of
+all chunks but those that fit into `_KEPT`.
 
-Shapes: Q positions, E hidden size, V vocabulary, C chosen tokens (several may stand behind one position).
+Shapes: Q positions, E hidden size, V vocabulary, C chosen tokens (a position may have several).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from rpg.models import liger
 from rpg.models.truncated_sampling import LEAST
 
 _PLAIN = 2**20
-"""Up to so many logits nothing is gained."""
+"""Up to this number of logits, chunks gain nothing."""
 _PART = 2**26
-"""Logits of a part (256 MiB of float32)."""
+"""Logits of a chunk (256 MiB of float32)."""
 _KEPT = 2**26
 """Logits that are kept for the backward pass,"""
 _ALL_KEPT = 2**27
-"""and where there are no more than these: all of them."""
+"""unless there are at most this many: then all of them are."""
 
 
 @dataclass(frozen=True)
 class Closed:
-    """Tokens of probability zero at some positions."""
+    """Tokens that have probability zero at some positions."""
 
     position: Tensor
     """(Q,) bool."""
@@ -39,7 +39,7 @@ class Closed:
     """int64."""
 
     def shut(self, logits: Tensor, rows: slice = slice(None)) -> Tensor:
-        """`logits` of the positions `rows` with minus infinity there; in place unless a gradient goes through them."""
+        """`logits` of the positions `rows` with minus infinity there; in place unless they need a gradient."""
         closed = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
         closed[self.tokens] = True
         where = self.position[rows, None] & closed
@@ -86,16 +86,16 @@ def chosen_and_entropy(
         hidden, weight = hidden.to(kind), weight.to(kind)
     if not entropy and closed is None and temperature == 1.0 and liger.takes(hidden, token):
         return liger.chosen_log_prob(hidden, weight, position, token, _PART), None
-    logits = len(hidden) * len(weight)
-    room = 0 if not torch.is_grad_enabled() else logits if logits <= _ALL_KEPT else _KEPT
-    found, spread = _ChosenLogProb.apply(hidden, weight, position, token, temperature, room, closed, entropy)
-    return found, spread if entropy else None
+    count = len(hidden) * len(weight)
+    room = 0 if not torch.is_grad_enabled() else count if count <= _ALL_KEPT else _KEPT
+    chosen, spread = _ChosenLogProb.apply(  # type: ignore[no-untyped-call]  # torch leaves it without annotations
+        hidden, weight, position, token, temperature, room, closed, entropy
+    )
+    return chosen, spread if entropy else None
 
 
 def entropy_of(log_p: Tensor) -> Tensor:
-    """Entropy (...) of distributions (..., V), nats. Where p is zero its logarithm may be -inf, and zero times that is
-    not a number.
-    """
+    """Entropy (...) of distributions (..., V), nats. Where p is zero its logarithm may be -inf; zero times that is NaN."""
     return -(log_p.exp() * log_p.clamp(min=LEAST)).sum(-1)
 
 
@@ -144,7 +144,7 @@ class _ChosenLogProb(torch.autograd.Function):
         weight_grad: Tensor | None = None
         grad, spread_grad = grad / ctx.temperature, spread_grad / ctx.temperature
         for index, (part, where, log_p) in enumerate(ctx.parts):
-            # What was kept becomes its own gradient, and is then let go.
+            # The log-probabilities that were kept are overwritten by their gradient and then freed.
             ctx.parts[index] = (part, where, None)
             if log_p is None:
                 log_p = _log_softmax(hidden, part, weight, ctx.temperature, ctx.closed)
@@ -175,6 +175,7 @@ def _log_softmax(
         logits.div_(temperature)
     if closed is not None:
         logits = closed.shut(logits, part)
-    if logits.device.type == "cpu":  # row by row: each is read to its end before it is written
-        return torch.ops.aten._log_softmax.out(logits, -1, False, out=logits)
+    if logits.device.type == "cpu":  # in place: each row is read to its end before it is written
+        torch.ops.aten._log_softmax.out(logits, -1, False, out=logits)
+        return logits
     return logits.log_softmax(-1)

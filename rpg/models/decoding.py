@@ -1,8 +1,8 @@
-"""Sampling responses: one loop over any engine that can prefill, step and reorder its cache.
+"""Sampling responses: one loop for every engine that can prefill, step and reorder its key-value cache.
 
-Responses of a group that are equal so far are one row of the cache: what they have in common (at first the whole
-prompt) is computed once, and they part where their draws do. A sharp policy thus costs little more than one response
-per prompt.
+Responses of a group that are identical so far share one row of the cache: their common prefix (at first the prompt) is
+computed once, and the row is split where they sample different tokens. A peaked policy thus costs little more than one
+response per prompt.
 
 Shapes: P prompts, G responses per prompt, N = P * G responses (response i answers prompt i // G), T new tokens,
 R rows of the cache, V vocabulary.
@@ -28,28 +28,32 @@ class Engine(Protocol):
     device: torch.device
 
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
-        """One row per prompt; logits behind each."""
+        """Fill the cache with one row per prompt; logits of each row's next token."""
 
     def select(self, index: Tensor) -> None:
-        """The rows become the rows `index`, which may repeat and leave out."""
+        """Replace the rows by the rows `index`, which may contain a row several times or not at all."""
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Append one token (R,) to every row; logits behind it."""
+        """Append one token (R,) to every row; logits of the next."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """What was sampled, and what the sampling policy (at its temperature, among the tokens that could be drawn) thought
-    of it.
+    """Sampled responses with their log-probabilities under the sampling policy (at its temperature, over the tokens that
+    could be sampled).
     """
 
     batch: Batch
     log_prob: Tensor
-    """(N, T) of the sampled tokens, zero behind a row's length."""
+    """(N, T) of the sampled tokens, zero after a row's last token."""
     entropy: Tensor
-    """(N, T) of the distributions they were drawn from, nats; zero behind a row's length."""
+    """(N, T) of the distributions they were drawn from, nats; zero after a row's last token."""
     truncated: Tensor
-    """(N,) bool: the length limit came before an end token or a stop text."""
+    """(N,) bool: the length limit was reached before an end token or a stop string."""
+
+
+def ignore_progress(finished: int, position: int) -> None:
+    """For callers that do not report the progress of a generation."""
 
 
 def generate(
@@ -63,16 +67,16 @@ def generate(
     temperature: float = 1.0,
     restriction: Restriction = WHOLE,
     stopper: Stopper | None = None,
-    tell: Callable[[int, int], None] = lambda finished, position: None,
+    tell: Callable[[int, int], None] = ignore_progress,
 ) -> Samples:
     """Sample `group_size` responses to each prompt.
 
-    `restriction` says which tokens can be drawn; its stop texts are those of `stopper`.
-    `tell` is called at every position with how many responses are finished.
+    `restriction` says which tokens can be sampled; `stopper` knows its stop strings. `tell` is called at every position
+    with the number of finished responses and the position.
 
-    `uniforms` (N, max_new_tokens) in [0, 1) are all the randomness there is: token t of row i is the inverse
-    distribution function at uniforms[i, t], so a row's response does not depend on which rows are beside it. None
-    is greedy decoding (log-probabilities are then those at `temperature`).
+    `uniforms` (N, max_new_tokens) in [0, 1) is the only source of randomness: token t of row i is the inverse
+    distribution function at uniforms[i, t], so a response does not depend on the other rows. None means greedy decoding
+    (log-probabilities are then those at `temperature`).
 
     Raises:
         ValueError: no prompts, or uniforms of the wrong shape.
@@ -85,7 +89,7 @@ def generate(
     if uniforms is not None and tuple(uniforms.shape) != (rows, max_new_tokens):
         raise ValueError(f"uniforms: shape {tuple(uniforms.shape)}, accepted: {(rows, max_new_tokens)}")
     device = engine.device
-    # Made outside inference mode, so that they can be used in a graph later.
+    # Created outside of inference mode, so that autograd can use them later.
     tokens = torch.zeros(rows, max_new_tokens, dtype=torch.long, device=device)
     log_prob = torch.zeros(rows, max_new_tokens, device=device)
     entropy = torch.zeros(rows, max_new_tokens, device=device)
@@ -97,7 +101,7 @@ def generate(
         uniforms = uniforms.to(device)
     with torch.inference_mode():
         logits = engine.prefill(prompts, max_new_tokens)
-        active = torch.arange(rows, device=device)  # responses that go on
+        active = torch.arange(rows, device=device)  # unfinished responses
         row_of = active // group_size  # their rows in the cache
         for t in range(max_new_tokens):
             u = None if uniforms is None else uniforms[active, t]
@@ -122,30 +126,35 @@ def generate(
             tell(rows - len(active), t + 1)
             if not len(active) or t == max_new_tokens - 1:
                 break
-            parts, row_of = torch.unique(row_of * logits.shape[1] + drawn, return_inverse=True)
-            row_of, order = row_of.sort(stable=True)
-            active = active[order]
-            parents = parts // logits.shape[1]
-            if len(parents) != len(logits) or bool((parents[1:] == parents[:-1]).any()):
-                engine.select(parents)
-            logits = engine.step(parts % logits.shape[1])
+            logits, active, row_of = _step(engine, logits, active, row_of, drawn)
     width = int(lengths.max())
     prompt_of = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
-    support = None
-    if lists is not None:
-        support = lists.support(width)
-    elif restriction.min_tokens:
+    support = lists.support(width) if lists is not None else None
+    if lists is None and restriction.min_tokens:
         support = Support(closed=restriction.min_tokens, ends=tuple(stop))
     batch = Batch([list(p) for p in prompts], prompt_of, tokens[:, :width], lengths, support)
     return Samples(batch, log_prob[:, :width], entropy[:, :width], truncated)
 
 
+def _step(
+    engine: Engine, logits: Tensor, active: Tensor, row_of: Tensor, drawn: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Split the cache's rows where responses drew different tokens, append these; (logits, active, row_of) afterwards."""
+    vocabulary = logits.shape[1]
+    branches, row_of = torch.unique(row_of * vocabulary + drawn, return_inverse=True)
+    row_of, order = row_of.sort(stable=True)
+    parents = branches // vocabulary
+    if len(parents) != len(logits) or bool((parents[1:] == parents[:-1]).any()):
+        engine.select(parents)
+    return engine.step(branches % vocabulary), active[order], row_of
+
+
 def draw(
     logits: Tensor, u: Tensor | None, temperature: float, row_of: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(token, its log-probability, the distribution's entropy), each (rows,); greedy where `u` is None.
+    """(token, its log-probability, the distribution's entropy), each (rows,); greedy if `u` is None.
 
-    With `row_of`, one draw for each of its entries from that row of `logits`; `u` has as many numbers.
+    With `row_of` there is one draw for each of its entries, from that row of `logits`; `u` has as many numbers.
     """
     logits = logits.float()
     if temperature != 1.0:
@@ -159,13 +168,13 @@ def draw(
     else:
         cumulative = p.cumsum(-1)
         total = cumulative[:, -1]
-        # Below the total also where u rounds up to it: a token of probability zero is never drawn.
+        # Strictly below the total even if u rounds up to it: a token of probability zero is never drawn.
         below = torch.nextafter(total, torch.zeros_like(total))
         target = torch.minimum(u * total[row_of], below[row_of])
-        apart = len(row_of) == len(cumulative) and bool((row_of[1:] > row_of[:-1]).all())
-        cumulative = cumulative if apart else cumulative[row_of]
+        one_to_one = len(row_of) == len(cumulative) and bool((row_of[1:] > row_of[:-1]).all())
+        cumulative = cumulative if one_to_one else cumulative[row_of]
         token = torch.searchsorted(cumulative, target[:, None], right=True)[:, 0]
     log_prob = log_p[row_of, token]
-    # Where p is zero its logarithm may be -inf, and zero times that is not a number.
+    # Where p is zero its logarithm may be -inf, and zero times that is NaN.
     entropy = -p.mul_(log_p.clamp_(min=LEAST)).sum(-1)
     return token, log_prob, entropy[row_of]

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+from torch.utils import deterministic
 
 from rpg.config.errors import ConfigError
 
 
 def configure_device(device: str) -> None:
-    """The same bits for the same seed on a CPU; a GPU has to be there.
+    """Make a CPU give the same bits for the same seed; check that a GPU is available.
 
     Raises:
-        ConfigError: torch sees no such device.
+        ConfigError: torch does not see this device.
     """
     if device == "cpu":
         torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads such memory
-    elif why := missing(device):
-        raise ConfigError(f"backend.device: {why}")
+        deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a module class of torch's
+    elif reason := missing(device):
+        raise ConfigError(f"backend.device: {reason}")
 
 
 def missing(device: str) -> str:
-    """Why a process cannot compute on `device`, and on what it can; empty where it can.
+    """Why this process cannot compute on `device`, and which devices it can use; empty if it can.
 
     `mps` is the GPU of a Mac.
     """
-    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
-    if device not in there or there[device]():
+    available: dict[str, Callable[[], bool]] = {
+        "cuda": torch.cuda.is_available,
+        "mps": torch.backends.mps.is_available,
+    }
+    if device not in available or available[device]():
         return ""
-    what = {"cuda": "GPU", "mps": "Apple GPU (Metal)"}[device]
-    accepted = ["'cpu'", *(f"'{name}'" for name, is_there in there.items() if is_there())]
-    return f"'{device}', but torch sees no {what} here; accepted on this machine: {' or '.join(accepted)}"
+    kind = {"cuda": "GPU", "mps": "Apple GPU (Metal)"}[device]
+    accepted = ["'cpu'", *(f"'{name}'" for name, usable in available.items() if usable())]
+    return f"'{device}', but torch sees no {kind} here; accepted on this machine: {' or '.join(accepted)}"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
-from transformers import DynamicCache
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
 
 from rpg.models.chunked_log_prob import Closed, entropy_of
 from rpg.models.response_batch import Batch, token_log_prob
@@ -17,13 +17,13 @@ from rpg.models.truncated_sampling import among
 
 
 class CacheEngine:
-    """Decoding with a model's own forward pass and a DynamicCache (see decode.Engine)."""
+    """Decoding with a model's own forward pass and a DynamicCache (see decoding.Engine)."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: PreTrainedModel):
         self.model = model
-        self.device = next(model.parameters()).device
+        self.device: torch.device = next(model.parameters()).device
 
-    def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
+    def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:  # noqa: ARG002 (of the protocol)
         width = max(map(len, prompts))
         ids = torch.zeros(len(prompts), width, dtype=torch.long)
         attend = torch.zeros_like(ids)
@@ -43,41 +43,38 @@ class CacheEngine:
             logits_to_keep=1,
         )
         self.attend = attend
-        return out.logits[:, -1]
+        logits: Tensor = out.logits
+        return logits[:, -1]
 
     def step(self, tokens: Tensor) -> Tensor:
         return self.read(tokens[:, None])[:, -1]
 
     def read(self, tokens: Tensor) -> Tensor:
-        """Append tokens (R, T) to the rows; logits (R, T, V) behind each."""
+        """Append tokens (R, T) to the rows; logits (R, T, V) of the token after each."""
         filled = self.attend.sum(-1, keepdim=True)
         self.attend = torch.cat([self.attend, self.attend.new_ones(tokens.shape)], 1)
-        out = self.model(
+        logits: Tensor = self.model(
             tokens,
             attention_mask=self.attend,
             position_ids=filled + torch.arange(tokens.shape[1], device=self.device),
             past_key_values=self.cache,
             use_cache=True,
-        )
-        return out.logits
+        ).logits
+        return logits
 
     def select(self, index: Tensor) -> None:
         self.cache.batch_select_indices(index)
         self.attend = self.attend[index]
 
 
-def log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tensor:
-    """Log-probabilities of the response tokens, (N, T), zero behind a row's length; differentiable.
-
-    A prompt with several responses is computed once: they go on from its keys and values.
-    """
-    return log_probs_and_entropy(model, batch, temperature, entropy=False)[0]
-
-
 def log_probs_and_entropy(
-    model: nn.Module, batch: Batch, temperature: float, entropy: bool = True
+    model: PreTrainedModel, batch: Batch, temperature: float, entropy: bool = True
 ) -> tuple[Tensor, Tensor | None]:
-    """:func:`log_probs`, and with `entropy` that of the distributions, (N, T), too."""
+    """Log-probabilities of the response tokens, (N, T), zero after a row's last token, differentiable; with `entropy` also
+    the entropies of the distributions, (N, T).
+
+    A prompt with several responses is computed once: all of them continue from its keys and values.
+    """
     if len(batch.prompts) == len(batch):
         return _of_logits(batch, *_padded(model, batch), temperature, entropy)
     engine = CacheEngine(model)
@@ -92,10 +89,10 @@ def log_probs_and_entropy(
 def _of_logits(
     batch: Batch, logits: Tensor, at: Tensor | None, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """`logits` (N, positions, V); `at` (N, T): which of its row's predicts each token, None where they are in order."""
+    """`logits` (N, positions, V); `at` (N, T): which position of its row predicts each token, None if they are in order."""
     mask, support, tokens = batch.mask, batch.support, batch.tokens[batch.mask]
     row = torch.arange(len(batch), device=logits.device)[:, None].expand(mask.shape)
-    if support is None and not entropy:  # without a copy of the logits
+    if support is None and not entropy:  # avoids a copy of the logits
         targets = batch.tokens
         if at is not None:
             targets = targets.new_zeros(logits.shape[:2])
@@ -122,15 +119,10 @@ def _of_logits(
     return spread_out(chosen), None if spread is None else spread_out(spread)
 
 
-def padded_log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tensor:
-    """:func:`log_probs`, prompt and response in one piece."""
-    return _of_logits(batch, *_padded(model, batch), temperature, False)[0]
+def _padded(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor]:
+    """(logits, (N, T) the position that predicts each token), prompt and response as one sequence.
 
-
-def _padded(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-    """(logits, (N, T) the position of the one that predicts each token), prompt and response in one piece.
-
-    Rows are padded on the right: behind a causal mask nothing sees the padding, so no attention mask is needed.
+    Rows are padded on the right, where causal attention never sees the padding: no attention mask is needed.
     """
     rows, width = batch.tokens.shape
     device = batch.tokens.device

@@ -1,8 +1,7 @@
-"""Layers whose activations are computed again in the backward pass instead of being kept: the same gradients to the bit.
+"""Gradient checkpointing: a layer's activations are recomputed in the backward pass. The gradients are the same bits.
 
-What is kept of a layer is its input. Its forward pass is deterministic, and what runs again are the same kernels on the
-same shapes, so the backward pass is given what it would have been given. This is what tells it from smaller
-micro-batches, whose sums round differently.
+Only a layer's input is saved. Its forward pass is deterministic and runs again with the same kernels on the same shapes,
+so the backward pass sees the same numbers. Smaller micro-batches save memory too, but their sums round differently.
 """
 
 from __future__ import annotations
@@ -22,40 +21,40 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from rpg.models.model_loading import ModelError
 
 _REPLACED = (DynamicLayer, DynamicSlidingWindowLayer)
-"""Parts of a cache that put new tensors in the place of old ones, so that the old ones can be had again."""
+"""Cache layers that replace their tensors by new ones, so that the old ones are still available."""
 
 
 def recomputed(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """run(*args, **kwargs), of which autograd keeps the tensors in `args`, and nothing within."""
+    """run(*args, **kwargs), of which autograd saves only the tensors in `args`."""
     return checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
 
 @contextmanager
 def layers_recomputed(model: nn.Module) -> Iterator[None]:
-    """Within it, the layers of a transformers model are run by :func:`recomputed`; the backward pass may be run later.
+    """In this context the layers of a transformers model run by :func:`recomputed`; the backward pass may come later.
 
-    transformers has a switch of its own, which works in training mode only and without a cache.
+    The switch of transformers itself works only in training mode and without a cache.
 
     Raises:
-        ModelError: the model does not say what its layers are.
+        ModelError: the model does not mark its layers.
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise ModelError(
             f"backend.gradient_checkpointing: {type(model).__name__} does not mark its layers; leave it false, and set "
-            "backend.offload: true where memory is short"
+            "backend.offload: true if memory is short"
         )
-    own = [layer.__dict__.get("forward") for layer in layers]
+    originals = [layer.__dict__.get("forward") for layer in layers]
     for layer in layers:
         layer.forward = partial(_run, layer.forward)
     try:
         yield
     finally:
-        for layer, before in zip(layers, own, strict=True):
-            if before is None:
+        for layer, original in zip(layers, originals, strict=True):
+            if original is None:
                 del layer.forward
             else:
-                layer.forward = before
+                layer.forward = original
 
 
 _PLACE = object()
@@ -63,7 +62,7 @@ _PLACE = object()
 
 
 def _run(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A layer; where it appends to a cache, it appends to one like it when it is run again."""
+    """Run a layer; if it appends to a cache, it appends to a copy of the earlier cache when it runs again."""
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
     cache = next((value for value in (*args, *kwargs.values()) if isinstance(value, Cache)), None)
@@ -86,17 +85,17 @@ def _run(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 class _Past:
-    """A cache as a layer found it; of what the layer did not change, nothing is held.
+    """A cache as it was before a layer ran; holds no references to what the layer did not change.
 
     Raises:
-        ModelError: it is of a kind that is changed in place.
+        ModelError: the cache is changed in place.
     """
 
     def __init__(self, cache: Cache):
         if other := next((part for part in cache.layers if type(part) not in _REPLACED), None):
             raise ModelError(
                 f"backend.gradient_checkpointing: a model with a {type(other).__name__} in its cache cannot compute "
-                "its layers again; leave it false, and set backend.offload: true where memory is short"
+                "its layers again; leave it false, and set backend.offload: true if memory is short"
             )
         self._now: Cache | None = cache
         self._parts: list[Any] = [copy.copy(part) for part in cache.layers]
@@ -104,15 +103,15 @@ class _Past:
         self._shell.layers = []
 
     def cache(self) -> Cache:
-        """The cache itself while the layer runs for the first time; then one as it was before."""
+        """The cache itself while the layer runs for the first time; afterwards a copy of the earlier cache."""
         if self._now is not None:
             return self._now
-        found = copy.copy(self._shell)
-        found.layers = [copy.copy(part) for part in self._parts]
-        return found
+        earlier = copy.copy(self._shell)
+        earlier.layers = [copy.copy(part) for part in self._parts]
+        return earlier
 
     def settle(self) -> None:
-        """The layer has been run."""
+        """To be called when the layer has run for the first time."""
         assert self._now is not None
         after = self._now.layers
         self._parts = [

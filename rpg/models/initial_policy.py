@@ -1,4 +1,4 @@
-"""The initial policy of a run, made once per digest and kept under `<home>/cache/warm/<digest>/`."""
+"""The initial policy of a run; warm starts are made once and cached under `<home>/cache/warm/<digest>/`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -18,9 +19,9 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
 from rpg.models.lora import adapt
 from rpg.models.model_cache import pretrained_folder
-from rpg.models.model_loading import ModelError, build_tiny, load_pretrained, load_tokenizer, tokenizer_here
+from rpg.models.model_loading import ModelError, build_tiny, load_pretrained, load_tokenizer, local_tokenizer
 from rpg.models.policy import Policy
-from rpg.models.tokenizer import build_tokenizer, check_prompts, dress, dresses
+from rpg.models.tokenizer import build_tokenizer, changes_chat_template, check_prompts, set_chat_template
 from rpg.models.warm_start import supervised_start, warm_start
 from rpg.models.warm_start_cache import local_files, warm_folder
 from rpg.tasks import Splits, characters_of, chat_characters, demonstrations_of, load_problems
@@ -28,9 +29,9 @@ from rpg.tasks.preparation import once
 
 
 def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Path | None:
-    """Make sure a run's warm-started model is in the cache and return its folder; None for a pretrained model as it is.
+    """Make sure that a run's warm-started model is in the cache and return its folder; None if there is no warm start.
 
-    Safe to call from several processes at once: one does the warm start, the others wait for it.
+    Several processes may call this at once: one does the warm start, the others wait for it.
 
     Raises:
         ModelError, DataError, StoreError
@@ -47,20 +48,20 @@ def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print)
     return folder
 
 
-def dressed_folder(spec: RunSpec, home: Path, model: Path) -> Path:
-    """A pretrained model with the chat template of the run's task, in the cache; the model itself where that is its own.
+def folder_with_chat_template(spec: RunSpec, home: Path, model: Path) -> Path:
+    """A cached copy of a pretrained model with the chat template of the run's task; the model itself if it needs none.
 
     Raises:
         ModelError, DataError, StoreError
     """
-    if not dresses(chat_of(spec.task)):
+    if not changes_chat_template(chat_of(spec.task)):
         return model
     settings = json.dumps([str(model), local_files(model), chat_of(spec.task).model_dump(mode="json")])
     folder = Path(home) / "cache" / "dressed" / hashlib.sha256(settings.encode()).hexdigest()[:16]
     with once(folder) as build:
         if build is not None:
             tokenizer = load_tokenizer(model)
-            dress(tokenizer, chat_of(spec.task))
+            set_chat_template(tokenizer, chat_of(spec.task))
             tokenizer.save_pretrained(build)
             for path in model.iterdir():
                 if path.is_file() and not (build / path.name).exists():
@@ -69,23 +70,23 @@ def dressed_folder(spec: RunSpec, home: Path, model: Path) -> Path:
 
 
 def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
-    """Which prompts of a run's problems, of training or of a benchmark, are longer than `rollout.max_prompt_tokens`.
+    """Which prompts of a run, in training or a benchmark, are longer than `rollout.max_prompt_tokens`; None if none are.
 
-    Counted with the run's own tokenizer; None also where that is not on this machine (it is not downloaded for this).
+    Also None if the run's tokenizer is not on this machine: it is not downloaded for this check.
     """
     if isinstance(spec.model, PretrainedModel):
-        tokenizer = tokenizer_here(located(spec.model.path, home) or spec.model.path, spec.model.revision)
+        tokenizer = local_tokenizer(located(spec.model.path, home) or spec.model.path, spec.model.revision)
         if tokenizer is None:
             return None
     else:
         tokenizer = build_tokenizer(characters_of(spec.task, splits))
-    dress(tokenizer, chat_of(spec.task))
-    problems = [*splits.train, *(one for held_out in splits.benchmarks.values() for one in held_out)]
-    return check_prompts(tokenizer, [one.given() for one in problems], spec.rollout.max_prompt_tokens)
+    set_chat_template(tokenizer, chat_of(spec.task))
+    problems = [*splits.train, *chain.from_iterable(splits.benchmarks.values())]
+    return check_prompts(tokenizer, [problem.given() for problem in problems], spec.rollout.max_prompt_tokens)
 
 
 def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
-    """The policy a run starts from, on its device.
+    """The policy that a run starts from, on its device.
 
     Raises:
         ModelError, DataError, StoreError
@@ -100,12 +101,13 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
             say(f"warning: the cached warm start is damaged and is made again: {error}")
             with contextlib.suppress(FileNotFoundError):  # another process was faster
                 folder.replace(folder.with_name(f".{folder.name}.{os.getpid()}.tmp"))
-            model, tokenizer = load_pretrained(prepare_model(spec, home, say))
+            prepare_model(spec, home, say)
+            model, tokenizer = load_pretrained(folder)
     return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
 
 
 def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
-    """:func:`initial_policy` as it is trained: with its adapters, where it is these that are trained.
+    """:func:`initial_policy`, with adapters if the run trains adapters.
 
     Raises:
         ModelError, DataError, StoreError
@@ -119,30 +121,31 @@ def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = prin
 def _pretrained(
     spec: RunSpec, home: Path, say: Callable[[str], None]
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    chosen = spec.model
-    assert isinstance(chosen, PretrainedModel)
-    model, tokenizer = load_pretrained(pretrained_folder(chosen.path, home, say), chosen.revision)
-    dress(tokenizer, chat_of(spec.task))
+    assert isinstance(spec.model, PretrainedModel)
+    model, tokenizer = load_pretrained(pretrained_folder(spec.model.path, home, say), spec.model.revision)
+    set_chat_template(tokenizer, chat_of(spec.task))
     return model, tokenizer
 
 
 def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
     splits = load_problems(spec.task)
-    warm = spec.model.warm_start
     if isinstance(spec.model, PretrainedModel):
+        start = spec.model.warm_start
+        assert start is not None
         demos = demonstrations_of(spec.task, splits)
         model, tokenizer = _pretrained(spec, home, say)
         policy = Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
-        say(f"warm start: {warm.steps} steps of {warm.batch_size} demonstrations (cached for later runs)")
-        supervised_start(policy, demos, warm, say)
+        say(f"warm start: {start.steps} steps of {start.batch_size} demonstrations (cached for later runs)")
+        supervised_start(policy, demos, start, say)
         return policy
+    warm = spec.model.warm_start
     if warm is None:
         tokenizer = build_tokenizer(characters_of(spec.task, splits))
-        dress(tokenizer, chat_of(spec.task))
+        set_chat_template(tokenizer, chat_of(spec.task))
         return Policy(build_tiny(spec.model, tokenizer, seed=0), tokenizer)
     demos = demonstrations_of(spec.task, splits)
     tokenizer = build_tokenizer(demos.characters() | chat_characters(spec.task))
-    dress(tokenizer, chat_of(spec.task))
+    set_chat_template(tokenizer, chat_of(spec.task))
     policy = Policy(build_tiny(spec.model, tokenizer, warm.seed), tokenizer)
     threads = torch.get_num_threads()
     say("warm start: begins (cached for later runs)")

@@ -1,7 +1,7 @@
-"""Differentiable pieces of a transformer layer whose backward passes are written down: fewer temporaries, less kept.
+"""Parts of a transformer layer with hand-written backward passes: fewer temporaries, fewer saved activations.
 
-Shapes: M tokens, H heads, D head size. Statistics and products of float32 values are float32; of bfloat16 values the
-statistics are float32, as in transformers.
+Shapes: M tokens, H heads, D head size. Everything is computed in the type of its input, except for the statistics of
+bfloat16 values, which are float32 as in transformers.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SwiGLU(torch.autograd.Function):
 
 
 class GatedProduct(torch.autograd.Function):
-    """silu(gate) * up of two tensors (M, width); nothing but its inputs is kept."""
+    """silu(gate) * up of two tensors (M, width); saves nothing but its inputs."""
 
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class GatedProduct(torch.autograd.Function):
 
 
 class Rotate(torch.autograd.Function):
-    """Rotary position embedding; its transpose is the rotation back."""
+    """Rotary position embedding; its transpose is the inverse rotation."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class Rotate(torch.autograd.Function):
 
 
 class Taken(torch.autograd.Function):
-    """x[index] where the gradient comes from one place for each row of `x` only: index[slots] counts them up."""
+    """x[index], where each row of `x` has exactly one place that sends a gradient: index[slots] = 0, 1, 2, ..."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor, slots: Tensor) -> Tensor:

@@ -1,10 +1,9 @@
-"""A lean forward pass for Llama, Mistral, Qwen2 and Qwen3: transformers' function, computed with less work.
+"""A lean forward pass for Llama, Mistral, Qwen2 and Qwen3: the function of transformers, computed with less work.
 
-Tokens of all sequences lie behind each other in one packed tensor (no padding outside attention), what sequences
-have in common is computed once (packing.py), and little is kept for the backward pass (kernels.py). The four families
-are one: what they differ in (biases, norms of queries and keys, scaling of positions) is read from the modules. Weights
-are read from the transformers model at every call, so there is nothing to keep in step. Tests compare both, values and
-gradients.
+The tokens of all sequences are packed into one tensor (only attention has padding), common prefixes are computed once
+(packing.py), and few activations are saved (kernels.py). One implementation serves all four families: their differences
+(biases, norms of queries and keys, scaling of positions) are read from the modules. Weights are read from the
+transformers model at every call, so nothing has to be kept in sync. Tests compare both, values and gradients.
 
 Shapes: M packed tokens, E hidden size, H query heads, K key-value heads, D head size; P, N, T as in response_batch.py.
 """
@@ -14,11 +13,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
+from transformers import (
+    LlamaForCausalLM,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+)
 
 from rpg.models.chunked_log_prob import Closed, chosen_and_entropy, chosen_log_prob
 from rpg.models.gradient_checkpointing import recomputed
@@ -30,39 +36,39 @@ from rpg.models.truncated_sampling import among
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 _ROTATIONS = {"default", "linear", "llama3", "yarn"}
-"""Kinds of RoPE whose frequencies do not depend on the length of what is read."""
+"""Kinds of RoPE whose frequencies do not depend on the length of the sequence."""
 _SMALL = 2**17
-"""Of layers with fewer MLP weights than this, projections of one input are joined: copying costs less than a call."""
+"""In layers with fewer MLP weights than this, projections of the same input are concatenated: a copy is cheaper than a
+call."""
 
 
-def supports(model: nn.Module) -> bool:
-    """Whether the lean implementation computes exactly what `model` does (of sequences up to `longest(model)`)."""
+def supports(model: PreTrainedModel) -> bool:
+    """Whether the lean implementation computes what `model` does (for sequences up to `longest(model)`)."""
     if type(model) not in FAMILIES:
         return False
     config = model.config
-    kinds = {p.dtype for p in model.parameters()}
+    dtypes = {p.dtype for p in model.parameters()}
     return (
         config.hidden_act == "silu"
         and not (model.training and config.attention_dropout)
         and config.rope_parameters.get("rope_type") in _ROTATIONS
         and 2 * len(model.model.rotary_emb.inv_freq) == Sizes.of(model).head
-        and kinds in ({torch.float32}, {torch.bfloat16})
+        and dtypes in ({torch.float32}, {torch.bfloat16})
     )
 
 
-def longest(model: nn.Module) -> float:
-    """Tokens up to which every one sees all before it: the sliding window, where a layer has one."""
-    config = model.config
-    kinds = getattr(config, "layer_types", None)
-    slides = config.sliding_window if hasattr(config, "sliding_window") else None
-    if slides is None or (kinds is not None and "sliding_attention" not in kinds):
+def longest(model: PreTrainedModel) -> float:
+    """The length up to which every token attends to all before it: the sliding window, if a layer has one."""
+    window: int | None = getattr(model.config, "sliding_window", None)
+    layer_types = getattr(model.config, "layer_types", None)
+    if window is None or (layer_types is not None and "sliding_attention" not in layer_types):
         return float("inf")
-    return slides
+    return window
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What both passes need to know of a config."""
+    """The numbers of a config that the forward pass and decoding need."""
 
     heads: int
     kv_heads: int
@@ -71,24 +77,20 @@ class Sizes:
     small: bool
 
     @classmethod
-    def of(cls, model: nn.Module) -> Sizes:
+    def of(cls, model: PreTrainedModel) -> Sizes:
         config = model.config
         head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         small = config.hidden_size * config.intermediate_size < _SMALL
         return cls(config.num_attention_heads, config.num_key_value_heads, head, config.rms_norm_eps, small)
 
 
-def log_probs(model: nn.Module, batch: Batch, temperature: float) -> Tensor:
-    """Log-probabilities of the response tokens, (N, T), zero behind a row's length; differentiable."""
-    return log_probs_and_entropy(model, batch, temperature, entropy=False)[0]
-
-
 def log_probs_and_entropy(
-    model: nn.Module, batch: Batch, temperature: float, entropy: bool = True, *, recompute: bool = False
+    model: PreTrainedModel, batch: Batch, temperature: float, entropy: bool = True, *, recompute: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """:func:`log_probs`, and with `entropy` that of the distributions, (N, T), too.
+    """Log-probabilities of the response tokens, (N, T), zero after a row's last token, differentiable; with `entropy` also
+    the entropies of the distributions, (N, T).
 
-    With `recompute` the backward pass computes each layer again instead of having kept what it needs.
+    With `recompute` the backward pass computes each layer again instead of saving its activations.
     """
     pack = Packing.of(batch)
     mask, support, weight = batch.mask, batch.support, model.lm_head.weight
@@ -115,7 +117,7 @@ def log_probs_and_entropy(
     return spread_out(chosen), None if spread is None else spread_out(spread)
 
 
-def _hidden(model: nn.Module, pack: Packing, recompute: bool) -> Tensor:
+def _hidden(model: PreTrainedModel, pack: Packing, recompute: bool) -> Tensor:
     """The last hidden states, (M, E)."""
     sizes = Sizes.of(model)
     embedding = model.model.embed_tokens
@@ -126,11 +128,12 @@ def _hidden(model: nn.Module, pack: Packing, recompute: bool) -> Tensor:
     for layer in model.model.layers:
         run = partial(_layer, layer, sizes, pack, cos, sin)
         x = recomputed(run, x) if recompute else run(x)
-    return RMSNorm.apply(x, model.model.norm.weight, sizes.eps)
+    hidden: Tensor = RMSNorm.apply(x, model.model.norm.weight, sizes.eps)
+    return hidden
 
 
-def _layer(layer: nn.Module, sizes: Sizes, pack: Packing, cos: Tensor, sin: Tensor, x: Tensor) -> Tensor:
-    """(M, E) -> (M, E)."""
+def _layer(layer: Any, sizes: Sizes, pack: Packing, cos: Tensor, sin: Tensor, x: Tensor) -> Tensor:
+    """A decoder layer of transformers, (M, E) -> (M, E)."""
     heads, kv_heads, size, eps = sizes.heads, sizes.kv_heads, sizes.head, sizes.eps
     attention, mlp = layer.self_attn, layer.mlp
     h = RMSNorm.apply(x, layer.input_layernorm.weight, eps)
@@ -143,33 +146,37 @@ def _layer(layer: nn.Module, sizes: Sizes, pack: Packing, cos: Tensor, sin: Tens
     x = _added(x, _attend(q, k, v.to(k.dtype), pack), attention.o_proj)
     h = RMSNorm.apply(x, layer.post_attention_layernorm.weight, eps)
     if sizes.small:
-        h = SwiGLU.apply(F.linear(h, *joined((mlp.gate_proj, mlp.up_proj))))
+        h = SwiGLU.apply(F.linear(h, *concatenated((mlp.gate_proj, mlp.up_proj))))
     else:
         h = GatedProduct.apply(mlp.gate_proj(h), mlp.up_proj(h))
     return _added(x, h, mlp.down_proj)
 
 
-def joined(modules: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
-    """Weights and biases of linear maps of one input, behind each other."""
+def concatenated(modules: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """The weights and the biases of linear layers with the same input, concatenated."""
     weights, biases = zip(*map(weight_and_bias, modules), strict=True)
     return torch.cat(weights), None if biases[0] is None else torch.cat(biases)
 
 
 def _projected(h: Tensor, modules: Sequence[nn.Linear], small: bool) -> Sequence[Tensor]:
-    if small:
-        return F.linear(h, *joined(modules)).split([module.out_features for module in modules], -1)
-    return [module(h) for module in modules]
+    if not small:
+        return [module(h) for module in modules]
+    parts: tuple[Tensor, ...] = F.linear(h, *concatenated(modules)).split(
+        [m.out_features for m in modules], -1
+    )
+    return parts
 
 
 def _added(x: Tensor, h: Tensor, module: nn.Linear) -> Tensor:
-    """x + module(h); with autocast the sum stays in the type of `x`."""
+    """x + module(h); under autocast the sum keeps the type of `x`."""
     if isinstance(module, nn.Linear) and module.bias is None and not torch.is_autocast_enabled(x.device.type):
         return torch.addmm(x, h, module.weight.t())
-    return x + module(h)
+    result: Tensor = x + module(h)
+    return result
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, pack: Packing) -> Tensor:
-    """Causal attention of every packed token to its own sequence: q (M, H, D), k and v (M, K, D) -> (M, H * D)."""
+    """Causal attention of every packed token over its own sequence: q (M, H, D), k and v (M, K, D) -> (M, H * D)."""
     qs, ks, vs = Taken.apply(q, pack.queries, pack.slots), k[pack.keys], v[pack.keys]
     of_queries = [block.queries.numel() for block in pack.blocks]
     of_keys = [block.keys.numel() for block in pack.blocks]
@@ -183,8 +190,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, pack: Packing) -> Tensor:
     return torch.cat(parts)[pack.slots]
 
 
-def rotary(model: nn.Module, positions: int) -> tuple[Tensor, Tensor]:
-    """Tables (positions, D) for rotation as x * cos + swap_halves(x) * sin."""
+def rotary(model: PreTrainedModel, positions: int) -> tuple[Tensor, Tensor]:
+    """Tables (positions, D) for the rotation x * cos + swap_halves(x) * sin."""
     module = model.model.rotary_emb
     angles = torch.outer(torch.arange(positions, device=module.inv_freq.device).float(), module.inv_freq)
     cos, sin = angles.cos() * module.attention_scaling, angles.sin() * module.attention_scaling

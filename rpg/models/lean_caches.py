@@ -1,4 +1,4 @@
-"""Key-value caches of lean_decoding.py, and attention to them.
+"""Key-value caches for lean_decoding.py, and attention over them.
 
 Shapes: P prompts, R rows of the cache, W slots of a prompt, H query heads, K key-value heads, g = H / K, D head size.
 """
@@ -10,19 +10,19 @@ from torch import Tensor
 
 _MASKED = -1e9
 _ROOM = 64
-"""Slots that a cache begins with behind its prompts; where they do not do, it doubles."""
+"""Slots that a cache has at first after its prompts; when they are used up, their number doubles."""
 
 
 class Whole:
-    """Every row has its prompt. Keys are kept as (R, K, D, slots): the quickest to multiply with.
+    """Every row holds a copy of its prompt. Keys are stored as (R, K, D, slots), the fastest layout to multiply.
 
     Attributes:
-        rows: R; as many as prompts at first.
-        filled: slots that are filled, those of the prompts among them.
+        rows: R; at first the number of prompts.
+        filled: filled slots, including those of the prompts.
     """
 
     def __init__(self, seen: Tensor, max_new_tokens: int):
-        """`seen` (P, W) is False where a prompt is padded, on the left."""
+        """`seen` (P, W) is False on the padding, which is to the left of a prompt."""
         self.rows, self.filled = seen.shape
         self._room, self._last = self.filled + min(max_new_tokens, _ROOM), self.filled + max_new_tokens
         self._bias = torch.where(seen, 0.0, _MASKED)[:, None, None]
@@ -30,12 +30,12 @@ class Whole:
         self._values: list[Tensor] = []
 
     def add(self, k: Tensor, v: Tensor) -> None:
-        """The next layer's keys and values of the prompts, (P, K, W, D) each."""
+        """Store the prompts' keys and values of the next layer, (P, K, W, D) each."""
         self._keys.append(_with_room(k.transpose(2, 3), self._room, 3))
         self._values.append(_with_room(v, self._room, 2))
 
     def begin(self) -> None:
-        """Every layer is going to attend to one more slot."""
+        """Make room for one more slot, before the layers attend to it."""
         if self.filled == self._room:
             self._room = min(2 * self._room, self._last)
             self._keys = [_with_room(keys, self._room, 3) for keys in self._keys]
@@ -43,29 +43,29 @@ class Whole:
         self.filled += 1
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attention of q (R, 1, H, D), scaled, to the layer's slots, the last of which become k and v (R, 1, K, D);
-        (R, 1, H * D).
+        """Store k and v (R, 1, K, D) in the last slot of a layer; attention of q (R, 1, H, D), which is scaled already,
+        over its slots, (R, 1, H * D).
         """
         keys, values, at = self._keys[layer], self._values[layer], self.filled
         keys[..., at - 1], values[:, :, at - 1] = k[:, 0], v[:, 0]
         q = q.view(self.rows, k.shape[2], -1, k.shape[3])  # query heads of a group side by side
         scores = torch.matmul(q, keys[..., :at])
-        scores[..., : self._bias.shape[-1]] += self._bias  # behind the prompts there is no padding
+        scores[..., : self._bias.shape[-1]] += self._bias  # only prompts are padded
         o = torch.matmul(scores.softmax(-1).to(values.dtype), values[:, :, :at])
         return o.view(self.rows, 1, -1)
 
     def select(self, index: Tensor) -> None:
-        """Copies filled slots only; with room for as many as before."""
+        """Keep these rows; copies only the slots that are filled."""
         at = self.filled
-        self._keys = [_with_room(one[..., :at][index], self._room, 3) for one in self._keys]
-        self._values = [_with_room(one[:, :, :at][index], self._room, 2) for one in self._values]
+        self._keys = [_with_room(keys[..., :at][index], self._room, 3) for keys in self._keys]
+        self._values = [_with_room(values[:, :, :at][index], self._room, 2) for values in self._values]
         self._bias, self.rows = self._bias[index], len(index)
 
 
 class Shared:
-    """The rows of a prompt have it in common: it is read once for all of them at every step, and never copied.
+    """The responses to a prompt share its keys and values: these are read once per step for all, and never copied.
 
-    For the products with a prompt the rows are ordered as (P, C), C the rows of the prompt with the most.
+    For the products with the prompts, rows are arranged as (P, C), where C is the largest number of rows of a prompt.
     """
 
     def __init__(self, seen: Tensor, max_new_tokens: int):
@@ -78,7 +78,7 @@ class Shared:
         self._order(torch.arange(self.rows, device=seen.device))
 
     def _order(self, prompt_of: Tensor) -> None:
-        """The rows are those of the prompts `prompt_of` (R,)."""
+        """Row r belongs to prompt prompt_of[r]."""
         counts = prompt_of.bincount(minlength=self._shape[0])
         by_prompt = prompt_of.argsort(stable=True)
         first = (counts.cumsum(0) - counts)[prompt_of[by_prompt]]
@@ -92,7 +92,7 @@ class Shared:
         self._row = prompt_of.new_zeros(self._shape[0] * most).index_copy_(
             0, self._place, torch.arange(self.rows, device=prompt_of.device)
         )
-        """(P * C,) the row of each place; 0 where there is none."""
+        """(P * C,) the row at each place; 0 if there is none."""
 
     def add(self, k: Tensor, v: Tensor) -> None:
         self._prompts.append((k.transpose(2, 3).contiguous(), v.contiguous()))
@@ -122,22 +122,23 @@ class Shared:
 
     def _by_prompt(self, x: Tensor) -> Tensor:
         """(R, K, g, any) -> (P, K, C * g, any)."""
-        placed = x[self._row].unflatten(0, (self._shape[0], -1)).transpose(1, 2)
-        return placed.flatten(2, 3)
+        placed: Tensor = x[self._row].unflatten(0, (self._shape[0], -1))
+        return placed.transpose(1, 2).flatten(2, 3)
 
     def _by_row(self, x: Tensor, group: int) -> Tensor:
         """(P, K, C * g, any) -> (R, K, g, any)."""
-        return x.unflatten(2, (-1, group)).transpose(1, 2).flatten(0, 1)[self._place]
+        placed: Tensor = x.unflatten(2, (-1, group))
+        return placed.transpose(1, 2).flatten(0, 1)[self._place]
 
     def select(self, index: Tensor) -> None:
         at = self.filled - self._shape[1]
-        self._keys = [_with_room(one[:, :, :at][index], self._room, 2) for one in self._keys]
-        self._values = [_with_room(one[:, :, :at][index], self._room, 2) for one in self._values]
+        self._keys = [_with_room(keys[:, :, :at][index], self._room, 2) for keys in self._keys]
+        self._values = [_with_room(values[:, :, :at][index], self._room, 2) for values in self._values]
         self._order(self._prompt_of[index])
 
 
 def _with_room(x: Tensor, slots: int, dim: int) -> Tensor:
-    """A cache of so many slots in dimension `dim` that begins with `x`."""
+    """A cache with `slots` slots in dimension `dim`, the first of which hold `x`."""
     shape = list(x.shape)
     shape[dim] = slots
     cache = x.new_empty(shape)

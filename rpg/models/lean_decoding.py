@@ -1,4 +1,4 @@
-"""Cached decoding for the families of lean.py.
+"""Decoding with a key-value cache for the families of lean.py.
 
 Shapes: R rows of the cache, H query heads, K key-value heads, D head size, E hidden size.
 """
@@ -11,28 +11,29 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from rpg.models.kernels import swap_halves
-from rpg.models.lean import Sizes, joined, rotary
+from rpg.models.lean import Sizes, concatenated, rotary
 from rpg.models.lean_caches import Shared, Whole
 from rpg.models.lora import weight_and_bias
 
 _MASKED = -1e9
 _PACKED_STEPS = 16
-"""From so many tokens on it pays to bring a large model's weights into the order that oneDNN reads them in: that takes
-the time of some ten steps, and each step is a fifth to a quarter faster then."""
+"""Responses of at least this many tokens pay for reordering a large model's weights into the layout of oneDNN: it costs
+about ten steps, and makes each step a fifth to a quarter faster."""
 _MANY_ROWS = 32
-"""With so many rows products are quicker with a weight in the order of its input,"""
+"""From this number of rows on, a product is faster with the transposed weight,"""
 _WIDE = 768
-"""so many columns at a time."""
-_OVER = 32
-"""Of a cache's rows one in so many may be over."""
+"""cut into pieces of this many columns."""
+_FINISHED = 32
+"""At most one in this many of a cache's rows may be finished."""
 
 
-class _Map(NamedTuple):
-    """A linear map; `packed` is its weight in oneDNN's own order, `pieces` that in the order of its input, cut into
-    columns, where there is one.
+class _Linear(NamedTuple):
+    """A linear layer; optionally `packed`, its weight in the layout of oneDNN, or `pieces`, its transposed weight cut into
+    columns.
     """
 
     weight: Tensor
@@ -48,31 +49,32 @@ class _Map(NamedTuple):
             for piece, part in zip(self.pieces, out.split(widths, 1), strict=True):
                 torch.mm(flat, piece, out=part)
             out = out if self.bias is None else out.add_(self.bias)
-            return out.unflatten(0, x.shape[:-1])
+            return out.view(*x.shape[:-1], -1)
         if self.packed is None:
             return F.linear(x, self.weight, self.bias)
-        return torch.ops.mkldnn._linear_pointwise(
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(
             x.to(self.packed.dtype), self.packed, self.bias, "none", [], ""
         )
+        return product
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer as the loops below use it. Maps of one input are a list: one that is joined, or each by itself."""
+    """A decoder layer. Linear layers with the same input are a list: one concatenated layer, or each by itself."""
 
     norm: Tensor | None
-    qkv: list[_Map]
+    qkv: list[_Linear]
     cos: Tensor
-    """(positions, H + K, D); the scale of attention and the norms of queries and keys are multiplied in."""
+    """(positions, H + K, D), multiplied by the scale of attention and the norm weights of queries and keys."""
     sin: Tensor
-    output: _Map
+    output: _Linear
     mlp_norm: Tensor | None
-    gate_up: list[_Map]
-    down: _Map
+    gate_up: list[_Linear]
+    down: _Linear
 
-    def ordered(self, rows: int) -> _Layer:
-        """The same with its maps brought into the order that is quickest to read with so many rows."""
-        order = _cut if rows >= _MANY_ROWS and _kind(self.output.weight) == torch.float32 else _packed
+    def reordered(self, rows: int) -> _Layer:
+        """The same with its weights in the layout that is fastest for this number of rows."""
+        order = _cut if rows >= _MANY_ROWS and _dtype(self.output.weight) == torch.float32 else _packed
         return replace(
             self,
             qkv=[order(self.qkv)],
@@ -85,77 +87,66 @@ class _Layer:
 class LeanEngine:
     """Decoding with few operations per token (see decoding.Engine).
 
-    Prompts are padded on the left and positions count cache slots: rotary attention depends on differences of
-    positions only, so all rows can share one.
+    Prompts are padded on the left and positions count cache slots: rotary attention depends only on differences of
+    positions, so all rows can share one.
 
-    A small model's weights are joined, with its norms multiplied in: its time is that of the calls. A large one's are
-    used where they are for the prompts, and on a CPU brought into another order for the steps behind them.
+    The weights of a small model are concatenated, with its norms multiplied in: the number of calls decides its speed.
+    A large model's weights are used in place for the prompts, and on a CPU reordered for the steps after them.
     """
 
-    def __init__(self, model: nn.Module, rows: int = 0):
-        """`rows`: how many responses there will be."""
+    def __init__(self, model: PreTrainedModel, rows: int = 0):
+        """`rows`: the number of responses."""
         self.model, self.rows = model, rows
-        self.device = model.lm_head.weight.device
+        self.device: torch.device = model.lm_head.weight.device
         self.sizes = Sizes.of(model)
         self.heads, self.kv_heads, self.size = self.sizes.heads, self.sizes.kv_heads, self.sizes.head
         self.normed_heads = hasattr(model.model.layers[0].self_attn, "q_norm")
         self.live: Tensor | None = None
-        """Rows of the cache that go on, where some that are over are still in it."""
+        """The unfinished rows of the cache, if it also contains finished ones."""
 
-    def _read(self, positions: int) -> None:
-        """The weights as they are now."""
+    def _read_weights(self, positions: int) -> None:
+        """Prepare the weights as they are now."""
         cos, sin = rotary(self.model, positions)
         scale = self.size**-0.5
-        plain = torch.ones(self.heads + self.kv_heads, self.size, device=self.device)
-        plain[: self.heads] = scale
-        turn = cos[:, None] * plain, sin[:, None] * plain
+        scales = torch.ones(self.heads + self.kv_heads, self.size, device=self.device)
+        scales[: self.heads] = scale
+        turn = cos[:, None] * scales, sin[:, None] * scales
         self.layers = []
         for layer in self.model.model.layers:
             attention, mlp = layer.self_attn, layer.mlp
             if self.normed_heads:
-                norms = torch.cat(
-                    [
-                        (attention.q_norm.weight * scale).expand(self.heads, -1),
-                        attention.k_norm.weight.expand(self.kv_heads, -1),
-                    ]
-                )
+                q_norm = (attention.q_norm.weight * scale).expand(self.heads, -1)
+                norms = torch.cat([q_norm, attention.k_norm.weight.expand(self.kv_heads, -1)])
                 turn = cos[:, None] * norms, sin[:, None] * swap_halves(norms)
             qkv = (attention.q_proj, attention.k_proj, attention.v_proj)
             gate_up = (mlp.gate_proj, mlp.up_proj)
             norm, mlp_norm = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
             turn = turn[0].to(norm.dtype), turn[1].to(norm.dtype)
+            output, down = weight_and_bias(attention.o_proj), weight_and_bias(mlp.down_proj)
             if self.sizes.small:
+                one_qkv, one_gate_up = concatenated(qkv), concatenated(gate_up)
                 self.layers.append(
                     _Layer(
-                        None,
-                        [_multiplied(joined(qkv), norm)],
-                        *turn,
-                        _multiplied(weight_and_bias(attention.o_proj)),
-                        None,
-                        [_multiplied(joined(gate_up), mlp_norm)],
-                        _multiplied(weight_and_bias(mlp.down_proj)),
+                        None, [_multiplied(one_qkv, norm)], *turn, _multiplied(output),
+                        None, [_multiplied(one_gate_up, mlp_norm)], _multiplied(down),
                     )
-                )
+                )  # fmt: skip
             else:
+                each_qkv, each_gate_up = map(weight_and_bias, qkv), map(weight_and_bias, gate_up)
                 self.layers.append(
                     _Layer(
-                        norm,
-                        [_Map(*weight_and_bias(m)) for m in qkv],
-                        *turn,
-                        _Map(*weight_and_bias(attention.o_proj)),
-                        mlp_norm,
-                        [_Map(*weight_and_bias(m)) for m in gate_up],
-                        _Map(*weight_and_bias(mlp.down_proj)),
+                        norm, [_Linear(*part) for part in each_qkv], *turn, _Linear(*output),
+                        mlp_norm, [_Linear(*part) for part in each_gate_up], _Linear(*down),
                     )
-                )
-        self.embedding = self.model.model.embed_tokens.weight
+                )  # fmt: skip
+        self.embedding: Tensor = self.model.model.embed_tokens.weight
         head, norm = self.model.lm_head.weight, self.model.model.norm.weight
         self.norm = None if self.sizes.small else norm
-        self.head = _multiplied((head, None), norm) if self.sizes.small else _Map(head, None)
+        self.head = _multiplied((head, None), norm) if self.sizes.small else _Linear(head, None)
 
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
         width = max(map(len, prompts))
-        self._read(width + max_new_tokens)
+        self._read_weights(width + max_new_tokens)
         ids = torch.zeros(len(prompts), width, dtype=torch.long)
         for row, prompt in enumerate(prompts):
             ids[row, width - len(prompt) :] = torch.tensor(prompt)
@@ -165,7 +156,8 @@ class LeanEngine:
         mask = torch.where(mask, 0.0, _MASKED)[:, None].to(self.device)
         x = self.embedding[ids.to(self.device)]
         self.live = None
-        self.cache = (Whole if self.sizes.small else Shared)(seen.to(self.device), max_new_tokens)
+        cache = Whole if self.sizes.small else Shared
+        self.cache: Whole | Shared = cache(seen.to(self.device), max_new_tokens)
         for layer in self.layers:
             q, k, v = self._project(x, layer, slice(0, width))
             q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
@@ -178,14 +170,14 @@ class LeanEngine:
         if max_new_tokens >= _PACKED_STEPS and not self.sizes.small and _packs(self.head.weight):
             for index, layer in enumerate(
                 self.layers
-            ):  # one at a time: what was joined or merged for it goes
-                self.layers[index] = layer.ordered(self.rows)
+            ):  # one at a time: the old copies of its weights are freed
+                self.layers[index] = layer.reordered(self.rows)
             self.head = _packed([self.head])
         return logits
 
     def step(self, tokens: Tensor) -> Tensor:
         cache = self.cache
-        if self.live is not None:  # rows that are over are computed on: anything will do for them
+        if self.live is not None:  # finished rows are computed, too; their tokens do not matter
             tokens = tokens.new_zeros(cache.rows).index_copy_(0, self.live, tokens)
         cache.begin()
         x = self.embedding[tokens][:, None]
@@ -196,26 +188,28 @@ class LeanEngine:
         return self._logits(x if self.live is None else x[self.live])
 
     def select(self, index: Tensor) -> None:
-        """In a large model's cache a few rows that are over stay: to copy the others takes longer than to compute these."""
+        """A large model's cache keeps a few finished rows: computing them is faster than copying all others."""
         rows = self.cache.rows
         if self.live is not None:
             index = self.live[index]
         self.live = None
-        ends = bool((index[1:] > index[:-1]).all())  # none of them twice
-        if ends and not self.sizes.small and rows - len(index) <= rows // _OVER:
+        distinct = bool((index[1:] > index[:-1]).all())
+        if distinct and not self.sizes.small and rows - len(index) <= rows // _FINISHED:
             self.live = index
             return
         self.cache.select(index)
 
     def _normed(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
-        """RMS norm; its weight may be multiplied into what follows."""
+        """RMS norm; without `weight` where that is multiplied into the next layer."""
         wide = x.float()
         x = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.sizes.eps)).to(x.dtype)
         return x if weight is None else x * weight
 
     def _project(self, x: Tensor, layer: _Layer, at: slice) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries (scaled) and keys, and values, (rows, tokens, heads, D), for the cache slots `at`."""
-        heads = _mapped(self._normed(x, layer.norm), layer.qkv).unflatten(-1, (-1, self.size))
+        normed = self._normed(x, layer.norm)
+        parts = [linear(normed) for linear in layer.qkv]
+        heads: Tensor = (parts[0] if len(parts) == 1 else torch.cat(parts, -1)).unflatten(-1, (-1, self.size))
         qk, v = heads.split([self.heads + self.kv_heads, self.kv_heads], 2)
         if self.normed_heads:
             qk = self._normed(qk)
@@ -228,58 +222,53 @@ class LeanEngine:
         if len(layer.gate_up) == 1:
             gate, up = layer.gate_up[0](h).chunk(2, -1)
         else:
-            gate, up = (one(h) for one in layer.gate_up)
+            gate, up = (part(h) for part in layer.gate_up)
         return x + layer.down(F.silu(gate) * up)
 
     def _logits(self, x: Tensor) -> Tensor:
         return self.head(self._normed(x, self.norm))
 
 
-def _mapped(x: Tensor, maps: list[_Map]) -> Tensor:
-    """What linear maps make of one input, behind each other."""
-    if len(maps) == 1:
-        return maps[0](x)
-    return torch.cat([one(x) for one in maps], -1)
-
-
-def _multiplied(linear: tuple[Tensor, Tensor | None], norm: Tensor | None = None) -> _Map:
-    """A copy of a linear map that is quick with few rows: its weight in the order of its input, `norm` multiplied in."""
+def _multiplied(linear: tuple[Tensor, Tensor | None], norm: Tensor | None = None) -> _Linear:
+    """A copy of a linear layer that is fast with few rows: its weight stored transposed, `norm` multiplied in."""
     weight, bias = linear
-    return _Map((weight if norm is None else weight * norm).t().contiguous().t(), bias)
+    return _Linear((weight if norm is None else weight * norm).t().contiguous().t(), bias)
 
 
 def _packs(weight: Tensor) -> bool:
-    """Whether maps with such weights can be packed here."""
+    """Whether oneDNN can pack such weights on this machine."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
-    kind = _kind(weight)
-    return kind == torch.float32 or (kind == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    dtype = _dtype(weight)
+    return dtype == torch.float32 or (
+        dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    )
 
 
-def _kind(weight: Tensor) -> torch.dtype:
-    """What a product with this weight is computed in."""
+def _dtype(weight: Tensor) -> torch.dtype:
+    """The type in which a product with this weight is computed."""
     return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
 
 
-def _one(maps: Sequence[_Map]) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of maps of one input as one."""
-    if len(maps) == 1:
-        return maps[0].weight, maps[0].bias
-    weights, biases = zip(*((one.weight, one.bias) for one in maps), strict=True)
-    return torch.cat(weights), None if biases[0] is None else torch.cat(biases)
+def _as_one(layers: Sequence[_Linear]) -> tuple[Tensor, Tensor | None]:
+    """The weights and the biases of linear layers with the same input, concatenated."""
+    if len(layers) == 1:
+        return layers[0].weight, layers[0].bias
+    biases = [layer.bias for layer in layers if layer.bias is not None]
+    return torch.cat([layer.weight for layer in layers]), torch.cat(biases) if biases else None
 
 
-def _cut(maps: Sequence[_Map]) -> _Map:
-    """Maps of one input as one whose weight lies in the order of its input, in pieces."""
-    weight, bias = _one(maps)
+def _cut(layers: Sequence[_Linear]) -> _Linear:
+    """Linear layers with the same input as one, its weight transposed and cut into pieces."""
+    weight, bias = _as_one(layers)
     count = -(-len(weight) // _WIDE)
     pieces = [piece.t().contiguous() for piece in weight.tensor_split(count)]
-    return _Map(maps[0].weight, bias, None, pieces)
+    return _Linear(layers[0].weight, bias, None, pieces)
 
 
-def _packed(maps: Sequence[_Map]) -> _Map:
-    """Maps of one input as one that is packed."""
-    weight, bias = _one(maps)
-    kind = _kind(weight)
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(kind))
-    return _Map(packed, None if bias is None else bias.to(kind), packed)
+def _packed(layers: Sequence[_Linear]) -> _Linear:
+    """Linear layers with the same input as one, in the layout of oneDNN."""
+    weight, bias = _as_one(layers)
+    dtype = _dtype(weight)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype))
+    return _Linear(packed, None if bias is None else bias.to(dtype), packed)

@@ -1,8 +1,8 @@
-"""Log-probabilities by Liger-Kernel (https://github.com/linkedin/Liger-Kernel, Triton), on a GPU where it is installed.
+"""Log-probabilities by Liger-Kernel (https://github.com/linkedin/Liger-Kernel, Triton), if it is installed, on a GPU.
 
-Its cross entropy fused with the output layer is minus our log-probability, a number for each token. A gradient for each
-token it has since 0.8.5 only: with `reduction="none"` earlier versions scale the gradient of all tokens by one number,
-without a word (element_mul_kernel of liger_kernel/ops/fused_linear_cross_entropy.py in 0.8.0). So it is asked first.
+Its cross entropy, fused with the output layer, is minus our log-probability of each token. Its gradient is right for each
+token only since 0.8.5: with `reduction="none"`, earlier versions silently scale the gradients of all tokens by one number
+(element_mul_kernel of liger_kernel/ops/fused_linear_cross_entropy.py in 0.8.0), so its parameters are checked first.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import Tensor
 
 _NEEDED = {"token_grad_output", "chunk_mem_const"}
 _REPEATED = 1.25
-"""Tokens for each position up to which it is taken: it computes logits for each token, ours for each position."""
+"""Tokens per position up to which it is used: it computes logits for each token, our code for each position."""
 
 
 def takes(hidden: Tensor, token: Tensor) -> bool:
-    """Whether it is there, and the log-probabilities of `token` (C,) behind `hidden` (Q, E) are a case for it."""
+    """Whether to use it for the log-probabilities of `token` (C,) from `hidden` (Q, E)."""
     return on_gpu(hidden) and len(token) <= _REPEATED * len(hidden) and _cross_entropy() is not None
 
 
@@ -33,15 +33,16 @@ def on_gpu(hidden: Tensor) -> bool:
 def chosen_log_prob(hidden: Tensor, weight: Tensor, position: Tensor, token: Tensor, part: int) -> Tensor:
     """Log-probabilities (C,) of `token` (C,) at `position` (C,) under softmax(hidden @ weight.T), float32, differentiable.
 
-    `hidden` (Q, E), `weight` (V, E). About `part` logits are there at a time.
+    `hidden` (Q, E), `weight` (V, E). About `part` logits are in memory at a time.
     """
     rows = hidden[position]
-    of_hidden = max(1, part // rows.numel())  # it counts them in numbers of its input
+    multiple = max(1, part // rows.numel())  # its chunk size is a multiple of its input's size
     cross_entropy = _cross_entropy()
     assert cross_entropy is not None
-    return -cross_entropy(
-        rows, weight, token, reduction="none", accum_dtype=torch.float32, chunk_mem_const=of_hidden
+    loss: Tensor = cross_entropy(
+        rows, weight, token, reduction="none", accum_dtype=torch.float32, chunk_mem_const=multiple
     )
+    return -loss
 
 
 @cache
@@ -49,9 +50,13 @@ def _cross_entropy() -> Callable[..., Any] | None:
     if importlib.util.find_spec("liger_kernel") is None:
         return None
     try:
-        from liger_kernel.ops.fused_linear_cross_entropy import fused_linear_cross_entropy_forward
-        from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
-    except ImportError:  # another Triton than it needs
+        from liger_kernel.ops.fused_linear_cross_entropy import (  # noqa: PLC0415 (optional)
+            fused_linear_cross_entropy_forward,
+        )
+        from liger_kernel.transformers.functional import (  # noqa: PLC0415 (optional)
+            liger_fused_linear_cross_entropy,
+        )
+    except ImportError:  # it needs another version of Triton
         return None
-    known = inspect.signature(fused_linear_cross_entropy_forward).parameters
-    return liger_fused_linear_cross_entropy if known.keys() >= _NEEDED else None
+    parameters = inspect.signature(fused_linear_cross_entropy_forward).parameters
+    return liger_fused_linear_cross_entropy if parameters.keys() >= _NEEDED else None

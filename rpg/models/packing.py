@@ -1,19 +1,18 @@
-"""Prompts and responses packed into one row of tokens, everything that is common computed once.
+"""Sequence packing with prefix sharing: prompts and responses as one row of tokens, every common prefix only once.
 
     tokens   prompt 0 | prompt 1 | ... | new tokens of path 0 | new tokens of path 1 | ...
 
-Prompts that begin alike (a chat template's beginning, examples) have their *stem* in common, which is packed with the
-first of them. A *path* is a distinct response without its last token (which predicts nothing). The paths of a prompt
-form a prefix tree: sorted, each shares its first tokens with the one before it, and only the rest is new. So a prompt
-is computed once for its group, equal responses are computed once, and so are the common beginnings of different ones;
-values and gradients are those of computing every response by itself.
+The prefix that all prompts have in common (of a chat template, of examples) is their *stem*; it is packed with the first
+prompt. A *path* is a distinct response without its last token (which predicts nothing). The paths of a prompt form a
+prefix tree: when sorted, each shares its first tokens with the one before it, and only the rest is new. So a prompt is
+computed once for its group, equal responses are computed once, and so are common prefixes of different ones. Values and
+gradients are those of computing every response by itself.
 
-Only attention needs padded rows; they come in blocks of similar length.
+Only attention needs padded rows; they are grouped into blocks of similar length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,17 +22,17 @@ from rpg.models.response_batch import Batch
 
 _MASKED = -1e9
 _SHORTER = 0.7
-"""A path with fewer new tokens than this fraction of its block's longest begins the next block."""
+"""A path with fewer new tokens than this fraction of its block's longest path starts the next block."""
 _STEM = 8
-"""Tokens that all prompts have to have in common for them to be computed once."""
+"""Shorter common prefixes of the prompts are not shared."""
 _TILE = 192
-"""Queries of a block, where its rows have many: keys behind a tile are left out, which is half of them all in all.
-From 192 queries on torch's kernel goes on in steps of 64 queries instead of 32."""
+"""Long rows are cut into tiles of this many queries: keys after a tile are left out, which saves half of them overall.
+From 192 queries on, torch's kernel works in steps of 64 queries instead of 32."""
 _AHEAD = 16
-"""Tokens that a row may begin before those of its own, so that all rows of a tile begin alike: they are padding then, and
-where the rows have the same prompt, one mask is that of all."""
+"""Rows that start at most this many tokens apart are padded to start together: if they have the same prompt, they then
+share one mask."""
 _CELLS = 2**23
-"""Queries times keys of a block are at most this many (but a block has at least one row), to bound its mask."""
+"""Bound of a block's queries times keys, and so of its mask (but a block has at least one row)."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +45,22 @@ class Block:
     keys: Tensor
     """(rows, keys) the same for key slots."""
     real: Tensor
-    """(rows, queries) bool: the query slot is no padding."""
+    """(rows, queries) bool: False on padding."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """M packed tokens, and where everything is in them. All index tensors are int64."""
+    """M packed tokens and the indices into them, which are int64."""
 
     ids: Tensor
     """(M,) token ids."""
     positions: Tensor
-    """(M,) position of each within its own sequence, prompt included."""
+    """(M,) position of each token within its sequence, prompt included."""
     blocks: list[Block]
     slots: Tensor
-    """(M,) for each packed token its query slot, counted through all blocks."""
+    """(M,) the query slot of each packed token, counted across blocks."""
     queries: Tensor
-    """The packed token of each query slot, through all blocks; token 0 where the slot is padding."""
+    """The packed token of each query slot, across blocks; token 0 where the slot is padding."""
     keys: Tensor
     """The same for key slots."""
     predictors: Tensor
@@ -75,9 +74,9 @@ class Packing:
         device = batch.tokens.device
         prompt_sizes = torch.tensor([len(p) for p in batch.prompts], device=device)
         stem = _stem(batch.prompts)
-        left_out = torch.full_like(prompt_sizes, stem)  # of each prompt, since the first one has it
+        left_out = torch.full_like(prompt_sizes, stem)  # of each prompt, because the first one has the stem
         left_out[0] = 0
-        own = prompt_sizes - left_out
+        new = prompt_sizes - left_out
         prompt_ids = torch.tensor(
             [token for i, prompt in enumerate(batch.prompts) for token in prompt[stem if i else 0 :]],
             device=device,
@@ -87,7 +86,7 @@ class Packing:
         column = torch.arange(int(prompt_sizes.max()), device=device)
         within = column < prompt_sizes[:, None]
         packed = within & (column >= left_out[:, None])
-        begins = (own.cumsum(0) - own - left_out)[:, None]
+        begins = (new.cumsum(0) - new - left_out)[:, None]
         prompt_nodes = torch.where(packed, begins + column, torch.where(within, column, 0))
         blocks = []
         cells = _tile(within.shape[1]) * within.shape[1]
@@ -101,11 +100,7 @@ class Packing:
             width = int(prompt_sizes[prompt].max())
             path = paths.nodes[rows, : int(paths.size[rows].max())]
             blocks += _tiles(
-                prompt_nodes[prompt, :width],
-                prompt_sizes[prompt],
-                path,
-                paths.shared[rows],
-                paths.size[rows],
+                prompt_nodes[prompt, :width], prompt_sizes[prompt], path, paths.shared[rows], paths.size[rows]
             )
         ids = torch.cat([prompt_ids, paths.tokens[paths.new]])
         positions = torch.cat(
@@ -127,9 +122,9 @@ class Packing:
         return cls(ids, positions, blocks, slots, queries, keys, predictors, predictor_of)
 
 
-def _stem(prompts: Sequence[Sequence[int]]) -> int:
-    """How many first tokens all prompts share; 0 where it is too few."""
-    first, last = min(prompts), max(prompts)  # what these two share all others do
+def _stem(prompts: list[list[int]]) -> int:
+    """The length of the prefix that all prompts share; 0 if it is too short."""
+    first, last = min(prompts), max(prompts)  # in this order, all others share what these two share
     length = next(
         (i for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first)
     )
@@ -138,7 +133,7 @@ def _stem(prompts: Sequence[Sequence[int]]) -> int:
 
 @dataclass(frozen=True)
 class _Paths:
-    """Distinct responses without their last tokens, sorted by prompt and tokens; U of them, W = T - 1 tokens."""
+    """U distinct responses without their last tokens, sorted by prompt and tokens; W = T - 1 tokens."""
 
     prompt: Tensor
     """(U,) index of the prompt."""
@@ -147,11 +142,11 @@ class _Paths:
     size: Tensor
     """(U,) tokens of the path."""
     shared: Tensor
-    """(U,) how many of them it shares with earlier paths."""
+    """(U,) how many of these it shares with earlier paths."""
     new: Tensor
     """(U, W) bool: tokens that are packed for this path."""
     nodes: Tensor
-    """(U, W) packed token of every token of the path, shared or new."""
+    """(U, W) index of every token of the path in the packed row."""
     path_of: Tensor
     """(N,) the path of each response."""
 
@@ -164,7 +159,7 @@ class _Paths:
         table, path_of = torch.unique(table, dim=0, return_inverse=True)
         prompt, tokens = table[:, 0], table[:, 1:]
         size = (tokens >= 0).sum(-1)
-        # A shorter path sorts before those it is the beginning of, and -1 never equals a token that follows.
+        # A path sorts before those that it is a prefix of, and -1 never equals a token that follows.
         alike = ((table[1:] == table[:-1]) & (table[1:] >= 0)).long().cumprod(-1).sum(-1) - 1
         shared = torch.cat([alike.new_zeros(1), alike.clamp(min=0)])
         new = (column >= shared[:, None]) & (column < size[:, None])
@@ -177,9 +172,9 @@ class _Paths:
 
 
 def _similar(new: Tensor, keys: int) -> list[Tensor]:
-    """Paths with new tokens, those with most first, cut where their number falls off; rows have up to `keys` keys."""
-    counts, order = new.sort(descending=True, stable=True)
-    counts = counts.tolist()
+    """Paths with new tokens in groups of similar numbers of them, most first; rows have up to `keys` keys."""
+    descending, order = new.sort(descending=True, stable=True)
+    counts: list[int] = descending.tolist()
     total, cuts = len(counts) - counts.count(0), [0]
     for place in range(total):
         if counts[place] < _SHORTER * counts[cuts[-1]]:
@@ -193,12 +188,13 @@ def _similar(new: Tensor, keys: int) -> list[Tensor]:
 
 
 def _split(rows: Tensor, cells: int) -> tuple[Tensor, ...]:
-    """`rows`, each of so many cells, in parts of at most _CELLS."""
-    return rows.split(max(1, _CELLS // max(cells, 1)))
+    """`rows` of `cells` cells each, in parts of at most _CELLS."""
+    parts: tuple[Tensor, ...] = rows.split(max(1, _CELLS // max(cells, 1)))
+    return parts
 
 
 def _tile(queries: int) -> int:
-    """Queries of a tile of rows with so many."""
+    """Queries per tile of rows with this number of queries."""
     return queries if queries <= 2 * _TILE else _TILE
 
 
@@ -220,8 +216,8 @@ def _tiles(before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, si
 def _block(
     before: Tensor, before_size: Tensor, path: Tensor, begin: Tensor, shared: Tensor, size: Tensor
 ) -> Block:
-    """Rows that see `before` whole and their path causally; queries are its tokens from `begin` on, those that are shared
-    with another row left out.
+    """Rows that attend to all of `before` and causally to their path. Queries are the path's tokens from `begin` on; those
+    that are shared with an earlier row count as padding.
     """
     device = path.device
     offset = torch.arange(int((size - begin).max()), device=device)
@@ -230,12 +226,12 @@ def _block(
     queries = torch.where(real, path.gather(1, at.clamp(max=path.shape[1] - 1)), 0)
     if bool((begin == begin[0]).all() & (before_size == before_size[0]).all()):
         at, before_size = at[:1], before_size[:1]  # one mask for all
-    # Every query sees its path up to the first one's place; only behind that a mask has to be compared.
+    # Every query sees its path up to the place of the first query; only from there on a mask is needed.
     width, common = before.shape[1], min(int(begin.min()) + 1, path.shape[1])
     mask = torch.zeros(len(at), len(offset), width + path.shape[1], device=device)
     unseen = torch.arange(width, device=device) >= before_size[:, None]
     mask[..., :width].masked_fill_(unseen[:, None], _MASKED)
-    # Padding queries see the beginning of their row too: a softmax over nothing is not a number.
+    # Padding queries see the beginning of their row, too: a softmax over nothing is NaN.
     behind = torch.arange(common, path.shape[1], device=device) > at[:, :, None]
     mask[..., width + common :].masked_fill_(behind, _MASKED)
     return Block(mask[:, None], queries, torch.cat([before, path], 1), real)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
 from rpg.models import generic_model
-from rpg.models.decoding import Samples, generate
+from rpg.models.decoding import Engine, Samples, generate, ignore_progress
 from rpg.models.gradient_checkpointing import layers_recomputed
 from rpg.models.lean import log_probs_and_entropy as lean_forward
 from rpg.models.lean import longest, supports
@@ -24,20 +24,20 @@ from rpg.models.truncated_sampling import WHOLE, Restriction
 
 
 class Policy:
-    """Model, tokenizer and the way to run them: a lean implementation where there is one for the model's kind.
+    """A model with its tokenizer, run by the lean implementation if that supports the model.
 
-    With `bfloat16` the arithmetic is autocast, unless the weights are bfloat16 themselves; sampling and scoring then
-    round differently, so `exact_samples` is False and the sampler's log-probabilities are not those of `log_probs`.
+    With `bfloat16` the arithmetic is autocast, unless the weights are bfloat16 themselves. Sampling and scoring then
+    round differently: `exact_samples` is False, and the sampler's log-probabilities are not those of `log_probs`.
 
     Attributes:
-        recompute: a backward pass computes each layer again instead of having kept what it needs; the same bits.
+        recompute: the backward pass computes each layer again instead of saving activations; the bits are the same.
     """
 
     recompute = False
 
     def __init__(
         self,
-        model: nn.Module,
+        model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         *,
         bfloat16: bool = False,
@@ -45,11 +45,11 @@ class Policy:
     ):
         self.model, self.tokenizer, self.bfloat16 = model.eval(), tokenizer, bfloat16
         self.lean = lean and supports(model)
-        self.stop = stop_tokens(tokenizer, model)
+        self.stop = stop_tokens(tokenizer, getattr(model, "generation_config", None))
 
     @property
     def exact_samples(self) -> bool:
-        """Whether a sample's log-probabilities equal those of :meth:`log_probs` to rounding."""
+        """Whether a sample's log-probabilities equal those of :meth:`log_probs` up to rounding."""
         return not self.bfloat16
 
     @property
@@ -58,25 +58,23 @@ class Policy:
 
     @property
     def _weight(self) -> Tensor:
-        return next(self.model.parameters())
+        weight: Tensor = next(self.model.parameters())
+        return weight
 
     @property
     def tokens_per_pass(self) -> int:
-        """Tokens whose forward pass, kept for a backward pass, takes about 2 GiB (8 on a GPU); at most 8,192.
-
-        (With autocast, about half of that.)
-        """
+        """Tokens whose saved activations take about 2 GiB (8 on a GPU; half of that with autocast); at most 8,192."""
         layers = [m for m in self.model.modules() if isinstance(m, nn.Linear | Conv1D)]
-        # What goes into and comes out of linear maps; the vocabulary's are not kept (chunked_log_prob.py).
+        # Inputs and outputs of linear layers, without the output layer's, which are not saved (chunked_log_prob.py).
         sizes = [sum(m.weight.shape) for m in layers if m is not self.model.get_output_embeddings()]
         room = 2**31 if self.device.type == "cpu" else 2**33
         return max(1, min(8192, room // (self._weight.dtype.itemsize * sum(sizes))))
 
     def _lean(self, tokens: int) -> bool:
-        """Whether sequences of so many tokens are computed the lean way."""
+        """Whether the lean implementation is used for sequences of this length."""
         return self.lean and tokens <= longest(self.model)
 
-    def _arithmetic(self):
+    def _arithmetic(self) -> contextlib.AbstractContextManager[None]:
         if self.bfloat16 and self._weight.dtype == torch.float32:
             return torch.autocast(self.device.type, torch.bfloat16)
         return contextlib.nullcontext()
@@ -90,12 +88,12 @@ class Policy:
         uniforms: Tensor | None,
         temperature: float,
         restriction: Restriction = WHOLE,
-        tell: Callable[[int, int], None] = lambda finished, position: None,
+        tell: Callable[[int, int], None] = ignore_progress,
     ) -> Samples:
-        """`group_size` responses to each prompt; see decode.generate."""
+        """`group_size` responses to each prompt; see decoding.generate."""
         lean = self._lean(max(map(len, prompts)) + max_new_tokens)
         rows = len(prompts) * group_size
-        engine = LeanEngine(self.model, rows) if lean else generic_model.CacheEngine(self.model)
+        engine: Engine = LeanEngine(self.model, rows) if lean else generic_model.CacheEngine(self.model)
         with self._arithmetic():
             return generate(
                 engine,
@@ -111,17 +109,17 @@ class Policy:
             )
 
     def log_probs(self, batch: Batch, temperature: float) -> Tensor:
-        """Log-probabilities of a batch's response tokens, (N, T), zero behind a row's length; differentiable.
+        """Log-probabilities of a batch's response tokens, (N, T), zero after a row's last token; differentiable.
 
-        Among the tokens that could be drawn, where the batch says which.
+        They are normalised over the tokens that could be sampled, if the batch says which.
         """
         return self._forward(batch, temperature, entropy=False)[0]
 
     def log_probs_and_entropy(self, batch: Batch, temperature: float) -> tuple[Tensor, Tensor]:
-        """:meth:`log_probs`, and the entropies of the distributions they are of, nats; (N, T) each, differentiable."""
-        found, spread = self._forward(batch, temperature, entropy=True)
+        """:meth:`log_probs`, and the entropies of these distributions in nats; (N, T) each, differentiable."""
+        log_probs, spread = self._forward(batch, temperature, entropy=True)
         assert spread is not None
-        return found, spread
+        return log_probs, spread
 
     def _forward(self, batch: Batch, temperature: float, entropy: bool) -> tuple[Tensor, Tensor | None]:
         with self._arithmetic():
@@ -134,10 +132,11 @@ class Policy:
         """The responses as text, without special tokens."""
         lengths = batch.lengths.tolist()
         ids = [row[:n] for row, n in zip(batch.tokens.tolist(), lengths, strict=True)]
-        return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        texts: list[str] = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return texts
 
     def frozen_copy(self, share: bool = False) -> Policy:
-        """The same policy with weights of its own that nothing changes; `share`: those that are not trained are one."""
-        known = {id(p): p for p in self.model.parameters() if not p.requires_grad} if share else {}
-        model = copy.deepcopy(self.model, known).requires_grad_(False)
+        """A copy of the policy that is not trained; with `share` it uses the same tensors for untrained weights."""
+        shared = {id(p): p for p in self.model.parameters() if not p.requires_grad} if share else {}
+        model = copy.deepcopy(self.model, shared).requires_grad_(False)
         return Policy(model, self.tokenizer, bfloat16=self.bfloat16, lean=self.lean)

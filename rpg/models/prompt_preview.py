@@ -1,4 +1,4 @@
-"""A few problems of a run as its model will see them."""
+"""A preview of a run's prompts, as its model will see them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rpg.config.pretrained import located
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import RewardVerifier, chat_of
 from rpg.models.model_loading import load_tokenizer
-from rpg.models.tokenizer import build_tokenizer, dress, rendered
+from rpg.models.tokenizer import build_tokenizer, encode, rendered, set_chat_template
 from rpg.models.warm_start_cache import warm_folder
 from rpg.rewards import Item, grader_for
 from rpg.tasks import Problem, characters_of, load_problems, verifier_of
@@ -21,30 +21,30 @@ from rpg.tasks.preparation import prepare_data, read_problems
 
 
 @dataclass(frozen=True)
-class Look:
-    """One problem, the text the model is given, its tokens, and what the verifier makes of the gold answer."""
+class PromptPreview:
+    """One problem: the text of its prompt, the number of tokens, and how the verifier reads the gold answer."""
 
     problem: Problem
     text: str
     tokens: int
     read: str | None
-    """The answer that the verifier finds where a response holds just the gold answer; None where it grades by reward."""
+    """The answer that the verifier extracts from a response with just the gold answer; None if it grades by reward."""
     accepted: bool
-    """Whether it takes that response for right."""
+    """Whether it grades that response as correct."""
 
 
 @dataclass(frozen=True)
-class Looked:
-    """Some problems, and the longest prompt of all `total` of them."""
+class DataPreview:
+    """The first problems, and the longest prompt of all `total` problems."""
 
-    shown: list[Look]
+    shown: list[PromptPreview]
     total: int
     longest: int
     limit: int
 
 
-def look(spec: RunSpec, home: Path, count: int = 5) -> Looked:
-    """The first problems of a run's training data.
+def preview_prompts(spec: RunSpec, home: Path, count: int = 5) -> DataPreview:
+    """Preview the first problems of a run's training data.
 
     Raises:
         DataError, ModelError, StoreError, GradingError
@@ -52,17 +52,18 @@ def look(spec: RunSpec, home: Path, count: int = 5) -> Looked:
     problems = read_problems(prepare_data(spec, home).train)
     tokenizer = tokenizer_of(spec, home)
     texts = [rendered(tokenizer, problem.given()) for problem in problems]
-    own = {"add_special_tokens": False} if tokenizer.chat_template else {}
-    lengths = [len(ids) for ids in tokenizer(texts, **own)["input_ids"]]
-    found = _read(spec, problems[:count])
+    lengths = [len(ids) for ids in encode(tokenizer, texts)]
     shown = [
-        Look(*one, *gold)
-        for one, gold in zip(zip(problems, texts, lengths, strict=True), found, strict=False)
+        PromptPreview(problem, text, tokens, read, accepted)
+        for problem, text, tokens, (read, accepted) in zip(
+            problems, texts, lengths, _gold_answers(spec, problems[:count]), strict=False
+        )
     ]
-    return Looked(shown, len(problems), max(lengths), spec.rollout.max_prompt_tokens)
+    return DataPreview(shown, len(problems), max(lengths), spec.rollout.max_prompt_tokens)
 
 
-def _read(spec: RunSpec, problems: Sequence[Problem]) -> list[tuple[str | None, bool]]:
+def _gold_answers(spec: RunSpec, problems: Sequence[Problem]) -> list[tuple[str | None, bool]]:
+    """(extracted answer, accepted) of responses that consist of the gold answers."""
     verifier = verifier_of(spec.task)
     if isinstance(verifier, RewardVerifier):
         return [(None, True) for _ in problems]
@@ -74,12 +75,12 @@ def _read(spec: RunSpec, problems: Sequence[Problem]) -> list[tuple[str | None, 
 
 
 def tokenizer_of(spec: RunSpec, home: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer that the run's model will have; of a tiny model without making the model."""
+    """The tokenizer of a run's model; does not build the model."""
     if isinstance(spec.model, PretrainedModel):
         tokenizer = load_tokenizer(located(spec.model.path, home) or spec.model.path, spec.model.revision)
     elif warm_folder(spec, home).is_dir():
         return load_tokenizer(warm_folder(spec, home))
     else:
         tokenizer = build_tokenizer(characters_of(spec.task, load_problems(spec.task)))
-    dress(tokenizer, chat_of(spec.task))
+    set_chat_template(tokenizer, chat_of(spec.task))
     return tokenizer

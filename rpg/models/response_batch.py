@@ -16,15 +16,15 @@ class Batch:
     """Rows refer to their prompt by index, so that work on a prompt is done once for its whole group."""
 
     prompts: list[list[int]]
-    """P lists of token ids, none empty."""
+    """P non-empty lists of token ids."""
     prompt_of: Tensor
     """(N,) int64: index into `prompts`."""
     tokens: Tensor
-    """(N, T) int64 response tokens, the end token included; zero behind a row's length."""
+    """(N, T) int64 response tokens, including the end token; zero after a row's last token."""
     lengths: Tensor
     """(N,) int64, at least 1 and at most T."""
     support: Support | None = None
-    """The tokens that could be drawn, where that was not the whole vocabulary: log-probabilities are among these."""
+    """The tokens that could be sampled, if not the whole vocabulary: log-probabilities are normalised over these."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -35,12 +35,12 @@ class Batch:
         return torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.lengths[:, None]
 
     def total_lengths(self) -> Tensor:
-        """(N,) tokens of prompt and response together."""
+        """(N,) number of tokens of prompt plus response."""
         sizes = torch.tensor([len(p) for p in self.prompts], device=self.tokens.device)
         return sizes[self.prompt_of] + self.lengths
 
     def rows(self, index: Tensor) -> Batch:
-        """The rows `index` (int64), with the prompts they need and no wider than their longest response."""
+        """The rows `index` (int64) with the prompts they need, as wide as their longest response."""
         lengths = self.lengths[index]
         used, prompt_of = torch.unique(self.prompt_of[index], return_inverse=True)
         width = int(lengths.max()) if len(lengths) else 0

@@ -1,4 +1,4 @@
-"""What a run's responses earn: its verifier, its functions, and its reward models."""
+"""The scorer of a run: its verifier, its reward functions and its reward models."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
 
 from rpg.config.reward import ModelReward, RewardSection
 from rpg.config.run_spec import RunSpec
@@ -16,10 +17,10 @@ from rpg.tasks import verifier_of
 
 
 def scorer_of(spec: RunSpec, sources: Sources | None = None) -> Scorer:
-    """The scorer of a run; `sources` are those of its reward functions in its manifest, None: those on disk.
+    """The scorer of a run. `sources` of its reward functions are those in its manifest; None reads them from disk.
 
     Raises:
-        RewardError, ConfigError: a function's source is not there; ModelError: a reward model cannot be used.
+        RewardError, ConfigError: the source of a function is missing; ModelError: a reward model cannot be used.
     """
     return make_scorer(
         verifier_of(spec.task),
@@ -52,15 +53,13 @@ def make_scorer(
 
 
 def judge(part: ModelReward, device: str = "cpu") -> Judge:
-    """A reward model as a function of responses. Its value is the classifier's one output, as it is.
+    """A reward model as a function of responses. The reward is the one output of the classifier, unchanged.
 
-    Prompt and response go through the chat template of the model's tokenizer; without one, one after the other.
+    Prompt and response are formatted by the chat template of the model's tokenizer, or concatenated without one.
 
     Raises:
-        ModelError: it cannot be loaded, or is no sequence classifier with one output.
+        ModelError: it cannot be loaded, or is not a sequence classifier with one output.
     """
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
     try:
         tokenizer = AutoTokenizer.from_pretrained(part.path, revision=part.revision)
         model = AutoModelForSequenceClassification.from_pretrained(
@@ -68,14 +67,12 @@ def judge(part: ModelReward, device: str = "cpu") -> Judge:
         )
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().partition("\n")[0]
-        raise ModelError(
-            f"reward.path: {part.path} is no reward model that can be loaded: {first}"
-        ) from error
+        raise ModelError(f"reward.path: {part.path} cannot be loaded as a reward model: {first}") from error
     if model.config.num_labels != 1:
         raise ModelError(
             f"reward.path: {part.path} has {model.config.num_labels} outputs; expected a sequence classifier with one"
         )
-    # Behind the text padding changes nothing, whatever the model's positions; and a response is at the end.
+    # Padding after the text never changes the output; truncation removes the start, because the response is at the end.
     tokenizer.padding_side, tokenizer.truncation_side = "right", "left"
     pads = tokenizer.pad_token_id is not None
     if pads:
@@ -84,24 +81,25 @@ def judge(part: ModelReward, device: str = "cpu") -> Judge:
     model.to(device).eval()
 
     def values(answered: Sequence[Answered]) -> list[float]:
-        found: list[float] = []
+        rewards: list[float] = []
         for start in range(0, len(answered), rows):
-            texts = [_conversation(tokenizer, one) for one in answered[start : start + rows]]
-            own = not tokenizer.chat_template  # a template writes its special tokens itself
+            texts = [_conversation(tokenizer, answer) for answer in answered[start : start + rows]]
+            special = not tokenizer.chat_template  # a template writes its special tokens itself
             inputs = tokenizer(
-                texts, return_tensors="pt", padding=pads, truncation=True, add_special_tokens=own
+                texts, return_tensors="pt", padding=pads, truncation=True, add_special_tokens=special
             )
             with torch.inference_mode():
                 logits = model(**{name: value.to(device) for name, value in inputs.items()}).logits
-            found += logits[:, 0].float().tolist()
-        return found
+            rewards += logits[:, 0].float().tolist()
+        return rewards
 
     return values
 
 
-def _conversation(tokenizer, one: Answered) -> str:
-    asked = [{"role": "user", "content": one.prompt}] if isinstance(one.prompt, str) else list(one.prompt)
+def _conversation(tokenizer: PreTrainedTokenizerBase, answered: Answered) -> str:
+    prompt, response = answered.prompt, answered.response
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     if not tokenizer.chat_template:
-        return "\n".join([*(message["content"] for message in asked), one.response])
-    messages = [*asked, {"role": "assistant", "content": one.response}]
-    return tokenizer.apply_chat_template(messages, tokenize=False)
+        return "\n".join([*(message["content"] for message in messages), response])
+    messages.append({"role": "assistant", "content": response})
+    return str(tokenizer.apply_chat_template(messages, tokenize=False))

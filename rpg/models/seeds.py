@@ -1,7 +1,7 @@
-"""All randomness of a run, derived from counters: (seed, purpose, step, ...) -> the same numbers whenever asked.
+"""Counter-based random numbers: (seed, purpose, step, ...) always gives the same numbers.
 
-There is no generator whose state would have to be saved, and runs with the same seed see the same prompts and the
-same uniforms whatever their algorithm.
+No generator's state has to be saved, and runs with the same seed see the same prompts and the same uniforms whatever
+their algorithm.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def number(*key: object) -> int:
-    """63 bits that depend on every part of the key."""
+    """63 bits that depend on all parts of the key."""
     text = "\0".join(map(str, key))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 

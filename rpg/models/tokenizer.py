@@ -1,4 +1,4 @@
-"""A tokenizer with one token per character, and how prompts and responses pass through any tokenizer."""
+"""A tokenizer with one token per character; encoding of prompts, chat templates and end tokens for any tokenizer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from jinja2 import TemplateError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import GenerationConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from rpg.config.data_source import Chat
 from rpg.tasks import DataError
@@ -15,8 +15,8 @@ from rpg.tasks.problems import Given
 
 PAD, BOS, EOS, UNKNOWN = "<pad>", "<bos>", "<eos>", "<unk>"
 _SPARE = 8
-"""Tokens that a tokenizer may add to a text of its own accord."""
-# The tiny model sees the bare problem: what a chat is to larger models is one begin token here.
+"""Special tokens that a tokenizer may add to a text."""
+# The tiny model sees the bare problem after one begin token, instead of a chat.
 _TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
@@ -41,56 +41,58 @@ def build_tokenizer(characters: Iterable[str]) -> PreTrainedTokenizerFast:
 def encode_prompts(
     tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], limit: int
 ) -> list[list[int]]:
-    """Token ids of user messages or conversations, with the tokenizer's chat template where it has one.
+    """Token ids of user messages or conversations, formatted by the tokenizer's chat template if it has one.
 
     Raises:
-        DataError: a prompt has no tokens, or more than `limit`; a conversation that cannot be shown.
+        DataError: a prompt has no tokens, or more than `limit`; the template cannot format a conversation.
     """
-    encoded = _encode(tokenizer, prompts)
-    if (wrong := outside(prompts, encoded, limit)) is not None:
-        raise DataError(wrong)
+    encoded = encode(tokenizer, [rendered(tokenizer, prompt) for prompt in prompts])
+    if (problem := _outside_limit(prompts, encoded, limit)) is not None:
+        raise DataError(problem)
     return encoded
 
 
 def check_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], limit: int) -> str | None:
-    """What is wrong with the prompts of a run, in one line; None where all have between 1 and `limit` tokens."""
-    # Hardly a token is less than a byte, so most prompts need not be encoded.
-    suspects = [prompt for prompt in prompts if len(rendered(tokenizer, prompt).encode()) + _SPARE > limit]
-    return outside(suspects, _encode(tokenizer, suspects), limit) if suspects else None
-
-
-def outside(prompts: Sequence[Given], encoded: Sequence[Sequence[int]], limit: int) -> str | None:
-    """Which of the prompts have too many tokens, or none."""
-    wrong = [i for i, ids in enumerate(encoded) if not 1 <= len(ids) <= limit]
-    if not wrong:
+    """Which prompts of a run have no tokens or more than `limit`, in one line; None if there are none."""
+    texts = [rendered(tokenizer, prompt) for prompt in prompts]
+    # A token is hardly ever less than a byte, so most prompts need not be encoded.
+    suspects = [i for i, text in enumerate(texts) if len(text.encode()) + _SPARE > limit]
+    if not suspects:
         return None
-    worst = max(wrong, key=lambda i: len(encoded[i]))
-    what = "a prompt has" if len(wrong) == 1 else f"{len(wrong):,} prompts are longer, the longest has"
-    if not encoded[worst]:
-        what = "a prompt has"
-    return f"rollout.max_prompt_tokens: {limit}, but {what} {len(encoded[worst])} tokens: {_shown(prompts[worst])!r}"
+    encoded = encode(tokenizer, [texts[i] for i in suspects])
+    return _outside_limit([prompts[i] for i in suspects], encoded, limit)
 
 
-def _shown(prompt: Given) -> str:
-    return (prompt if isinstance(prompt, str) else prompt[-1]["content"])[:80]
+def _outside_limit(prompts: Sequence[Given], encoded: Sequence[Sequence[int]], limit: int) -> str | None:
+    outside = [i for i, ids in enumerate(encoded) if not 1 <= len(ids) <= limit]
+    if not outside:
+        return None
+    worst = max(outside, key=lambda i: len(encoded[i]))
+    prompt, tokens = prompts[worst], len(encoded[worst])
+    several = len(outside) > 1 and tokens > 0
+    which = f"{len(outside):,} prompts are longer, the longest has" if several else "a prompt has"
+    start = (prompt if isinstance(prompt, str) else prompt[-1]["content"])[:80]
+    return f"rollout.max_prompt_tokens: {limit}, but {which} {tokens} tokens: {start!r}"
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given]) -> list[list[int]]:
-    own = {"add_special_tokens": False} if tokenizer.chat_template else {}  # a template writes them itself
-    return tokenizer([rendered(tokenizer, prompt) for prompt in prompts], **own)["input_ids"]
+def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
+    """Token ids of :func:`rendered` prompts; a chat template writes special tokens itself."""
+    options = {"add_special_tokens": False} if tokenizer.chat_template else {}
+    ids: list[list[int]] = tokenizer(texts, **options)["input_ids"]
+    return ids
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given) -> str:
-    """The text that the model is given, up to where its response begins.
+    """The text that the model sees before its response.
 
     Raises:
-        DataError: a conversation without a template, or a template that cannot show it.
+        DataError: a conversation without a template, or one that the template cannot format.
     """
     if not tokenizer.chat_template:
         if isinstance(prompt, str):
             return prompt
         raise DataError(
-            "task.chat: the model's tokenizer has no chat template to show a conversation with; name one: "
+            "task.chat: the model's tokenizer has no chat template to format a conversation with; name one: "
             "task.chat.template: my.jinja"
         )
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
@@ -98,46 +100,37 @@ def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given) -> str:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except (TemplateError, ValueError, TypeError) as error:
         first = str(error).partition("\n")[0]
-        raise DataError(f"task.chat: the chat template cannot show this conversation: {first}") from error
+        raise DataError(f"task.chat: the chat template cannot format this conversation: {first}") from error
     return str(text)
 
 
-def dress(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
-    """Make template, options and the assistant's prefix of a task part of the tokenizer's chat template.
+def set_chat_template(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
+    """Write a task's template, its options and the assistant's prefix into the tokenizer's chat template.
 
-    They are then saved with every checkpoint, and whoever asks it is given them: our engines, verl, vLLM, a user.
+    They are then saved with every checkpoint and used by everybody: our engines, verl, vLLM, a user.
 
     Raises:
-        DataError: there is a prefix or an option, and no template to put it into.
+        DataError: there is a prefix or an option, but no template.
     """
-    if not dresses(chat):
+    if not changes_chat_template(chat):
         return
     template = chat.template or tokenizer.chat_template
     if not template:
         raise DataError(
             "task.chat: the model's tokenizer has no chat template; name one: task.chat.template: my.jinja"
         )
-    told = "".join(f"{{%- set {name} = {_literal(value)} -%}}" for name, value in chat.options.items())
-    begun = (
-        f"{{%- if add_generation_prompt %}}{{{{ {_literal(chat.prefix)} }}}}{{% endif -%}}"
-        if chat.prefix
-        else ""
-    )
-    tokenizer.chat_template = told + template + begun
+    options = "".join(f"{{%- set {name} = {json.dumps(value)} -%}}" for name, value in chat.options.items())
+    prefix = f"{{%- if add_generation_prompt %}}{{{{ {json.dumps(chat.prefix)} }}}}{{% endif -%}}"
+    tokenizer.chat_template = options + template + (prefix if chat.prefix else "")
 
 
-def dresses(chat: Chat) -> bool:
-    """Whether a task asks for another template than the tokenizer's own."""
+def changes_chat_template(chat: Chat) -> bool:
+    """Whether a task needs another template than the tokenizer's own."""
     return bool(chat.template or chat.options or chat.prefix)
 
 
-def _literal(value: bool | int | float | str) -> str:
-    """A value as Jinja writes it."""
-    return json.dumps(value) if not isinstance(value, bool) else str(value).lower()
-
-
-def stop_tokens(tokenizer: PreTrainedTokenizerBase, model) -> list[int]:
-    """Ids that end a response: those of the model's generation config and the tokenizer's end of sequence."""
-    configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+def stop_tokens(tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None) -> list[int]:
+    """Ids that end a response: those of a model's generation config and the tokenizer's end of sequence."""
+    configured = getattr(generation_config, "eos_token_id", None)
     ids = configured if isinstance(configured, list) else [configured]
     return sorted({i for i in (*ids, tokenizer.eos_token_id) if i is not None})

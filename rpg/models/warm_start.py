@@ -1,5 +1,5 @@
-"""Supervised warm starts: of a tiny model first an ability, then a behaviour that mostly does not use it; of a
-pretrained model the behaviour only."""
+"""Supervised warm starts. A tiny model first learns an ability and then a behaviour that mostly does not use it; a
+pretrained model learns only the behaviour."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from rpg.models.tokenizer import encode_prompts
 from rpg.rewards import Item, grader_for
 from rpg.tasks import DataError, verifier_of
 from rpg.tasks.kinds import Demonstrations
+from rpg.tasks.problems import Given
 
-# Where the same settings would give another model, raise rpg.models.warm_start_cache.WARM_START_VERSION.
+# A change that gives another model for the same settings increments rpg.models.warm_start_cache.WARM_START_VERSION.
 _SAY_SECONDS = 10.0
 _MICRO_TOKENS = 2048
-"""Prompt and response tokens that go through a model at once."""
+"""Prompt and response tokens of a micro-batch."""
 _CHECK_EVERY = 25
 _WARM_UP = 20
 _SETTLE = 0.5
-"""Above this accuracy stage 1 lowers its learning rate in proportion to the errors that are left, down to 5 %. Seeds
-take off between 300 and 700 steps: no schedule in steps fits them all, and a constant rate lets some never settle."""
+"""Above this accuracy, stage 1 lowers its learning rate in proportion to the remaining errors, down to 5 %. Depending on
+the seed, learning takes off after 300 to 700 steps: no schedule in steps fits, and with a constant rate some seeds never
+converge."""
 
 
 def warm_start(
@@ -37,11 +39,11 @@ def warm_start(
     warm: WarmStart,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Train `policy` in place; `say` gets a line now and then.
+    """Train `policy` in place and report progress to `say`.
 
     Raises:
         ModelError: the target accuracy was not reached within warm.max_steps.
-        DataError: a demonstration that the model has no room for.
+        DataError: a demonstration is longer than the model allows.
     """
     rng = random.Random(f"warm start {warm.seed}")
     optimizer = _ability(policy, task, demos, warm, rng, say)
@@ -57,20 +59,20 @@ def warm_start(
 def supervised_start(
     policy: Policy, demos: Demonstrations, start: SupervisedStart, say: Callable[[str], None] = print
 ) -> None:
-    """Fine-tune `policy` in place on demonstrations; `say` gets a line now and then.
+    """Fine-tune `policy` in place on demonstrations and report progress to `say`.
 
     Raises:
-        DataError: a demonstration that the model has no room for.
+        DataError: a demonstration is longer than the model allows.
     """
     rng = random.Random(f"supervised start {start.seed}")
     optimizer = _optimizer(policy, start.learning_rate)
-    began = said = time.monotonic()
+    began = reported = time.monotonic()
 
     def tell(step: int, loss: float) -> None:
-        nonlocal said
-        if time.monotonic() - said > _SAY_SECONDS or step == start.steps:
-            said = time.monotonic()
-            left = (said - began) / step * (start.steps - step)
+        nonlocal reported
+        if time.monotonic() - reported > _SAY_SECONDS or step == start.steps:
+            reported = time.monotonic()
+            left = (reported - began) / step * (start.steps - step)
             say(f"warm start: step {step} of {start.steps}, loss {loss:.3f} a token, about {left:.0f} s left")
 
     _decay(
@@ -78,8 +80,15 @@ def supervised_start(
     )  # fmt: skip
 
 
-def _ability(policy, task, demos, warm, rng, say) -> torch.optim.Optimizer:
-    """Stage 1 up to the target accuracy."""
+def _ability(
+    policy: Policy,
+    task: TaskSection,
+    demos: Demonstrations,
+    warm: WarmStart,
+    rng: random.Random,
+    say: Callable[[str], None],
+) -> torch.optim.Optimizer:
+    """Stage 1, up to the target accuracy."""
     optimizer = _optimizer(policy, warm.learning_rate)
     accuracy = best = 0.0
     for step in range(1, warm.max_steps + 1):
@@ -99,13 +108,24 @@ def _ability(policy, task, demos, warm, rng, say) -> torch.optim.Optimizer:
     )
 
 
-def _decay(policy, optimizer, demonstrate, warm, learning_rate, steps, rng, tell=lambda step, loss: None):
-    """`steps` updates on `demonstrate(rng)`, the rate going up shortly and then linearly to a tenth."""
-    rise = _WARM_UP if isinstance(warm, WarmStart) else min(_WARM_UP, -(-steps // 5))
+def _decay(
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    demonstrate: Callable[[random.Random], tuple[Given, str]],
+    start: WarmStart | SupervisedStart,
+    learning_rate: float,
+    steps: int,
+    rng: random.Random,
+    tell: Callable[[int, float], None] | None = None,
+) -> None:
+    """`steps` updates on `demonstrate(rng)`; the learning rate warms up and then decays linearly to a tenth."""
+    rise = _WARM_UP if isinstance(start, WarmStart) else min(_WARM_UP, -(-steps // 5))
     for step in range(1, steps + 1):
         factor = min(1.0, step / rise) * (1 - 0.9 * step / steps)
-        pairs = [demonstrate(rng) for _ in range(warm.batch_size)]
-        tell(step, _update(policy, optimizer, _batch(policy, pairs), learning_rate * factor))
+        pairs = [demonstrate(rng) for _ in range(start.batch_size)]
+        loss = _update(policy, optimizer, _batch(policy, pairs), learning_rate * factor)
+        if tell is not None:
+            tell(step, loss)
 
 
 def _optimizer(policy: Policy, learning_rate: float) -> torch.optim.Optimizer:
@@ -114,7 +134,7 @@ def _optimizer(policy: Policy, learning_rate: float) -> torch.optim.Optimizer:
 
 
 def _update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, learning_rate: float) -> float:
-    """One step of maximum likelihood on the responses' tokens; returns the loss per token."""
+    """One maximum-likelihood step on the responses' tokens; returns the loss per token."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
     optimizer.zero_grad(set_to_none=True)
@@ -129,7 +149,7 @@ def _update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, lear
 
 
 def _micro_batches(batch: Batch) -> list[Batch]:
-    """The batch in parts of about _MICRO_TOKENS tokens; whole where it has no more."""
+    """The batch in parts of about _MICRO_TOKENS tokens."""
     totals = batch.total_lengths().tolist()
     if sum(totals) <= _MICRO_TOKENS:
         return [batch]
@@ -144,7 +164,7 @@ def _micro_batches(batch: Batch) -> list[Batch]:
     return [batch.rows(torch.tensor(part, device=batch.lengths.device)) for part in parts]
 
 
-def _batch(policy: Policy, pairs: list[tuple[str, str]]) -> Batch:
+def _batch(policy: Policy, pairs: list[tuple[Given, str]]) -> Batch:
     """Demonstrations as a batch, one response per prompt, each with an end token."""
     room = policy.model.config.max_position_embeddings
     prompts = encode_prompts(policy.tokenizer, [prompt for prompt, _ in pairs], room)
@@ -163,7 +183,7 @@ def _batch(policy: Policy, pairs: list[tuple[str, str]]) -> Batch:
     return Batch(prompts, torch.arange(len(pairs), device=device), tokens.to(device), lengths.to(device))
 
 
-def _accuracy(policy: Policy, task, demos: Demonstrations) -> float:
+def _accuracy(policy: Policy, task: TaskSection, demos: Demonstrations) -> float:
     """Greedy accuracy on the held-out problems."""
     problems = demos.held_out
     room = policy.model.config.max_position_embeddings
@@ -172,4 +192,4 @@ def _accuracy(policy: Policy, task, demos: Demonstrations) -> float:
     samples = policy.sample(prompts, group_size=1, max_new_tokens=limit, uniforms=None, temperature=1.0)
     rows = zip(policy.text(samples.batch), problems, samples.truncated.tolist(), strict=True)
     grades = grader_for(verifier_of(task)).grade(Item(text, p.answer, cut) for text, p, cut in rows)
-    return sum(found.correct for found in grades) / len(problems)
+    return sum(grade.correct for grade in grades) / len(problems)

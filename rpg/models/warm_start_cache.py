@@ -1,4 +1,4 @@
-"""Which warm-started model a run begins with, by digest; without torch, so that asking whether it is there costs nothing."""
+"""Where the warm-started model of a run is cached, by digest. Imports no torch, so that asking for it is cheap."""
 
 from __future__ import annotations
 
@@ -13,25 +13,21 @@ from rpg.config.run_spec import RunSpec
 from rpg.tasks.preparation import data_digest
 
 WARM_START_VERSION = 1
-"""Part of the cache's digest: raise it when the same settings would give another model."""
+"""Part of the digest: increment it when the same settings would give another model."""
 
 
 def model_digest(spec: RunSpec) -> str:
-    """Identity of a run's warm-started model: what warm start and tokenizer depend on."""
+    """Identity of a run's warm-started model: everything that the warm start and the tokenizer depend on."""
     model = frozen_dump(spec.model, f"model.{spec.model.type}")
-    model.pop("lora", None)  # adapters come after it
-    value = {
-        "version": WARM_START_VERSION,
-        "model": model,
-        "data": data_digest(spec),
-    }
+    model.pop("lora", None)  # adapters are added afterwards
+    value = {"version": WARM_START_VERSION, "model": model, "data": data_digest(spec)}
     if isinstance(spec.model, PretrainedModel):
         value["files"] = local_files(Path(spec.model.path).expanduser())
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def local_files(folder: Path) -> list[tuple[str, int, int]]:
-    """What tells the contents of a local folder from later ones under the same path; [] for the name of a model."""
+    """Name, size and time of the files in a local folder, to notice when it changes; [] for the name of a model."""
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     return [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.is_file()]
 
@@ -42,14 +38,14 @@ def warm_folder(spec: RunSpec, home: Path) -> Path:
 
 
 def lengths_checked(spec: RunSpec, home: Path) -> Path:
-    """The mark that a run's prompts are known to fit its limit; they are counted again when any of these changes."""
+    """The file whose existence says that a run's prompts fit their limit; its name depends on all that this depends on."""
     parts = [data_digest(spec), spec.model.model_dump_json(), spec.rollout.max_prompt_tokens]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     return Path(home) / "cache" / "lengths" / digest
 
 
 def is_prepared(spec: RunSpec, home: Path) -> bool:
-    """Whether nothing has to be made or fetched for a run's initial model; a model of the hub is its client's matter."""
+    """Whether a run's initial model needs no preparation; the cache of the Hugging Face hub is left to its client."""
     if isinstance(spec.model, PretrainedModel) and spec.model.warm_start is None:
         return spec.model.path not in KNOWN_MODELS or located(spec.model.path, home) is not None
     return warm_folder(spec, home).is_dir()

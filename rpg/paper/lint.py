@@ -1,12 +1,11 @@
-"""Is a published value possible at all? Rules that need nothing but the table.
+"""Is a published value possible at all? Rules that need only the table.
 
 - `unattainable`: mean@k over P problems is a multiple of 1/(k P); what is printed must round to one.
 - `last above best`: best is the maximum over training, the last step included.
-- `repeated`: two rows print the same last *and* best on a benchmark. Chance makes such pairs too (accuracies lie on a
-  grid), so this one asks for a second look and is no error by itself.
-
-- `coarser`: nearly all values of a column are multiples of a much coarser fraction than the stated samples allow,
-  more of them than chance makes: it was measured with fewer samples (or another number of problems) than stated.
+- `repeated`: two rows print the same last *and* best on a benchmark. Such pairs also arise by chance (accuracies lie on a
+  grid), so this deserves a second look and is no error by itself.
+- `coarser`: nearly all values of a column are multiples of a much coarser fraction than the stated number of samples
+  implies, more of them than by chance: fewer samples (or other problems) were used than stated.
 
 A rule that cannot decide says so (`unchecked`): when 1/(k P) is finer than the printed digits every value is possible.
 """
@@ -23,7 +22,7 @@ Rule = Literal["unattainable", "last above best", "repeated", "coarser", "unchec
 
 
 class Finding(NamedTuple):
-    """`column` is last or best, or both; `message` is one sentence for people."""
+    """`column`: last, best, or both. `message`: one sentence."""
 
     rule: Rule
     table: str
@@ -37,11 +36,12 @@ def attainable(value: float, problems: int, samples: int, decimals: int = DECIMA
     """Whether some multiple of 1/(problems * samples) is printed as `value`."""
     total = problems * samples
     # Half a unit of the last digit either way: ties may have been rounded up or to even.
-    return abs(round(value * total) / total - value) <= 0.5 * 10**-decimals + 1e-9
+    tolerance: float = 0.5 * 10**-decimals + 1e-9
+    return abs(round(value * total) / total - value) <= tolerance
 
 
 def lint(entries: Iterable[Entry] | None = None, decimals: int = DECIMALS) -> list[Finding]:
-    """All findings, in the order of the entries (default: the paper's)."""
+    """All findings, in the order of the entries (default: those of the paper)."""
     entries = list(published() if entries is None else entries)
     findings = []
     unchecked: set[tuple[str, str]] = set()
@@ -52,8 +52,8 @@ def lint(entries: Iterable[Entry] | None = None, decimals: int = DECIMALS) -> li
             if decidable and not attainable(value, entry.problems, entry.samples, decimals):
                 near = round(value * total)
                 low, high = (near, near + 1) if near / total < value else (near - 1, near)
-                text = f"{value:.{decimals}f} is no mean over {entry.problems} problems x {entry.samples} samples; "
-                text += f"nearest are {low}/{total} = {low / total:.{decimals}f} and "
+                text = f"{value:.{decimals}f} is not a mean over {entry.problems} problems x {entry.samples} samples; "
+                text += f"the nearest are {low}/{total} = {low / total:.{decimals}f} and "
                 text += f"{high}/{total} = {high / total:.{decimals}f}"
                 findings.append(_finding("unattainable", entry, column, text))
         if entry.last > entry.best:
@@ -82,18 +82,17 @@ def _coarser(entries: list[Entry], decimals: int) -> list[Finding]:
             if len(odd) <= len(cells) // 8 and chance < 1e-6:
                 text = f"{len(cells) - len(odd)} of {len(cells)} values are multiples of 1/{problems * samples}: "
                 text += f"this looks like {problems} problems x {samples} sample{'s' * (samples > 1)}"
-                text += ", not " + f"{first.problems} x {first.samples}"
+                text += f", not {first.problems} x {first.samples}"
                 if odd:
                     rest = (f"{entry.row} {column} {value:.{decimals}f}" for entry, column, value in odd)
                     text += f"; not on that grid: {', '.join(rest)}"
-                found = _finding("coarser", first, "last, best", text)
-                findings.append(found._replace(row="all rows"))
+                findings.append(_finding("coarser", first, "last, best", text)._replace(row="all rows"))
                 break
     return findings
 
 
 def _repeated(entries: list[Entry], decimals: int) -> list[Finding]:
-    seen: dict[tuple, list[Entry]] = {}
+    seen: dict[tuple[str, str, float, float], list[Entry]] = {}
     for entry in entries:
         seen.setdefault((entry.benchmark, entry.model, entry.last, entry.best), []).append(entry)
     return [
@@ -101,7 +100,7 @@ def _repeated(entries: list[Entry], decimals: int) -> list[Finding]:
             "repeated",
             group[0],
             "last, best",
-            f"{group[0].last:.{decimals}f} and {group[0].best:.{decimals}f} also stand in "
+            f"{group[0].last:.{decimals}f} and {group[0].best:.{decimals}f} also appear in "
             + ", ".join(f"{entry.table}, {entry.row}" for entry in group[1:]),
         )
         for group in seen.values()

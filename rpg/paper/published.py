@@ -11,7 +11,7 @@ import pandas
 
 
 class Entry(NamedTuple):
-    """`last` and `best`: accuracies as printed, four decimals; `problems` and `samples`: what they are means over."""
+    """`last` and `best`: accuracies as printed, with four decimals, as means over `problems` and `samples`."""
 
     table: str
     model: str
@@ -52,15 +52,15 @@ def frame() -> pandas.DataFrame:
 
 
 def sampling_error(value: float, problems: int, samples: int) -> float:
-    """Standard error of a mean@k from the coin flips of sampling alone, all problems equally hard at `value`.
+    """Standard error of a mean@k due to sampling alone, if all problems are equally hard.
 
-    A rough scale, not a bound: problems of unequal difficulty make it smaller, other problems or seeds larger.
+    A rough scale, not a bound: problems of unequal difficulty make it smaller, other problems or seeds make it larger.
     """
     return math.sqrt(value * (1 - value) / (problems * samples))
 
 
 def match(name: str, benchmark: str) -> list[Entry]:
-    """Entries of the row called `name` on `benchmark`; case and punctuation do not matter (aime24 is AIME24)."""
+    """Entries of the row called `name` on `benchmark`, ignoring case and punctuation (aime24 is AIME24)."""
     return [
         entry
         for entry in published()

@@ -12,7 +12,7 @@ from rpg.paper.published import Entry, published, sampling_error
 
 
 def tables(entries: Sequence[Entry] | None = None) -> RenderableType:
-    """Every table as printed, with the error that sampling alone would make."""
+    """Every table as printed, with the error due to sampling alone."""
     entries = published() if entries is None else entries
     parts: list[RenderableType] = []
     for name in dict.fromkeys(entry.table for entry in entries):
@@ -38,12 +38,10 @@ def tables(entries: Sequence[Entry] | None = None) -> RenderableType:
     return Group(*parts)
 
 
-def findings(found: Sequence[Finding]) -> RenderableType:
+def findings(results: Sequence[Finding]) -> RenderableType:
     """One line per finding."""
-    if not found:
-        return Text("nothing found")
-    return Group(*(Text(f"{_place(one)}: {one.rule}: {one.message}") for one in found))
-
-
-def _place(finding: Finding) -> str:
-    return f"{finding.table}, {finding.row}, {finding.benchmark} {finding.column}"
+    if not results:
+        return Text("no findings")
+    return Group(
+        *(Text(f"{f.table}, {f.row}, {f.benchmark} {f.column}: {f.rule}: {f.message}") for f in results)
+    )

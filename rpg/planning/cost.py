@@ -1,18 +1,21 @@
-"""What a run will cost: counts that follow from its specification, and time as measured on runs like it."""
+"""The cost of a run: counts that follow from its specification, and times measured on similar runs."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from rpg.config.run_spec import RunSpec
 from rpg.store import Layout, StoreError
 
+Size = tuple[str, str, tuple[int, ...]]
+"""Model, back end, and the sizes of batches and responses."""
+
 
 @dataclass(frozen=True)
 class Cost:
-    """Counts of one run. `rollouts` are responses sampled for training, without refills of dynamic sampling."""
+    """Counts of one run. `rollouts`: responses sampled for training, without the refills of dynamic sampling."""
 
     rollouts: int
     optimizer_steps: int
@@ -33,45 +36,33 @@ def cost(spec: RunSpec) -> Cost:
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of a step of the finished runs of a data folder, by the size of a run."""
+    """Seconds per step of the finished runs in a data folder, by the size of the run."""
 
-    seconds: dict[tuple, list[float]]
+    seconds: dict[Size, list[float]]
 
     def seconds_per_step(self, spec: RunSpec) -> tuple[float, int] | None:
-        """Median over the runs of the same size, and how many there were."""
-        found = self.seconds.get(size(spec.model_dump(mode="json")))
-        return (statistics.median(found), len(found)) if found else None
+        """The median over the runs of the same size, and the number of these runs."""
+        seconds = self.seconds.get(size(spec.model_dump(mode="json")))
+        return (statistics.median(seconds), len(seconds)) if seconds else None
 
 
 def measured(layout: Layout) -> Measured:
-    found: dict[tuple, list[float]] = {}
-    for like, seconds in _finished(layout):
-        found.setdefault(like, []).append(seconds)
-    return Measured(found)
-
-
-def size(spec: dict) -> tuple:
-    """What the time of a step depends on, of a run's settings as they are stored."""
-    t, r = spec["training"], spec["rollout"]
-    work = (
-        t["prompts_per_step"],
-        t["mini_batch_prompts"],
-        t["epochs"],
-        r["group_size"],
-        r["max_response_tokens"],
-    )
-    return (str(spec["model"]), str(spec["backend"]), work)
-
-
-def _finished(layout: Layout) -> Iterable[tuple[tuple, float]]:
+    by_size: dict[Size, list[float]] = {}
     for sweep in layout.sweeps():
         for folder in layout.run_folders(sweep):
             try:
-                done = folder.read_done()
-                manifest = folder.read_manifest() if done else None
-                if manifest and done:
-                    # Read again: a field that is newer than the run has its default then, as it had.
+                if done := folder.read_done():
+                    manifest = folder.read_manifest()
+                    # Validated again, so that fields newer than the run have the default, which is what it ran with.
                     spec = RunSpec.model_validate(manifest["spec"]).model_dump(mode="json")
-                    yield size(spec), done["seconds"] / manifest["steps"]
+                    by_size.setdefault(size(spec), []).append(done["seconds"] / manifest["steps"])
             except (StoreError, KeyError, TypeError, ValueError):
-                continue  # a damaged run folder must not stop an estimate
+                continue  # a damaged run folder must not prevent an estimate
+    return Measured(by_size)
+
+
+def size(spec: dict[str, Any]) -> Size:
+    """The stored settings on which the time of a step depends."""
+    t, r = spec["training"], spec["rollout"]
+    batch = (t["prompts_per_step"], t["mini_batch_prompts"], t["epochs"])
+    return (str(spec["model"]), str(spec["backend"]), (*batch, r["group_size"], r["max_response_tokens"]))

@@ -1,8 +1,8 @@
-"""What a training on GPUs needs, by arithmetic: time, memory, disk. Nothing here is measured; docs/paper.md derives it.
+"""Estimates of the time, memory and disk space of a training on GPUs, by arithmetic only; docs/paper.md derives them.
 
-P: parameters, N: GPUs, S: tokens of a sequence. Training takes 6 P FLOP per token, 2 P more with recomputed activations;
-each pass that only scores takes 2 P. Attention adds 2 x layers x width x S per token to every 2 P. Decoding is bound by
-memory: each step of B sequences reads the weights and B key-value caches.
+P: parameters, N: GPUs, S: tokens of a sequence. Training takes 6 P FLOP per token, and 2 P more if activations are
+recomputed; a pass that only scores takes 2 P. Attention adds 2 x layers x width x S per token to every 2 P. Decoding is
+bound by memory bandwidth: each step of B sequences reads the weights and B key-value caches.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.task import ChainTask, OperatorsTask, WordsTask
 from rpg.planning.disk import disk
 from rpg.planning.model_shapes import Shape, shape_of
+from rpg.tasks.benchmarks import benchmarks
 
 GB = 1e9
 
@@ -28,9 +29,9 @@ class Machine:
     memory: float
     """Bytes."""
     flops: float
-    """Dense bfloat16, per second."""
+    """Dense bfloat16 operations per second."""
     bandwidth: float
-    """Of its memory, bytes per second."""
+    """Bytes of memory per second."""
 
 
 H100 = Machine("H100 80 GB", 85.9e9, 989e12, 3.35e12)
@@ -39,34 +40,34 @@ H100 = Machine("H100 80 GB", 85.9e9, 989e12, 3.35e12)
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a specification does not say. Each is a guess on the safe side of common reports, not a measurement."""
+    """What a specification leaves open: conservative guesses from common reports, not measurements."""
 
     machine: Machine = H100
     prompt_tokens: int = 150
     response_share: float = 0.5
-    """Mean length of a response, as a part of the longest allowed."""
+    """Mean length of a response, as a fraction of the limit."""
     useful_groups: float = 0.5
-    """Of all groups, those with right and wrong answers: dynamic sampling generates 1 / this."""
+    """Share of groups with both right and wrong answers; dynamic sampling generates 1 / this."""
     training_efficiency: float = 0.35
-    """Of the GPU's FLOP/s."""
+    """Fraction of the GPU's FLOP/s."""
     decoding_efficiency: float = 0.5
-    """Of the memory's bandwidth."""
+    """Fraction of the memory bandwidth."""
     sequences_at_once: int = 256
-    """Of one vLLM at most (verl's max_num_seqs)."""
+    """At most, per vLLM server (verl's max_num_seqs)."""
     overhead: float = 0.1
-    """Moving weights to vLLM, grading, checkpoints: part of a step's computing time."""
+    """Moving weights to vLLM, grading, checkpoints, as a fraction of the computing time of a step."""
     context_bytes: float = 4e9
-    """Of a GPU: CUDA contexts, communication buffers and captured graphs."""
+    """Per GPU: CUDA contexts, communication buffers and captured graphs."""
     benchmark_problems: int = 40
-    """Of a benchmark whose size is not known without reading it."""
+    """Problems of a benchmark whose size is unknown until it is read."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of one run. Times are hours of wall clock, sizes bytes; memory is that of the fullest GPU.
+    """Of one run. Times are wall-clock hours, sizes bytes; memory is that of the fullest GPU.
 
-    `evaluation_hours` are those of the evaluators: after the training, on its GPUs, where they need some of this machine's
-    (rpg.config.run_spec, `evaluator_gpus`), else elsewhere.
+    `evaluation_hours`: evaluators that need GPUs of this machine (`RunSpec.evaluator_gpus`) run after the training, on its
+    GPUs; others run elsewhere.
     """
 
     gpus: int
@@ -79,7 +80,7 @@ class Estimate:
     memory_rollout: float
     memory_update: float
     cache_tokens: int
-    """Tokens the key-value caches of one vLLM hold."""
+    """Capacity of the key-value caches of one vLLM server."""
     evaluates_here: bool
     disk_bytes: float
     """What `training.keep_checkpoints` leaves (rpg.planning.disk)."""
@@ -90,12 +91,12 @@ class Estimate:
 
     @property
     def gpu_hours(self) -> float:
-        """Of training, and of evaluation where that has the same GPUs."""
+        """Of training, and of evaluation if it uses the same GPUs."""
         return (self.hours + self.evaluates_here * self.evaluation_hours) * self.gpus
 
 
 def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | None:
-    """What a run on verl and GPUs needs; None for other runs, or a model whose size is not known."""
+    """What a run with verl on GPUs needs; None for other runs and for models of unknown size."""
     backend, shape, a = spec.backend, shape_of(spec.model), assume or Assumptions()
     if not isinstance(backend, VerlBackend) or backend.device != "cuda" or shape is None:
         return None
@@ -109,22 +110,21 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     server = _Server(spec, shape, a, backend.rollout)
     evaluator = _Server(spec, shape, a, spec.evaluation.engine)
     generation = t.steps * server.seconds(sampled, gpus // server.tensor_parallel)
-    flops = trained * length * _flops_per_token(shape, length)  # of a pass over what is trained on
+    flops = trained * length * _flops_per_token(shape, length)  # of a pass over the trained tokens
     speed = gpus * a.machine.flops * a.training_efficiency
     scoring = t.steps * flops * (2 if spec.algorithm.needs_reference else 1) / speed
     update = t.steps * t.epochs * flops * (4 if backend.gradient_checkpointing else 3) / speed
     each = problems_of(spec, a) * spec.evaluation.samples_per_problem  # samples of a checkpoint
-    own = spec.evaluator_gpus()
-    at_once = max(1, gpus // own) if own else 1  # evaluators, each with a checkpoint
+    evaluator_gpus = spec.evaluator_gpus()
+    at_once = max(1, gpus // evaluator_gpus) if evaluator_gpus else 1  # evaluators, each with a checkpoint
     evaluation = math.ceil(len(spec.eval_steps()) / at_once) * evaluator.seconds(each, 1)
 
     states = 12 * shape.parameters / gpus  # weights and two moments in float32
     offloaded = 0.0 if backend.offload else states
-    # A reference waits in host memory whatever `offload` says (verl/workers/engine/fsdp/transformer_impl.py:460), and an
-    # evaluator is never on the same GPU.
-    beside = a.context_bytes
+    # The reference is kept in host memory, whatever `offload` says (verl/workers/engine/fsdp/transformer_impl.py:460), and
+    # an evaluator never shares a GPU with the training.
     left = disk(spec, problems_of(spec, a))
-    assert left is not None, "its model's size is known"
+    assert left is not None, "the size of the model is known"
     return Estimate(
         gpus=gpus,
         parameters=shape.parameters,
@@ -133,10 +133,10 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
         update_hours=update / 3600,
         evaluation_hours=evaluation / 3600,
         overhead_hours=a.overhead * (generation + scoring + update) / 3600,
-        memory_rollout=offloaded + server.utilization * a.machine.memory + beside,
-        memory_update=states + 4 * shape.parameters / gpus + _working(shape, backend) + beside,
+        memory_rollout=offloaded + server.utilization * a.machine.memory + a.context_bytes,
+        memory_update=states + 4 * shape.parameters / gpus + _working(shape, backend) + a.context_bytes,
         cache_tokens=int(server.cache // shape.cache_bytes_per_token),
-        evaluates_here=own > 0,
+        evaluates_here=evaluator_gpus > 0,
         disk_bytes=left.after,
     )
 
@@ -148,7 +148,7 @@ def _flops_per_token(shape: Shape, length: float) -> float:
 
 
 def _working(shape: Shape, backend: VerlBackend) -> float:
-    """Bytes of activations, logits and gathered layers while `max_tokens_per_gpu` tokens are worked on."""
+    """Bytes of activations, logits and gathered layers while `max_tokens_per_gpu` tokens are processed."""
     tokens = backend.max_tokens_per_gpu / backend.sequence_parallel
     kept = shape.layers * shape.hidden * 2  # the input of every block
     block = (4 * shape.attention_width + 3 * shape.intermediate + 4 * shape.hidden) * 2 * 2
@@ -160,29 +160,31 @@ def _working(shape: Shape, backend: VerlBackend) -> float:
 
 
 class _Server:
-    """vLLM, for the rollouts of a run or for its evaluation: a replica takes `tensor_parallel` GPUs."""
+    """vLLM for the rollouts or the evaluation of a run; a replica takes `tensor_parallel` GPUs."""
 
     def __init__(self, spec: RunSpec, shape: Shape, a: Assumptions, server: object):
-        vllm = isinstance(server, VllmRollout | SglangRollout | VllmEngineSpec)
-        self.tensor_parallel = server.tensor_parallel if vllm else 1
-        self.utilization = server.gpu_memory_utilization if vllm else 0.0
+        self.tensor_parallel, self.utilization = 1, 0.0
+        if isinstance(server, VllmRollout | SglangRollout | VllmEngineSpec):
+            self.tensor_parallel, self.utilization = server.tensor_parallel, server.gpu_memory_utilization
         self.a, self.shape, self.response = a, shape, a.response_share * spec.rollout.max_response_tokens
         self.longest = spec.rollout.max_response_tokens
         self.weights = 2 * shape.parameters
         self.cache = max(0.0, self.utilization * a.machine.memory * self.tensor_parallel - self.weights)
         half_way = a.prompt_tokens + self.response / 2  # tokens of a sequence, on average
-        self.one = shape.cache_bytes_per_token * half_way
-        self.at_once = max(1.0, min(a.sequences_at_once, self.cache / self.one))
+        self.bytes_per_sequence = shape.cache_bytes_per_token * half_way
+        self.at_once = max(1.0, min(a.sequences_at_once, self.cache / self.bytes_per_sequence))
 
     def _step(self, sequences: float) -> float:
-        """Seconds in which each of these gets one token."""
+        """Seconds to decode one token of each of these sequences."""
         machine, gpus = self.a.machine, self.tensor_parallel
-        read = (self.weights + sequences * self.one) / (machine.bandwidth * self.a.decoding_efficiency * gpus)
+        read = (self.weights + sequences * self.bytes_per_sequence) / (
+            machine.bandwidth * self.a.decoding_efficiency * gpus
+        )
         flops = sequences * _flops_per_token(self.shape, self.response)
         return max(read, flops / (machine.flops * self.a.training_efficiency * gpus))
 
     def seconds(self, responses: float, replicas: int) -> float:
-        """Wall clock for so many responses: rounds of full batches, and at the end the longest response alone."""
+        """Wall-clock seconds for these responses: rounds of full batches, then the longest response alone."""
         tokens = responses * self.response / max(1, replicas)
         return tokens / self.at_once * self._step(self.at_once) + self.longest * self._step(1)
 
@@ -191,8 +193,6 @@ def problems_of(spec: RunSpec, a: Assumptions) -> int:
     """Problems of all of a run's benchmarks together."""
     if isinstance(spec.task, ChainTask | OperatorsTask | WordsTask):
         return spec.task.benchmark_problems * len(spec.benchmarks())
-    from rpg.tasks.benchmarks import benchmarks
-
-    known = {name: one.problems for name, one in benchmarks().items()}
-    counts = [known.get(name) or a.benchmark_problems for name in spec.benchmarks()]
+    sizes = {name: benchmark.problems for name, benchmark in benchmarks().items()}
+    counts = [sizes.get(name) or a.benchmark_problems for name in spec.benchmarks()]
     return sum(max(count) if isinstance(count, tuple) else count for count in counts)

@@ -1,4 +1,4 @@
-"""Sizes of language models of the Qwen and Llama family: from their config.json, or known for those of the paper."""
+"""Sizes of language models of the Qwen and Llama families, from their config.json or from a table of known models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rpg.config.pretrained import KNOWN_MODELS
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder of grouped-query attention and a gated feed-forward part."""
+    """A decoder with grouped-query attention and gated feed-forward layers."""
 
     layers: int
     hidden: int
@@ -22,7 +22,7 @@ class Shape:
     intermediate: int
     vocabulary: int
     tied: bool = False
-    """The output layer is the embedding."""
+    """Whether the output layer is the embedding."""
     qkv_bias: bool = False
     qk_norm: bool = False
 
@@ -32,7 +32,7 @@ class Shape:
 
     @property
     def block_parameters(self) -> int:
-        """Of all blocks together: what a token is multiplied with, but for the output layer."""
+        """The parameters of all blocks, that is, all that a token is multiplied with before the output layer."""
         kv = self.kv_heads * self.head_dim
         attention = self.hidden * (2 * self.attention_width + 2 * kv)
         attention += (self.attention_width + 2 * kv) * self.qkv_bias + 2 * self.head_dim * self.qk_norm
@@ -48,7 +48,7 @@ class Shape:
         return 2 * self.layers * self.kv_heads * self.head_dim * 2
 
     def adapter_parameters(self, lora: Lora) -> int:
-        """Of low-rank adapters on this model."""
+        """Parameters of low-rank adapters on this model."""
         kv, wide = self.kv_heads * self.head_dim, self.attention_width
         maps = {
             "q_proj": self.hidden + wide, "k_proj": self.hidden + kv, "v_proj": self.hidden + kv,
@@ -60,7 +60,7 @@ class Shape:
 
 
 TINY_VOCABULARY = 24
-"""About that many characters a tiny model of the chain task knows."""
+"""About the number of characters that a tiny model of the chain task has."""
 _QWEN25_7B = Shape(28, 3584, 28, 4, 128, 18944, 152064, qkv_bias=True)
 KNOWN = {
     "Qwen/Qwen3-4B": Shape(36, 2560, 32, 8, 128, 9728, 151936, tied=True, qk_norm=True),
@@ -71,7 +71,7 @@ KNOWN = {
 
 
 def tiny_shape(model: TinyModel) -> Shape:
-    """Sizes of a model that is made from its config."""
+    """Sizes of a model that is created from its configuration."""
     return Shape(
         model.layers, model.hidden_size, model.heads, model.kv_heads, model.hidden_size // model.heads,
         model.intermediate_size, TINY_VOCABULARY, tied=True, qk_norm=True,
@@ -79,7 +79,7 @@ def tiny_shape(model: TinyModel) -> Shape:
 
 
 def shape_of(model: object) -> Shape | None:
-    """Sizes of a run's model; None where they are not known without asking the hub."""
+    """Sizes of a run's model; None if only the hub knows them."""
     if not isinstance(model, PretrainedModel):
         return None
     return KNOWN.get(model.path) or _from_config(Path(model.path) / "config.json")

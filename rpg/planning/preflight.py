@@ -1,9 +1,10 @@
-"""What is wrong with the runs of a file, found before anything starts: one list of all of it."""
+"""Checks of the runs of a file before anything starts; all problems in one list."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -30,42 +31,37 @@ _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def wrong_paths(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
-    """Files and models on this machine that are named and are not there, or hold nothing."""
-    found = (line for spec in specs for line in (*_files(spec), *_model(spec, layout)))
-    return list(dict.fromkeys(found))
+    """Files and models on this machine that the runs name, but that are missing or empty."""
+    return list(dict.fromkeys(line for spec in specs for line in (*_files(spec), *_model(spec, layout))))
 
 
 def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
-    """All that can be known to be wrong without reading data, loading a model or asking a network."""
-    return list(
-        dict.fromkeys(
-            [
-                *wrong_paths(specs, layout),
-                *_lengths(specs),
-                *_packages(specs),
-                *_of_verl(specs),
-                *_folder(specs, layout),
-                *_memory(specs),
-            ]
-        )
+    """All problems that can be found without reading data, loading a model or using the network."""
+    checks = (
+        _lengths(specs),
+        _packages(specs),
+        _verl_settings(specs),
+        _folder(specs, layout),
+        _memory(specs),
     )
+    return list(dict.fromkeys([*wrong_paths(specs, layout), *itertools.chain.from_iterable(checks)]))
 
 
 def unreachable(specs: Sequence[RunSpec]) -> list[str]:
-    """Ports that the runs of a file need and at which nobody listens: of Ray clusters, and of the Prefect server."""
-    named: dict[str, str] = {}
+    """Addresses of Ray clusters and of the Prefect server that the runs of a file need and that do not answer."""
+    addresses: dict[str, str] = {}
     for spec in specs:
         ray = getattr(spec.backend, "ray", None)
         if ray is not None and ray.type in ("job", "address"):
-            named[ray.address] = "backend.ray.address"
+            addresses[ray.address] = "backend.ray.address"
         if spec.backend.type == "local" and spec.backend.place.type == "ray":
-            named[spec.backend.place.address] = "backend.place.address"
+            addresses[spec.backend.place.address] = "backend.place.address"
         if spec.evaluation.place.type == "ray":
-            named[spec.evaluation.place.address] = "evaluation.place.address"
-    if url := os.environ.get("PREFECT_API_URL"):
-        named[url] = "PREFECT_API_URL"
+            addresses[spec.evaluation.place.address] = "evaluation.place.address"
+    if server := os.environ.get("PREFECT_API_URL"):
+        addresses[server] = "PREFECT_API_URL"
     lines = []
-    for address, field in named.items():
+    for address, field in addresses.items():
         if address == "auto":  # Ray finds it
             continue
         url = urlsplit(address if "://" in address else f"//{address}")
@@ -74,20 +70,19 @@ def unreachable(specs: Sequence[RunSpec]) -> list[str]:
             socket.create_connection((url.hostname or "", port), timeout=REACH_SECONDS).close()
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
-            lines.append(f"{field}: nobody answers at {address} ({why})")
+            lines.append(f"{field}: no answer from {address} ({why})")
     return lines
 
 
 def _files(spec: RunSpec) -> list[str]:
+    files: list[tuple[str, Path]] = []
     if isinstance(spec.task, FileTask):
-        named = [("task.train", source.path) for source in spec.task.train if source.path]
-        named += [(f"task.benchmarks.{name}", s.path) for name, s in spec.task.benchmarks.items() if s.path]
+        files = [("task.train", source.path) for source in spec.task.train if source.path]
+        files += [(f"task.benchmarks.{name}", s.path) for name, s in spec.task.benchmarks.items() if s.path]
     elif isinstance(spec.task, MathTask) and not is_name(spec.task.train):
-        named = [("task.train", Path(spec.task.train))]
-    else:
-        return []
+        files = [("task.train", Path(spec.task.train))]
     lines = []
-    for field, path in named:
+    for field, path in files:
         if not path.exists():
             lines.append(f"{field}: {path}: no such file")
         elif not path.is_file():
@@ -101,15 +96,14 @@ def _model(spec: RunSpec, layout: Layout) -> list[str]:
     if not isinstance(spec.model, PretrainedModel):
         return []
     if spec.backend.type == "verl" and spec.backend.ray.type == "job":
-        return []  # it is the cluster's file system that counts
+        return []  # the path is one of the cluster's file system
     path = located(spec.model.path, layout.home) or Path(spec.model.path).expanduser()
     if path.is_dir():
         missing = [] if (path / "config.json").is_file() else ["config.json"]
         missing += [] if any(path.glob("*.safetensors")) else ["*.safetensors"]
         missing += [] if any(path.glob("tokenizer*")) else ["a tokenizer"]
-        return (
-            [f"model.path: {path} is no Hugging Face model: it lacks {', '.join(missing)}"] if missing else []
-        )
+        lacks = ", ".join(missing)
+        return [f"model.path: {path} is not a Hugging Face model: it lacks {lacks}"] if missing else []
     if path.suffix == ".gguf" and path.is_file():
         return [
             f"model.path: {path} is a GGUF file; convert it first: rpg model {path}, then name it {path.stem.lower()}"
@@ -119,20 +113,20 @@ def _model(spec: RunSpec, layout: Layout) -> list[str]:
     if spec.model.path in KNOWN_MODELS:
         return []  # fetched when it is first needed
     if _HUB.fullmatch(spec.model.path) and not spec.model.path.startswith("."):
-        return []  # may be on the hub, which is not asked here
+        return []  # may be on the hub, which is not contacted here
     return [
-        f"model.path: {path}: no such folder; expected one, a model that is known or kept here ({', '.join(KNOWN_MODELS)}: "
+        f"model.path: {path}: no such folder; expected one, a known or stored model ({', '.join(KNOWN_MODELS)}; see "
         "rpg model), or an id of the hub such as Qwen/Qwen3-0.6B"
     ]
 
 
 def _lengths(specs: Sequence[RunSpec]) -> list[str]:
-    """Of the chain task, whose longest answer is known: a limit that cuts off every right response."""
+    """Limits that cut off every right response; only for the chain task, whose longest answer is known."""
     lines = []
     for spec in specs:
         if isinstance(spec.task, ChainTask):
             operations = max(spec.task.tiers.values())
-            need = 4 * operations + 3  # a step is `b+70`, the end `#5` and the end of the sequence
+            need = 4 * operations + 3  # `b+70` per step; at the end `#5` and the end-of-sequence token
             if spec.rollout.max_response_tokens < need:
                 lines.append(
                     f"rollout.max_response_tokens: {spec.rollout.max_response_tokens} cuts off every response to the "
@@ -142,74 +136,74 @@ def _lengths(specs: Sequence[RunSpec]) -> list[str]:
 
 
 def _packages(specs: Sequence[RunSpec]) -> list[str]:
-    wanted: dict[str, str] = {}
+    required: dict[str, str] = {}
     for spec in specs:
         if lora_of(spec.model) and spec.backend.type == "local":
-            wanted["peft"] = "model.lora"
+            required["peft"] = "model.lora"
         if spec.backend.type == "verl" and spec.backend.ray.type != "job":
-            wanted |= {"ray": "backend.type: verl", "verl": "backend.type: verl"}
+            required |= {"ray": "backend.type: verl", "verl": "backend.type: verl"}
             if (server := spec.backend.rollout.type) != "huggingface":
-                wanted[server] = f"backend.rollout.type: {server}"
+                required[server] = f"backend.rollout.type: {server}"
             if spec.backend.device == "cuda" and spec.backend.sequence_parallel > 1:
-                wanted["flash_attn"] = "backend.sequence_parallel"
+                required["flash_attn"] = "backend.sequence_parallel"
         if spec.backend.type == "local":
-            wanted["transformers"] = "backend.type: local"
+            required["transformers"] = "backend.type: local"
             if spec.backend.place.type == "ray":
-                wanted["ray"] = "backend.place.type: ray"
+                required["ray"] = "backend.place.type: ray"
         if spec.evaluation.engine.type == "vllm" and spec.evaluation.place.type == "here":
-            wanted["vllm"] = "evaluation.engine.type: vllm"
+            required["vllm"] = "evaluation.engine.type: vllm"
     return [
         f"{field} needs the package {name}, which is not installed"
-        for name, field in wanted.items()
+        for name, field in required.items()
         if importlib.util.find_spec(name) is None
     ]
 
 
-def _of_verl(specs: Sequence[RunSpec]) -> list[str]:
-    """Settings of verl itself that verl does not know."""
+def _verl_settings(specs: Sequence[RunSpec]) -> list[str]:
+    """Settings of verl that verl does not have."""
     return [line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)]
 
 
 def free_memory() -> float:
-    """Bytes that a process of this machine, or of this container, can have."""
+    """Bytes available to a new process on this machine or in this container."""
     free = psutil.virtual_memory().available
-    with contextlib.suppress(OSError, ValueError):  # it has no limit, or the system says it elsewhere
+    with contextlib.suppress(OSError, ValueError):  # no limit, or not in this file
         free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return float(free)
 
 
 def _memory(specs: Sequence[RunSpec]) -> list[str]:
-    """Of the embedded trainer on a CPU of this machine, one training alone."""
+    """The memory of a single training of the embedded trainer on this machine's CPU."""
     here = [spec for spec in specs if spec.backend.device == "cpu" and spec.backend.workers_here()]
     needs = [(need, spec) for spec in here if (need := memory(spec))]
     if not needs:
         return []
-    (need, spec), free = max(needs, key=lambda one: one[0].most), free_memory()
+    (need, spec), free = max(needs, key=lambda pair: pair[0].most), free_memory()
     if need.most < free:
         return []
     line = f"memory: a training takes about {need.most / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
-    again = memory(with_layers_again(spec))
-    if again is not None and again.most < need.most:
+    less = memory(with_layers_again(spec))
+    if less is not None and less.most < need.most:
         line += (
-            f"; with backend.gradient_checkpointing: true it is {again.most / 1e9:.1f} GB, and the same bits"
+            f"; with backend.gradient_checkpointing: true, {less.most / 1e9:.1f} GB with identical results"
         )
     return [line]
 
 
 def _folder(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
-    there = next(path for path in (layout.home, *layout.home.parents) if path.exists())
-    if not os.access(there, os.W_OK):
+    existing = next(path for path in (layout.home, *layout.home.parents) if path.exists())
+    if not os.access(existing, os.W_OK):
         return [f"{layout.home}: cannot be written; set RPG_HOME or --home to a writable folder"]
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         return [f"{layout.home}: {error.strerror}; set RPG_HOME or --home to a writable folder"]
     needs = [disk(spec, problems_of(spec, Assumptions())) for spec in specs]
-    need, free = sum(one.after for one in needs if one), shutil.disk_usage(there).free
+    need, free = sum(usage.after for usage in needs if usage), shutil.disk_usage(existing).free
     if need > free:
         return [
-            f"{layout.home}: {free / 1e9:.1f} GB are free, and the runs will leave about {need / 1e9:.1f} GB: free some "
-            "(rpg gc), or keep fewer checkpoints (training.keep_checkpoints: last)"
+            f"{layout.home}: {free / 1e9:.1f} GB are free, and the runs will leave about {need / 1e9:.1f} GB: free "
+            "some space (rpg gc), or keep fewer checkpoints (training.keep_checkpoints: last)"
         ]
     return []

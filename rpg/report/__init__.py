@@ -1,1 +1,1 @@
-"""The summary of a sweep as tables, figure and page (`rpg.report.sweep_report`). Its charts are also the dashboard's."""
+"""The summary of a sweep as tables, figure and page (`rpg.report.sweep_report`); the dashboard draws the same charts."""

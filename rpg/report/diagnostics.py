@@ -1,7 +1,7 @@
-"""Rules that notice when a training teaches nothing or a table says too little: pure functions over what is measured.
+"""Rules that detect trainings that learn nothing and tables that show too little: pure functions of measurements.
 
-Each finding has its evidence and what to do about it. The thresholds are rules of thumb: far from what healthy runs
-show, so that a finding is worth a look and silence promises nothing.
+Each finding has its evidence and advice. The thresholds are rules of thumb, far from the values of healthy runs: a finding
+deserves attention, but its absence guarantees nothing.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Rows = Sequence[Mapping[str, Any]]
-"""Metrics of one run, a mapping per step, ascending."""
+"""Metrics of one run: a mapping per step, in ascending order."""
 
 WINDOW = 8
-"""Steps that a rule looks back; fewer say nothing."""
+"""The number of steps that a rule considers; with fewer it does not apply."""
 OFTEN = 3
-"""Of them, so many make a habit of what may happen once."""
+"""The number of these steps in which something must occur to be more than chance."""
 KL_LARGE = 0.5
-"""Nats per token between the policy and the one that sampled: an update has left what its data can speak about."""
+"""Nats per token between the policy and the one that sampled: the update has left the region that its data cover."""
 REFERENCE_KL_LARGE = 10.0
 """Nats per token between the policy and the reference."""
 RATIO_LARGE = 1e3
 COLLAPSED = 0.05
-"""Of its entropy at the beginning, what a policy has left that has stopped trying anything."""
+"""The fraction of its initial entropy below which a policy has stopped exploring."""
 SOLVED = 0.9
-"""Accuracy of the sampled responses from which on a policy is sure because it is right."""
+"""Accuracy of the sampled responses above which a low entropy is fine: the policy is sure because it is right."""
 SILENT = 0.9
-"""Share of responses without an answer that can be found."""
+"""Share of responses in which no answer can be found."""
 NO_SHARE = 0.01
-"""Part of the reward's slope below which a KL term changes nothing that could be seen."""
+"""Fraction of the reward's slope below which a KL term has no visible effect."""
 ALONE = 4
-"""So many differences within noise get a line each; of more there is one line for all."""
+"""Up to this number, differences within noise get a line each; more of them share one line."""
 MOST_SEEDS = 200
 
 
 class Finding(NamedTuple):
-    """What a rule has noticed."""
+    """A problem that a rule has detected."""
 
     rule: str
     evidence: str
@@ -47,21 +47,20 @@ class Finding(NamedTuple):
 
 
 def of_training(rows: Rows) -> list[Finding]:
-    """What the metrics of a run say; `rows` are its last steps at least, better with its first ones before them."""
+    """Findings from the metrics of a run. `rows`: at least its last steps, preferably preceded by its first ones."""
     last = rows[-WINDOW:]
     broken = [
         row for row in last if any(not _finite(row.get(name)) for name in ("loss", "grad_norm", "reward"))
     ]
-    found = [_not_finite(broken[0])] if broken else []
+    findings = [_not_finite(broken[0])] if broken else []
     if len(last) >= WINDOW:
-        found += [finding for rule in _RULES if (finding := rule(last)) is not None]
-        collapsed = _entropy_collapsed(rows)
-        found += [collapsed] if collapsed else []
-    return found
+        results = [*(rule(last) for rule in _RULES), _entropy_collapsed(rows)]
+        findings += [finding for finding in results if finding is not None]
+    return findings
 
 
 def of_answers(benchmark: str, step: int, missing: float) -> list[Finding]:
-    """What a share of responses without an answer says about an evaluation."""
+    """Findings from the share of responses without an answer in an evaluation."""
     if missing < SILENT:
         return []
     return [
@@ -74,7 +73,7 @@ def of_answers(benchmark: str, step: int, missing: float) -> list[Finding]:
 
 
 def identical(variants: Sequence[str], shares: Sequence[float]) -> Finding:
-    """Variants that agree in every evaluation; `shares` are what their KL terms weigh against their rewards'."""
+    """Variants that agree in every evaluation; `shares`: the weights of their KL terms relative to their rewards."""
     largest = max(shares, default=math.nan)
     why = ""
     if largest < NO_SHARE:
@@ -89,14 +88,14 @@ def identical(variants: Sequence[str], shares: Sequence[float]) -> Finding:
 
 
 def kl_share(beta: float, kl: float) -> float:
-    """Slope of beta times the KL, as a part of the reward's: the KL pulls by beta times the log-ratio, of size
-    sqrt(2 KL) for a small KL, and the reward by an advantage, of size one where it is normalised.
+    """Slope of beta times the KL as a fraction of the reward's slope. The former is beta times a log-ratio, of size
+    sqrt(2 KL) for a small KL; the latter is an advantage, of size one if normalised.
     """
     return beta * math.sqrt(2 * max(kl, 0.0))
 
 
 class Unsettled(NamedTuple):
-    """A difference within noise: that of `label` to the baseline, with half its interval."""
+    """A difference from the baseline within noise, with half its interval."""
 
     label: str
     difference: float
@@ -104,26 +103,26 @@ class Unsettled(NamedTuple):
     seeds: int
 
     def needed(self) -> int | None:
-        """How many seeds it would take to tell a difference of the size that is shown; None where nobody knows.
+        """The number of seeds needed to detect a difference of this size; None if that cannot be estimated.
 
-        The interval shrinks with the square root of the number of seeds, as far as seeds and not problems make it wide.
+        The interval shrinks with the square root of the number of seeds, as far as seeds, not problems, determine its width.
         """
-        known = self.difference and _finite(self.difference) and _finite(self.half_width)
-        if self.seeds < 2 or not known:
+        estimable = self.difference and _finite(self.difference) and _finite(self.half_width)
+        if self.seeds < 2 or not estimable:
             return None
-        found = math.ceil(self.seeds * (self.half_width / abs(self.difference)) ** 2)
-        return found if found > self.seeds else None
+        seeds = math.ceil(self.seeds * (self.half_width / abs(self.difference)) ** 2)
+        return seeds if seeds > self.seeds else None
 
 
 def too_few_seeds(differences: Sequence[Unsettled]) -> list[Finding]:
-    """What more seeds would tell: a finding for each difference, or one for all where there are many."""
-    found = sorted((needed, one) for one in differences if (needed := one.needed()) is not None)
+    """How many seeds the differences need: a finding for each, or one for all if there are many."""
+    needs = sorted((needed, one) for one in differences if (needed := one.needed()) is not None)
     keep = "(--axis seed=[...]; what is trained is kept)"
-    if len(found) > ALONE:
-        (least, nearest), (most, _) = found[0], found[-1]
+    if len(needs) > ALONE:
+        (least, nearest), (most, _) = needs[0], needs[-1]
         ends = f"{_about(least)} ({nearest.label}) to {_about(most)}" if least != most else _about(least)
         return [Finding(
-            "too few seeds", f"{nearest.seeds} seeds do not tell {len(found)} of the differences from noise",
+            "too few seeds", f"{nearest.seeds} seeds do not tell {len(needs)} of the differences from noise",
             f"at this spread it would take {ends} {keep}",
         )]  # fmt: skip
     return [
@@ -153,8 +152,8 @@ def _all(rows: Rows, name: str, holds: Callable[[float], bool]) -> bool:
 
 
 def _often(rows: Rows, name: str, above: float) -> list[float]:
-    found = [value for value in _values(rows, name) if value > above]
-    return found if len(found) >= OFTEN else []
+    values = [value for value in _values(rows, name) if value > above]
+    return values if len(values) >= OFTEN else []
 
 
 def _reward_constant(rows: Rows) -> Finding | None:
@@ -197,21 +196,21 @@ def _kl_exploding(rows: Rows) -> Finding | None:
         ("kl_policy_to_old", "the policy that sampled", KL_LARGE),
         ("kl_policy_to_ref", "the reference", REFERENCE_KL_LARGE),
     ):
-        if found := _often(rows, name, limit):
+        if values := _often(rows, name, limit):
             return Finding(
-                "KL exploding", f"KL(policy || {other}) was above {limit:g} nats per token in {len(found)} of the last "
-                f"{len(rows)} steps, {max(found):.3g} at most",
+                "KL exploding", f"KL(policy || {other}) was above {limit:g} nats per token in {len(values)} of the last "
+                f"{len(rows)} steps, {max(values):.3g} at most",
                 "a smaller learning rate, fewer updates on a rollout, clipping, or a larger beta",
             )  # fmt: skip
     return None
 
 
 def _ratio_exploding(rows: Rows) -> Finding | None:
-    if not (found := _often(rows, "ratio_max", RATIO_LARGE)):
+    if not (values := _often(rows, "ratio_max", RATIO_LARGE)):
         return None
     return Finding(
-        "ratio exploding", f"an importance ratio was above {RATIO_LARGE:g} in {len(found)} of the last {len(rows)} steps, "
-        f"{max(found):.3g} at most",
+        "ratio exploding", f"an importance ratio was above {RATIO_LARGE:g} in {len(values)} of the last {len(rows)} steps, "
+        f"{max(values):.3g} at most",
         "a smaller learning rate, fewer updates on a rollout, or clipping",
     )  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""Did the bits change? A run's numbers, step by step, as digests that are equal on the same machine and the same pins.
+"""Did the bits change? Digests of a run's numbers, step by step; equal on the same machine with the same pinned packages.
 
-The embedded trainer repeats to the bit: what changes a loss, an advantage, a draw or a grade changes a digit
-somewhere, long before it moves a mean over seeds out of any band.
+The embedded trainer is reproducible to the bit: a change of a loss, an advantage, a sample or a grade changes some digit
+long before it moves a mean over seeds out of its band.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from rpg.store.checkpoints import model_digest
 from rpg.store.samples import read_eval
 
 _CLOCK = ("time", "attempt", "tokens_per_second")
-"""Measured with a clock, so never equal; and so is every seconds_*."""
+"""Measured with a clock, like every seconds_*, and therefore never equal."""
 _HEX = 8
 _NUMERIC = ("python", "torch", "transformers", "numpy", "schedulefree")
-"""Packages whose version may change a digit."""
+"""Packages whose versions may change a digit."""
 
 
 def run_digest(folder: RunFolder) -> dict[str, Any]:
-    """{"spec", "steps", "metrics": {name: a digest per step, one after the other}, "weights", "samples"} of a run.
+    """{"spec", "steps", "metrics": {name: the digests of all steps, concatenated}, "weights", "samples"} of a run.
 
     Raises:
-        StoreError, OSError: something of it is not there.
+        StoreError, OSError: a part of the run is missing.
     """
     manifest, rows = folder.read_manifest(), folder.read_metrics().rows
     names = dict.fromkeys(name for row in rows for name in row)
@@ -56,7 +56,7 @@ def _short(text: str, digits: int) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """`runs` of `of` runs that two nights have in common differ; `step` is None where all metrics are the same."""
+    """`runs` of the `of` runs that two nights have in common differ; `step` is None if all metrics are equal."""
 
     runs: int
     of: int
@@ -67,27 +67,25 @@ class Change:
 
     def __str__(self) -> str:
         where = (
-            f"first at step {self.step}, metric {self.what}"
-            if self.step is not None
-            else f"first: {self.what}"
+            f"first: {self.what}" if self.step is None else f"first at step {self.step}, metric {self.what}"
         )
         more = f" and {self.others} more" if self.others else ""
         return f"{self.runs} of {self.of} runs, {where}{more} ({self.first})"
 
 
 def compare_digests(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> Change | None:
-    """The earliest difference between two nights' runs; None when all that they have in common is equal."""
+    """The earliest difference between the runs of two nights; None if the runs they have in common are equal."""
     common = [name for name in tonight if name in before]
-    found = {name: difference for name in common if (difference := _difference(tonight[name], before[name]))}
-    if not found:
+    changed = {run: difference for run in common if (difference := _difference(tonight[run], before[run]))}
+    if not changed:
         return None
-    first = min(found, key=lambda name: (found[name][0] is None, found[name][0] or 0))
-    step, names = found[first]
-    return Change(len(found), len(common), first, step, names[0], len(names) - 1)
+    first = min(changed, key=lambda run: (changed[run][0] is None, changed[run][0] or 0))
+    step, names = changed[first]
+    return Change(len(changed), len(common), first, step, names[0], len(names) - 1)
 
 
 def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[int | None, list[str]] | None:
-    """(first step that differs, metrics that differ there); (None, what) where only weights or samples do."""
+    """(first step that differs, metrics that differ there); (None, what differs) if only weights or samples do."""
     names = dict.fromkeys([*a["metrics"], *b["metrics"]])
     for index, step in enumerate(a["steps"] if len(a["steps"]) >= len(b["steps"]) else b["steps"]):
         part = slice(index * _HEX, (index + 1) * _HEX)
@@ -101,21 +99,17 @@ def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[int | None,
 
 
 def environment(versions: Mapping[str, str], machine: Mapping[str, Any]) -> dict[str, str]:
-    """What the bits depend on besides code and configuration: versions of the packages that compute, the processor."""
-    found = {name: str(versions[name]) for name in _NUMERIC if name in versions}
-    return {**found, "processor": str(machine.get("processor", "?"))}
+    """What the bits depend on besides code and configuration: versions of numerical packages, and the processor."""
+    packages = {name: str(versions[name]) for name in _NUMERIC if name in versions}
+    return {**packages, "processor": str(machine.get("processor", "?"))}
 
 
 def reference(nights: Sequence[Mapping[str, Any]], here: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """The newest earlier night (they come oldest first) with these pins and this processor whose bits are settled:
-    the same as before, accepted, or the first of their kind.
+    """The newest earlier night (`nights` are oldest first) with this environment and settled bits: equal to those before,
+    accepted, or the first of their kind.
     """
-    settled = (
-        night
-        for night in reversed(nights)
-        if night.get("digests") and night.get("environment") == here and is_settled(night)
-    )
-    return next(settled, None)
+    same = (night for night in reversed(nights) if night.get("digests") and night.get("environment") == here)
+    return next(filter(is_settled, same), None)
 
 
 def is_settled(night: Mapping[str, Any]) -> bool:
@@ -123,23 +117,23 @@ def is_settled(night: Mapping[str, Any]) -> bool:
 
 
 def causes(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
-    """What is different between two nights that may change bits, a phrase each."""
-    found = []
+    """The differences between two nights that may change bits, a phrase for each."""
+    changes = []
     if tonight.get("code") != before.get("code"):
-        found.append(f"the code ({_commit(before)} to {_commit(tonight)})")
-    theirs, ours = before.get("environment") or {}, tonight.get("environment") or {}
-    found += [
-        f"{name} ({theirs.get(name, 'none')} to {ours.get(name, 'none')})"
-        for name in dict.fromkeys([*theirs, *ours])
-        if theirs.get(name) != ours.get(name)
+        changes.append(f"the code ({_commit(before)} to {_commit(tonight)})")
+    old, new = before.get("environment") or {}, tonight.get("environment") or {}
+    changes += [
+        f"{name} ({old.get(name, 'none')} to {new.get(name, 'none')})"
+        for name in dict.fromkeys([*old, *new])
+        if old.get(name) != new.get(name)
     ]
     specs = [
         {name: run["spec"] for name, run in (night.get("digests") or {}).items()}
         for night in (tonight, before)
     ]
     if any(specs[0][name] != specs[1][name] for name in specs[0] if name in specs[1]):
-        found.append("the configuration")
-    return found
+        changes.append("the configuration")
+    return changes
 
 
 def _commit(night: Mapping[str, Any]) -> str:
@@ -149,27 +143,26 @@ def _commit(night: Mapping[str, Any]) -> str:
 
 
 def verdict(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
-    """(what is to be said about tonight's bits, whether it is red).
+    """(a sentence about tonight's bits, whether they are red).
 
-    Other pins or another processor change bits by right: then the bands alone judge, and tonight is what later nights
-    are compared with.
+    Other package versions or another processor may change bits: then only the bands judge, and later nights are compared
+    with tonight.
     """
     before = reference(nights, tonight["environment"])
     if before is None:
         last = next((night for night in reversed(nights) if night.get("digests")), None)
         if last is None:
-            return "bits: the first night that later ones are compared with", False
+            return "bits: the first night; later nights are compared with it", False
         change = compare_digests(tonight["digests"], last["digests"])
         what = f"bits changed: {change}" if change else "bits are the same"
-        return f"{what}; other than in night {last['night']}: {', '.join(causes(tonight, last))}", False
+        return f"{what}; changed since night {last['night']}: {', '.join(causes(tonight, last))}", False
     change = compare_digests(tonight["digests"], before["digests"])
     if change is None:
         return f"bits are the same as in night {before['night']}", False
-    why = causes(tonight, before)
-    changed = (
-        f"changed since: {', '.join(why)}"
-        if why
-        else "code, pins, processor and configuration are the same: not deterministic"
+    changes = ", ".join(causes(tonight, before))
+    why = (
+        f"changed since: {changes}"
+        if changes
+        else ("code, package versions, processor and configuration are the same: not deterministic")
     )
-    since = _commit(before)
-    return f"bits changed since {since}: {change}; {changed}", True
+    return f"bits changed since {_commit(before)}: {change}; {why}", True

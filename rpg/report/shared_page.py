@@ -1,30 +1,29 @@
-"""Several sweeps, or a choice of one, as one HTML file that can be sent to somebody.
+"""Several sweeps, or a selection from one, as one HTML file that can be sent to somebody.
 
-Tables and tests are each sweep's own: its variants share problems and seeds, those of another sweep may not.
+Every sweep has its own tables and tests: its variants share problems and seeds, those of another sweep may not.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import altair as alt
 import duckdb
-import pandas
 from rich.console import Console
 
 from rpg.metrics import shown as shown_metrics
-from rpg.report import charts, tables
-from rpg.report.intervals import score_curves
-from rpg.report.summary import MEAN, Summary, series_labels, summarise
-from rpg.report.sweep_report import POINTS, Section, document, library, section
+from rpg.report import curves, tables
+from rpg.report.html_page import Section, document, section
+from rpg.report.summary import Summary, series_labels, summarise
+from rpg.report.sweep_report import POINTS, curve_data, score_names
+from rpg.report.theme import specification
 from rpg.store import Layout, StoreError, atomic_write_text, queries
 from rpg.store.database import connect
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What to show; empty: everything (of the metrics those that reports show)."""
+    """What to show. Empty means everything; of the metrics, those that reports show by default."""
 
     sweeps: tuple[str, ...]
     variants: tuple[str, ...] = ()
@@ -34,7 +33,7 @@ class Choice:
     baseline: str | None = None
     x: str = "step"
     superseded: bool = False
-    """Older runs of the same name too, as variants of their own."""
+    """Include older runs of the same name, as variants of their own."""
 
 
 def shared_page(layout: Layout, db: duckdb.DuckDBPyConnection, choice: Choice) -> str:
@@ -44,22 +43,20 @@ def shared_page(layout: Layout, db: duckdb.DuckDBPyConnection, choice: Choice) -
         StoreError: the database does not hold a sweep, a variant, a panel or the baseline.
     """
     summaries = [_summary(db, layout, sweep, choice) for sweep in choice.sweeps]
-    names = _series(db, choice)
-    chart = _curves(db, choice, names)
-    drawn = [] if chart is None else [("Curves", charts.specification(chart))]
-    several = len(summaries) > 1
-    sections = [
-        Section("", [_overview(summaries)], drawn, [_SEVERAL], lines=[_counted(summaries)])
-        if several
-        else section(summaries[0], drawn)
-    ]
-    if several:
-        sections += [section(one, title=one.sweep) for one in summaries]
-    return document(", ".join(choice.sweeps), sections, library())
+    chart = _curves(db, choice, _series(db, choice))
+    drawn = [] if chart is None else [("Curves", specification(chart))]
+    if len(summaries) == 1:
+        sections = [section(summaries[0], drawn)]
+    else:
+        sections = [
+            Section("", [_overview(summaries)], drawn, [_SEVERAL], lines=[_benchmarks_in_common(summaries)])
+        ]
+        sections += [section(summary, title=summary.sweep) for summary in summaries]
+    return document(", ".join(choice.sweeps), sections)
 
 
 _SEVERAL = (
-    "Variants are tested within their sweep only, against its baseline, below: other sweeps may have had other problems, "
+    "Variants are tested only within their sweep, against its baseline (below): other sweeps may have used other problems, "
     "seeds or budgets."
 )
 
@@ -73,7 +70,7 @@ def write_shared(layout: Layout, choice: Choice, path: Path) -> Path:
 
 
 def default_path(layout: Layout, choice: Choice) -> Path:
-    """Where the page lies unless told otherwise."""
+    """The default path of the page."""
     return layout.reports("+".join(choice.sweeps)) / "shared.html"
 
 
@@ -86,133 +83,98 @@ def print_shared(layout: Layout, choice: Choice, console: Console) -> None:
 
 def _summary(db: duckdb.DuckDBPyConnection, layout: Layout, sweep: str, choice: Choice) -> Summary:
     """A sweep's summary with the chosen variants and benchmarks; tests are corrected for all of its variants."""
-    known = queries.benchmarks(db, [sweep])
-    wanted = [name for name in known if name in choice.panels]
+    benchmarks = [name for name in queries.benchmarks(db, [sweep]) if name in choice.panels]
     baseline = _baseline(db, sweep, choice)
-    found = summarise(db, sweep, baseline, wanted or None, choice.superseded)
-    notes = [*found.notes, *layout.read_data_notes(sweep), *_marks(db, sweep)]
-    kept = _kept(found, choice)
-    if len(kept) < len(found.variants):
+    summary = summarise(db, sweep, baseline, benchmarks or None, choice.superseded)
+    notes = [*summary.notes, *layout.read_data_notes(sweep), *_notes_and_tags(db, sweep)]
+    kept = _chosen_variants(summary, choice)
+    if len(kept) < len(summary.variants):
         notes.append(
-            f"{len(kept)} of {len(found.variants)} variants are shown; tests are corrected for all of them"
+            f"{len(kept)} of {len(summary.variants)} variants are shown; tests are corrected for all of them"
         )
-    table = found.table[found.table["variant"].isin(kept)].reset_index(drop=True)
-    return found._replace(table=table, variants=kept, notes=notes)
+    table = summary.table[summary.table["variant"].isin(kept)].reset_index(drop=True)
+    return summary._replace(table=table, variants=kept, notes=notes)
 
 
 def _baseline(db: duckdb.DuckDBPyConnection, sweep: str, choice: Choice) -> str | None:
     if choice.baseline is None:
         return None
-    named = series_labels(queries.variants(db, [sweep]), {sweep: None}, [sweep])
-    for series, shown in named.items():
-        if choice.baseline in (series.variant, shown):
+    labels = series_labels(queries.variants(db, [sweep]), {sweep: None}, [sweep])
+    for series, label in labels.items():
+        if choice.baseline in (series.variant, label):
             return series.variant
     if len(choice.sweeps) > 1:
-        return None  # of another of the sweeps
-    accepted = ", ".join(series.variant for series in named)
+        return None  # a variant of another sweep
+    accepted = ", ".join(series.variant for series in labels)
     raise StoreError(f"--baseline {choice.baseline!r}: {sweep} has {accepted or 'no variants yet'}")
 
 
-def _kept(found: Summary, choice: Choice) -> list[str]:
-    if not choice.variants:
-        return found.variants
-    wanted = set(choice.variants)
-    return [
-        variant
-        for variant in found.variants
-        if wanted & {variant, shown := found.labels[variant], f"{found.sweep} · {shown}"}
-    ]
+def _chosen_variants(summary: Summary, choice: Choice) -> list[str]:
+    names = {
+        variant: {variant, label := summary.labels[variant], f"{summary.sweep} · {label}"}
+        for variant in summary.variants
+    }
+    return [variant for variant in names if not choice.variants or names[variant] & set(choice.variants)]
 
 
 def _series(db: duckdb.DuckDBPyConnection, choice: Choice) -> dict[queries.Series, str]:
-    """The chosen variants with their labels. Raises StoreError: one that is chosen is not there."""
-    known = queries.sweeps(db).set_index("sweep")
-    named = series_labels(
-        queries.variants(db, choice.sweeps, choice.superseded), known["baseline"], choice.sweeps
-    )
-    if not choice.variants:
-        return named
-    found: dict[queries.Series, str] = {}
-    used: set[str] = set()
-    for series, shown in named.items():
-        called = {series.variant, shown, shown.rpartition(" · ")[2]} & set(choice.variants)
-        if called:
-            found[series] = shown
-            used |= called
+    """The chosen variants with their labels. Raises StoreError if one of them does not exist."""
+    baselines = queries.sweeps(db).set_index("sweep")["baseline"]
+    variants = queries.variants(db, choice.sweeps, choice.superseded)
+    labels = series_labels(variants, baselines, choice.sweeps)
+    names = {series: {series.variant, label, label.rpartition(" · ")[2]} for series, label in labels.items()}
     for name in choice.variants:
-        if name not in used:
-            accepted = ", ".join(dict.fromkeys(series.variant for series in named))
-            raise StoreError(f"--variant {name!r}: there are {accepted or 'none yet'}")
-    return found
+        if not any(name in accepted for accepted in names.values()):
+            existing = ", ".join(dict.fromkeys(series.variant for series in labels))
+            raise StoreError(f"--variant {name!r}: there are {existing or 'none yet'}")
+    chosen = set(choice.variants)
+    return {series: label for series, label in labels.items() if not chosen or names[series] & chosen}
 
 
-def _curves(db: duckdb.DuckDBPyConnection, choice: Choice, names: dict[queries.Series, str]) -> Any:
-    """All chosen panels in one figure; None where there is nothing to draw."""
-    benchmarks = queries.benchmarks(db, list(choice.sweeps))
+def _curves(
+    db: duckdb.DuckDBPyConnection, choice: Choice, labels: dict[queries.Series, str]
+) -> alt.ConcatChart | None:
+    """All chosen panels in one figure; None if there is nothing to draw."""
     metrics = queries.metric_names(db)
-    scores = [MEAN, *benchmarks] if len(benchmarks) > 1 else benchmarks
+    scores = score_names(queries.benchmarks(db, list(choice.sweeps)))
     panels = choice.panels or (*scores, *(name for name in shown_metrics() if name in metrics))
     for name in panels:
         if name not in scores and name not in metrics:
             raise StoreError(f"--panel {name!r}: accepted are {', '.join([*scores, *metrics])}")
-    series = list(names)
-    parts = [
-        score_curves(db, series, [name for name in panels if name in scores], choice.x),
-        queries.metric_curves(
-            db, series, [name for name in panels if name in metrics], choice.x, points=POINTS
-        ).rename(columns={"metric": "name"}),
-    ]
-    data = pandas.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    chosen_scores = [name for name in panels if name in scores]
+    data = curve_data(db, labels, chosen_scores, panels, choice.x, POINTS)
     if data.empty:
         return None
-    data = charts.by_reference(data, queries.references(db, list(choice.sweeps)))
-    data = charts.labelled(data[data["mean"].notna()], names)
-    shown, seeds = list(names.values()), int(data["seeds"].max())
-    present = [one for one in shown if one in set(data["label"])]
-    drawn = [
-        charts.curves(
-            data[data["name"] == name],
-            shown,
-            name=name,
-            x=choice.x,
-            band=charts.band_for(seeds, name in scores),
-            legend=present,
-            points=name in scores,
-        )
-        for name in charts.panels_of(data, panels)
-    ]
-    return charts.figure(drawn, ", ".join(choice.sweeps), charts.explanation(data))
+    data = curves.by_reference(data, queries.references(db, list(choice.sweeps)))
+    drawn = curves.panels(data, list(labels.values()), panels, scores, choice.x)
+    return curves.figure(drawn, ", ".join(choice.sweeps), curves.explanation(data))
 
 
 def _overview(summaries: Sequence[Summary]) -> tables.Grid:
-    """All variants of all sweeps below each other: last and best, the mean over a sweep's benchmarks."""
+    """All variants of all sweeps: last and best, as means over a sweep's benchmarks."""
     rows = []
-    for one in summaries:
-        name = tables.headline(one)
-        for row in one.table[one.table["benchmark"] == name].itertuples():
+    for summary in summaries:
+        names = summary.benchmarks
+        benchmarks = ", ".join(names) if len(names) < 4 else f"{len(names)} benchmarks"
+        for row in summary.table[summary.table["benchmark"] == tables.headline(summary)].itertuples():
             last = tables.plus_minus(row.last, row.low, row.high)
-            texts = (one.sweep, row.label, str(row.seeds), str(row.step), last, tables.number(row.best))
-            rows.append([tables.Cell(text) for text in (*texts, _benchmarks(one))])
+            texts = (summary.sweep, row.label, str(row.seeds), str(row.step), last, tables.number(row.best))
+            rows.append([tables.Cell(text) for text in (*texts, benchmarks)])
     header = ["Sweep", "Variant", "Seeds", "Step", "Last", "Best", "Accuracy on"]
     return tables.Grid("All sweeps", header, rows)
 
 
-def _benchmarks(one: Summary) -> str:
-    return ", ".join(one.benchmarks) if len(one.benchmarks) < 4 else f"{len(one.benchmarks)} benchmarks"
-
-
-def _counted(summaries: Sequence[Summary]) -> str:
-    common = set.intersection(*(set(one.benchmarks) for one in summaries))
-    total = set(itertools.chain.from_iterable(one.benchmarks for one in summaries))
+def _benchmarks_in_common(summaries: Sequence[Summary]) -> str:
+    benchmarks = [set(summary.benchmarks) for summary in summaries]
+    common, total = set.intersection(*benchmarks), set.union(*benchmarks)
     shared = (
         "the same benchmarks" if common == total else f"{len(common)} of {len(total)} benchmarks in common"
     )
     return f"{len(summaries)} sweeps with {shared}."
 
 
-def _marks(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:
-    """Its tags and notes."""
-    found = queries.notes_and_tags(db)
-    mine = found[found["sweep"] == sweep]
-    tagged = [f"tags: {text}" for text in mine["tags"] if text]
-    return [*tagged, *(f"note: {line}" for text in mine["notes"] for line in str(text or "").splitlines())]
+def _notes_and_tags(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:
+    rows = queries.notes_and_tags(db)
+    rows = rows[rows["sweep"] == sweep]
+    tags = [f"tags: {text}" for text in rows["tags"] if text]
+    return [*tags, *(f"note: {line}" for text in rows["notes"] for line in str(text or "").splitlines())]

@@ -1,8 +1,7 @@
-"""The numbers behind the report and the dashboard's table: first, last and best per variant, and what is
-real.
+"""The numbers behind the report and the dashboard's table: first, last and best per variant, and tests of differences.
 
-A variant is judged at the last checkpoint that all its benchmarks were evaluated at. Runs that have not
-come that far (failed, running, never begun) are left out of its numbers and named in the notes.
+A variant is judged at the last checkpoint that was evaluated on all its benchmarks. Runs that have not got that far (failed,
+running, not started) are not part of its numbers; the notes name them.
 """
 
 import math
@@ -20,6 +19,8 @@ from rpg.store import StoreError, queries
 from rpg.store.current import require_comparable
 
 MEAN = "mean"
+Checkpoints = dict[str, tuple[int, dict[int, str]]]
+"""Variant -> the step at which it is judged, and its runs there by seed."""
 
 
 class Summary(NamedTuple):
@@ -34,7 +35,7 @@ class Summary(NamedTuple):
     notes: list[str]
     rules: list[str]  # by which answers were graded
     health: tuple[str, ...] = ()
-    """What is noticed about the trainings (rpg.report.diagnostics); these are among the notes too."""
+    """Problems of the trainings (rpg.report.diagnostics); the notes contain them too."""
 
 
 COLUMNS = (
@@ -66,14 +67,14 @@ _WORKING = ("difference_error", "difference_df")
 
 
 def label(variant: str, algorithm: str | None, display_name: str | None) -> str:
-    """A variant as people read it: `rpg-ufkl algorithm.beta=0.001` becomes `RPG-UFKL beta=0.001`."""
+    """The readable name of a variant: `rpg-ufkl algorithm.beta=0.001` becomes `RPG-UFKL beta=0.001`."""
     if not algorithm or not variant.startswith(algorithm):
         return variant
     return (display_name or algorithm) + re.sub(r"(\w+\.)+(?=\w+=)", "", variant[len(algorithm) :])
 
 
 def labels(found: pandas.DataFrame) -> dict[str, str]:
-    """Variant to label; two variants that would get the same label keep their own names."""
+    """Variant -> label; variants whose labels would be equal keep their names."""
     made = {row.variant: label(row.variant, row.algorithm, row.display_name) for row in found.itertuples()}
     counts = pandas.Series(list(made.values())).value_counts()
     return {variant: name if counts[name] == 1 else variant for variant, name in made.items()}
@@ -129,7 +130,7 @@ def summarise(
         notes += _superseded(queries.runs(db, sweep, superseded=True))
     elsewhere = set(runs.loc[runs["imported"].notna(), "variant"])
     judged = _judged(scores, elsewhere, benchmarks)
-    chosen = {}
+    chosen: Checkpoints = {}
     for variant in variants:
         parts = judged
         if variant in elsewhere:  # whoever trained it may have evaluated it on less, or on more
@@ -150,9 +151,9 @@ def summarise(
     table = pandas.DataFrame(rows, columns=[*(name for name in COLUMNS if name not in derived), *_WORKING])
     twins = _identical(scores)
     _correct(table, {variant for group in twins for variant in _repeated(group, baseline)})
-    table["leads"] = _leads(db, sweep, scores, chosen, table, twins, judged)
+    table["leads"] = _leads(db, sweep, chosen, table, twins, judged)
     table.insert(1, "label", table["variant"].map(names_of))
-    ill = _health(db, sweep, runs, scores, names_of, twins) + _seeds(table, benchmarks)
+    ill = _health(db, sweep, runs, names_of, twins) + _seeds(table, benchmarks)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table[list(COLUMNS)], notes + ill, queries.rules(db, sweep),
         tuple(ill),
@@ -185,7 +186,7 @@ def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str], sa
 
 
 def _superseded(runs: pandas.DataFrame) -> list[str]:
-    """That there are older runs of the same name, which are in none of the numbers."""
+    """Notes on older runs of the same name, which are not part of the numbers."""
     reasons = runs["superseded"].dropna().value_counts()
     return [
         f"{count} older run{'s' * (count > 1)} of this sweep superseded, and in no number here: {why}"
@@ -194,7 +195,7 @@ def _superseded(runs: pandas.DataFrame) -> list[str]:
 
 
 def _checkpoint(scores: pandas.DataFrame, variant: str, benchmarks: list[str]) -> tuple[int, dict[int, str]]:
-    """The last step at which a run of the variant has all benchmarks, and the runs (by seed) that have."""
+    """The last step at which some run of the variant has all benchmarks, and all such runs by seed."""
     mine = scores[(scores["variant"] == variant) & scores["benchmark"].isin(benchmarks)]
     complete = mine.groupby(["step", "seed", "run"])["benchmark"].nunique()
     complete = complete[complete == len(benchmarks)].reset_index()
@@ -211,12 +212,12 @@ def _has(scores: pandas.DataFrame, variant: str, benchmark: str) -> bool:
 
 
 def _judged(scores: pandas.DataFrame, elsewhere: set[str], benchmarks: list[str]) -> list[str]:
-    """The benchmarks whose mean variants are judged by: those of the sweep's own runs, of all where it has none."""
+    """The benchmarks over whose mean variants are judged: those of the runs trained here, or all if there are none."""
     own = set(scores.loc[~scores["variant"].isin(elsewhere), "benchmark"])
     return [name for name in benchmarks if name in own] or benchmarks
 
 
-def _late(chosen: dict, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:
+def _late(chosen: Checkpoints, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:
     notes = []
     for variant, (step, seeds) in chosen.items():
         mine = runs[runs["variant"] == variant]
@@ -233,11 +234,10 @@ def _health(
     db: duckdb.DuckDBPyConnection,
     sweep: str,
     runs: pandas.DataFrame,
-    scores: pandas.DataFrame,
     names: dict[str, str],
     twins: list[list[str]],
 ) -> list[str]:
-    """What the rules notice (rpg.report.diagnostics), a line for all runs of a variant that show the same."""
+    """Findings of rpg.report.diagnostics, with one line for all runs of a variant that show the same."""
     rows = queries.health_metrics(db, sweep, diagnostics.OFTEN, diagnostics.WINDOW)
     findings = {run: diagnostics.of_training(found) for run, found in rows.items()}
     for one in queries.without_answer(db, sweep).itertuples():
@@ -278,12 +278,12 @@ def _kl_shares(
 
 
 def _identical(scores: pandas.DataFrame) -> list[list[str]]:
-    """Groups of variants that agree in every evaluation: what differs between them had no effect that can be seen here.
+    """Groups of variants that agree in every evaluation, so that their differences had no visible effect.
 
-    Each is one hypothesis: drawn once, and counted once in the correction for many tests.
+    A group is one hypothesis: it counts once in the correction for multiple tests.
     """
     trained = scores[scores["step"] > 0]
-    groups: dict[tuple, list[str]] = {}
+    groups: dict[tuple[Any, ...], list[str]] = {}
     for variant, part in trained.groupby("variant"):
         columns = ["seed", "benchmark", "step", "accuracy"]
         key = tuple(part[columns].sort_values(columns).itertuples(index=False, name=None))
@@ -292,13 +292,13 @@ def _identical(scores: pandas.DataFrame) -> list[list[str]]:
 
 
 def _repeated(group: list[str], baseline: str | None) -> list[str]:
-    """Of variants that are the same in every evaluation: all but the one that stands for them."""
+    """All variants of a group that agrees in every evaluation, except its representative."""
     kept = baseline if baseline in group else group[0]
     return [variant for variant in group if variant != kept]
 
 
 def _seeds(table: pandas.DataFrame, benchmarks: list[str]) -> list[str]:
-    """Differences within noise, and how many seeds would tell them."""
+    """The differences within noise, with the number of seeds that they need."""
     judged = MEAN if len(benchmarks) > 1 else (benchmarks or [MEAN])[0]
     found = []
     for row in table[(table["benchmark"] == judged) & (table["verdict"] == "within noise")].itertuples():
@@ -307,8 +307,17 @@ def _seeds(table: pandas.DataFrame, benchmarks: list[str]) -> list[str]:
     return [str(finding) for finding in diagnostics.too_few_seeds(found)]
 
 
-def _rows(db, sweep, runs, scores, chosen, benchmarks, judged, baseline) -> list[dict[str, Any]]:
-    problems = _Problems(db, sweep, scores, chosen, baseline)
+def _rows(
+    db: duckdb.DuckDBPyConnection,
+    sweep: str,
+    runs: pandas.DataFrame,
+    scores: pandas.DataFrame,
+    chosen: Checkpoints,
+    benchmarks: list[str],
+    judged: list[str],
+    baseline: str | None,
+) -> list[dict[str, Any]]:
+    problems = _Problems(db, sweep, chosen, baseline)
     steps = runs.groupby("variant")["steps"].max()
     rows = []
     for variant, (step, seeds) in chosen.items():
@@ -357,7 +366,7 @@ def _rows(db, sweep, runs, scores, chosen, benchmarks, judged, baseline) -> list
 def _scored(
     variant: str, benchmark: str, scores: pandas.DataFrame, step: int, steps: float
 ) -> dict[str, Any]:
-    """The row of a variant of which scores are known and no samples: an interval over its seeds, if there are three."""
+    """The row of a variant with scores but without samples; its interval is over seeds and needs three of them."""
     parts = scores.groupby(["run", "step"])["accuracy"]
     curve = parts.mean()[parts.size() == scores["benchmark"].nunique()]
     first_step = int(curve.index.get_level_values("step").min())
@@ -385,19 +394,21 @@ def _scored(
 
 
 class _Problems:
-    """Accuracy per seed and problem at the checkpoints that are needed, fetched in one query."""
+    """Accuracy per seed and problem at the required checkpoints, fetched in one query."""
 
-    def __init__(self, db, sweep, scores, chosen, baseline) -> None:
+    def __init__(
+        self, db: duckdb.DuckDBPyConnection, sweep: str, chosen: Checkpoints, baseline: str | None
+    ) -> None:
         self.chosen, self.baseline = chosen, baseline
         self.pairs: dict[str, tuple[int, list[int]]] = {}
         for variant, (step, seeds) in chosen.items():
-            if baseline in chosen and variant != baseline:
+            if baseline is not None and baseline in chosen and variant != baseline:
                 other_step, other_seeds = chosen[baseline]
                 self.pairs[variant] = (min(step, other_step), sorted(set(seeds) & set(other_seeds)))
         wanted = {(run, step) for step, seeds in chosen.values() for run in seeds.values()}
-        for variant, (step, seeds) in self.pairs.items():
-            for seed in seeds:
-                wanted |= {(chosen[variant][1][seed], step), (chosen[baseline][1][seed], step)}
+        for variant, (step, common) in self.pairs.items():
+            for seed in common:
+                wanted |= {(chosen[name][1][seed], step) for name in (variant, baseline) if name}
         found = queries.problem_scores(db, sweep, sorted(wanted))
         self.k = found.groupby(["run", "step", "benchmark"])["samples"].min().to_dict()
         self.tables = {}
@@ -419,15 +430,15 @@ class _Problems:
         return {name: array for name, array in made.items() if array is not None}
 
     def samples(self, benchmarks: list[str], step: int, seeds: dict[int, str]) -> int:
-        return min(self.k[run, step, name] for name in benchmarks for run in seeds.values())
+        return int(min(self.k[run, step, name] for name in benchmarks for run in seeds.values()))
 
-    def against(self, variant: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]] | None:
+    def against(self, variant: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Arrays of the variant and the baseline, same seeds and problems, at the last step of both."""
         step, seeds = self.pairs[variant]
         mine, theirs = (
-            {seed: self.chosen[name][1][seed] for seed in seeds} for name in (variant, self.baseline)
+            {seed: self.chosen[name][1][seed] for seed in seeds} for name in (variant, str(self.baseline))
         )
-        sides: tuple[dict, dict] = ({}, {})
+        sides: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
         for name in self.tables:
             array = self._array(name, step, [*mine.values(), *theirs.values()])
             if array is not None:
@@ -438,7 +449,7 @@ class _Problems:
 def _correct(table: pandas.DataFrame, repeated: set[str]) -> None:
     """Holm's correction, the mean accuracy as one family and the single benchmarks together as another.
 
-    `repeated`: variants whose every evaluation is another's; they ask no question of their own, and get its answer.
+    `repeated`: variants whose evaluations all equal another's; they are no further hypothesis and get its result.
     """
     table["p_corrected"] = table["level"] = math.nan
     for chosen in (table["benchmark"] == MEAN, table["benchmark"] != MEAN):
@@ -472,13 +483,12 @@ def _correct(table: pandas.DataFrame, repeated: set[str]) -> None:
 def _leads(
     db: duckdb.DuckDBPyConnection,
     sweep: str,
-    scores: pandas.DataFrame,
-    chosen: dict[str, tuple[int, dict[int, str]]],
+    chosen: Checkpoints,
     table: pandas.DataFrame,
     twins: list[list[str]],
     judged: list[str],
 ) -> list[bool]:
-    """Which row is the best of its benchmark *and* beats every other in the paired test, corrected for their number."""
+    """Whether a row is the best of its benchmark and beats every other in the paired test, corrected for their number."""
     leads = pandas.Series(False, index=table.index)
     against: dict[str, _Problems] = {}
     for benchmark, part in table.groupby("benchmark"):
@@ -487,7 +497,7 @@ def _leads(
         same = next((set(group) for group in twins if best in group), {best})
         others = [variant for variant in part["variant"] if variant not in same]
         if best not in against:
-            against[best] = _Problems(db, sweep, scores, chosen, best)
+            against[best] = _Problems(db, sweep, chosen, best)
         problems = against[best]
         parts = judged if benchmark == MEAN else [str(benchmark)]
         p_values: list[float] = []
@@ -500,4 +510,4 @@ def _leads(
         corrected = stats.holm(p_values)
         if len(same) == 1 and others and len(p_values) == len(others):
             leads[place] = all(stats.verdict(1.0, p) == "better" for p in corrected)
-    return leads.tolist()
+    return [bool(lead) for lead in leads]

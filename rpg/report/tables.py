@@ -1,7 +1,7 @@
-"""The summary as tables: for the terminal, in Markdown, LaTeX and CSV.
+"""The summary as tables, for the terminal, in Markdown and in LaTeX.
 
-Two tables: what happened to the mean accuracy and whether it is real, and last/best per benchmark as papers
-print it. A number is set in bold only where it is the best and better than every other by the paired test.
+There are two tables: the mean accuracy with its paired test, and last and best per benchmark as papers print them. A number
+is bold only if it is the best and better than every other by the paired test.
 """
 
 import math
@@ -34,7 +34,7 @@ WRAPPED = 160  # characters of a line that is as wide as a figure of four panels
 
 
 class Cell(NamedTuple):
-    """A text, and whether it is set in bold: the best of its column, and really better."""
+    """A text. It is bold if it is the best of its column and significantly better."""
 
     text: str
     bold: bool = False
@@ -68,7 +68,7 @@ def main_table(summary: Summary) -> Grid:
 
 
 def benchmark_table(summary: Summary) -> Grid | None:
-    """Last and best of every benchmark; None when there is only one (the main table says it all)."""
+    """Last and best of every benchmark; None if there is only one, which the main table covers."""
     if len(summary.benchmarks) < 2:
         return None
     names = [*summary.benchmarks, MEAN]
@@ -88,7 +88,7 @@ def benchmark_table(summary: Summary) -> Grid | None:
 
 
 def headline(summary: Summary) -> str:
-    """The benchmark that variants are judged by: their mean, or the only one there is."""
+    """What variants are judged by: the mean over benchmarks, or the only benchmark."""
     return MEAN if len(summary.benchmarks) > 1 else (summary.benchmarks or [MEAN])[0]
 
 
@@ -97,25 +97,36 @@ def first_title(data: pandas.DataFrame) -> str:
     return f"Step {steps.pop()}" if len(steps) == 1 else "First"
 
 
-def real(summary: Summary) -> list[str]:
-    """Which differences the paired test calls real, for the heading of a figure; no line where nothing was compared."""
-    data = summary.table[(summary.table["benchmark"] == headline(summary)) & (summary.table["verdict"] != "")]
+def judged(summary: Summary) -> pandas.DataFrame:
+    """The rows of the table that compare a variant with the baseline, on what variants are judged by."""
+    table = summary.table
+    return table[(table["benchmark"] == headline(summary)) & (table["verdict"] != "")]
+
+
+def baseline_label(summary: Summary) -> str:
+    baseline = summary.baseline or ""
+    return summary.labels.get(baseline, baseline)
+
+
+def significant(summary: Summary) -> list[str]:
+    """The differences that the paired test calls real, for the heading of a figure; empty if nothing was compared."""
+    data = judged(summary)
     if data.empty:
         return []
     parts = []
     for verdict in ("better", "worse"):
-        found = data[data["verdict"] == verdict].sort_values("difference", ascending=False)
-        if len(found):
-            names = [f"{row.label} {signed(row.difference)}" for row in found.itertuples()]
+        rows = data[data["verdict"] == verdict].sort_values("difference", ascending=False)
+        if len(rows):
+            names = [f"{row.label} {signed(row.difference)}" for row in rows.itertuples()]
             parts.append(f"{verdict}: {', '.join(names)}")
-    baseline = summary.labels.get(summary.baseline, summary.baseline)
-    said = "; ".join(parts) or "no difference is real"
-    text = f"Accuracy at the end against {baseline}, paired test with corrected p below 0.05: {said}."
+    verdicts = "; ".join(parts) or "no difference is real"
+    baseline = baseline_label(summary)
+    text = f"Accuracy at the end against {baseline}, paired test with corrected p below 0.05: {verdicts}."
     return textwrap.wrap(text, WRAPPED)
 
 
 def caption(summary: Summary) -> list[str]:
-    """What a reader must know to read the tables."""
+    """Sentences that explain the tables."""
     lines = [BEST_NOTE, INTERVAL_NOTE]
     if summary.table["verdict"].ne("").any():
         lines += [TEST_NOTE, BOLD_NOTE]
@@ -138,7 +149,7 @@ def caption(summary: Summary) -> list[str]:
 
 
 WIDE = 112
-"""Columns a terminal needs for the whole table; below it, seeds and p are left to the files."""
+"""The width of a terminal that shows the whole table; a narrower one shows it without seeds and p."""
 
 
 def terminal(summary: Summary, width: int = WIDE) -> RenderableType:
@@ -147,10 +158,8 @@ def terminal(summary: Summary, width: int = WIDE) -> RenderableType:
     if summary.table.empty:
         parts.append(Text(f"{summary.sweep}: no checkpoint has been evaluated on all benchmarks yet"))
     else:
-        grids = [main_table(summary), benchmark_table(summary)]
-        if width < WIDE:
-            grids[0] = _without(grids[0], ("Seeds", "p"))
-        parts += [_rich(grid, summary.sweep) for grid in grids if grid]
+        main = main_table(summary) if width >= WIDE else _without(main_table(summary), ("Seeds", "p"))
+        parts += [_rich(grid, summary.sweep) for grid in (main, benchmark_table(summary)) if grid]
         parts += [Text(line, style="dim") for line in caption(summary)]
     parts += [Text(visible(f"! {note}"), style="yellow") for note in summary.notes]
     return Group(*parts)
@@ -167,9 +176,9 @@ def _rich(grid: Grid, sweep: str) -> Table:
     header: list[str] = grid.header
     rows = [[[cell] for cell in row] for row in grid.rows]
     title = f"{sweep} · {grid.title}"
-    if header[1].endswith(" last"):  # last and best of a benchmark share a column: terminals are narrow
+    if header[1].endswith(" last"):  # in a narrow terminal, last and best of a benchmark share a column
         header = [header[0], *(name.removesuffix(" last") for name in header[1::2])]
-        rows = [[[row[0]], *zip(row[1::2], row[2::2], strict=True)] for row in grid.rows]
+        rows = [[[row[0]], *map(list, zip(row[1::2], row[2::2], strict=True))] for row in grid.rows]
         title += " (last / best)"
     table = Table(
         title=Text(title, style="bold"),
@@ -224,7 +233,7 @@ def markdown_grid(grid: Grid) -> list[str]:
 
 
 def latex(summary: Summary) -> str:
-    """Both tables for a paper of one or two columns, with the packages booktabs and graphicx; names are escaped."""
+    """Both tables for a paper with one or two columns, using booktabs and graphicx; names are escaped."""
     lines = [r"% In the preamble: \usepackage{booktabs,graphicx}"]
     first = ""
     for grid in (main_table(summary), benchmark_table(summary)) if not summary.table.empty else ():
@@ -242,7 +251,7 @@ def latex(summary: Summary) -> str:
                 _tex(" ".join(caption(summary))) if not first else rf"{BEST_NOTE} See Table~\ref{{{first}}}."
             )
             lines += [rf"\caption{{{_tex(summary.sweep)}: {_tex(_small(grid.title))}. {words}}}"]
-            # Never wider than the column, and never enlarged.
+            # Shrunk to the width of the column, but never enlarged.
             lines += [rf"\label{{tab:{name}-{kind}}}", r"\sbox0{%", *body, "}"]
             lines += [r"\ifdim\wd0>\columnwidth\resizebox{\columnwidth}{!}{\usebox0}\else\usebox0\fi"]
             if (notes := summary.notes) and not first:
@@ -266,7 +275,7 @@ def signed(value: float) -> str:
 
 
 def plus_minus(value: float, low: float, high: float, show: Callable[[float], str] = number) -> str:
-    """A value and half its interval, or [low, high] where its halves differ (the interval of a share ends at 0 or 1)."""
+    """A value ± half its interval, or [low, high] for an asymmetric interval (that of a share ends at 0 or 1)."""
     if math.isnan(low) or math.isnan(high):
         return show(value)
     below, above = number(value - low), number(high - value)
@@ -298,7 +307,7 @@ _TEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    "[": "{[}",  # after the end of a row it would be taken for an option
+    "[": "{[}",  # after the end of a row it would start an option
     "]": "{]}",
     "\n": " ",
     "\t": " ",
@@ -306,15 +315,16 @@ _TEX = {
 
 
 def _tex(text: str) -> str:
-    """Text that any LaTeX takes: what its standard fonts lack is written as its code point."""
+    """Text for any LaTeX; characters that its standard fonts lack become their code points."""
     return "".join(_TEX.get(one) or (one if " " <= one <= "~" else _accented(one)) for one in text)
 
 
 def _accented(character: str) -> str:
-    base, *marks = unicodedata.normalize("NFD", character)
+    decomposed = unicodedata.normalize("NFD", character)
+    base, marks = decomposed[0], decomposed[1:]
     accents = {"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030c": "v"}
-    if len(marks) == 1 and marks[0] in accents and base.isascii() and base.isalpha():
-        return rf"\{accents[marks[0]]}{{{base}}}"
+    if marks in accents and base.isascii() and base.isalpha():
+        return rf"\{accents[marks]}{{{base}}}"
     greek = unicodedata.name(character, "").removeprefix("GREEK SMALL LETTER ").lower()
     if greek in _GREEK:
         return rf"$\{greek}$"

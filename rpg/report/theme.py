@@ -1,7 +1,7 @@
-"""How charts look: a colour per algorithm, a dash per variant, fonts and greys, on light and on dark pages.
+"""The theme of all charts: a colour per algorithm, a dash per variant, fonts and greys, on light and on dark pages.
 
-Colours are those of Okabe and Ito (2008), safe for colour-blind readers, without their yellow, which is
-invisible on white. The colour is the algorithm's; its variants along an axis differ in dash, then in lightness.
+The colours are those of Okabe and Ito (2008), safe for colour-blind readers, without their yellow, which is invisible on
+white. Each algorithm has a colour; its variants along an axis differ in dash, then in lightness.
 """
 
 import re
@@ -12,8 +12,8 @@ import altair as alt
 
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#7F7F7F")
 DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [12, 4], [3, 5])
-LIGHTER = (0.0, 0.4, 0.65)  # mixed with so much white, once the dashes are used up
-FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # vl-convert brings the first, browsers the others
+LIGHTER = (0.0, 0.4, 0.65)  # share of white, once the dashes are used up
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first comes with vl-convert, the others with browsers
 
 THEME = {
     "font": FONT,
@@ -39,38 +39,37 @@ THEME = {
         "subtitleColor": "#555555",
     },
 }
-"""Fonts, greys and grid of all charts: the `config` of their specification."""
+"""The `config` of every chart's specification."""
 ON_DARK = {"#000000": "#F2F2F2", "#333333": "#D6D6D6", "#444444": "#BBBBBB", "#555555": "#BBBBBB", "#E6E6E6": "#3C3F45",
            "white": "transparent", "#0072B2": "#F0E442"}  # fmt: skip
-"""Colours that a dark page needs others for: black lines, dark text, a light grid. A blue that is light enough for it looks
-like the lighter one, so Okabe and Ito's yellow takes its place."""
+"""Replacements on a dark page: for black lines, dark text, the light grid. A sufficiently light blue would look like the
+lighter one, so Okabe and Ito's yellow takes its place."""
 
 
 def family(label: str) -> str:
-    """What variants along an axis have in common: `RPG-UFKL` of `sweep · RPG-UFKL beta=0.001`."""
+    """The part of a label that variants along an axis share: `RPG-UFKL` of `sweep · RPG-UFKL beta=0.001`."""
     return re.split(r" (?=[\w.]+=)", label.rpartition(" · ")[2], maxsplit=1)[0]
 
 
-def looks(labels: Sequence[str]) -> dict[str, tuple[str, list[int]]]:
-    """Label to its colour and dash: those of a family share the colour. 144 labels of 8 families differ.
+def line_styles(labels: Sequence[str]) -> dict[str, tuple[str, list[int]]]:
+    """Label -> colour and dash; the labels of a family share a colour. Up to 144 labels of 8 families are distinct.
 
-    Where all are of one family, a colour that they share would say nothing: its members have their own.
+    If all labels are of one family, a shared colour would say nothing, so each has its own.
     """
     families = list(dict.fromkeys(map(family, labels)))
     if len(families) == 1:
-        turns = [divmod(place, len(COLOURS)) for place in range(len(labels))]
         return {
-            label: (COLOURS[colour], DASHES[turn % len(DASHES)])
-            for label, (turn, colour) in zip(labels, turns, strict=True)
+            label: (COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)])
+            for place, label in enumerate(labels)
         }
     members = [0] * len(COLOURS)
-    found = {}
+    styles = {}
     for label in labels:
         place = families.index(family(label)) % len(COLOURS)
         lightness, dash = divmod(members[place], len(DASHES))
         members[place] += 1
-        found[label] = lighter(COLOURS[place], LIGHTER[lightness % len(LIGHTER)]), DASHES[dash]
-    return found
+        styles[label] = lighter(COLOURS[place], LIGHTER[lightness % len(LIGHTER)]), DASHES[dash]
+    return styles
 
 
 def lighter(colour: str, share: float) -> str:
@@ -80,21 +79,21 @@ def lighter(colour: str, share: float) -> str:
 
 
 def first_shown(labels: Sequence[str], count: int = 6) -> list[str]:
-    """So many labels to begin with, in their order: the first of each family, then the seconds, and so on."""
+    """Labels that a page shows by default, in their order: the first of each family, then the second of each, and so on."""
     members: dict[str, int] = {}
     order = []
     for place, label in enumerate(labels):
-        members[family(label)] = turn = members.get(family(label), -1) + 1
-        order.append((turn, place, label))
+        members[family(label)] = rank = members.get(family(label), -1) + 1
+        order.append((rank, place, label))
     kept = {label for *_, label in sorted(order)[:count]}
     return [label for label in labels if label in kept]
 
 
-def style(labels: Sequence[str], legend: bool | Sequence[str] = True) -> dict[str, Any]:
-    """Encodings that give every label its colour and dash, the same in every chart; `legend`: which to list."""
-    look = looks(labels).values()
-    colour = alt.Scale(domain=list(labels), range=[one for one, _ in look])
-    dash = alt.Scale(domain=list(labels), range=[one for _, one in look])
+def encodings(labels: Sequence[str], legend: bool | Sequence[str] = True) -> dict[str, Any]:
+    """Encodings that give every label the same colour and dash in all charts; `legend`: the labels to list."""
+    colours, dashes = zip(*line_styles(labels).values(), strict=True) if labels else ((), ())
+    colour = alt.Scale(domain=list(labels), range=list(colours))
+    dash = alt.Scale(domain=list(labels), range=list(dashes))
     symbols = {"symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 2.5, "symbolOpacity": 1}
     listed = {} if legend is True else {"values": list(legend or ())}
     shown = alt.Legend(title=None, **symbols, **listed) if legend else None
@@ -105,7 +104,7 @@ def style(labels: Sequence[str], legend: bool | Sequence[str] = True) -> dict[st
 
 
 def on_dark(spec: Any) -> Any:
-    """The specification of a chart as a dark page shows it."""
+    """The specification of a chart for a dark page."""
     if isinstance(spec, dict):
         return {name: on_dark(value) for name, value in spec.items()}
     if isinstance(spec, list):
@@ -114,5 +113,11 @@ def on_dark(spec: Any) -> Any:
 
 
 def themed(chart: Any) -> Any:
-    """The chart with the look of all charts."""
+    """The chart in the theme of all charts."""
     return chart.configure(**THEME)
+
+
+def specification(chart: Any) -> dict[str, Any]:
+    """The chart in Vega-Lite. Altair's validation would take as long as making it; a test checks it against the schema."""
+    spec: dict[str, Any] = chart.to_dict(validate=False)
+    return spec

@@ -1,6 +1,6 @@
-"""How a reward function is called, and what it may return. Pure, but for what the function itself does.
+"""How a reward function is called, and what it may return.
 
-Three forms are known by their parameters, so that a function written for another trainer runs as it is:
+Three forms are recognised by their parameters, so that functions written for other trainers run unchanged:
 
     score(prompts, responses, **columns) -> [float, ...] or {name: [float, ...]}       ours
     score(completions, **columns) -> [float | None, ...]                               TRL's
@@ -25,7 +25,7 @@ Values = dict[str, list[float | None]]
 
 
 class BadReward(Exception):
-    """What a function did that it must not; `row` is the first response it did it with, where that is known."""
+    """A function misbehaved; `row` is the first response with which it did, if that is known."""
 
     def __init__(self, message: str, row: int | None = None):
         super().__init__(message)
@@ -34,7 +34,7 @@ class BadReward(Exception):
 
 @dataclass(frozen=True)
 class Batch:
-    """Responses to score, one entry of each list for each."""
+    """Responses to score; each list has one entry per response."""
 
     prompts: list[Any]
     """As the data have them: text, or a list of messages."""
@@ -54,10 +54,10 @@ class Batch:
 
 
 def call(function: Callable[..., Any], name: str, batch: Batch) -> Values:
-    """Its values, by name; None where it says that it does not apply to a response.
+    """The function's values by name; None where it does not apply to a response.
 
     Raises:
-        BadReward: it raised, or returned something else than one number for each response.
+        BadReward: it raised, or did not return one number for each response.
     """
     try:
         returned = _by_form(function, batch)
@@ -76,10 +76,9 @@ def where(error: BaseException) -> str:
 
 def _by_form(function: Callable[..., Any], batch: Batch) -> Any:
     parameters = inspect.signature(function).parameters
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     if "solution_str" in parameters:
         return _one_by_one(function, batch)
-    known = {
+    arguments = {
         **batch.columns,
         "prompts": batch.prompts,
         "responses": batch.responses,
@@ -89,23 +88,25 @@ def _by_form(function: Callable[..., Any], batch: Batch) -> Any:
         ],
         "tokens": batch.tokens,
     }
-    by_place = [p for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
-    first = [known[p.name] for p in by_place if p.name in known]
-    rest = {
-        n: v
-        for n, v in known.items()
-        if (n in parameters or open_ended) and n not in [p.name for p in by_place]
-    }
     missing = [
         p.name
         for p in parameters.values()
-        if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and p.name not in known
+        if p.default is p.empty
+        and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        and p.name not in arguments
     ]
     if missing:
         raise TypeError(
-            f"the function asks for {', '.join(missing)}, and there are: {', '.join(sorted(known))}"
+            f"the function asks for {', '.join(missing)}, and there are: {', '.join(sorted(arguments))}"
         )
-    return _awaited(function(*first, **rest))
+    by_place = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
+    any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    by_name = {
+        name: values
+        for name, values in arguments.items()
+        if (name in parameters or any_keyword) and name not in by_place
+    }
+    return _awaited(function(*(arguments[name] for name in by_place if name in arguments), **by_name))
 
 
 def _awaited(result: Any) -> Any:
@@ -118,7 +119,7 @@ def _awaited(result: Any) -> Any:
 
 
 def _one_by_one(function: Callable[..., Any], batch: Batch) -> list[Any]:
-    """verl's form; a mapping it returns has the reward as `score`, the rest is for people."""
+    """verl's form; of a mapping that it returns only `score` is the reward."""
     names = inspect.signature(function).parameters
     rows = []
     for number, text in enumerate(batch.responses):
@@ -134,7 +135,7 @@ def _one_by_one(function: Callable[..., Any], batch: Batch) -> list[Any]:
 
 
 def _first_failing(function: Callable[..., Any], batch: Batch) -> tuple[int | None, BaseException | None]:
-    """The first response with which it fails alone; None where it fails with all of them together only."""
+    """The first response with which it fails alone; None if it fails only with all of them together."""
     for number in range(len(batch)):
         try:
             _by_form(function, batch.row(number))
@@ -146,9 +147,9 @@ def _first_failing(function: Callable[..., Any], batch: Batch) -> tuple[int | No
 def _checked(returned: Any, count: int, name: str) -> Values:
     if isinstance(returned, Mapping):
         named = {str(key): values for key, values in returned.items()}
-    elif _sequence(returned) and len(returned) and all(isinstance(one, Mapping) for one in returned):
-        keys = list(dict.fromkeys(str(key) for one in returned for key in one))
-        named = {key: [one.get(key) for one in returned] for key in keys}
+    elif _sequence(returned) and len(returned) and all(isinstance(row, Mapping) for row in returned):
+        keys = dict.fromkeys(str(key) for row in returned for key in row)
+        named = {key: [row.get(key) for row in returned] for key in keys}
     else:
         named = {TOTAL: returned}
     if not named:

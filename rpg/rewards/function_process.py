@@ -1,4 +1,4 @@
-"""A reward function of the user in a process of its own, which can be ended at any moment."""
+"""Runs a user's reward function in a separate process, which can be killed at any moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = 100
 
 
 class RewardError(UserError):
-    """A reward that cannot be had; `str(error)` names the function, the first response it failed with, and the reason."""
+    """A reward cannot be computed; the message names the function, the first response it failed with, and the reason."""
 
 
 class FunctionReward:
@@ -39,17 +39,15 @@ class FunctionReward:
         """Its values by name; None for a response to which it does not apply.
 
         Raises:
-            RewardError: it raised, took too long, ended its process, or returned something else than one finite number
-                for each response.
+            RewardError: it raised, took too long, ended its process, or did not return a finite number per response.
         """
         if not len(batch):
             return {}
         try:
             if self._process is None:
                 self._start()
-            values: Values = self._checked(self._ask(asdict(batch), self.part.seconds, batch), batch)[
-                "values"
-            ]
+            reply = self._checked(self._ask(asdict(batch), self.part.seconds, batch), batch)
+            values: Values = reply["values"]
             return values
         except BaseException:
             self.close()  # what it would still answer belongs to this batch

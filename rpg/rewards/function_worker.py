@@ -24,7 +24,7 @@ class _Kept(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     """Imports modules from the texts that a run's manifest keeps, as if they lay where they were read."""
 
     def __init__(self, sources: Sequence[Mapping[str, str]]):
-        self.sources = {one["module"]: one for one in sources}
+        self.sources = {source["module"]: source for source in sources}
 
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
         if name not in self.sources:
@@ -47,11 +47,7 @@ class _Kept(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 def load(function: str, sources: Sequence[Mapping[str, str]]) -> Callable[..., Any]:
-    """The function, from the source that is given.
-
-    Raises:
-        BadReward: importing it fails, or it is none.
-    """
+    """The function, from the source that is given. Raises BadReward: importing it fails, or it is none."""
     module, _, name = function.partition(":")
     sys.meta_path.insert(0, _Kept(sources))
     folder = os.path.dirname(sources[0]["path"])
@@ -59,12 +55,12 @@ def load(function: str, sources: Sequence[Mapping[str, str]]) -> Callable[..., A
         folder = os.path.dirname(folder)
     sys.path.insert(0, folder)
     try:
-        found = getattr(importlib.import_module(module), name)
+        imported: Any = getattr(importlib.import_module(module), name)
     except BaseException as error:
         raise BadReward(f"{function}: cannot be imported: {where(error)}") from error
-    if not callable(found):
-        raise BadReward(f"{function}: expected a function, found a {type(found).__name__}")
-    return found  # type: ignore[no-any-return]
+    if not callable(imported):
+        raise BadReward(f"{function}: expected a function, found a {type(imported).__name__}")
+    return imported  # type: ignore[no-any-return]  # what the user wrote
 
 
 def main() -> None:

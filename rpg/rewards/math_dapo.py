@@ -19,17 +19,9 @@ _NONE = "[INVALID]"
 _MARKER = re.compile(r"(?i)Answer\s*:\s*([^\n]+)")
 
 _REPLACED = (
-    ("an ", ""),
-    ("a ", ""),
-    (".$", "$"),
-    (r"\$", ""),
-    ("\\ ", ""),
-    (" ", ""),
-    ("mbox", "text"),
-    (r",\text{and}", ","),
-    (r"\text{and}", ","),
-    (r"\text{m}", r"\text{}"),
-)
+    ("an ", ""), ("a ", ""), (".$", "$"), (r"\$", ""), ("\\ ", ""), (" ", ""), ("mbox", "text"),
+    (r",\text{and}", ","), (r"\text{and}", ","), (r"\text{m}", r"\text{}"),
+)  # fmt: skip
 # In this order: `cm` goes before `gm`, and what an earlier removal leaves is seen by the later ones.
 _REMOVED = (
     *"square ways integers dollars mph inches hours km units".split(),

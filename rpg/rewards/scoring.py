@@ -96,10 +96,8 @@ class Scorer:
         Raises:
             RewardError: a function failed; GradingError: answers cannot be graded.
         """
-        answered = (
-            [one._replace(response=self.turn(one.response)) for one in answered] if self.prefix else answered
-        )
-        grades = self._grader.grade([Item(one.response, one.answer, one.truncated) for one in answered])
+        answered = [a._replace(response=self.turn(a.response)) for a in answered]
+        grades = self._grader.grade([Item(a.response, a.answer, a.truncated) for a in answered])
         totals = [0.0] * len(answered)
         parts: list[dict[str, float | None]] = [{} for _ in answered]
         for section in self.reward:
@@ -109,7 +107,7 @@ class Scorer:
                     totals[row] += weight * (value or 0.0)
         if self._threshold is not None:
             grades = [_reached(total, self._threshold) for total in totals]
-        return [Scored(*one) for one in zip(totals, grades, parts, strict=True)]
+        return [Scored(*columns) for columns in zip(totals, grades, parts, strict=True)]
 
     def _values(
         self, part: RewardSection, answered: Sequence[Answered], grades: Sequence[Grade]
@@ -117,18 +115,17 @@ class Scorer:
         """(name, weight, value of each response) of one part; several where a function returns named values."""
         name = part.called()
         if isinstance(part, PythonReward):
-            found = self._functions[name].score(_batch(answered))
             return [
                 (f"{name}_{key}" if key else name, part.weight * part.weights.get(key, 1.0), values)
-                for key, values in found.items()
+                for key, values in self._functions[name].score(_batch(answered)).items()
             ]
         if isinstance(part, CorrectnessReward):
             return [(name, part.weight, [part.right if grade.correct else part.wrong for grade in grades])]
         if isinstance(part, FormatReward):
-            return [(name, part.weight, [float(_matches(part.pattern, one.response)) for one in answered])]
+            return [(name, part.weight, [float(_matches(part.pattern, a.response)) for a in answered])]
         if isinstance(part, LengthReward):
             zero = part.zero or self.limit
-            return [(name, part.weight, [length_reward(one.tokens, part.full, zero) for one in answered])]
+            return [(name, part.weight, [length_reward(a.tokens, part.full, zero) for a in answered])]
         return [(name, part.weight, list(self._judges[name](answered)))]
 
     def turn(self, response: str) -> str:
@@ -154,9 +151,9 @@ def _reached(reward: float, threshold: float) -> Grade:
 
 def parts_of(scored: Sequence[Scored]) -> dict[str, list[float]]:
     """Each part's value of each response; NaN where it does not apply."""
-    names = dict.fromkeys(name for one in scored for name in one.parts)
-    values = {name: [one.parts.get(name) for one in scored] for name in names}
-    return {name: [nan if value is None else value for value in found] for name, found in values.items()}
+    names = dict.fromkeys(name for response in scored for name in response.parts)
+    values = {name: [response.parts.get(name) for response in scored] for name in names}
+    return {name: [nan if v is None else v for v in values[name]] for name in names}
 
 
 def length_reward(tokens: int, full: int, zero: int) -> float:
@@ -195,14 +192,11 @@ def _matches(pattern: str, response: str) -> bool:
 
 
 def _batch(answered: Sequence[Answered]) -> Batch:
-    names = dict.fromkeys(name for one in answered for name in one.columns)
-    columns = {name: [one.columns.get(name) for one in answered] for name in names}
-    columns |= {"answer": [one.answer for one in answered]}
+    names = dict.fromkeys(name for response in answered for name in response.columns)
+    columns = {name: [response.columns.get(name) for response in answered] for name in names}
+    columns["answer"] = [a.answer for a in answered]
     return Batch(
-        [one.prompt for one in answered],
-        [one.response for one in answered],
-        [one.tokens for one in answered],
-        columns,
+        [a.prompt for a in answered], [a.response for a in answered], [a.tokens for a in answered], columns
     )
 
 
@@ -212,9 +206,9 @@ def _sources(part: PythonReward, kept: Sources | None) -> Sequence[Mapping[str, 
         return kept_source(part)
     if part.called() not in kept:
         raise RewardError(f"reward: {part.function}: the run's manifest does not hold its source")
-    found = kept[part.called()]
-    if part.digest is not None and digest([Source(**one) for one in found]) != part.digest:
+    sources = kept[part.called()]
+    if part.digest not in (None, digest([Source(**source) for source in sources])):
         raise RewardError(
-            f"reward: {part.function}: the source in the run's manifest is not the one it was planned with"
+            f"reward: {part.function}: its source in the run's manifest is not the one it was planned with"
         )
-    return found
+    return sources

@@ -14,17 +14,9 @@ from rpg.tasks.kinds import Demonstrations, TaskKind, problem_characters
 from rpg.tasks.problems import DataError, Problem, Splits
 
 __all__ = [
-    "KINDS",
-    "DataError",
-    "Problem",
-    "Splits",
-    "characters_of",
-    "chat_characters",
-    "demonstrations_of",
-    "kind_of",
-    "load_problems",
-    "verifier_of",
-]
+    "KINDS", "DataError", "Problem", "Splits", "characters_of", "chat_characters", "demonstrations_of", "kind_of",
+    "load_problems", "verifier_of",
+]  # fmt: skip
 
 KINDS = {
     "chain": "rpg.tasks.chain",

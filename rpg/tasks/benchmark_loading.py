@@ -1,4 +1,4 @@
-"""From a benchmark's source to problems: found, read, collapsed, checked, with a digest that says which they were."""
+"""Loads the problems of a benchmark: finds the source, reads it, collapses repeats, checks, and computes a digest."""
 
 from __future__ import annotations
 
@@ -39,13 +39,7 @@ class LoadedBenchmark:
     @property
     def notes(self) -> list[str]:
         """What a reader of results should know about this copy."""
-        expected = self.benchmark.digest
-        if expected and expected != self.digest:
-            return [
-                f"{self.benchmark.name}: the problems in {self.source} have digest {self.digest}, not {expected} as the "
-                "copy this benchmark was checked with: wording or answers differ somewhere"
-            ]
-        return []
+        return self.benchmark.digest_notes(self.source, self.digest)
 
 
 def load_benchmark(
@@ -78,11 +72,11 @@ def load_benchmark(
             )
     if not problems:
         raise DataError(f"{source}: no rows; expected problems of {benchmark.name}")
-    wanted = benchmark.problems if isinstance(benchmark.problems, tuple) else (benchmark.problems,)
-    if benchmark.problems is not None and len(problems) not in wanted:
+    expected = benchmark.problems if isinstance(benchmark.problems, tuple) else (benchmark.problems,)
+    if benchmark.problems is not None and len(problems) not in expected:
         raise DataError(
             f"{source}: {len(problems)} distinct problems in {count} rows; {benchmark.name} has "
-            f"{' or '.join(map(str, wanted))}"
+            f"{' or '.join(map(str, expected))}"
         )
     return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
 
@@ -117,9 +111,6 @@ def as_problem(benchmark: ProblemSet, text: str, answer: str) -> Problem:
     name = hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:10]
     prompt = benchmark.prompt.template.replace("{prompt}", text)
     return Problem(f"{benchmark.name}-{name}", text, prompt, answer, benchmark.name)
-
-
-# ------------------------------------------------------------------------------------------------- sources
 
 
 def read_pairs(
@@ -171,9 +162,6 @@ def _rows(
         advice if source.files else "",
     )
     return f"{source.hub}@{source.revision or 'newest'}", rows
-
-
-# ------------------------------------------------------------------------------------------------- columns
 
 
 def _text(row: dict[str, Any], columns: tuple[str, ...], field: str, where: str) -> str:

@@ -1,6 +1,6 @@
 """What a benchmark is, as data: where its problems come from, how they are asked and graded.
 
-Those that ship are rpg/tasks/sets/benchmarks/*.yaml; one's own is a YAML file of the same form (docs/benchmarks.md).
+Shipped benchmarks are rpg/tasks/sets/benchmarks/*.yaml; a user's is a YAML file of the same form (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SETS = Path(__file__).parent / "sets" / "benchmarks"
 
 
 class Source(Section):
-    """Where the problems are: files of these names in a local folder, a file of one's own, or the Hugging Face hub.
+    """Where the problems are: files of these names in a local folder, a file of the user's, or the Hugging Face hub.
 
     Those of the chain task are made by code.
     """
@@ -73,7 +73,7 @@ class Prompt(Section):
 
 
 class ProblemSet(Section):
-    """Problems with their answers: where they are, and what is known about them."""
+    """Problems with their answers: where they are, and what they are checked against."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
     """The name of the YAML file without its ending."""
@@ -81,12 +81,21 @@ class ProblemSet(Section):
     source: Source
     columns: Columns = Columns()
     problems: Positive | tuple[Positive, ...] | None = None
-    """How many distinct problems there must be (several numbers where copies differ); another number is an error."""
+    """How many distinct problems there must be (several numbers where copies differ); any other number is an error."""
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
-    """Digest of the problems and answers that were checked; another one is reported, not refused."""
+    """Digest of the problems and answers that were checked; a different one is reported, not refused."""
     corrections: dict[str, str] = Field(default_factory=dict)
     """Answers as they stand in the source -> as they were meant, where the source has a slip."""
     prompt: Prompt = Prompt()
+
+    def digest_notes(self, source: str, digest: str) -> list[str]:
+        """A note where the problems read from `source` are not those that were checked."""
+        if self.digest in (None, digest):
+            return []
+        return [
+            f"{self.name}: the problems in {source} have digest {digest}, not {self.digest} as the copy that was checked: "
+            "wording or answers differ somewhere"
+        ]
 
 
 class Benchmark(ProblemSet):
@@ -100,14 +109,14 @@ class Benchmark(ProblemSet):
 Set = TypeVar("Set", bound=ProblemSet)
 
 
-@cache  # they ship: whoever estimates a sweep asks for each of its runs
+@cache  # estimating a sweep asks for them once per run
 def benchmarks() -> Mapping[str, Benchmark]:
     """All benchmarks that ship, by name."""
     return {path.stem: read_set(Benchmark, path) for path in sorted(_SETS.glob("*.yaml"))}
 
 
 def benchmark(name: str | Path) -> Benchmark:
-    """A benchmark that ships, by name, or one's own, by the path of its YAML file.
+    """A shipped benchmark, by name, or a user's, by the path of its YAML file.
 
     Raises:
         ConfigError: unknown name, or a file that is not a benchmark; the message names file, field and value.
@@ -119,10 +128,10 @@ def benchmark(name: str | Path) -> Benchmark:
 
 def shipped(folder: Path, name: str, kind: str) -> Path:
     """The YAML file of that name in a folder of those that ship; a ConfigError names the nearest one."""
-    known = [p.stem for p in sorted(folder.glob("*.yaml"))]
-    if name not in known:
+    names = [p.stem for p in sorted(folder.glob("*.yaml"))]
+    if name not in names:
         raise ConfigError(
-            f"{kind} {name!r} is not known{nearest(name, known)} Known: {', '.join(known)}, "
+            f"{kind} {name!r} is not known{nearest(name, names)} Known: {', '.join(names)}, "
             "or the path of a YAML file"
         )
     return folder / f"{name}.yaml"
@@ -136,10 +145,10 @@ def read_set(kind: type[Set], path: Path) -> Set:
     """
     data = read_mapping(path)
     try:
-        found = kind.model_validate({"name": path.stem, **data})
+        problem_set = kind.model_validate({"name": path.stem, **data})
     except ValidationError as error:
         raise explain(error, kind, str(path), partial(place, path)) from None
-    if found.source.path is not None and not found.source.path.is_absolute():
-        source = found.source.model_copy(update={"path": path.parent / found.source.path})
-        found = found.model_copy(update={"source": source})
-    return found
+    source = problem_set.source
+    if source.path is not None and not source.path.is_absolute():
+        source = source.model_copy(update={"path": path.parent / source.path})
+    return problem_set.model_copy(update={"source": source})

@@ -79,7 +79,7 @@ def distinct(length: int) -> int:
 
 
 def make(task: ChainTask) -> Splits:
-    """Training problems and one benchmark per tier, all distinct, the same for the same settings.
+    """Training problems and one benchmark per tier, all distinct and determined by the settings.
 
     Benchmarks are dealt first; the training problems are then spread evenly over the tiers, as far as a tier has
     enough distinct ones.
@@ -99,7 +99,7 @@ def make(task: ChainTask) -> Splits:
     benchmarks = {f"chain-{tier}": deal(tier, task.benchmark_problems, "held-out") for tier in task.tiers}
     train = []
     for position, (tier, share) in enumerate(shares.items()):
-        # Tiers of equal length share a hand: this one takes its part of what is left.
+        # Tiers of equal length are dealt from the same hand: each takes its share of what is left.
         still = sum(task.tiers[t] == task.tiers[tier] for t in list(task.tiers)[position:])
         problems = deal(tier, min(share, len(hands[task.tiers[tier]]) // still), "train")
         if len(benchmarks[f"chain-{tier}"]) < task.benchmark_problems or not problems:
@@ -114,9 +114,9 @@ def make(task: ChainTask) -> Splits:
 def _shuffled(task: ChainTask, length: int, train_problems: int) -> list[int]:
     """Enough distinct problem numbers for all tiers of a length, in random order."""
     tiers = sum(n == length for n in task.tiers.values())
-    wanted = tiers * task.benchmark_problems + train_problems
+    needed = tiers * task.benchmark_problems + train_problems
     rng = random.Random(f"chain {task.data_seed} {length}")
-    return rng.sample(range(distinct(length)), min(wanted, distinct(length)))
+    return rng.sample(range(distinct(length)), min(needed, distinct(length)))
 
 
 def _problem(chain: Chain, tier: str, name: str) -> Problem:
@@ -139,8 +139,10 @@ class ChainDemonstrations:
         self.held_out = []
         for tier, length in self.task.tiers.items():
             for i in range(HELD_OUT):
-                one = self._fresh(length, rng)
-                self.held_out.append(Problem(f"warm-{tier}-{i}", one.prompt, one.prompt, one.answer, tier))
+                chain = self._fresh(length, rng)
+                self.held_out.append(
+                    Problem(f"warm-{tier}-{i}", chain.prompt, chain.prompt, chain.answer, tier)
+                )
         if distinct(min(self.task.tiers.values())) > 10 * len(self.held_out):
             self._excluded |= {
                 p.prompt for p in self.held_out
@@ -148,9 +150,9 @@ class ChainDemonstrations:
 
     def _fresh(self, length: int, rng: random.Random) -> Chain:
         for _ in range(1000):
-            one = Chain.from_index(length, rng.randrange(distinct(length)))
-            if one.prompt not in self._excluded:
-                return one
+            chain = Chain.from_index(length, rng.randrange(distinct(length)))
+            if chain.prompt not in self._excluded:
+                return chain
         raise DataError(f"task.benchmark_problems: nearly all problems of {length} operation(s) are held out")
 
     def characters(self) -> set[str]:
@@ -160,14 +162,14 @@ class ChainDemonstrations:
         return len(Chain.from_index(self._longest, 0).scratchpad())
 
     def ability(self, rng: random.Random) -> tuple[str, str]:
-        one = self._fresh(rng.randint(1, self._longest), rng)
-        return one.prompt, one.scratchpad()
+        chain = self._fresh(rng.randint(1, self._longest), rng)
+        return chain.prompt, chain.scratchpad()
 
     def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[str, str]:
-        one = self._fresh(rng.choice(list(self.task.tiers.values())), rng)
+        chain = self._fresh(rng.choice(list(self.task.tiers.values())), rng)
         if rng.random() < warm.scratchpad_fraction:
-            return one.prompt, one.scratchpad(warm.corruption, rng)
-        return one.prompt, f"{MARKER}{one.answer}"
+            return chain.prompt, chain.scratchpad(warm.corruption, rng)
+        return chain.prompt, f"{MARKER}{chain.answer}"
 
 
 KIND = TaskKind(

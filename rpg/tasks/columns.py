@@ -1,4 +1,4 @@
-"""Values out of rows: by the name of a column, or by one of the small forms around it (rpg.config.data_source)."""
+"""Values of a row: by the name of a column, or by a form such as `boxed(column)` (rpg.config.data_source)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _parsed = lru_cache(maxsize=256)(parsed_column)
 
 
 def value_at(row: Any, path: str) -> Any:
-    """Field b of column a for `a.b`; None where it is not there. A column of that very name comes first."""
+    """Field b of column a for `a.b`, unless a column has that very name; None where the row has neither."""
     if isinstance(row, Mapping) and path in row:
         return row[path]
     for part in path.split("."):
@@ -33,7 +33,7 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
     Raises:
         DataError: it is no text, empty, or not of the form that is asked for. The message names row and column.
     """
-    form, told, name = _parsed(column)
+    form, argument, name = _parsed(column)
     value = value_at(row, name)
     if value is None:
         return None
@@ -41,18 +41,20 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
         value = asked(value, f"{where}: column {name}")
     text = plain(value, column, where)
     if form == "boxed":
-        found = last_box(text)
-        if found is None:
+        boxed = last_box(text)
+        if boxed is None:
             raise DataError(f"{where}: column {name}: holds no \\boxed{{...}} answer")
-        text = found
+        text = boxed
     elif form == "after":
-        _, marker, text = text.rpartition(told)
+        _, marker, text = text.rpartition(argument)
         if not marker:
-            raise DataError(f"{where}: column {name}: holds no {told!r}: {reprlib.repr(value)}")
+            raise DataError(f"{where}: column {name}: holds no {argument!r}: {reprlib.repr(value)}")
     elif form == "regex":
-        match = re.search(told, text, re.DOTALL)
+        match = re.search(argument, text, re.DOTALL)
         if match is None:
-            raise DataError(f"{where}: column {name}: the pattern {told!r} is not in {reprlib.repr(value)}")
+            raise DataError(
+                f"{where}: column {name}: the pattern {argument!r} is not in {reprlib.repr(value)}"
+            )
         text = match[1] if match.re.groups else match[0]
     if not (text or "").strip():
         raise DataError(f"{where}: column {column}: the text is empty")
@@ -60,10 +62,10 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
 
 
 def plain(value: Any, column: str, where: str) -> str:
-    """A value as text: a number as people write it, a list of such with commas.
+    """A value as text: a number as people write it, a list joined by commas.
 
     Raises:
-        DataError: it is neither, or half a character.
+        DataError: it is neither, or not valid Unicode.
     """
     if isinstance(value, list | tuple) and all(isinstance(part, str | int | float) for part in value):
         value = ", ".join(map(str, value))
@@ -86,13 +88,13 @@ def asked(conversation: Any, where: str) -> str:
     if isinstance(conversation, str):
         conversation = [{"role": "user", "content": conversation}]
     messages = conversation if isinstance(conversation, list | tuple) else ()
-    said = [m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"]
-    if not said or not isinstance(said[-1], str):
+    asked_for = [m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"]
+    if not asked_for or not isinstance(asked_for[-1], str):
         raise DataError(
             f"{where}: expected a conversation, e.g. [{{'role': 'user', 'content': 'problem'}}], got "
             f"{reprlib.repr(conversation)}"
         )
-    text = said[-1].strip()
+    text = asked_for[-1].strip()
     if text.startswith(_BEFORE) and text.endswith(_AFTER.rstrip()):
         text = text[len(_BEFORE) : -len(_AFTER.rstrip())]
     return text
@@ -102,24 +104,24 @@ def conversation(value: Any, column: str, where: str) -> list[dict[str, str]]:
     """A list of messages, checked.
 
     Raises:
-        DataError: it is none, or has no user's message at its end (an assistant's may follow).
+        DataError: it is not a conversation, or no user's message ends it (an assistant's may follow).
     """
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise DataError(
             f"{where}: column {column}: expected text or a list of messages, got {reprlib.repr(value)}"
         )
     messages = []
-    for number, one in enumerate(value, 1):
-        if not isinstance(one, Mapping) or not {"role", "content"} <= set(one):
+    for number, message in enumerate(value, 1):
+        if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
             raise DataError(
-                f"{where}: column {column}: message {number}: expected role and content, got {reprlib.repr(one)}"
+                f"{where}: column {column}: message {number}: expected role and content, got {reprlib.repr(message)}"
             )
-        if one["role"] not in ("system", "user", "assistant"):
+        if message["role"] not in ("system", "user", "assistant"):
             raise DataError(
-                f"{where}: column {column}: message {number}: role {one['role']!r}; accepted: system, user, assistant"
+                f"{where}: column {column}: message {number}: role {message['role']!r}; accepted: system, user, assistant"
             )
-        text = plain(one["content"], f"{column}, message {number}", where)
-        messages.append({"role": str(one["role"]), "content": text})
+        text = plain(message["content"], f"{column}, message {number}", where)
+        messages.append({"role": str(message["role"]), "content": text})
     turns = messages[:-1] if messages[-1]["role"] == "assistant" else messages
     if not turns or turns[-1]["role"] != "user":
         raise DataError(

@@ -1,4 +1,4 @@
-"""Problems of a user's own: files and data sets of the hub, whose columns hold prompt, answer (and demonstration)."""
+"""Problems from the user's files and from data sets of the hub, by the names of their columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rpg.tasks.problems import DataError, Problem, Splits, file_digest, with_cha
 from rpg.tasks.rows import hub_rows, missing, read_rows
 
 _MAX_CHARACTERS = 1_000_000
-"""Of one value: longer ones are a wrong file rather than a problem."""
+"""Of one value: longer ones mean that this is the wrong file."""
 _MAX_REPEATED = 5_000_000
 """Problems in a pass over a mixture; more are a weight that is far off."""
 
@@ -41,7 +41,7 @@ def read(task: FileTask) -> Splits:
         for line, problem in enumerate(benchmarks[name], 1):
             if problem.text in seen:
                 same = seen[problem.text].id
-                trained = ", ".join(one.called() for one in task.train)
+                trained = ", ".join(source.called() for source in task.train)
                 raise DataError(
                     f"{source.called()}: problem {line}: field prompt: {_short(problem.text)} is also in the training "
                     f"file {trained} ({same}): a benchmark must be held out"
@@ -111,14 +111,14 @@ def _problem(
     answer = ""
     if not isinstance(task.verifier, RewardVerifier) or value_at(row, columns.answer or "answer") is not None:
         answer = _text(row, columns.answer, "answer", where).strip()
-    told = columns.demonstration or "demonstration"
-    if value_at(row, parsed_column(told)[2]) is not None:
+    demonstration = columns.demonstration or "demonstration"
+    if value_at(row, parsed_column(demonstration)[2]) is not None:
         shown = _text(row, columns.demonstration, "demonstration", where)
     prompt = task.template.replace("{prompt}", text)
     if messages:
         messages[-1] = {"role": "user", "content": prompt}
-    # What two chats have in common may be their last message, so the whole conversation says which problem it is.
-    whole = text if len(messages) < 2 else "\n".join(f"{one['role']}: {one['content']}" for one in messages)
+    # Two chats may share their last message, so the whole conversation identifies the problem.
+    whole = text if len(messages) < 2 else "\n".join(f"{m['role']}: {m['content']}" for m in messages)
     return with_chat(
         Problem(
             id=name,
@@ -146,10 +146,10 @@ def _messages(row: Mapping[str, Any], column: str, where: str) -> list[dict[str,
 
 def _text(row: Mapping[str, Any], column: str | None, field: str, where: str) -> str:
     if column is not None:
-        found = text_of(row, column, where)
-        if found is None:
+        text = text_of(row, column, where)
+        if text is None:
             raise DataError(f"{where}: task.columns.{field}: {missing(parsed_column(column)[2], row)}")
-        return found
+        return text
     if field not in row:
         raise DataError(f"{where}: {missing(field, row)}")
     value = row[field]
@@ -180,10 +180,10 @@ def _data(task: FileTask) -> dict[str, Any]:
 
 
 def _digest(source: DataSource) -> Any:
-    """What stands for a source in the digest of the data: what it holds, not where it lies."""
+    """What represents a source in the digest of the data: its contents, not its location."""
     content = _file_or_hub_digest(source)
-    told = source.model_dump(mode="json", exclude_defaults=True, include={"columns", "weight", "limit"})
-    return {"content": content, **told} if told else content
+    settings = source.model_dump(mode="json", exclude_defaults=True, include={"columns", "weight", "limit"})
+    return {"content": content, **settings} if settings else content
 
 
 def _file_or_hub_digest(source: DataSource) -> str:
@@ -194,7 +194,7 @@ def _file_or_hub_digest(source: DataSource) -> str:
 
 @lru_cache(maxsize=16)
 def _hub_digest(source: DataSource) -> str:
-    """Of all rows: the commit of a data set is not known without asking the hub, and its rows are what counts."""
+    """Of all rows, because the commit of a data set is not known without asking the hub."""
     rows = hashlib.sha256()
     for _, row in _rows(source):
         rows.update(json.dumps(row, default=str, ensure_ascii=True).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Gold answers that no response could ever equal: a training on them has a constant reward and says nothing."""
+"""Gold answers that no response could ever match, so that the reward of a training on them is constant."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_gold(problems: Sequence[Problem], verifier: Verifier, where: str) -> l
 
 
 def unanswerable(answer: str, verifier: Verifier) -> str | None:
-    """Why no response can be graded as right by this gold answer; None where one can."""
+    """Why no response can be right by this gold answer; None if one can."""
     if WORKED in answer:
         last = answer.rpartition(WORKED)[2].strip()
         return f"holds a whole solution: only what follows {WORKED} is the answer; write {last!r}"
@@ -38,7 +38,7 @@ def unanswerable(answer: str, verifier: Verifier) -> str | None:
         if "\n" in answer.strip():
             return "has several lines, and an answer ends with its line; write the answer alone"
         if verifier.marker in answer:
-            return f"holds the verifier's own marker {verifier.marker!r}; write what follows it"
+            return f"contains the verifier's own marker {verifier.marker!r}; write what follows it"
     return None
 
 
@@ -47,7 +47,7 @@ def _sentences(problems: Iterable[Problem], where: str) -> list[str]:
     if not long:
         return []
     return [
-        f"{where}: {len(long)} gold answers are whole sentences, which hardly any response will equal, e.g. "
+        f"{where}: {len(long)} gold answers are whole sentences, which hardly any response will match, e.g. "
         f"{long[0].id}: {_short(long[0].answer)}"
     ]
 

@@ -35,7 +35,7 @@ class Demonstrations(Protocol):
         """(prompt, response) with a full, right response."""
 
     def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, str]:
-        """(prompt, response) as the initial policy shall behave."""
+        """(prompt, response) in the style of the initial policy."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TaskKind:
 
 @dataclass
 class ProblemDemonstrations:
-    """The demonstrations that a task's own training problems bring; a part of them is held out."""
+    """The demonstrations in the training problems; some of them are held out."""
 
     source: str
     """What a message calls the training problems."""
@@ -96,6 +96,6 @@ class ProblemDemonstrations:
 def problem_characters(splits: Splits) -> set[str]:
     """All characters that occur in prompts, answers and demonstrations."""
     problems = [*splits.train, *(p for held_out in splits.benchmarks.values() for p in held_out)]
-    said = (m["content"] for p in problems for m in p.messages)
-    own = (text for p in problems for text in (p.prompt, p.answer, p.demonstration or ""))
-    return {c for text in itertools.chain(own, said) for c in text}
+    messages = (m["content"] for p in problems for m in p.messages)
+    fields = (text for p in problems for text in (p.prompt, p.answer, p.demonstration or ""))
+    return {c for text in itertools.chain(fields, messages) for c in text}

@@ -34,7 +34,7 @@ class Leak:
 
 @dataclass(frozen=True)
 class Checks:
-    """What is known about a benchmark's problems beside their number."""
+    """What was checked about a benchmark's problems."""
 
     rows: int
     """Rows of the source; those that repeat a problem were collapsed."""
@@ -43,7 +43,7 @@ class Checks:
     training: str | None = None
     """Source of the training problems that were compared, if any were."""
     leaks: tuple[Leak, ...] = ()
-    """Its problems that are among those, too; one entry a pair."""
+    """Its problems that are among those too; one entry per pair."""
 
 
 def words(text: str) -> list[str]:
@@ -78,24 +78,24 @@ def leaks(
         (name, problem, shingles(problem.text)) for name, group in benchmarks.items() for problem in group
     ]
     index: dict[int, list[int]] = defaultdict(list)
-    for i, (_, _, own) in enumerate(held_out):
-        for shingle in own:
+    for i, (_, _, hashes) in enumerate(held_out):
+        for shingle in hashes:
             index[shingle].append(i)
-    found = []
+    pairs = []
     for problem in training:
-        own = shingles(problem.text)
-        shared = Counter(i for shingle in own for i in index.get(shingle, ()))
+        hashes = shingles(problem.text)
+        shared = Counter(i for shingle in hashes for i in index.get(shingle, ()))
         for i, common in shared.items():
             name, other, theirs = held_out[i]
-            similarity = common / (len(own) + len(theirs) - common)
+            similarity = common / (len(hashes) + len(theirs) - common)
             if similarity >= threshold:
-                found.append(Leak(name, other.id, problem.id, similarity))
-    return sorted(found, key=lambda leak: (-leak.similarity, leak.problem, leak.training))
+                pairs.append(Leak(name, other.id, problem.id, similarity))
+    return sorted(pairs, key=lambda leak: (-leak.similarity, leak.problem, leak.training))
 
 
 def near_duplicates(
     problems: Sequence[Problem], threshold: float = THRESHOLD
 ) -> list[tuple[str, str, float]]:
     """Pairs of problems that are nearly the same, each once, the most alike first."""
-    found = leaks(problems, {"": problems}, threshold)
-    return [(leak.problem, leak.training, leak.similarity) for leak in found if leak.problem < leak.training]
+    pairs = leaks(problems, {"": problems}, threshold)
+    return [(leak.problem, leak.training, leak.similarity) for leak in pairs if leak.problem < leak.training]

@@ -1,4 +1,4 @@
-"""Mathematical problems: a training set, and benchmarks that ship or are one's own."""
+"""Mathematical problems: a training set, and benchmarks (shipped or the user's)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def read(task: MathTask) -> Splits:
         for name, leak in leaked.items()
     ]
     kept = [with_chat(problem, task.chat) for problem in train.problems if problem.id not in leaked]
-    held_out = {name: [with_chat(one, task.chat) for one in problems] for name, problems in held_out.items()}
+    held_out = {
+        name: [with_chat(problem, task.chat) for problem in problems] for name, problems in held_out.items()
+    }
     if not kept:
         near = Counter(leak.benchmark for leak in leaked.values())
         raise DataError(

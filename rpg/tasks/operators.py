@@ -23,7 +23,7 @@ from rpg.tasks.problems import DataError, Problem, Splits
 VERSION = 1
 """Part of the data's digest: raise it when the same settings would give other problems."""
 FEWEST = 2
-"""Right answers that every problem has at least."""
+"""Smallest number of right answers of a problem."""
 _DIGITS = 9
 
 
@@ -78,8 +78,7 @@ def make(task: OperatorsTask) -> Splits:
         DataError: the settings have too few different problems.
     """
     rng = random.Random(f"operators {task.data_seed} {task.operations}")
-    found = itertools.islice(_all(task.operations, rng), task.benchmark_problems + task.train_problems)
-    dealt = list(found)
+    dealt = list(itertools.islice(_all(task.operations, rng), task.benchmark_problems + task.train_problems))
     held_out, train = dealt[: task.benchmark_problems], dealt[task.benchmark_problems :]
     if len(train) < task.train_problems:
         raise DataError(
@@ -88,8 +87,8 @@ def make(task: OperatorsTask) -> Splits:
         )
     [name] = task.benchmark_names()
     return Splits(
-        [_problem(one, f"train-{i:05d}") for i, one in enumerate(train)],
-        {name: [_problem(one, f"held-out-{i:05d}") for i, one in enumerate(held_out)]},
+        [_problem(blank, f"train-{i:05d}") for i, blank in enumerate(train)],
+        {name: [_problem(blank, f"held-out-{i:05d}") for i, blank in enumerate(held_out)]},
     )
 
 
@@ -97,21 +96,26 @@ def _all(length: int, rng: random.Random) -> Iterator[Blank]:
     """Problems with enough right answers, each once, in random order."""
     total = distinct(length)
     for index in rng.sample(range(total), min(total, 200_000)):
-        one = Blank.from_index(length, index)
-        if len(one.answers()) >= FEWEST:
-            yield one
+        blank = Blank.from_index(length, index)
+        if len(blank.answers()) >= FEWEST:
+            yield blank
 
 
-def _problem(one: Blank, name: str) -> Problem:
-    answers = one.answers()
+def _problem(blank: Blank, name: str) -> Problem:
+    answers = blank.answers()
     return Problem(
-        f"operators-{name}", one.prompt, one.prompt, " ".join(answers), "operators", one.response(answers[0])
+        f"operators-{name}",
+        blank.prompt,
+        blank.prompt,
+        " ".join(answers),
+        "operators",
+        blank.response(answers[0]),
     )
 
 
 @dataclass
 class OperatorsDemonstrations:
-    """Problems of no benchmark, each time with one of their right answers at random."""
+    """Problems outside the benchmark, each shown with one of its right answers at random."""
 
     task: OperatorsTask
     splits: Splits
@@ -125,9 +129,9 @@ class OperatorsDemonstrations:
 
     def _fresh(self, rng: random.Random) -> Blank:
         while True:
-            one = Blank.from_index(self.task.operations, rng.randrange(distinct(self.task.operations)))
-            if one.prompt not in self._excluded and len(one.answers()) >= FEWEST:
-                return one
+            blank = Blank.from_index(self.task.operations, rng.randrange(distinct(self.task.operations)))
+            if blank.prompt not in self._excluded and len(blank.answers()) >= FEWEST:
+                return blank
 
     def characters(self) -> set[str]:
         return set(CHARACTERS)
@@ -136,15 +140,15 @@ class OperatorsDemonstrations:
         return max(len(problem.demonstration or "") for problem in self.held_out)
 
     def ability(self, rng: random.Random) -> tuple[str, str]:
-        one = self._fresh(rng)
-        return one.prompt, one.response(rng.choice(one.answers()))
+        blank = self._fresh(rng)
+        return blank.prompt, blank.response(rng.choice(blank.answers()))
 
     def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[str, str]:
-        one = self._fresh(rng)
-        operators = rng.choice(one.answers())
+        blank = self._fresh(rng)
+        operators = rng.choice(blank.answers())
         if rng.random() < warm.scratchpad_fraction:
-            return one.prompt, one.response(operators, warm.corruption, rng)
-        return one.prompt, f"{MARKER}{operators}"
+            return blank.prompt, blank.response(operators, warm.corruption, rng)
+        return blank.prompt, f"{MARKER}{operators}"
 
 
 KIND = TaskKind(

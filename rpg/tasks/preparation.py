@@ -95,7 +95,7 @@ def data_files(spec: RunSpec, home: Path, digest: str | None = None) -> Prepared
 
 
 def data_notes(prepared: PreparedData) -> list[str]:
-    """What a reader of results should know about these problems, in a few lines; data.json has the rest."""
+    """Notes on these problems for whoever reads results; data.json has the details."""
     record = read_json_object(prepared.train.parent / "data.json")
     notes = [str(note) for note in record.get("notes", [])]
     for part in record.get("sources", []):
@@ -155,7 +155,7 @@ def _write_report(folder: Path, spec: RunSpec, splits: Splits, counts: dict[str,
     }
     atomic_write_json(folder / "data.json", report)
     if splits.summaries:
-        lines = "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in splits.dropped)
+        lines = "".join(json.dumps(asdict(problem), ensure_ascii=False) + "\n" for problem in splits.dropped)
         atomic_write_text(folder / "dropped.jsonl", lines)
 
 
@@ -215,7 +215,7 @@ def read_problems(path: Path) -> list[Problem]:
 
 
 def problem_of(row: Mapping[str, Any]) -> Problem:
-    """A problem from a row of these files, whoever has read it."""
+    """A problem from a row of these files."""
     extra, messages = row["extra_info"], tuple(row["prompt"])
     alone = len(messages) == 1 and messages[0]["role"] == "user"
     return Problem(

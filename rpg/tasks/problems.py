@@ -1,4 +1,4 @@
-"""What a problem is, whatever task it comes from."""
+"""What a problem is, for every task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rpg.errors import UserError
 
 
 class DataError(UserError):
-    """Problems that cannot be used; `str(error)` names the file, the line and the field."""
+    """Problems that cannot be used; the message names the file, the line and the field."""
 
 
 Given = str | tuple[Mapping[str, str], ...]
@@ -31,13 +31,13 @@ class Problem:
     """What the model is given as the user's message."""
     answer: str
     group: str
-    """What kind of problem it is (tier or file); only for people."""
+    """Tier or file; for display only."""
     demonstration: str | None = None
     """A full response that solves it, where the task has one."""
     columns: Mapping[str, Any] = field(default_factory=dict)
     """The other columns of its row, for reward functions."""
     messages: tuple[Mapping[str, str], ...] = ()
-    """What the model is given, {role, content} each, where that is more than `prompt` as the one user's message."""
+    """The conversation the model is given, where it is more than `prompt` as a single user's message."""
     chat: bool = False
     """The data hold messages and no text."""
 
@@ -55,10 +55,10 @@ class Problem:
 
 
 def with_chat(problem: Problem, chat: Chat) -> Problem:
-    """The problem with the system message (where it has none of its own) and the examples before its last message."""
+    """The problem with the system message (unless it has one) and the examples before its last message."""
     if chat.system is None and not chat.examples:
         return problem
-    messages = [dict(one) for one in problem.conversation()]
+    messages = [dict(message) for message in problem.conversation()]
     system = messages[:1] if messages[0]["role"] == "system" else []
     rest = messages[len(system) :]
     if not system and chat.system is not None:

@@ -19,7 +19,7 @@ def read_rows(path: Path, columns: dict[str, bool] | None = None) -> Iterator[tu
     Of a Parquet file only `columns` (name -> whether it must be there) are read; all where it is None.
 
     Raises:
-        DataError: the file cannot be read, or is neither.
+        DataError: the file cannot be read or parsed.
     """
     try:
         with open(path, "rb") as handle:
@@ -63,7 +63,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 where = f"{path}: line {reader.line_num}"
                 if None in row or None in row.values():
                     raise DataError(
-                        f"{where}: {len(reader.fieldnames or ())} columns are named, and the row has another number"
+                        f"{where}: {len(reader.fieldnames or ())} columns are named, but the row has a different number"
                     )
                 yield where, row
     except UnicodeDecodeError as error:
@@ -78,12 +78,12 @@ def hub_rows(
     configs: Sequence[str | None],
     split: str,
     revision: str | None,
-    found: str = "",
+    searched: str = "",
     otherwise: str = "",
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """(where, row) of a data set on the Hugging Face hub, its `configs` one after another.
 
-    `name` is what a message begins with, `found` and `otherwise` say where else was looked and what else could be done.
+    `name` is what a message begins with, `searched` and `otherwise` say where else was searched and what else could be done.
 
     Raises:
         DataError: the package is missing, or the data set cannot be had.
@@ -100,23 +100,25 @@ def hub_rows(
         Exception
     ) as error:  # the library raises a dozen kinds: no network, no such data set, no such split
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(f"{name}: cannot read {hub}{found}: {first}. Check the network{otherwise}") from error
+        raise DataError(
+            f"{name}: cannot read {hub}{searched}: {first}. Check the network{otherwise}"
+        ) from error
     # As Arrow, because row by row the library is several times slower.
     batches = (batch for part in parts for batch in part.with_format("arrow").iter(10_000))
     for number, row in enumerate(itertools.chain.from_iterable(b.to_pylist() for b in batches), 1):
         yield f"{hub}: row {number}", row
 
 
-def _parquet_rows(path: Path, wanted: dict[str, bool] | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parquet_rows(path: Path, chosen: dict[str, bool] | None) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow.parquet  # noqa: PLC0415 - a fifth of a second, which planning a run does not need
 
     try:
         file = pyarrow.parquet.ParquetFile(path)
         present = file.schema_arrow.names
-        for name, required in (wanted or {}).items():
+        for name, required in (chosen or {}).items():
             if required and name not in present:
                 raise DataError(f"{path}: {missing(name, present)}")
-        columns = None if wanted is None else [name for name in wanted if name in present]
+        columns = None if chosen is None else [name for name in chosen if name in present]
         number = 0
         for batch in file.iter_batches(columns=columns):
             for row in batch.to_pylist():

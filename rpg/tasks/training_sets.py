@@ -1,7 +1,6 @@
-"""Training sets as data: what ships is rpg/tasks/sets/training/*.yaml; one's own is a file, or a YAML file of the same form.
+"""Training sets as data: shipped ones are rpg/tasks/sets/training/*.yaml; a user's is a file of problems or such a YAML.
 
-From rows to problems: repeats are collapsed, other languages left out, problems with two answers refused. What is left
-out is named, with the reason.
+Repeats are collapsed; problems in other languages and problems with two answers are left out, each with its reason.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class TrainingSet(ProblemSet):
 
 @dataclass(frozen=True)
 class LoadedTraining:
-    """What is left of a training set, in the order of its source, and what is not."""
+    """The problems kept of a training set, in the order of its source, and those dropped."""
 
     problems: list[Problem]
     digest: str
@@ -56,15 +55,15 @@ def training_set(name: str) -> TrainingSet:
     """The training set of that name, of a YAML file, or of a file of problems itself.
 
     Raises:
-        ConfigError: a name that is not known, or a YAML file that is no training set.
+        ConfigError: an unknown name, or a YAML file that is not a training set.
     """
     if name.endswith((".yaml", ".yml")):
-        found = read_set(TrainingSet, Path(name))
+        chosen = read_set(TrainingSet, Path(name))
     elif is_name(name):
-        found = read_set(TrainingSet, shipped(_SETS, name, "training set"))
+        chosen = read_set(TrainingSet, shipped(_SETS, name, "training set"))
     else:
-        found = TrainingSet(name="train", source=Source(path=Path(name)), columns=_FILE_COLUMNS)
-    return found.model_copy(update={"name": "train"})
+        chosen = TrainingSet(name="train", source=Source(path=Path(name)), columns=_FILE_COLUMNS)
+    return chosen.model_copy(update={"name": "train"})
 
 
 def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> LoadedTraining:
@@ -105,18 +104,10 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
     if not problems:
         why = ", ".join(f"{n:,} {reason}" for reason, n in Counter(d.reason for d in dropped).items())
         raise DataError(f"{source}: no problem is left of {count:,} rows ({why or 'the file is empty'})")
-    found = digest(problems)
-    distinct = len({one.id for one in problems} | {one.problem for one in dropped})
-    notes = _notes(chosen, source, found)
-    return LoadedTraining(problems, found, source, count, distinct, dropped, notes)
-
-
-def _notes(chosen: TrainingSet, source: str, found: str) -> tuple[str, ...]:
-    if chosen.digest is None or chosen.digest == found:
-        return ()
-    return (
-        f"train: the problems in {source} have digest {found}, not {chosen.digest} as the copy that was checked",
-    )
+    problems_digest = digest(problems)
+    distinct = len({problem.id for problem in problems} | {drop.problem for drop in dropped})
+    notes = tuple(chosen.digest_notes(source, problems_digest))
+    return LoadedTraining(problems, problems_digest, source, count, distinct, dropped, notes)
 
 
 def _plain(answer: str) -> str:

@@ -24,7 +24,7 @@ VERSION = 1
 ASK = 'Give the steps, then the result after "Answer:".'
 _VERIFIER = MarkerVerifier(marker="Answer:", match="number")
 _SMALLEST, _FACTOR, _LARGEST_RESULT = 2, 9, 4
-"""Smallest number; largest factor; the largest result is so many times the largest number."""
+"""Smallest number; largest factor; largest result as a multiple of the largest number."""
 _TRIES = 100
 
 
@@ -49,8 +49,8 @@ def make(task: WordsTask) -> Splits:
 def _problems(
     stories: Sequence[Story], kind: str, count: int, largest: int, rng: random.Random, taken: set[str]
 ) -> list[Problem]:
-    """`count` problems of these templates in turns, none of which is in `taken`; it is added to."""
-    found = []
+    """`count` problems of these templates in turn, none of which is in `taken`; adds them to it."""
+    problems = []
     for number in range(count):
         for _ in range(_TRIES):
             text, answer, steps = _tell(stories[number % len(stories)], largest, rng)
@@ -60,8 +60,8 @@ def _problems(
             raise DataError(f"task.largest: {largest} leaves too few different problems for {count} of them")
         taken.add(text)
         prompt, shown = f"{text}\n{ASK}", f"{steps}\n{_VERIFIER.written(answer)}"
-        found.append(Problem(f"words-{kind}-{number:05d}", text, prompt, answer, f"words-{kind}", shown))
-    return found
+        problems.append(Problem(f"words-{kind}-{number:05d}", text, prompt, answer, f"words-{kind}", shown))
+    return problems
 
 
 def _tell(story: Story, largest: int, rng: random.Random) -> tuple[str, str, str]:
@@ -75,7 +75,7 @@ def _tell(story: Story, largest: int, rng: random.Random) -> tuple[str, str, str
         for (before, _), (operator, letter) in zip([("", first), *steps], steps, strict=False):
             if operator == "*":
                 numbers[letter] = rng.randint(_SMALLEST, _FACTOR)
-                if before == "":  # groups of so many: both are factors
+                if before == "":  # groups of equal size: both are factors
                     numbers[first] = rng.randint(_SMALLEST, _FACTOR)
         results = [numbers[first]]
         for operator, letter in steps:

@@ -2,7 +2,7 @@
 
 `{n}` and `{m}` are two different first names, `{t}` is a thing that can be counted. `steps` is worked off from left to
 right, every step on the result so far: "a + b - c" is (a + b) - c. Those with `held_out` are never trained on; every
-kind of `steps` among them occurs among the others too, told otherwise.
+kind of `steps` among them occurs among the others too, in other words.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ STORIES = (
             "{n} plants {a} rows of {b} flowers, but {c} of the flowers die. How many flowers are still alive?",
         ),
     ),
-    *_stories(  # Together, then so many times.
+    *_stories(  # Added, then multiplied.
         "a + b * c",
         trained=(
             "{n} earns {a} dollars in the morning and {b} in the evening. How many dollars are that in {c} days?",

@@ -1,6 +1,6 @@
-"""Numbers of runs sent to TensorBoard, Weights & Biases and MLflow, from what the run folders hold.
+"""Sends the numbers in run folders to TensorBoard, Weights & Biases and MLflow.
 
-A process of its own follows the folders (`python -m rpg.tracking SWEEP_DIR`), so a tracker that is slow, full or gone never
-touches a training; what it missed is sent the next time. How far each tracker is lies in
-`<data folder>/tracking/state/<sweep>/<run>.json`.
+A separate process follows the folders (`python -m rpg.tracking SWEEP_DIR`), so that a slow, full or unreachable tracker
+never affects a training; what could not be sent is sent later. `<data folder>/tracking/state/<sweep>/<run>.json` records
+what each tracker has received.
 """

@@ -1,7 +1,7 @@
 """python -m rpg.tracking SWEEP_DIR: send the numbers of a sweep's runs to their trackers as they appear.
 
-It ends when its standard input is closed and everything is sent, or could not be; with --drain it sends what is there.
-A tracker that fails is a warning.
+It ends when its standard input is closed, after a last attempt to send the rest; with --drain it sends once and ends.
+A failing tracker only causes a warning.
 """
 
 from __future__ import annotations
@@ -11,25 +11,20 @@ import sys
 from pathlib import Path
 
 from rpg.processes import die_with_parent, stdin_closed
+from rpg.store.layout import Layout
+from rpg.tracking.follower import Follower
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rpg.tracking", description=__doc__)
-    parser.add_argument("sweep", type=Path, help="the sweep's folder, with a folder per run")
+    parser.add_argument("sweep", type=Path, help="the folder of the sweep, which holds a folder per run")
     parser.add_argument("--home", type=Path, help="the data folder (default: two levels above SWEEP_DIR)")
-    parser.add_argument("--drain", action="store_true", help="send what is there, then end")
+    parser.add_argument("--drain", action="store_true", help="send what there is, then end")
     options = parser.parse_args(arguments)
     die_with_parent()
-
-    from rpg.store.layout import Layout
-    from rpg.tracking.follower import Follower
-
     sweep = options.sweep.resolve()
-    follower = Follower(
-        Layout((options.home or sweep.parents[1]).absolute()),
-        sweep.name,
-        lambda line: print(line, flush=True),
-    )
+    layout = Layout((options.home or sweep.parents[1]).absolute())
+    follower = Follower(layout, sweep.name, lambda line: print(line, flush=True))
     follower.until((lambda: True) if options.drain else stdin_closed)
     return 0
 

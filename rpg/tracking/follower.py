@@ -1,4 +1,4 @@
-"""Follows the runs of a sweep and sends what is new to their trackers."""
+"""Follows the runs of a sweep and sends new numbers to their trackers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rpg.tracking.records import Record, info, records
 from rpg.tracking.trackers import Sink, open_sink, starts_over
 
 POLL_SECONDS = 2.0
-AGAIN_SECONDS = 30.0
-"""A tracker that failed is tried again after this long."""
+RETRY_SECONDS = 30.0
+"""The time after which a tracker that failed is tried again."""
 
 
 def tracking_folder(layout: Layout) -> Path:
-    """Where trackers' files and how far they are lie."""
+    """The folder of the trackers' files and of the records of what they have received."""
     return layout.home / "tracking"
 
 
@@ -37,17 +37,17 @@ class Follower:
     sweep: str
     say: Callable[[str], None] = print
     trackers: tuple[TrackerSection, ...] | None = None
-    """Instead of those that the runs name."""
+    """Used instead of the trackers that the runs configure."""
     imported: bool = False
-    """Runs that were trained elsewhere too."""
+    """Whether to include runs that were trained elsewhere."""
     _open: dict[tuple[str, str], Sink] = field(default_factory=dict)
     _failed: dict[tuple[str, str], float] = field(default_factory=dict)
     _sent: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
-    """Tracker -> its last error, while it has not worked again."""
+    """Tracker -> its last error, until it works again."""
 
     def pass_over(self) -> int:
-        """Send everything that is there and was not sent; returns how many records were."""
+        """Send everything that has not been sent yet; returns the number of records."""
         count = 0
         for folder in current_runs(self.layout, self.sweep):
             if not folder.manifest_path.exists() or (is_imported(folder) and not self.imported):
@@ -57,7 +57,7 @@ class Follower:
         return count
 
     def until(self, over: Callable[[], bool]) -> None:
-        """Follow until `over()`, then send what is still there."""
+        """Follow until `over()`, then send the rest."""
         while not over():
             self.pass_over()
             time.sleep(POLL_SECONDS)
@@ -66,11 +66,11 @@ class Follower:
         self.close()
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all connections."""
         for (run, name), sink in self._open.items():
             try:
                 sink.close(self.layout.run(self.sweep, run).done_path.exists())
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (a tracker's package may raise anything)
                 self._warn(run, name, error)
         self._open.clear()
 
@@ -85,7 +85,7 @@ class Follower:
     def _follow(self, folder: RunFolder, tracker: TrackerSection) -> int:
         name = _name(tracker)
         key = folder.name, name
-        if time.monotonic() - self._failed.get(key, -AGAIN_SECONDS) < AGAIN_SECONDS:
+        if time.monotonic() - self._failed.get(key, -RETRY_SECONDS) < RETRY_SECONDS:
             return 0
         try:
             sent = self._sent.setdefault(key, self._state(folder, name))
@@ -97,7 +97,7 @@ class Follower:
                     new = list(records(folder, set()))
                 self._open[key] = open_sink(tracker, info(folder), tracking_folder(self.layout))
             self._open[key].log(new)
-        except Exception as error:  # whatever a tracker's package raises: the training goes on
+        except Exception as error:  # noqa: BLE001 (a tracker's package may raise anything)
             self._failed[key] = time.monotonic()
             self._open.pop(key, None)
             self._warn(folder.name, name, error)
@@ -112,25 +112,23 @@ class Follower:
         first = lines[0] if lines else type(error).__name__
         if self.failures.get(name) != first:
             self.failures[name] = first
-            self.say(
-                f"warning: {run}: {name}: {first}; it is tried again, and the training does not wait for it"
-            )
+            self.say(f"warning: {run}: {name}: {first}; will retry, and the training does not wait for it")
 
     def _path(self, folder: RunFolder) -> Path:
         return tracking_folder(self.layout) / "state" / self.sweep / f"{folder.name}.json"
 
     def _state(self, folder: RunFolder, name: str) -> set[str]:
         path = self._path(folder)
-        found = read_json_object(path).get(name) if path.exists() else None
-        return set(found) if isinstance(found, list) else set()
+        keys = read_json_object(path).get(name) if path.exists() else None
+        return set(keys) if isinstance(keys, list) else set()
 
     def _remember(self, folder: RunFolder, name: str, sent: set[str]) -> None:
         path = self._path(folder)
-        known = read_json_object(path) if path.exists() else {}
-        atomic_write_json(path, {**known, name: sorted(sent)})
+        state = read_json_object(path) if path.exists() else {}
+        atomic_write_json(path, {**state, name: sorted(sent)})
 
 
 def _name(tracker: TrackerSection) -> str:
-    """What a tracker is called in messages and where its state is kept."""
-    told = tracker.model_dump(mode="json", exclude={"type"}, exclude_none=True)
-    return f"{tracker.type} {json.dumps(told, sort_keys=True)}" if told else tracker.type
+    """The name of a tracker in messages and in its state."""
+    settings = tracker.model_dump(mode="json", exclude={"type"}, exclude_none=True)
+    return f"{tracker.type} {json.dumps(settings, sort_keys=True)}" if settings else tracker.type

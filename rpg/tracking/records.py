@@ -1,4 +1,4 @@
-"""What there is to send of a run: its steps and its evaluations, in order. Pure, but for reading the folder."""
+"""The records of a run for trackers: its steps and its evaluations, in order. Reads the run's folder only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_MEASURED = ("step", "attempt", "time")
 
 @dataclass(frozen=True)
 class Record:
-    """Numbers of one step. `key` names it for good: sent once, it is not sent again."""
+    """Numbers of one step. `key` identifies the record, which is sent once."""
 
     key: str
     step: int
@@ -25,7 +25,7 @@ class Record:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a tracker is told about a run."""
+    """What a tracker gets to know about a run."""
 
     sweep: str
     run: str
@@ -35,13 +35,13 @@ class RunInfo:
 
 
 def info(folder: RunFolder) -> RunInfo:
-    """A run as its manifest tells of it. Raises StoreError: there is none that can be read."""
+    """The run according to its manifest. Raises StoreError if that cannot be read."""
     manifest = folder.read_manifest()
     return RunInfo(folder.sweep, folder.name, manifest["run_id"], manifest["variant"], manifest["spec"])
 
 
 def records(folder: RunFolder, sent: set[str]) -> Iterator[Record]:
-    """Steps and evaluations that are on disk and not in `sent`; values that are no finite number are left out.
+    """Steps and evaluations on disk whose keys are not in `sent`, without values that are not finite numbers.
 
     Raises:
         StoreError: a file cannot be read.
@@ -64,15 +64,17 @@ def records(folder: RunFolder, sent: set[str]) -> Iterator[Record]:
 
 
 def evaluated(folder: RunFolder, benchmark: str, step: int) -> dict[str, float]:
-    """mean@k, as the database has it: the mean over problems of the share of right samples; and tokens per response."""
+    """mean@k as in the database (the mean over problems of the share of right samples), and tokens per response."""
     table = read_eval(folder, benchmark, step)
     by_problem = table.group_by("problem_id").aggregate([("correct", "mean")])
     shares = by_problem.column("correct_mean").to_pylist()
     tokens = table.column("tokens").to_pylist()
     if not shares:
         return {}
-    found = {"accuracy": sum(shares) / len(shares), "tokens": sum(tokens) / len(tokens)}
-    return {f"eval/{benchmark}/{name}": value for name, value in found.items()}
+    return {
+        f"eval/{benchmark}/accuracy": sum(shares) / len(shares),
+        f"eval/{benchmark}/tokens": sum(tokens) / len(tokens),
+    }
 
 
 def _finite(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""The trackers behind one interface: open a run, log records, close. Their packages are imported when they are used."""
+"""The trackers behind one interface: open a run, log records, close. Their packages are imported when used."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from typing import Any, Protocol
 from rpg.config.section import registered
 from rpg.config.tracking import TRACKERS, MlflowTracker, TensorBoardTracker, TrackerSection, WandbTracker
 from rpg.errors import UserError
+from rpg.store.current import flat
 from rpg.tracking.records import Record, RunInfo
 
 _BATCH = 500
-"""Numbers per call of MLflow, which takes at most 1,000."""
+"""Numbers per call of MLflow, which accepts at most 1,000."""
 
 
 class TrackerError(UserError):
-    """A tracker that cannot be used; `str(error)` is one line."""
+    """A tracker that cannot be used. `str(error)` is one line."""
 
 
 class Sink(Protocol):
     """One run at one tracker."""
 
     def log(self, records: Sequence[Record]) -> None:
-        """Send these; when it returns they have left our hands."""
+        """Send these; they have been handed over when this returns."""
 
-    def close(self, finished: bool) -> None:
-        """Nothing more comes for now; `finished`: for good."""
+    def close(self, finished: bool, /) -> None:
+        """No records follow for now, or ever if `finished`."""
 
 
 class TensorBoard:
     """Event files, as TensorBoard's own writer makes them."""
 
-    def __init__(self, tracker: TensorBoardTracker, run: RunInfo, folder: Path):
+    def __init__(self, _tracker: TensorBoardTracker, run: RunInfo, folder: Path):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
@@ -48,12 +49,12 @@ class TensorBoard:
                 self._writer.add_scalar(name, value, record.step, walltime=record.time, new_style=True)
         self._writer.flush()
 
-    def close(self, finished: bool) -> None:
+    def close(self, _finished: bool, /) -> None:
         self._writer.close()
 
 
 class Wandb:
-    """A run of the same id for every attempt; numbers are plotted over their `step`, in whatever order they come."""
+    """One run, with the same id for every attempt; numbers are plotted over their `step`, in whatever order they arrive."""
 
     def __init__(self, tracker: WandbTracker, run: RunInfo, folder: Path):
         os.environ.setdefault("WANDB_SILENT", "true")
@@ -65,7 +66,7 @@ class Wandb:
         (folder / "wandb").mkdir(parents=True, exist_ok=True)
         name = f"{run.sweep}-{run.run_id}"[:128]
         self._former: list[Path] = []
-        if tracker.mode == "offline":  # this folder will hold everything, so the ones before are not needed
+        if tracker.mode == "offline":  # the new folder will hold everything, so earlier ones are not needed
             self._former = list((folder / "wandb/wandb").glob(f"offline-run-*-{escape(name)}"))
         self._run = wandb.init(
             project=tracker.project,
@@ -85,16 +86,16 @@ class Wandb:
         for record in records:
             self._run.log({"step": record.step, **record.values})
 
-    def close(self, finished: bool) -> None:
+    def close(self, _finished: bool, /) -> None:
         self._run.finish()
         for path in self._former:
             shutil.rmtree(path, ignore_errors=True)
 
 
 class Mlflow:
-    """A run of an experiment, found again by its tag."""
+    """A run of an experiment, identified by its tag."""
 
-    def __init__(self, tracker: MlflowTracker, run: RunInfo, folder: Path):
+    def __init__(self, tracker: MlflowTracker, run: RunInfo, _folder: Path):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         try:
@@ -104,8 +105,8 @@ class Mlflow:
             raise missing("mlflow", "mlflow") from error
         self._client, self._metric = MlflowClient(tracking_uri=tracker.uri), Metric
         name = tracker.experiment or run.sweep
-        found = self._client.get_experiment_by_name(name)
-        experiment = found.experiment_id if found else self._client.create_experiment(name)
+        existing = self._client.get_experiment_by_name(name)
+        experiment = existing.experiment_id if existing else self._client.create_experiment(name)
         tag = f"{run.sweep}/{run.run}"
         same = self._client.search_runs([experiment], f"tags.`rpg.run` = '{tag}'", max_results=1)
         if same:
@@ -126,7 +127,7 @@ class Mlflow:
         for start in range(0, len(metrics), _BATCH):
             self._client.log_batch(self._id, metrics=metrics[start : start + _BATCH])
 
-    def close(self, finished: bool) -> None:
+    def close(self, finished: bool, /) -> None:
         if finished:
             self._client.set_terminated(self._id)
 
@@ -140,18 +141,18 @@ registered("tracker", TRACKERS.values(), _SINKS, "rpg/tracking/trackers.py")
 
 
 def open_sink(tracker: TrackerSection, run: RunInfo, folder: Path) -> Sink:
-    """A run at a tracker; files go below `folder`.
+    """Open a run at a tracker, with its files below `folder`.
 
     Raises:
-        TrackerError: its package is not installed; and whatever the package raises.
+        TrackerError: its package is not installed. The package may raise anything else.
     """
     sink: Sink = _SINKS[type(tracker)](tracker, run, folder)
     return sink
 
 
 def starts_over(tracker: TrackerSection) -> bool:
-    """Whether every session sends a run from its beginning: wandb cannot go on with an offline folder, and a run that
-    is several of them is uploaded in pieces.
+    """Whether every session sends a run from its beginning: wandb cannot continue an offline folder, and would upload a run
+    of several folders in pieces.
     """
     return isinstance(tracker, WandbTracker) and tracker.mode == "offline"
 
@@ -160,11 +161,3 @@ def missing(name: str, package: str) -> TrackerError:
     return TrackerError(
         f"track: {name} needs the package {package}, which is not installed (pip install 'rpg-lab[trackers]')"
     )
-
-
-def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested settings as {dotted name: value}."""
-    if isinstance(value, dict) and value:
-        parts = (flat(inner, f"{prefix}.{name}" if prefix else str(name)) for name, inner in value.items())
-        return {name: inner for part in parts for name, inner in part.items()}
-    return {prefix: value}

@@ -123,7 +123,6 @@ x^2 - 1 | (x-1)(x+1)
 42 | $N = 42$, as desired.
 42 | n=42
 42 | $n$ = $42$
-42 | $n$ = 42
 42 | The number of ways is $42$.
 42 | There are 42 such triples.
 42 | there are exactly 42 solutions
@@ -160,7 +159,6 @@ x^2 - 1 | (x-1)(x+1)
 42 | \$42
 42 | 42 dollars
 42 | 42 years old
-42 | 42 minutes
 42 | 42 miles per hour
 42 | 42 mph
 42 | forty two
@@ -202,7 +200,6 @@ x^2 - 1 | (x-1)(x+1)
 42 | 42 integers
 42 | 42 or forty-two
 42 | 42 = 6·7
-42 | $42 = 2 \cdot 3 \cdot 7$
 42 | $\left\lfloor 42.7 \right\rfloor = 42$
 42 | (A) 42
 42 | A) 42
@@ -238,14 +235,9 @@ x^2 - 1 | (x-1)(x+1)
 42 | $\mathbf{\boxed{42}}$
 42 | ${\boxed{42}}$
 42 | $\hspace{1cm} 42$
-42 | $$ 42. $$
 42 | ANSWER 42
-12600 | 12,600
-12600 | 12600 ways
 12600 | $12{,}600$
-12600 | 12 600
 12600 | $12,\!600$
-12600 | 1.26 \times 10^4
 -6 | $-6$
 -6 | −6
 -6 | - 6
@@ -313,7 +305,6 @@ $\frac{5}{8}$ | the probability is 5/8
 $\frac{340}{19}$ | 17 17/19
 $\frac{340}{19}$ | 17.894736...
 $\frac{340}{19}$ | $17\frac{17}{19}$
-$\frac{340}{19}$ | 17.8947
 $\frac{340}{19}$ | $\frac{340}{19} \approx 17.89$
 $\frac{340}{19}$ | $\frac{340}{19}$ (≈ 17.89)
 $\frac{340}{19}$ | $\frac{340}{19}$, or about 17.89
@@ -384,7 +375,6 @@ $(4,7)$ | (4, 7)
 $(4,7)$ | $(x,y)=(4,7)$
 $(4,7)$ | $x = 4, y = 7$
 $(4,7)$ | x=4 and y=7
-$(4,7)$ | $x=4$, $y=7$
 $(4,7)$ | $(4, 7)$ is the only solution
 $(4,7)$ | The only pair is $(4,7)$.
 $(4,7)$ | \left(4, 7\right)
@@ -498,11 +488,9 @@ AB=BC+CD | $BC + CD = AB$
 8 | $1 + 2 + 5 = 8$
 8 | $8\text{ (mod }10)$
 8 | $8 \ (\bmod\ 10)$
-8 | $8 (\text{mod } 10)$
 8 | $\angle A = 8^{\circ}$, as required
 8 | $8^\circ$
 8 | $8\degree$
-8 | $8 ^ { \circ }$
 8 | \(\boxed{8}\).
 8 | $\boxed{ 8 }$
 8 | $\boxed{8.}$
@@ -513,12 +501,7 @@ AB=BC+CD | $BC + CD = AB$
 8 | *8*
 8 | _8_
 8 | $8$ \\
-8 | $8 \\$
-8 | \$8\$
-8 | $$8$$.
-8 | $\textbf{8}$
 8 | $\textit{8}$
-8 | $\mathrm{8}$
 8 | $\underline{8}$
 8 | \underline{\textbf{8}}
 8 | Hence $x=8$.
@@ -548,10 +531,8 @@ AB=BC+CD | $BC + CD = AB$
 8 | 8 (which equals $2^3$)
 8 | eight ways
 8 | Eight
-8 | 8.00
 8 | +8
 8 | $+8$
-8 | ${8}$
 8 | 8 \, \text{J}
 8 | $8\ \mathrm{J\,kg^{-1}\,K^{-1}}$
 8 | $8 \frac{\text{m}}{\text{s}}$
@@ -565,11 +546,6 @@ AB=BC+CD | $BC + CD = AB$
 8 | 8 kg m s^-1
 8 | 8 N·m
 8 | 8 V
-8 | 8 A
-8 | 8 T
-8 | 8 C
-8 | 8 F
-8 | 8 K
 8 | 8 µm
 8 | 8 °C
 8 | 8 degrees Celsius
@@ -598,16 +574,12 @@ AB=BC+CD | $BC + CD = AB$
 1.5 | $\boxed{\approx 1.5 \text{ m}}$
 1.5 | $\boxed{1.5}$ (approximately)
 1.5 | $\frac{3.0}{2} \approx 1.5$
-1.5 | $1.5 \approx \frac{3}{2}$
 $\frac{2}{7}$ | $0.285714$
 $\frac{2}{7}$ | $0.\overline{285714}$
-$\frac{2}{7}$ | $\frac{2}{7} \approx 0.2857$
 $\frac{2}{7}$ | $2/7$, approximately $0.286$
 $\frac{2}{7}$ | $P(A) = \dfrac{2}{7}$
-$\frac{2}{7}$ | \frac27
 $2 \sqrt{3}$ | $2\sqrt3$
 $2 \sqrt{3}$ | $\sqrt{12}$
-$2 \sqrt{3}$ | 2√3
 $2 \sqrt{3}$ | 2 sqrt(3)
 $2 \sqrt{3}$ | 2*3^(1/2)
 $2 \sqrt{3}$ | $2\sqrt{3} \approx 3.464$
@@ -639,7 +611,6 @@ $e^{2}$ | $\exp(2)$
 $|x|$ | \left|x\right|
 $|x|$ | \lvert x \rvert
 $x=2$ | x=2
-$x=2$ | 2
 $(2,3)$ | $(2,\ 3)$
 $(2,3)$ | $(x, y) = (2, 3)$ is the unique solution
 1,2 | $1$ and $2$ only
@@ -648,7 +619,6 @@ $(2,3)$ | $(x, y) = (2, 3)$ is the unique solution
 1,2 | $x = 1$, $2$
 1,2 | $x_1=1$ and $x_2=2$
 1,2 | $x \in\{2,1\}$
-1,2 | 1 or 2
 1,2 | Both $1$ and $2$.
 1,2 | $n=1$ or $n=2$.
 1,2 | The possible values are 1 and 2
@@ -678,7 +648,6 @@ WRONG = r"""
 1,1,2 | 1,2,2
 k=1 | m=1
 f(x)=2x | f(x)=2x+1
-1 | 1, 1
 MR=SRMC | SRAC=LRAC
 \sqrt{2} | 1.41
 \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} | \begin{pmatrix} 1 & 3 \\ 2 & 4 \end{pmatrix}
@@ -689,7 +658,6 @@ MR=SRMC | SRAC=LRAC
 1000 | 1,00
 5 | \boxed{4}, \boxed{5}
 5 | \boxed{4} \boxed{5}
-42 | 42 or 43
 42 | 42 and 43
 42 | 41 < x < 43
 42 | approximately 42.3
@@ -713,8 +681,6 @@ MR=SRMC | SRAC=LRAC
 42 | 42 out of 50
 42 | 42 in 50
 42 | 42 of 50
-42 | 420
-42 | 4 2
 42 | 42 in base 8
 42 | 42 (base 8)
 42 | $42_8$
@@ -798,13 +764,11 @@ MR=SRMC | SRAC=LRAC
 42 | 42 \times 10^3
 42 | 42 x 10^2
 42 | 42 million
-42 | 42,5
 42 | fourty-three
 42 | forty-three
 42 | four two
 42 | forty or two
 42 | two hundred forty-two
-42 | \boxed{41} \boxed{42}
 42 | \boxed{42}\boxed{42}2
 42 | \boxed{\boxed{42}1}
 42 | \boxed{42},\boxed{41}

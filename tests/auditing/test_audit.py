@@ -1,5 +1,6 @@
 """What every loss of the catalogue is exact for, and facts about losses that the audit has to find."""
 
+import io
 import json
 from pathlib import Path
 
@@ -228,24 +229,24 @@ def test_slopes_are_those_of_policy_loss():
 
 
 def test_advantage_estimators(report):
-    bends = {(b.name, b.setting): b for b in report.bends}
+    results = {(b.name, b.setting): b for b in report.studies}
     for n in (2, 4, 8, 16):
-        others = bends["mean of the others (RLOO)", f"group of {n}"]
+        others = results["mean of the others (RLOO)", f"group of {n}"]
         assert others.scale == pytest.approx(1.0, abs=1e-12) and others.bias < EXACT
-        mean = bends["group mean (RPG, Dr. GRPO)", f"group of {n}"]
+        mean = results["group mean (RPG, Dr. GRPO)", f"group of {n}"]
         assert mean.scale == pytest.approx(1 - 1 / n, abs=1e-12) and mean.bias < EXACT
     # dividing by each group's std weighs prompts by their difficulty: a change of direction
-    assert bends["group mean and std (GRPO, DAPO)", "group of 16"].bias > 0.05
+    assert results["group mean and std (GRPO, DAPO)", "group of 16"].bias > 0.05
     # two responses: the std is the same for every mixed group, so only the scale changes
-    assert bends["group mean and std (GRPO, DAPO)", "group of 2"].bias < 1e-10
+    assert results["group mean and std (GRPO, DAPO)", "group of 2"].bias < 1e-10
 
 
 def test_aggregation(report):
-    bends = {b.name: b for b in report.bends if b.study == "aggregation"}
-    assert bends["seq-mean-token-sum"].scale == pytest.approx(1.0, abs=1e-12)
+    results = {b.name: b for b in report.studies if b.study == "aggregation"}
+    assert results["seq-mean-token-sum"].scale == pytest.approx(1.0, abs=1e-12)
     for unbiased in ("seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean"):
-        assert bends[unbiased].bias < EXACT
-    assert bends["seq-mean-token-mean"].bias > 0.05  # GRPO's length bias
+        assert results[unbiased].bias < EXACT
+    assert results["seq-mean-token-mean"].bias > 0.05  # GRPO's length bias
 
 
 def test_report_as_json_table_and_figure(report):
@@ -256,7 +257,7 @@ def test_report_as_json_table_and_figure(report):
     assert {"loss", "source", "drift", "clipped", "level", "divergence", "bias", "variance", "exact"} <= set(
         data["rows"][0]
     )
-    console = Console(width=120, record=True, file=open("/dev/null", "w"))
+    console = Console(width=120, record=True, file=io.StringIO())
     console.print(report.table())
     text = console.export_text()
     for name in rpg.algorithms():
@@ -297,12 +298,12 @@ def test_documented_figures_are_the_measured_ones(report):
             cells.append(f"{bias} / {point.noise:.1f}")
         assert f"| `{divergence}` | {level} | {' | '.join(cells)} |" in levels
     advantages = (DOCS / "losses" / "advantages.md").read_text()
-    bends = [b for b in report.bends if b.study == "advantage"]
-    for name in dict.fromkeys(b.name for b in bends):
+    results = [b for b in report.studies if b.study == "advantage"]
+    for name in dict.fromkeys(b.name for b in results):
         if name.startswith(("no baseline", "batch mean (")):
             continue
         cells = [
-            f"{b.scale:.3f}, {'0' if b.bias <= EXACT else f'{b.bias:.1%}'}" for b in bends if b.name == name
+            f"{b.scale:.3f}, {'0' if b.bias <= EXACT else f'{b.bias:.1%}'}" for b in results if b.name == name
         ]
         assert f"| {name.partition(' (')[0]} | {' | '.join(cells)} |" in advantages
 

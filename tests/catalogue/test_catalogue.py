@@ -1,3 +1,4 @@
+import io
 import subprocess
 import sys
 
@@ -76,12 +77,7 @@ def test_overrides_accept_models():
         ("grpo", {"advantage": {"std": "maybe"}}, "advantage.std", "valid boolean"),
         ("dapo", {"overlong": {"factr": 1}}, "overlong.factr", "did you mean 'factor'?"),
         ("reinforce", {"clip": {"low": 0.1}}, "algorithm", "no ratio to clip"),
-        (
-            "rpg-reinforce-urkl",
-            {"clip": {"gradient": "through"}},
-            "algorithm",
-            "differentiable RPG losses",
-        ),
+        ("rpg-reinforce-urkl", {"clip": {"gradient": "through"}}, "algorithm", "differentiable RPG losses"),
         ("grpo", {"preset": "relased"}, "preset", "did you mean 'released'?"),
     ],
 )
@@ -125,7 +121,7 @@ def test_tables():
 
     from rpg.catalogue.listing import algorithm_table, catalogue_table
 
-    console = Console(width=140, record=True, file=open("/dev/null", "w"))
+    console = Console(width=140, record=True, file=io.StringIO())
     console.print(catalogue_table())
     console.print(algorithm_table("rpg-ufkl"))
     text = console.export_text()

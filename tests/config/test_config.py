@@ -10,7 +10,6 @@ import yaml
 from rpg.config.errors import ConfigError
 from rpg.config.identity import canonical_json, identity
 from rpg.config.load import merge, parse_assignments, parse_yaml, resolve
-from rpg.config.run_spec import RunSpec
 from rpg.config.section import registered
 from rpg.config.sweep_spec import load_sweep, single_run
 from tests.specs import load_run
@@ -42,11 +41,6 @@ def test_shipped_sweeps_expand(path):
     assert len(set(map(tuple, per_variant.values()))) == 1, "seeds are paired across variants"
 
 
-@pytest.mark.parametrize("path", sorted((CONFIGS / "runs").glob("*.yaml")), ids=lambda p: p.stem)
-def test_shipped_runs_resolve(path):
-    assert isinstance(load_run(path), RunSpec)
-
-
 def test_resolved_form_resolves_to_itself():
     for run in load_sweep(CONFIGS / "sweeps/stress.yaml", {}, digest).runs:
         dumped = run.spec.model_dump(mode="json")
@@ -61,23 +55,10 @@ def test_quickstart_is_what_the_readme_says():
     }  # fmt: skip
 
 
-def test_identity_depends_on_every_value_and_on_the_data():
-    spec = RunSpec()
-    other = resolve({"training": {"steps": 41}}, "x")
-    assert identity(spec, "a") == identity(RunSpec(), "a")
-    assert len({identity(spec, "a"), identity(spec, "b"), identity(other, "a")}) == 3
-
-
 def test_identity_ignores_how_a_value_was_written():
     assert identity(resolve({"algorithm": "grpo"}, "x"), "d") == identity(
         resolve({"algorithm": {"name": "grpo"}}, "x"), "d"
     )
-
-
-def test_null_clip_is_a_different_run():
-    a = resolve({"algorithm": "rpg-reinforce-urkl"}, "x")
-    b = resolve({"algorithm": {"name": "rpg-reinforce-urkl", "clip": None}}, "x")
-    assert a.algorithm.clip is not None and b.algorithm.clip is None and identity(a, "d") != identity(b, "d")
 
 
 def test_axes_multiply_zip_pairs_and_exclude_drops(tmp_path):
@@ -226,8 +207,7 @@ def test_mistakes_are_explained(tmp_path, text, words):
 @pytest.mark.parametrize("pair", ["steps", "=3", "a..b=1", "training.steps=[1"])
 def test_bad_assignments_are_explained(pair):
     with pytest.raises(ConfigError):
-        overrides = parse_assignments([pair])
-        single_run(CONFIGS / "runs/chain.yaml", overrides, digest)
+        single_run(CONFIGS / "runs/chain.yaml", parse_assignments([pair]), digest)
 
 
 def test_a_sweep_file_where_a_run_is_expected(tmp_path):
@@ -236,7 +216,7 @@ def test_a_sweep_file_where_a_run_is_expected(tmp_path):
 
 
 def test_canonical_json_refuses_nan():
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="JSON compliant"):
         canonical_json(float("nan"))
 
 

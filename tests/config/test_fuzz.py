@@ -143,15 +143,15 @@ def test_a_configuration_is_used_or_refused_with_a_sentence(tmp_path_factory, te
 def check(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    message = "accepted"
     try:
         load_file(path, {}, data_digest)
     except UserError as error:
-        assert str(error).strip() and len(str(error)) < 20_000, str(error)[:300]
+        message = str(error)
+    assert message.strip() and len(message) < 20_000, message[:300]
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("algorithm: {name: [grpo]}\n", "algorithm.name"),
-    ("name: x\naxes: {algorithm.name: [[grpo]]}\n", "algorithm"),
     ("name: x\naxes: {seed: [!!binary aGVsbG8=]}\n", "binary"),
     ("algorithm: {name: grpo, beta: 1e999}\n", "beta"),
     (bomb(9), "aliases"),

@@ -162,7 +162,7 @@ def test_an_unknown_selection_in_the_url_is_said(demo):
     assert app.selectbox(key="sweep").value == "demo"
     assert "GRPO" in markup(app)
     for label in ("Sweep", "Baseline", "Benchmarks"):
-        assert f"{label}: nothing here is called 'gone'; this is what there is instead." in texts(app)
+        assert f"{label}: nothing here is called 'gone'; showing something else instead." in texts(app)
 
 
 @pytest.mark.parametrize("page", ["overview", "compare", "table", "grid", "problems", "run"])
@@ -455,7 +455,7 @@ def test_why_draws_every_group(demo):
     for group in ("Ratios and clipping", "Divergence", "Updates"):
         there = [name for name in groups()[group] if name in measured]
         assert panels(show("why", sweep="demo", group=group)) == len(there) > 3
-    assert any("No audit yet" in text for text in texts(show("why", sweep="demo", group=AUDIT)))
+    assert any("No audits yet" in text for text in texts(show("why", sweep="demo", group=AUDIT)))
 
 
 def test_why_draws_the_audit(demo):
@@ -470,9 +470,9 @@ def test_why_draws_the_audit(demo):
     (demo.audits / "strange.json").write_text(json.dumps({"rows": 3}))
     build(demo)
     app = show("why", sweep="demo", group=AUDIT, audit="catalogue")
-    assert any("enumerated exactly" in text for text in texts(app))
+    assert any("Both are exact" in text for text in texts(app))
     app = show("why", sweep="demo", group=AUDIT, audit="strange")
-    assert any("none of the chosen variants" in text for text in texts(app))
+    assert any("none of the selected variants" in text for text in texts(app))
 
 
 def a_night(layout, day, reward, **more):
@@ -500,7 +500,7 @@ def test_nightly_runs_show_what_changed_who_accepted_it_and_the_bands(demo):
     assert "Newest night 2026-01-02-0123abcd: as before" in texts(app)
     a_night(demo, 3, 0.9, bits=True, said=f"bits changed since commit ffff: {HOSTILE}")
     app = show("nightly")
-    assert any("bits changed, 1 of 1 numbers out of their bands" in text for text in texts(app))
+    assert any("bits changed, 1 of 1 numbers outside their bands" in text for text in texts(app))
     assert any(HOSTILE in text for text in texts(app)) and "<img" not in markup(app)
     a_night(demo, 3, 0.9, bits=True, accepted={"why": "meant", "user": "anna", "time": 1.7e9})
     app = show("nightly")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.sweep.registration import register
+from flows.sweep.conductor import register
 from rpg.backends.local.training_loop import train
 from rpg.config.sweep_spec import single_run
 from rpg.evaluation.evaluator import Evaluator

@@ -29,7 +29,7 @@ def test_numbers_and_where_the_samples_are(checkpoints, own_benchmark, tmp_path,
     [path] = (tmp_path / "evaluations").rglob("mine.parquet")
     assert f"samples: {path}" in out
     code, again, err = rpg(monkeypatch, capsys, *call)
-    assert (code, again, err.strip()) == (0, out, "mine: done before")
+    assert (code, again, err.strip()) == (0, out, "mine: already done")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 
 from rpg.config.evaluation import EngineSpec
+from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
-from rpg.evaluation.engines.start import start_engine
 from rpg.models.model_loading import ModelError
 from rpg.models.truncated_sampling import WHOLE, Restriction
 from tests.evaluation.small_model import VLLM, WITHOUT_VLLM
@@ -103,12 +103,13 @@ def test_weights_that_do_not_fit_are_loaded_anew_or_refused(kind, damage, checkp
     engine, fresh = start(kind, 0.0), start(kind, 0.0)
     engine.load(checkpoints[0])
     expected = complete(engine, requests_for(problems, 1))
+    error = ""
     try:
         engine.load(copy)
-    except ModelError as error:
-        assert str(copy) in str(error) and "\n" not in str(error)
-    else:  # transformers makes up what is missing, as it would for anyone
-        assert damage != "cut"
+    except ModelError as refused:
+        error = str(refused)
+    # transformers may make up what is missing, as it would for anyone
+    assert (str(copy) in error and "\n" not in error) or (not error and damage != "cut")
     engine.load(checkpoints[0])
     assert complete(engine, requests_for(problems, 1)) == expected
     fresh.load(checkpoints[1])

@@ -64,11 +64,13 @@ def test_a_joined_checkpoint_has_the_samples_of_our_own_and_is_paired_with_them(
 
 
 def test_what_cannot_be_joined_is_said(layout, checkpoints, tmp_path):
-    with pytest.raises(JoinError, match=r"--join sweep/own: it was trained here, .*Imported: sweep/trl-s3-"):
+    with pytest.raises(
+        JoinError, match=r"--join sweep/own: this run was trained here; .*Imported: sweep/trl-s3-"
+    ):
         join(layout, "sweep/own", checkpoints[0], 0)
     for name, words in (
         ("sweep/trl-s4", r"--join sweep/trl-s4: no such imported run; did you mean 'trl-s3-"),
-        ("sweep", r"--join sweep: say which run, SWEEP/RUN. Imported: sweep/trl-s3-"),
+        ("sweep", r"--join sweep: name a run, SWEEP/RUN. Imported: sweep/trl-s3-"),
     ):
         with pytest.raises(JoinError, match=words):
             join(layout, name, checkpoints[0], 0)
@@ -91,13 +93,11 @@ def test_what_cannot_be_joined_is_said(layout, checkpoints, tmp_path):
             "x",
         ],
     )
-    assert "--k, --benchmarks: --join evaluates as the sweep evaluates its own runs; leave them out" in str(
-        said.exception
-    )
+    assert "--k, --benchmarks: --join evaluates like the sweep's own runs; omit them" in str(said.exception)
     lonely = Layout.at(tmp_path / "other")
     log = read("trl", tmp_path / "trainer_state.json", {}, {})
     take_over(
         lonely, log, kind="trl", source=tmp_path / "trainer_state.json", sweep="s", variant="TRL", seed=0
     )
-    with pytest.raises(JoinError, match="s has no run of its own to be evaluated like"):
+    with pytest.raises(JoinError, match="s has no run that was trained here"):
         join(lonely, "s/TRL", checkpoints[0], 0)

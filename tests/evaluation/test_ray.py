@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 from flows.machine.children import Children
 from flows.machine.programs import EVALUATOR, FORKED
 from rpg.config.evaluation import EngineSpec, OnRay
+from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
 from rpg.evaluation.engines.ray import deal
-from rpg.evaluation.engines.start import start_engine
 from rpg.evaluation.evaluator import Evaluator
 from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark

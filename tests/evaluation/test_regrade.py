@@ -81,7 +81,7 @@ def test_what_was_graded_by_these_rules_is_not_graded_again(by_hand):
     first = regrade(by_hand, "recipe", say=lines.append)
     modified = first[0].grades.stat().st_mtime_ns
     assert regrade(by_hand, "recipe", say=lines.append) == first
-    assert lines == [f"mine: 8 samples graded by {RECIPE}", f"mine: graded by {RECIPE} before"]
+    assert lines == [f"mine: 8 samples graded by {RECIPE}", f"mine: already graded by {RECIPE}"]
     assert first[0].grades.stat().st_mtime_ns == modified
     # Grades of samples that are others now are not taken for theirs.
     write_samples(by_hand / "mine.parquet", rows()[:4], LINES)

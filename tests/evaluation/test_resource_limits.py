@@ -12,7 +12,7 @@ import pytest
 
 from flows.machine.children import Children
 from flows.machine.programs import EVALUATOR, FORKED
-from flows.sweep.evaluation import run_evaluator
+from flows.sweep.evaluation import run_beside
 from rpg.config.evaluation import OnRay, ThisMachine
 from rpg.evaluation import resource_limits
 from rpg.evaluation.evaluator import Evaluator
@@ -20,8 +20,8 @@ from rpg.evaluation.resource_limits import LimitError, explained, strictest
 from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark
 from rpg.store.layout import Layout
-from tests.children import Child
 from tests.evaluation.runs import register, rows
+from tests.forked_commands import Child
 from tests.waiting import HANG, until
 
 LONG = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}
@@ -104,7 +104,7 @@ def test_too_little_memory_is_said_with_its_field(checkpoints, tmp_path):
     register(layout, "one", checkpoints, place={"memory_gib": 0.01})
     child = evaluator(layout)
     code, said = child.wait(), child.output()
-    assert code == 1 and said.startswith("evaluation.place.memory_gib: 0.01, but the process takes")
+    assert code == 1 and said.startswith("evaluation.place.memory_gib: 0.01, but the process uses")
     assert "Traceback" not in said
 
 
@@ -130,7 +130,7 @@ def test_the_kernel_refuses_memory_beyond_the_limit():
 
 def test_no_room_for_a_limit_is_an_error(monkeypatch):
     monkeypatch.setattr(resource_limits, "_data_bytes", lambda: 3 * 2**30)
-    with pytest.raises(LimitError, match=r"memory_gib: 2, but the process takes 3\.00 GiB"):
+    with pytest.raises(LimitError, match=r"memory_gib: 2, but the process uses 3\.00 GiB"):
         resource_limits._limit_memory(2.0)
 
 
@@ -170,7 +170,7 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
     partial = folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
     fork_server = ForkServer(tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark())
     over, children = threading.Event(), Children(fork_server)
-    task = threading.Thread(target=run_evaluator, args=(layout, "sweep", children, over))
+    task = threading.Thread(target=run_beside, args=(layout, "sweep", children, over))
     task.start()
     try:
         wait_for_samples(partial, 1)

@@ -52,13 +52,13 @@ def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchma
 
     _, first = run()
     lines, again = run()
-    assert lines == ["mine: done before"] and again == first
+    assert lines == ["mine: already done"] and again == first
     narrow = Restriction(top_k=3, top_p=0.9, stop=("#",))
     changes = ({"seed": 1}, {"temperature": 0.7}, {"model": checkpoints[1]}, {"samples_per_problem": 2})
     for change in (*changes, {"restriction": narrow}):
         lines, other = run(**change)
-        assert lines != ["mine: done before"] and other != first
-    assert run(restriction=narrow) == (["mine: done before"], other)
+        assert lines != ["mine: already done"] and other != first
+    assert run(restriction=narrow) == (["mine: already done"], other)
     assert all("#" not in row["response"][:-1] for row in other)
     lines, more = run(samples_per_problem=6)
     assert [row for row in more if row["sample"] < 4] == first, (
@@ -156,9 +156,9 @@ def test_a_torn_or_corrupt_line_costs_itself_only(tmp_path):
 
 
 def test_two_at_once_into_one_folder_the_second_is_told(checkpoints, own_benchmark, tmp_path):
-    with only_one(tmp_path / ".lock", "a lock"):
-        with pytest.raises(Busy, match=rf"{tmp_path}: an evaluation is going on .* by process {os.getpid()}"):
-            evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
+    busy = rf"{tmp_path}: an evaluation is already running here, by process {os.getpid()}"
+    with only_one(tmp_path / ".lock", "a lock"), pytest.raises(Busy, match=busy):
+        evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
     assert evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
 
 

@@ -19,7 +19,7 @@ from flows.machine.children import Children
 from flows.machine.ray_cluster import Cluster, ClusterGone, Remote
 from flows.machine.slots import Machine
 from flows.sweep import training
-from flows.sweep.context import Context, StageFailed
+from flows.sweep.context import Context, RunFailed
 from flows.sweep.sharing import Claims
 from rpg import provenance
 from rpg.backends import ray_task
@@ -42,7 +42,12 @@ MINE = {"pid": os.getpid()}
 
 def order(folder, **changes):
     usual = {"asked": MINE, "threads": 1, "environment": {}, "versions": {}, "needs": {"num_cpus": 1}}
-    place = {"module": "rpg.backends.local", "program": None, "folder": str(folder.path), "home": str(folder.path.parents[2])}
+    place = {
+        "module": "rpg.backends.local",
+        "program": None,
+        "folder": str(folder.path),
+        "home": str(folder.path.parents[2]),
+    }
     return Order(**{**place, **usual, **changes})
 
 
@@ -130,7 +135,9 @@ train_here(Order(**json.loads(sys.argv[1])))
 """
 
 
-@pytest.mark.parametrize("forked", [None, {"main": "sleeper", "title": "rpg-sleeper"}], ids=["started", "forked"])
+@pytest.mark.parametrize(
+    "forked", [None, {"main": "sleeper", "title": "rpg-sleeper"}], ids=["started", "forked"]
+)
 @pytest.mark.parametrize("killed", [signal.SIGKILL, signal.SIGTERM])
 def test_a_training_whose_worker_is_killed_gives_its_lease_back(folder, tmp_path, killed, forked):
     """Else other hosts would wait two minutes for it."""
@@ -221,9 +228,10 @@ def trained(folder, tmp_path, monkeypatch, *answers):
     children.cluster = lambda address, log: fake
     claims = Claims(Layout.at(folder.path.parents[2]))
     assert claims.take(folder)
-    context = Context(children, None, Machine(tmp_path / "slots", 0, ()), claims, log=said.append)
+    machine, owner = Machine(tmp_path / "slots", 0, ()), SimpleNamespace(log=said.append)
+    context = Context(Layout.at(tmp_path), folder.sweep, machine, children, claims, None, owner)
     try:
-        training.run_trainer(folder, context)
+        training.train_run(folder, context)
     finally:
         claims.close()
     return fake.answers, said
@@ -239,13 +247,13 @@ def test_a_run_that_loses_its_node_is_started_again(folder, tmp_path, monkeypatc
 
 def test_a_run_that_kills_every_node_fails_with_the_reason(folder, tmp_path, monkeypatch):
     gone = {"lost": "Ray ended it because its node was short of memory"}
-    with pytest.raises(StageFailed, match=r"lost 4 times .* without a new checkpoint.* short of memory"):
+    with pytest.raises(RunFailed, match=r"lost 4 times .* without a new checkpoint.* short of memory"):
         trained(folder, tmp_path, monkeypatch, *[gone] * 9)
     assert "short of memory" in folder.read_failed()["error"]
 
 
 def test_what_a_node_refuses_fails_that_run(folder, tmp_path, monkeypatch):
-    with pytest.raises(StageFailed, match="other packages"):
+    with pytest.raises(RunFailed, match="other packages"):
         trained(folder, tmp_path, monkeypatch, {"refused": "backend.place: other packages"})
     assert folder.read_failed()["error"] == "backend.place: other packages"
 
@@ -253,7 +261,7 @@ def test_what_a_node_refuses_fails_that_run(folder, tmp_path, monkeypatch):
 def test_a_checkpoint_that_does_not_get_here_is_a_failure(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "SHARED_SECONDS", 0.1)
     with pytest.raises(
-        StageFailed, match=r"node a wrote checkpoint 3, which this machine does not see .* share"
+        RunFailed, match=r"node a wrote checkpoint 3, which this machine does not see .* share"
     ):
         trained(folder, tmp_path, monkeypatch, {"code": 0, "newest": 3, "node": "a"})
 

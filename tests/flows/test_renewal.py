@@ -5,8 +5,7 @@ import subprocess
 
 import pytest
 
-from flows.sweep.conductor import unfinished
-from flows.sweep.registration import register
+from flows.sweep.conductor import register, unfinished
 from flows.sweep.sharing import Claims, take_over
 from rpg import provenance as code
 from rpg.config.identity import former_identity
@@ -187,7 +186,7 @@ def test_fresh_leaves_what_other_files_would_change(sweep, layout, by_code):
     folders = trained_by(layout, sweep(), by_code)
     by_code["dashboard/app.py"] = "2"
     assert register(sweep(), layout, fresh=True) == folders
-    assert not unfinished(folders, fresh=True) and not superseded(layout, "demo")
+    assert not unfinished(folders) and not superseded(layout, "demo")
 
 
 def test_fresh_trains_again_what_nobody_knows_the_code_of(sweep, layout, by_code):

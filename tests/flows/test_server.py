@@ -21,9 +21,9 @@ def folders(tmp_path, monkeypatch):
 
 
 def begin():
-    from flows.prefect.server import _begin_with_a_copy
+    from flows.prefect.server import _copy_empty_database
 
-    _begin_with_a_copy()
+    _copy_empty_database()
 
 
 def written(path, text):

@@ -118,9 +118,9 @@ def test_wandb_by_its_page_and_by_its_history(tmp_path):
         ("verl", "nothing", {}, "holds no step; expected lines of verl's file logger"),
         ("csv", "a,b\n1,2\n", {}, "row 1: no step: none of the columns step, _step"),
         ("csv", "step,b\n1.5,2\n", {}, "row 1: step is 1.5; expected a whole number"),
-        ("csv", "step,reword\n1,2\n", {}, "say which columns are what: --map reward=COLUMN. There are: reword"),
+        ("csv", "step,reword\n1,2\n", {}, "say which column holds what: --map reward=COLUMN. There are: reword"),
         ("csv", "step,reword\n1,2\n", {"mapping": {"reward": "reward"}}, "no column 'reward'; did you mean 'reword'?"),
-        ("csv", "step,a\n1,2\n", {"mapping": {"step": "a"}}, "--map step: is counted here; give the column another name"),
+        ("csv", "step,a\n1,2\n", {"mapping": {"step": "a"}}, "--map step: this name is reserved; give the column another"),
         ("csv", "step,acc\n1,20\n", {"scores": {"a": "acc"}}, "step 1: acc is 20; expected an accuracy from 0 to 1"),
     ],
 )  # fmt: skip
@@ -293,7 +293,7 @@ def test_again_is_once_and_a_newer_file_replaces(layout, tmp_path):
 
 
 def test_a_sweep_started_again_keeps_them(layout, tmp_path):
-    from flows.sweep.registration import register
+    from flows.sweep.conductor import register
     from rpg.config.sweep_spec import load_sweep
 
     (tmp_path / "q.yaml").write_text("name: quickstart\naxes: {algorithm: [grpo], seed: [0]}\n")

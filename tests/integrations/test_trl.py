@@ -135,8 +135,8 @@ def test_the_gradient_is_the_embedded_trainers(home, integration, monkeypatch, t
     ("algorithm", "words"),
     [
         (rpg.algorithm("ppo", advantage="gae"), "advantage: 'gae' needs a critic, and GRPOTrainer has none"),
-        (rpg.algorithm("rpg-urkl", reference={"type": "every_k"}), "reference: 'every_k' is not one that GRPOTrainer has"),
-        (rpg.algorithm("reinforce-pp", beta=0.1), "kl: 'reward' GRPOTrainer cannot be told of it"),
+        (rpg.algorithm("rpg-urkl", reference={"type": "every_k"}), "reference: 'every_k' is not available in GRPOTrainer"),
+        (rpg.algorithm("reinforce-pp", beta=0.1), "kl: 'reward' has no place in GRPOTrainer"),
     ],
 )  # fmt: skip
 def test_what_trl_cannot_give_is_refused(integration, algorithm, words):

@@ -145,8 +145,8 @@ def test_a_full_disk_is_said_and_harms_nothing_older(folder, policy, monkeypatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(checkpoints_module, "save_file", full)
+    optimizer = Optimizer(policy.model, make_spec().training.optimizer)
     with pytest.raises(StoreError, match=r"cannot write .*step-000002: no space left on the device"):
-        optimizer = Optimizer(policy.model, make_spec().training.optimizer)
         keeper.save(2, policy, {"optimizer_step": 0}, optimizer.tensors(), None)
     assert {p: p.read_bytes() for p in folder.checkpoints.rglob("*") if p.is_file()} == before
     assert keeper.resumable((), quiet) == folder.checkpoint(1)

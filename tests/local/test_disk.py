@@ -57,11 +57,8 @@ def test_what_stays_after_a_run_is_what_the_rule_says_and_what_show_foretold(cop
     folder = copy(keep)
     checkpoints_of(folder).settle()
     best = _best(folder)
-    expected = (
-        {"all": {0, 2, 4, 6, 8}, "last": {8}, "best": {best, 8}}[keep]
-        if isinstance(keep, str)
-        else {*keep, 8}
-    )
+    named = {"all": {0, 2, 4, 6, 8}, "last": {8}, "best": {best, 8}}
+    expected = named[keep] if isinstance(keep, str) else {*keep, 8}
     assert set(folder.checkpoint_steps()) == expected
     assert [s for s in folder.checkpoint_steps() if (folder.checkpoint(s) / "training").exists()] == [8]
     assert not pending_evaluations(folder), "nothing is owed of what was removed on purpose"
@@ -121,10 +118,7 @@ def test_gc_says_what_would_go_and_does_it(copy):
 
 
 def test_gc_leaves_a_run_alone_that_is_being_worked_on(copy):
-    folder = copy("best")
-    write_done(folder, seconds=1.0, attempts=1)
-    folder.done_path.unlink()
-    assert garbage(Layout(folder.path.parents[2])) == [], "it may be trained further"
+    assert garbage(Layout(copy("best").path.parents[2])) == [], "it may be trained further"
 
 
 def test_rm_puts_a_run_into_a_dated_trash_that_gc_empties(copy):

@@ -23,7 +23,7 @@ from rpg.processes import give_memory_back
 from rpg.store import Layout
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.samples import read_eval
-from tests.children import Child
+from tests.forked_commands import Child
 from tests.tiny import HUNGRY, make_run, make_spec, merged, numbers
 from tests.waiting import HANG, memory, until
 
@@ -266,7 +266,7 @@ def test_a_file_that_cannot_grow_fails_clearly_and_harms_nothing_older(home, lim
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
 def test_a_training_that_gets_no_memory_says_what_to_do_and_goes_on_so_to_the_same_bits(home):
-    """RLIMIT_DATA stands in for a machine that refuses memory; tests/flows/test_memory.py has one that kills for it."""
+    """RLIMIT_DATA stands in for a machine that refuses memory; one that kills is in tests/flows/test_out_of_memory.py."""
     changes = merged(HUNGRY, {"training": {"prompts_per_step": 8, "mini_batch_prompts": 8}})
     spec, limit = make_spec(**changes), 150 * 2**20
     whole, parts = make_run(home, "memory-whole", spec), make_run(home, "memory-parts", spec)
@@ -298,11 +298,8 @@ def test_preparing_a_sweep(home, tmp_path):
     assert run("prepare", sweep) == (0, "")
     assert len(list((tmp_path / "cache" / "data").glob("[!.]*"))) == 1
     assert len(list((tmp_path / "cache" / "warm").glob("[!.]*"))) == 1
-    task = {
-        "type": "file",
-        "train": str(tmp_path / "none.jsonl"),
-        "benchmarks": {"b": str(tmp_path / "none.jsonl")},
-    }
+    missing = str(tmp_path / "none.jsonl")
+    task = {"type": "file", "train": missing, "benchmarks": {"b": missing}}
     spec = make_spec().model_dump(mode="json")
     make_run(tmp_path, "c", RunSpec.model_validate({**spec, "task": task}))
     code, out = run("prepare", sweep)

@@ -1,5 +1,6 @@
 """A step that takes long says where it is, in a file and in the log; the numbers do not depend on it."""
 
+import io
 import json
 import time
 
@@ -94,14 +95,8 @@ def test_an_old_or_broken_file_says_nothing(tmp_path):
     write_progress(path, {"phase": "update", "step": 1})
     assert read_progress(path)["phase"] == "update" and [p.name for p in tmp_path.iterdir()] == [TRAINING]
     assert read_progress(path, now=time.time() + 3600) is None
-    for broken in (
-        "",
-        "{",
-        "[]",
-        "{}",
-        json.dumps({"time": "x", "phase": "y"}),
-        json.dumps({"time": time.time()}),
-    ):
+    unfit = [json.dumps(record) for record in ({"time": "x", "phase": "y"}, {"time": time.time()})]
+    for broken in ("", "{", "[]", "{}", *unfit):
         path.write_text(broken)
         assert read_progress(path) is None
 
@@ -117,10 +112,10 @@ def test_status_and_the_lines_of_a_sweep_show_it(tmp_path):
     )
     now = "step 3: update, 16 of 64 responses; step 2: evaluation on chain-easy, 1 of 8"
     assert Watch([folder]).views()[0].now == folder.now() == now
-    console = Console(record=True, width=200, file=open("/dev/null", "w"))
-    Live(console, "sweep", [folder], 1).lines()
+    console = Console(record=True, width=200, file=io.StringIO())
+    Live(console, "sweep", [folder]).lines()
     assert now in console.export_text(clear=False)
-    console.print(Live(console, "sweep", [folder], 1).render())
+    console.print(Live(console, "sweep", [folder]).render())
     assert console.export_text().count(now) == 2
     release_run(folder)
     assert Watch([folder]).views()[0].now is None

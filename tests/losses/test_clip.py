@@ -190,11 +190,7 @@ def test_sequence_clip_uses_the_product(style, ratio):
     for level, silent in (("token", False), (ratio, True)):
         algo = rpg.algorithm(name, ratio=level, beta=0.0)
         out = rpg.policy_loss(
-            algo,
-            log_prob=lp,
-            old_log_prob=old,
-            advantages=torch.ones(1, 2),
-            response_mask=torch.ones(1, 2),
+            algo, log_prob=lp, old_log_prob=old, advantages=torch.ones(1, 2), response_mask=torch.ones(1, 2)
         )
         assert (oracle.gradient(out.loss, lp).abs().max() == 0) == silent
         assert out.metrics["clip_fraction_upper"] == silent

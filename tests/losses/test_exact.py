@@ -42,6 +42,43 @@ def test_expected_gradient_is_exact(divergence, style, third):
         assert (ours - exact).norm() / exact.norm() < 1e-12
 
 
+@pytest.mark.parametrize("third", [False, True], ids=["ref==old", "three policies"])
+def test_the_four_kl_metrics_are_the_divergences_they_name(third):
+    """By enumeration: outcome i has probability i / 10 under old and is i of the ten rows, so a mean over rows is E_old.
+    `kl_policy_to_ref` decides when the reference `kl_above` is renewed.
+    """
+    logits, _, log_ref, reward = oracle.policies(outcomes=4, seed=1)
+    outcome = torch.arange(4).repeat_interleave(torch.arange(1, 5))
+    log_old = torch.log(torch.arange(1, 5, dtype=torch.float64) / 10)
+    log_pi, log_ref = torch.log_softmax(logits, 0), log_ref if third else log_old
+    out = rpg.policy_loss(
+        rpg.algorithm("rpg-urkl", beta=0.7),
+        log_prob=log_pi[outcome, None],
+        old_log_prob=log_old[outcome, None],
+        ref_log_prob=log_ref[outcome, None] if third else None,
+        advantages=reward[outcome, None],
+        response_mask=torch.ones(10, 1),
+    )
+    policies = {"policy": log_pi, "old": log_old, "ref": log_ref}
+    for p, q in (("old", "policy"), ("policy", "old"), ("ref", "policy"), ("policy", "ref")):
+        exact = oracle.kl(policies[p], policies[q]).item()
+        assert out.metrics[f"kl_{p}_to_{q}"] == pytest.approx(exact, rel=1e-12) and exact > 0.01
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("outer", [lambda x: -2.5 * x, lambda x: x.square() + x, torch.exp])
+def test_a_function_of_the_loss_has_its_gradient_by_the_chain_rule(style, outer):
+    """Gradient accumulation, loss scaling and auxiliary losses: what autograd makes of the plain formula."""
+    logits, log_old, log_ref, reward = oracle.policies()
+    log_pi = torch.log_softmax(logits, 0)
+    algo = rpg.algorithm(name("urkl", style), beta=0.7, clip=None)
+    loss = enumerate_loss(algo, log_pi, log_old, log_ref, reward)
+    plain = oracle.plain_rpg("urkl", style, log_pi, log_old, log_ref, reward, 0.7)
+    plain = (log_old.exp() * plain).sum()
+    ours, exact = (oracle.gradient(outer(value), logits) for value in (loss, plain))
+    assert ours.allclose(exact, rtol=1e-10, atol=0) and not ours.allclose(oracle.gradient(plain, logits))
+
+
 @pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
 def test_a_wrong_divergence_is_noticed(divergence):
     """The test above can fail: each loss is far from the objectives of the other direction and of no KL."""

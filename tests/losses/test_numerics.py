@@ -6,12 +6,7 @@ import torch
 import rpg
 
 NAN, INF = float("nan"), float("inf")
-LOSSES = [
-    *rpg.algorithms(),
-    "rpg-urkl prefix",
-    "rpg-reinforce-rkl sequence",
-    "rpg-fkl sequence",
-]
+LOSSES = [*rpg.algorithms(), "rpg-urkl prefix", "rpg-reinforce-rkl sequence", "rpg-fkl sequence"]
 
 
 def make(label):

@@ -1,5 +1,7 @@
 """Sampling: the right distribution, log-probabilities of it, and samples that depend on nothing else."""
 
+from functools import partial
+
 import pytest
 import torch
 from transformers import (
@@ -17,6 +19,7 @@ from rpg.models.decoding import draw, generate
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.response_batch import Batch
 from rpg.models.seeds import uniforms
+from tests.models.expected import expected_log_probs, log_probs
 from tests.models.test_lean import model
 
 PROMPTS = [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]]
@@ -96,7 +99,7 @@ def test_a_large_model_s_steps_are_transformers_too(kind, rows, monkeypatch):
 def test_log_probabilities_are_those_of_a_training_forward_pass(kind, temperature):
     lm = MODELS[kind]()
     found = sample(generic_model.CacheEngine(lm), random_numbers(), temperature=temperature)
-    again = generic_model.log_probs(lm, found.batch, temperature)
+    again = log_probs(generic_model, lm, found.batch, temperature)
     assert torch.allclose(found.log_prob, again, atol=2e-5)
     assert bool((found.log_prob[~found.batch.mask] == 0).all())
 
@@ -180,7 +183,7 @@ def test_a_prompt_that_is_computed_once_changes_nothing(kind, width):
     tokens = torch.randint(0, 19, (7, int(lengths.max())), generator=torch.Generator().manual_seed(0))
     rows = Batch(PROMPTS, prompt_of, tokens, lengths)
     found = []
-    for forward in (generic_model.log_probs, generic_model.padded_log_probs):
+    for forward in (partial(log_probs, generic_model), expected_log_probs):
         lm.zero_grad()
         values = forward(lm, rows, 0.7)
         values.square().sum().backward()
@@ -204,11 +207,7 @@ def test_caches_grow(small, monkeypatch):
 
 def test_scoring_in_parts_is_scoring(policy):
     g = policy.sample(
-        [[1, 5, 6], [1, 7]],
-        group_size=4,
-        max_new_tokens=6,
-        uniforms=uniforms(8, 6, "x"),
-        temperature=1.0,
+        [[1, 5, 6], [1, 7]], group_size=4, max_new_tokens=6, uniforms=uniforms(8, 6, "x"), temperature=1.0
     )
     whole = score(policy, g.batch, 1.0, Limits(100, 1000, 1000))
     assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(3, 1000, 1000)), atol=1e-5)

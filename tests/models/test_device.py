@@ -5,7 +5,7 @@ import torch
 
 from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
-from rpg.evaluation.engines.here import engine_here
+from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.protocol import EngineError, Sampling
 from rpg.models.device import configure_device, missing
 
@@ -20,7 +20,7 @@ def test_a_device_that_is_not_there_is_said_with_those_that_are(monkeypatch):
     assert str(error.value) == f"backend.device: {said}"
     spec = RunSpec.model_validate({"backend": {"device": "mps"}})
     with pytest.raises(EngineError, match="no Apple GPU"):
-        engine_here(spec.evaluation.engine, Sampling(), spec.backend.device)
+        start_engine(spec.evaluation.engine, Sampling(), spec.backend.device)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     configure_device("mps")

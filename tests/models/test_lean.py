@@ -18,6 +18,7 @@ from rpg.models.packing import Packing
 from rpg.models.policy import Policy
 from rpg.models.response_batch import Batch
 from rpg.models.seeds import uniforms
+from tests.models.expected import expected_log_probs, log_probs
 
 
 def model(seed=0, family: type[PreTrainedConfig] = Qwen3Config, **changes):
@@ -91,8 +92,8 @@ FAMILIES = {
 
 def same_values_and_gradients(lm, rows, temperature):
     assert lean.supports(lm)
-    ours = lean.log_probs(lm, rows, temperature)
-    full = generic_model.padded_log_probs(lm, rows, temperature)
+    ours = log_probs(lean, lm, rows, temperature)
+    full = expected_log_probs(lm, rows, temperature)
     assert ours.shape == rows.tokens.shape
     assert torch.allclose(ours, full, atol=2e-5)
     assert bool((ours[~rows.mask] == 0).all())
@@ -146,10 +147,10 @@ def test_bfloat16_errs_as_little_as_transformers_does(family, weights, size):
     """Against float32; with weights in float32 only the products are bfloat16."""
     lm, rows = model(**FAMILIES[family], initializer_range=0.1), batch(**CASES["many tokens"])
     lm = lm.to(torch.bfloat16).to(weights)
-    exact = generic_model.padded_log_probs(lm.float(), rows, 1.0)
+    exact = expected_log_probs(lm.float(), rows, 1.0)
     lm = lm.to(weights)
     with torch.autocast("cpu", torch.bfloat16, enabled=weights == torch.float32):
-        ours, full = lean.log_probs(lm, rows, 1.0), generic_model.padded_log_probs(lm, rows, 1.0)
+        ours, full = log_probs(lean, lm, rows, 1.0), expected_log_probs(lm, rows, 1.0)
     errors = [(found.float() - exact)[rows.mask].square().mean().sqrt() for found in (ours, full)]
     assert 0 < errors[0] < 1.5 * errors[1] < 0.1
     ours.sum().backward()
@@ -162,7 +163,7 @@ def test_bfloat16_weights_decode_as_they_are_scored(family, size):
     errors = []
     for engine in (LeanEngine, generic_model.CacheEngine):
         samples = drawn(engine(lm))
-        exact = generic_model.padded_log_probs(lm.float(), samples.batch, 0.7)
+        exact = expected_log_probs(lm.float(), samples.batch, 0.7)
         errors.append((samples.log_prob - exact)[samples.batch.mask].square().mean().sqrt())
         lm = lm.to(torch.bfloat16)
     assert 0 < errors[0] < 1.5 * errors[1] < 0.1
@@ -171,11 +172,11 @@ def test_bfloat16_weights_decode_as_they_are_scored(family, size):
 def test_blocks_of_any_size_give_the_same(monkeypatch):
     lm, rows = model(), batch(rows=40, vocabulary=16)
     with torch.no_grad():
-        whole = lean.log_probs(lm, rows, 1.0)
+        whole = log_probs(lean, lm, rows, 1.0)
         count = len(Packing.of(rows).blocks)
         monkeypatch.setattr(packing, "_CELLS", 100)
         assert len(Packing.of(rows).blocks) > 2 * count
-        assert torch.allclose(lean.log_probs(lm, rows, 1.0), whole, atol=1e-5)
+        assert torch.allclose(log_probs(lean, lm, rows, 1.0), whole, atol=1e-5)
 
 
 @pytest.mark.parametrize("ahead", [0, 3, 30])
@@ -192,7 +193,12 @@ def test_tiles_of_long_sequences_give_the_same(monkeypatch, ahead, prompts):
 def test_rows_of_a_prompt_that_part_a_little_apart_have_one_mask(monkeypatch):
     monkeypatch.setattr(packing, "_TILE", 4)
     rows = batch(prompts=1, rows=6, width=30, vocabulary=2)
-    rows = Batch(rows.prompts, rows.prompt_of, rows.tokens.clamp(min=3), torch.full_like(rows.lengths, 30))
+    rows = Batch(
+        rows.prompts,
+        rows.prompt_of,
+        rows.tokens.clamp(min=3),
+        torch.full_like(rows.lengths, rows.tokens.shape[1]),
+    )
     for ahead, alike in ((0, False), (16, True)):
         monkeypatch.setattr(packing, "_AHEAD", ahead)
         masks = [len(block.mask) for block in Packing.of(rows).blocks if len(block.queries) > 1]
@@ -242,5 +248,5 @@ def test_beyond_a_sliding_window_transformers_computes(settings):
     policy.model, policy.lean, policy.bfloat16 = lm, True, False
     for width in (3, 30):
         rows = batch(prompts=2, rows=6, width=width)
-        found, full = policy.log_probs(rows, 1.0), generic_model.padded_log_probs(lm, rows, 1.0)
+        found, full = policy.log_probs(rows, 1.0), expected_log_probs(lm, rows, 1.0)
         assert torch.allclose(found, full, atol=2e-5)

@@ -14,6 +14,7 @@ from rpg.models.lora import adapt, adapters, merged, put_adapters
 from rpg.models.model_loading import ModelError
 from rpg.models.seeds import uniforms
 from rpg.planning.model_shapes import Shape
+from tests.models.expected import expected_log_probs, log_probs
 from tests.models.test_lean import CASES, FAMILIES, batch, model
 
 ALL, SOME = Lora(rank=3, alpha=6), Lora(rank=2, alpha=3, targets=("q_proj", "down_proj"))
@@ -33,9 +34,9 @@ def test_values_gradients_and_samples_are_those_of_transformers(family, lora, si
     plain = model(**FAMILIES[family])
     lm, rows = with_adapters(copy.deepcopy(plain), lora), batch(**CASES["long"])
     assert lean.supports(lm)
-    ours, full = lean.log_probs(lm, rows, 0.7), generic_model.padded_log_probs(lm, rows, 0.7)
+    ours, full = log_probs(lean, lm, rows, 0.7), expected_log_probs(lm, rows, 0.7)
     assert torch.allclose(ours, full, atol=2e-5)
-    assert not torch.allclose(ours, lean.log_probs(plain, rows, 0.7), atol=1e-2)
+    assert not torch.allclose(ours, log_probs(lean, plain, rows, 0.7), atol=1e-2)
     trained = [p for p in lm.parameters() if p.requires_grad]
     assert len(trained) == len(adapters(lm)) > 0
     weight = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
@@ -65,8 +66,8 @@ def test_merged_it_is_an_ordinary_model_that_computes_the_same(make):
     lm = with_adapters(copy.deepcopy(plain), ALL)
     assert merged(lm).keys() == plain.state_dict().keys()
     plain.load_state_dict(merged(lm))
-    expected = generic_model.padded_log_probs(lm, rows, 1.0)
-    assert torch.allclose(generic_model.padded_log_probs(plain, rows, 1.0), expected, atol=2e-5)
+    expected = expected_log_probs(lm, rows, 1.0)
+    assert torch.allclose(expected_log_probs(plain, rows, 1.0), expected, atol=2e-5)
 
 
 def test_they_begin_at_the_model_itself_and_are_those_of_the_seed():
@@ -74,8 +75,8 @@ def test_they_begin_at_the_model_itself_and_are_those_of_the_seed():
     one, same, other = (copy.deepcopy(plain) for _ in range(3))
     for lm, seed in ((one, 1), (same, 1), (other, 2)):
         adapt(lm, ALL, seed)
-    assert lean.log_probs(one, rows, 1.0).equal(lean.log_probs(other, rows, 1.0))
-    assert torch.allclose(lean.log_probs(one, rows, 1.0), lean.log_probs(plain, rows, 1.0), atol=1e-6)
+    assert log_probs(lean, one, rows, 1.0).equal(log_probs(lean, other, rows, 1.0))
+    assert torch.allclose(log_probs(lean, one, rows, 1.0), log_probs(lean, plain, rows, 1.0), atol=1e-6)
     assert all(value.equal(adapters(same)[name]) for name, value in adapters(one).items())
     assert any(not value.equal(adapters(other)[name]) for name, value in adapters(one).items())
     put_adapters(other, adapters(one))

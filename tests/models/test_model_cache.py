@@ -85,7 +85,10 @@ def test_a_known_model_is_fetched_checked_and_converted_once_and_then_needs_no_n
     spec = RunSpec.model_validate({"model": {"type": "pretrained", "path": known.name}})
     policy = initial_policy(spec, tmp_path)
     model, tokenizer = load_pretrained(folder)
-    assert tokenizer.pad_token == "<|endoftext|>" and stop_tokens(tokenizer, model) == [2] == policy.stop
+    assert (
+        tokenizer.pad_token == "<|endoftext|>"
+        and stop_tokens(tokenizer, model.generation_config) == [2] == policy.stop
+    )
     chat = encode_prompts(tokenizer, ["2+2?"], 64)[0]
     assert tokenizer.decode(chat) == "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
     assert model.config.eos_token_id == model.generation_config.eos_token_id == 2
@@ -96,7 +99,7 @@ def test_a_file_of_ones_own_gets_a_name_and_a_second_one_does_not_take_it(gguf, 
     assert folder.name == "tiny" and located("tiny", tmp_path) == folder
     (tmp_path / "other").mkdir()
     other = write_gguf(tmp_path / "other" / "Tiny.gguf", seed=1)
-    with pytest.raises(ModelError, match=r"another model is kept as 'tiny' already .*--name"):
+    with pytest.raises(ModelError, match=r"the name 'tiny' is taken by another model .*--name"):
         keep(str(other), tmp_path)
     assert keep(str(other), tmp_path, name="second").name == "second"
 
@@ -115,7 +118,7 @@ def test_where_there_is_no_network_one_sentence_says_so_and_a_copy_of_the_file_d
 
 def test_another_file_than_the_known_one_is_refused(known, tmp_path):
     other = write_gguf(tmp_path / "other.gguf", seed=1)
-    with pytest.raises(ModelError, match=r"SHA-256 .* expected .* damaged on the way"):
+    with pytest.raises(ModelError, match=r"SHA-256 .* expected .* damaged in transfer"):
         keep(known.name, tmp_path, file=other)
     assert located(known.name, tmp_path) is None
 
@@ -123,11 +126,11 @@ def test_another_file_than_the_known_one_is_refused(known, tmp_path):
 @pytest.mark.parametrize(
     ("source", "name", "why"),
     [
-        ("nothing", None, "is no known model, no file and no hub id"),
+        ("nothing", None, "not a known model, not a file and not a hub id"),
         ("missing.gguf", None, "no such file; expected a GGUF file"),
         ("../up/and/away", None, "no such file"),
         ("FILE", "../x", "--name '../x': expected letters"),
-        ("FILE", "tiny-gguf-model", "the name of a known model"),
+        ("FILE", "tiny-gguf-model", "a known model has this name"),
     ],
 )
 def test_what_cannot_be_a_model_or_a_name_is_said_in_one_line(known, gguf, tmp_path, source, name, why):

@@ -102,5 +102,5 @@ def test_what_is_no_reward_model_is_said(tmp_path):
     with pytest.raises(ModelError, match=r"two has 2 outputs; expected a sequence classifier with one"):
         judge(ModelReward(type="model", path=str(tmp_path / "two")))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match=r"reward\.path: .*empty is no reward model that can be loaded"):
+    with pytest.raises(ModelError, match=r"reward\.path: .*empty cannot be loaded as a reward model"):
         judge(ModelReward(type="model", path=str(tmp_path / "empty")))

@@ -15,7 +15,8 @@ from rpg.models.response_batch import Batch
 from rpg.models.seeds import uniforms
 from rpg.models.stop_strings import Stopper
 from rpg.models.tokenizer import build_tokenizer
-from rpg.models.truncated_sampling import Lists, Restriction, joined
+from rpg.models.truncated_sampling import Lists, Restriction, concatenated
+from tests.models.expected import log_probs
 from tests.models.test_lean import model
 
 PROMPTS = [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3]]
@@ -91,14 +92,14 @@ def test_log_probabilities_are_those_of_the_distribution_that_was_sampled(name, 
     expected, entropy = enumerated(lm, lm, drawn.batch, restriction, 0.8)
     assert torch.allclose(drawn.log_prob, expected, atol=2e-5)
     assert torch.allclose(drawn.entropy, entropy, atol=2e-5)
-    again = forward.log_probs(lm, drawn.batch, 0.8)
+    again = log_probs(forward, lm, drawn.batch, 0.8)
     assert torch.allclose((again - drawn.log_prob).exp(), torch.ones(()), atol=5e-5)
     now, now_entropy = forward.log_probs_and_entropy(moved, drawn.batch, 0.8)
     other, other_entropy = enumerated(lm, moved, drawn.batch, restriction, 0.8)
     assert torch.allclose(now, other, atol=5e-5) and torch.allclose(now_entropy, other_entropy, atol=5e-5)
     assert (now - drawn.log_prob).abs().max() > 0.1, "it has to have moved for this test to say anything"
     whole = Batch(drawn.batch.prompts, drawn.batch.prompt_of, drawn.batch.tokens, drawn.batch.lengths)
-    assert (forward.log_probs(moved, whole, 0.8) - now).abs().max() > 0.01
+    assert (log_probs(forward, moved, whole, 0.8) - now).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("name", ["all", "min_tokens"])
@@ -141,10 +142,10 @@ def test_parts_of_a_batch_keep_their_tokens():
     """Rows, micro-batches and joined rollouts: log-probabilities stay those of the whole."""
     lm, moved = model(), model(seed=1)
     drawn = sample(lm, RESTRICTIONS["all"])
-    whole = lean_pass.log_probs(moved, drawn.batch, 0.8)
+    whole = log_probs(lean_pass, moved, drawn.batch, 0.8)
     for rows in (torch.tensor([3, 10, 4]), torch.arange(11, 2, -1)):
         part = drawn.batch.rows(rows)
-        found = lean_pass.log_probs(moved, part, 0.8)
+        found = log_probs(lean_pass, moved, part, 0.8)
         assert torch.allclose(found, whole[rows, : found.shape[1]], atol=1e-5)
     shorter = drawn.batch.lengths.argsort()[:3]
     first, second = drawn.batch.rows(shorter), drawn.batch
@@ -155,9 +156,9 @@ def test_parts_of_a_batch_keep_their_tokens():
         torch.cat([first.prompt_of, second.prompt_of + len(first.prompts)]),
         torch.cat([widened, second.tokens]),
         torch.cat([first.lengths, second.lengths]),
-        joined([first.support, second.support], width),
+        concatenated([first.support, second.support], width),
     )
-    found = lean_pass.log_probs(moved, both, 0.8)
+    found = log_probs(lean_pass, moved, both, 0.8)
     assert torch.allclose(found, torch.cat([whole[shorter], whole]), atol=1e-5)
 
 
@@ -199,12 +200,12 @@ def test_the_surrogate_gradient_is_that_of_the_truncated_objective(moved, loss):
     lm = model(seed=1) if moved else model()
     batch = every_response(sampler, restriction, prompt)
     with torch.no_grad():
-        old, ref = (lean_pass.log_probs(one, batch, 1.0) for one in (sampler, reference))
+        old, ref = (log_probs(lean_pass, one, batch, 1.0) for one in (sampler, reference))
     q_old = old.sum(-1).exp()
     assert q_old.sum() == pytest.approx(1, abs=1e-5) and 4 <= len(batch) <= 16
     rewards, beta = REWARD[batch.tokens[:, 0], batch.tokens[:, 1]], 0.0 if loss == "plain" else 0.4
 
-    log_prob = lean_pass.log_probs(lm, batch, 1.0)
+    log_prob = log_probs(lean_pass, lm, batch, 1.0)
     algo = rpg.algorithm(
         "rpg-rkl", beta=beta, clip=None, ratio="sequence", loss_agg_mode="seq-mean-token-sum",
         reference={"type": "fixed"},
@@ -224,7 +225,7 @@ def test_the_surrogate_gradient_is_that_of_the_truncated_objective(moved, loss):
     assert (found - exact).norm() < 2e-4 * exact.norm() and exact.norm() > 1e-3
     if loss == "plain" and not moved:  # with log-probabilities of the whole vocabulary it is another gradient
         whole = Batch(batch.prompts, batch.prompt_of, batch.tokens, batch.lengths)
-        biased = (q_old * lean_pass.log_probs(lm, whole, 1.0).sum(-1) * rewards).sum()
+        biased = (q_old * log_probs(lean_pass, lm, whole, 1.0).sum(-1) * rewards).sum()
         assert (gradient(biased, lm) - exact).norm() > 0.05 * exact.norm()
 
 
@@ -237,7 +238,7 @@ def test_the_sets_are_constant_so_their_gradient_is_none():
 
     def value():
         batch = every_response(lm, restriction, prompt)
-        q = lean_pass.log_probs(lm, batch, 1.0).sum(-1).exp()
+        q = log_probs(lean_pass, lm, batch, 1.0).sum(-1).exp()
         return (q * REWARD[batch.tokens[:, 0], batch.tokens[:, 1]]).sum()
 
     exact = gradient(value(), lm)
@@ -288,7 +289,7 @@ def test_a_response_ends_with_the_token_that_completes_a_stop_text(least):
         if expected is not None:
             assert not cut.truncated[row]
     assert 2 <= shorter < len(seen)
-    again = lean_pass.log_probs(lm, cut.batch, 0.8)
+    again = log_probs(lean_pass, lm, cut.batch, 0.8)
     assert torch.allclose(again, cut.log_prob, atol=2e-5)
 
 

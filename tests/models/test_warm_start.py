@@ -1,6 +1,7 @@
 """The initial model: warm start, its cache, models of other makers, tasks of one's own."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -43,7 +44,7 @@ def test_stage_one_learns_and_stage_two_mostly_hides_it(tmp_path):
                 "behaviour_steps": 100,
                 "behaviour_learning_rate": 1e-3,
             },
-        },
+        }
     )
     one = {"tiers": {"one": 1}, "train_problems": 100}
     spec = spec.model_copy(update={"task": spec.task.model_copy(update=one)})
@@ -207,7 +208,7 @@ def test_the_loss_of_the_supervised_start_counts_the_tokens_of_responses_only(tm
 
 def test_without_demonstrations_the_supervised_start_says_what_is_missing(tmp_path):
     task = own_task(tmp_path)
-    rows = [json.loads(line) for line in open(task["train"])]
+    rows = [json.loads(line) for line in Path(task["train"]).read_text().splitlines()]
     bare = [json.dumps({"prompt": row["prompt"], "answer": row["answer"]}) for row in rows]
     (tmp_path / "train.jsonl").write_text("\n".join(bare))
     model = {"type": "pretrained", "path": str(tiny_llama(tmp_path)), "warm_start": {}}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.serve import forms
-from flows.serve.config_costs import said
+from flows.serve.config_costs import cost_line
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import SHIPPED
 from rpg.config.sweep_spec import load_sweep
@@ -53,15 +53,15 @@ def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where):
     own(where)
     (where.own / "broken.yaml").write_text("name: [")
     nothing = Measured({})
-    assert said(SHIPPED / "sweeps" / "quickstart.yaml", nothing) == "21 runs, 1,260 optimizer steps"
+    assert cost_line(SHIPPED / "sweeps" / "quickstart.yaml", nothing) == "21 runs, 1,260 optimizer steps"
     spec = load_sweep(SHIPPED / "sweeps" / "quickstart.yaml", {}, lambda spec: "").runs[0].spec
     known = Measured({size(spec.model_dump(mode="json")): [1.0, 2.0, 3.0]})
     assert (
-        said(SHIPPED / "sweeps" / "quickstart.yaml", known) == "21 runs, 1,260 optimizer steps, about 11 min"
+        cost_line(SHIPPED / "sweeps" / "quickstart.yaml", known) == "21 runs, 1,260 optimizer steps, about 11 min"
     )  # 21 x 15 steps x 2 s
-    assert said(where.own / "mine.yaml", nothing).startswith("1 run, ")
-    assert said(where.own / "broken.yaml", nothing) == "has a mistake"
-    assert "GPU hours, by arithmetic" in said(SHIPPED / "paper" / "table6.yaml", nothing)
+    assert cost_line(where.own / "mine.yaml", nothing).startswith("1 run, ")
+    assert cost_line(where.own / "broken.yaml", nothing) == "has a mistake"
+    assert "GPU hours, by arithmetic" in cost_line(SHIPPED / "paper" / "table6.yaml", nothing)
 
 
 def test_nights_are_what_ships_and_ones_own_folders_of_sweeps(where, tmp_path):

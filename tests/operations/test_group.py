@@ -44,7 +44,7 @@ def as_user(user, umask, work, *arguments):
             os.setresuid(user, user, user)
             os.umask(umask)
             work(*arguments)
-        except BaseException:
+        except BaseException:  # noqa: BLE001 (whatever it is goes to the parent)
             said = traceback.format_exc()
         os.write(write, said.encode()[-4000:])
         os._exit(0)

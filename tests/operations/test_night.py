@@ -65,7 +65,7 @@ def move_schedule(page, served, deployment):
 
 
 def the_night(page, served, deployment, due):
-    """The flow run that the schedule made for that minute, ended. Nobody looks at a page meanwhile."""
+    """The finished flow run that the schedule created for that minute, while no page is open."""
     page.goto("about:blank")
     wanted = {
         "deployments": {"id": {"any_": [deployment]}},

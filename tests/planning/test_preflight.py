@@ -93,7 +93,7 @@ def test_doctor_counts_the_longest_prompt_with_the_runs_tokenizer(tmp_path):
 
 
 def test_a_sweep_whose_prompts_are_too_long_ends_before_it_trains(tmp_path, capsys):
-    from flows.sweep.registration import register
+    from flows.sweep.conductor import register
     from rpg.backends.local.prepare import main
     from rpg.config.sweep_spec import single_run
     from rpg.tasks.preparation import data_digest
@@ -117,8 +117,8 @@ def test_doctor_asks_the_ports_that_the_runs_need(tmp_path, monkeypatch):
         monkeypatch.setenv("PREFECT_API_URL", f"http://{nobody}/api")
         lines = unreachable(specs)
         assert [line.split(" (")[0] for line in lines] == [
-            f"backend.ray.address: nobody answers at http://{nobody}",
-            f"PREFECT_API_URL: nobody answers at http://{nobody}/api",
+            f"backend.ray.address: no answer from http://{nobody}",
+            f"PREFECT_API_URL: no answer from http://{nobody}/api",
         ]
         verl["ray"]["address"] = f"http://{there}"
         monkeypatch.setenv("PREFECT_API_URL", f"http://{there}/api")
@@ -180,7 +180,7 @@ def test_show_refuses_files_that_are_missing_and_a_wrong_model(tmp_path):
 def test_show_and_render_need_neither_network_nor_data(tmp_path):
     shown = rpg(tmp_path, "show", str(ROOT / "configs/paper/table3.yaml"))
     assert shown.returncode == 0, shown.stderr
-    assert "????????" in shown.stdout and "identities are not known yet" in shown.stderr
+    assert "????????" in shown.stdout and "identities are unknown" in shown.stderr
     as_json = rpg(tmp_path, "show", str(ROOT / "configs/paper/table3.yaml"), "--json")
     assert all(run["run_id"] is None for run in json.loads(as_json.stdout)["runs"])
     one = json.loads(as_json.stdout)["runs"][0]["run"].removesuffix("????????")

@@ -10,17 +10,19 @@ import shutil
 import altair as alt
 import numpy as np
 import pandas
+import pyarrow.parquet
 import pytest
 from rich.console import Console
 from scipy.stats import t as student
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg import stats
-from rpg.report import charts, tables, theme
+from rpg.report import curves, tables, theme
+from rpg.report.html_page import library
 from rpg.report.intervals import score_curves
 from rpg.report.shared_page import Choice, write_shared
 from rpg.report.summary import Summary, label, summarise
-from rpg.report.sweep_report import library, print_report, write_report
+from rpg.report.sweep_report import print_report, write_report
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
 from rpg.store.notes import add_note
@@ -73,6 +75,20 @@ def test_last_first_and_best_by_hand(layout):
     estimate = stats.accuracy([last])
     assert (found["low"], found["high"]) == pytest.approx((estimate.low, estimate.high))
     assert (found["seeds"], found["problems"], found["k"], found["step"], found["steps"]) == (3, 6, 4, 8, 8)
+
+
+def test_best_is_the_mean_over_seeds_of_each_seeds_best_checkpoint(layout):
+    """Seeds whose best checkpoints differ: the best of the mean curve would be lower."""
+    for seed, best in enumerate((4, 8, 0)):
+        for step in (0, 4, 8):
+            path = layout.run("demo", f"rpg-urkl-seed{seed}").eval_path("easy", step)
+            samples = pyarrow.parquet.read_table(path)
+            verdicts = pyarrow.array([step == best] * len(samples))
+            samples = samples.set_column(samples.column_names.index("correct"), "correct", verdicts)
+            pyarrow.parquet.write_table(samples, path)
+    found = summary(layout, names=["easy"])
+    assert row(found, "rpg-urkl", "easy")["best"] == 1.0
+    assert row(found, "rpg-urkl", "easy")["last"] == pytest.approx(1 / 3)
 
 
 def test_mean_accuracy_and_its_difference_by_hand(layout):
@@ -319,14 +335,14 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
 
 def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
     labels = [f"{name} clip={i}" for name in ("GRPO", "RPG-URKL", "DAPO") for i in range(18)]
-    looks = theme.looks(labels)
+    looks = theme.line_styles(labels)
     assert len({(colour, tuple(dash)) for colour, dash in looks.values()}) == len(labels)
     full = {label: colour for label, (colour, _) in looks.items() if colour in theme.COLOURS}
     assert {theme.family(label): colour for label, colour in full.items()} == dict(
         zip(("GRPO", "RPG-URKL", "DAPO"), theme.COLOURS, strict=False)
     )
     many = [f"algorithm {i}" for i in range(40)]
-    assert len({(colour, tuple(dash)) for colour, dash in theme.looks(many).values()}) == 40
+    assert len({(colour, tuple(dash)) for colour, dash in theme.line_styles(many).values()}) == 40
 
 
 @pytest.mark.parametrize(
@@ -348,8 +364,8 @@ def test_at_first_six_variants_of_different_families_are_shown():
 
 
 def test_two_seeds_get_a_range_and_three_an_interval():
-    assert [charts.band_for(seeds, score=False) for seeds in (1, 2, 3)] == [None, "range", "interval"]
-    assert charts.band_for(2, score=True) == "interval"
+    assert [curves.band_for(seeds, score=False) for seeds in (1, 2, 3)] == [None, "range", "interval"]
+    assert curves.band_for(2, score=True) == "interval"
 
 
 def test_accuracy_curves_carry_the_intervals_of_the_table(layout):
@@ -475,7 +491,9 @@ def test_a_figure_says_which_differences_are_real():
         rows = [("mean", "GRPO", 0.0, "")] + [("mean", name, by, verdict) for name, by, verdict in verdicts]
         table = pandas.DataFrame(rows, columns=["benchmark", "label", "difference", "verdict"])
         names = {"grpo": "GRPO"}
-        return " ".join(tables.real(Summary("demo", "grpo", ["a", "b"], ["grpo"], names, table, [], [])))
+        return " ".join(
+            tables.significant(Summary("demo", "grpo", ["a", "b"], ["grpo"], names, table, [], []))
+        )
 
     assert said() == ""
     assert said(("X", 0.1, "within noise")).endswith("no difference is real.")

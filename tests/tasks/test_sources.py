@@ -63,7 +63,7 @@ def test_csv_and_parquet_and_json_lines_hold_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("prompt,answer\na\n", "line 2: 2 columns are named, and the row has another number"),
+        ("prompt,answer\na\n", "line 2: 2 columns are named, but the row has a different number"),
         ("prompt,answer\na,b,c\n", "line 2: 2 columns are named"),
         ('prompt,answer\n"a,b\n', "not CSV (unexpected end of data)"),
         ("question,answer\na,b\n", "field prompt is missing. Found: question, answer"),
@@ -165,7 +165,7 @@ def test_what_was_prepared_is_what_was_read(tmp_path):
 
 def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
     from rpg.models.initial_policy import initial_policy
-    from rpg.models.prompt_preview import look
+    from rpg.models.prompt_preview import preview_prompts
 
     spec = resolve(
         {
@@ -176,11 +176,11 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
         "x",
     )
     expected = "[system:Be good.][user:0][assistant:zero][user:hi]so!so!>Well, "
-    looked = look(spec, tmp_path / "home")  # no model is made for it
+    preview = preview_prompts(spec, tmp_path / "home")  # no model is made for it
     assert not (tmp_path / "home/cache/warm").exists()
-    assert (looked.shown[0].text, looked.shown[0].tokens, looked.total) == (expected, len(expected), 3)
+    assert (preview.shown[0].text, preview.shown[0].tokens, preview.total) == (expected, len(expected), 3)
     tokenizer = initial_policy(spec, tmp_path / "home", say=lambda line: None).tokenizer
-    messages = [dict(m) for m in looked.shown[0].problem.given()]
+    messages = [dict(m) for m in preview.shown[0].problem.given()]
     assert tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == expected
     tokenizer.save_pretrained(tmp_path / "saved")
     from transformers import AutoTokenizer
@@ -191,7 +191,7 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
 
 def test_thinking_is_switched_where_the_template_can():
     from rpg.config.data_source import Chat
-    from rpg.models.tokenizer import build_tokenizer, dress, rendered
+    from rpg.models.tokenizer import build_tokenizer, rendered, set_chat_template
 
     template = "{% if enable_thinking is defined and enable_thinking is false %}off{% else %}on{% endif %}"
     for options, expected in (
@@ -200,7 +200,7 @@ def test_thinking_is_switched_where_the_template_can():
         ({"enable_thinking": True}, "on"),
     ):
         tokenizer = build_tokenizer("onf")
-        dress(tokenizer, Chat(template=template, options=options))
+        set_chat_template(tokenizer, Chat(template=template, options=options))
         assert rendered(tokenizer, "x") == expected
 
 

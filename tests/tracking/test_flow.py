@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.synthetic import write_sweep
 from flows.machine.children import Children
-from flows.sweep.tracking import TRACKING_LOG, tracked
+from flows.sweep.tracking import TRACKING_LOG, tracking
 from rpg.config.sweep_spec import load_sweep
 from rpg.store import Layout
 from rpg.store.run_writer import write_manifest
@@ -25,7 +25,7 @@ def test_a_sweeps_numbers_are_sent_beside_it(tmp_path):
         manifest = folder.read_manifest()
         write_manifest(folder, {**manifest, "spec": sweep.runs[0].spec.model_dump(mode="json")})
     children = Children()
-    with tracked(sweep, layout, children):
+    with tracking(layout.sweep_folder("quickstart"), children):
         pass
     children.stop()
     state = layout.home / "tracking/state/quickstart"

@@ -197,7 +197,7 @@ def test_what_a_tracker_missed_is_sent_after_and_it_is_warned_once(layout, monke
     said = []
     follower = Follower(layout, "quickstart", said.append, (TensorBoardTracker(type="tensorboard"),))
     assert follower.pass_over() == 0 == follower.pass_over()
-    assert len(said) == 1 and "nobody there; it is tried again" in said[0]
+    assert len(said) == 1 and "nobody there; will retry" in said[0]
     Flaky.working = True
     follower._failed.clear()
     count = follower.pass_over()

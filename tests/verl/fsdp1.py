@@ -14,7 +14,7 @@ from torch import distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from rpg.backends.verl.sharding import copy_weights, let_go, load_shards, shards
+from rpg.backends.verl.sharding import copy_weights, drop_gathered, load_shards, shards
 
 
 class Block(nn.Module):
@@ -56,7 +56,7 @@ def work(rank, folder):
             resumed(tokens)
             copy_weights(actor, reference)
             now = reference(tokens)
-            let_go(reference)
+            drop_gathered(reference)
             load_shards(resumed, {name: value.clone() for name, value in shards(reference)})
             found[str(original)] = {
                 "before": float((said - other).abs().max()),

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from rpg.backends.verl import cpu
 from rpg.backends.verl.launch import require_verl
 from rpg.backends.verl.readiness import Facts, Gpu, facts, judge, of_cluster
 from rpg.cli import main
 from rpg.config.errors import ConfigError
 from rpg.config.sweep_spec import load_sweep
+from rpg.errors import UserError
 from rpg.planning.preflight import preflight
 from rpg.store import Layout
 from tests.evaluation.ray_head import free_port, ray_head
@@ -103,7 +105,7 @@ def test_a_run_is_refused_before_anything_is_prepared():
     with pytest.raises(
         ConfigError, match=r"this machine cannot run backend\.type verl: vllm is not installed"
     ):
-        require_verl(load_run(CHAIN, VLLM))
+        require_verl(load_run(CHAIN, VLLM), print)
 
 
 def test_a_sweep_knows_before_its_warm_start(tmp_path, monkeypatch):
@@ -160,3 +162,11 @@ def test_a_cluster_that_is_named_is_looked_at(monkeypatch):
         assert why.good is False and "the Ray cluster has 0 nodes with 1 free GPUs" in why.text
     [gone] = of_cluster(backend, address)
     assert gone.good is False and gone.text.startswith(f"no Ray cluster answers at {address}")
+
+
+def test_a_job_on_a_cpu_names_the_distribution_that_is_missing(monkeypatch):
+    monkeypatch.setattr(cpu, "DISTRIBUTION", "rpg-lab-not-installed")
+    with pytest.raises(
+        UserError, match=r"verl on a CPU needs rpg-lab-not-installed.*pip install \./verl-cpu"
+    ):
+        cpu.part("job")

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rpg.backends.verl.overrides import plan
-from rpg.backends.verl.paths import Paths
+from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.errors import ConfigError
 from rpg.config.identity import identity
 from rpg.config.verl_keys import derived, sections, unknown

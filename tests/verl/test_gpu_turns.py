@@ -2,12 +2,14 @@
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from flows.machine.children import Stopped
+from flows.machine import slots
+from flows.machine.children import Children, Stopped
 from flows.machine.slots import Machine, Need
-from flows.sweep import gpu_evaluation as turns
+from flows.sweep import evaluation
 from flows.sweep.context import Context, StageFailed
 from flows.sweep.training import backend_of, slot
 from rpg.config.sweep_spec import load_sweep
@@ -50,9 +52,10 @@ class Child:
         return 0
 
 
-class Children:
+class Evaluators(Children):
     def __init__(self):
-        self.stopping, self.seen, self.owed, self.done = threading.Event(), [], set(), set()
+        super().__init__()
+        self.seen, self.owed, self.done = [], set(), set()
         self.code, self.hopeless = 0, False
 
     def start(self, *_, extra, **__):
@@ -65,17 +68,18 @@ class Children:
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
     """(context, what is owed, start): `start()` begins the evaluation in a thread and returns how to end it."""
-    slots = tmp_path / "slots"
-    slots.mkdir()
-    children = Children()
-    context = Context(children, None, Machine(slots, 4, ("0", "1")), None)
-    monkeypatch.setattr(turns, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(turns, "_owed", lambda layout, sweep: children.owed - children.done)
+    (tmp_path / "slots").mkdir()
+    children, machine = Evaluators(), Machine(tmp_path / "slots", 4, ("0", "1"))
+    progress = SimpleNamespace(tell=lambda line: None)
+    context = Context(Layout(tmp_path), "sweep", machine, children, None, progress, None)
+    monkeypatch.setattr(slots, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(evaluation, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(evaluation, "pending", lambda _: children.owed - children.done)
     over, ended = threading.Event(), []
 
     def work(count):
         try:
-            turns.evaluate_in_turns(Layout(tmp_path), "sweep", context, over, count, lambda line: None)
+            evaluation.alternate(context, over, count)
         except (Stopped, StageFailed) as error:
             ended.append(error)
 
@@ -135,7 +139,7 @@ def test_an_evaluator_that_dies_is_begun_again_and_then_said(stage):
     children.owed |= {("run", "easy", 0)}
     children.code = -9
     ended = start()()
-    assert len(children.seen) == turns.EVALUATOR_TRIES
+    assert len(children.seen) == evaluation.EVALUATOR_TRIES
     assert "evaluation ended with code -9 3 times" in str(ended[0])
 
 

@@ -9,8 +9,7 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
-from rpg.backends.verl.overrides import plan
-from rpg.backends.verl.paths import Paths
+from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.errors import ConfigError
 from rpg.models.initial_policy import initial_policy
 from rpg.tasks.preparation import prepare_data, read_problems

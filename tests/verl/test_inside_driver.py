@@ -32,9 +32,8 @@ ACTOR = "actor_rollout_ref.actor"
 
 
 def settings(config):
-    from omegaconf import OmegaConf
 
-    return JobSettings.inside(OmegaConf.to_container(config.actor_rollout_ref))
+    return JobSettings.inside(config.actor_rollout_ref)
 
 
 @pytest.fixture
@@ -431,7 +430,7 @@ def test_the_driver_is_enough_only_where_nothing_asks_for_more(config, cpu_verl)
 def test_rewards_are_the_embedded_trainers(config, model, cpu_verl, tmp_path):
     from transformers import AutoTokenizer
 
-    from rpg.backends.verl.reward_manager import Told, VerifierManager
+    from rpg.backends.verl.reward_manager import VerifierManager, VerlResponse
     from rpg.rewards.scoring import overlong_punishment
     from rpg.tasks import Problem
 
@@ -442,7 +441,7 @@ def test_rewards_are_the_embedded_trainers(config, model, cpu_verl, tmp_path):
     end = tokenizer.eos_token_id
 
     def score(tokens):
-        (found,) = manager.score([Told(tokens, Problem("", "", "", "7", ""))])
+        (found,) = manager.score([VerlResponse(tokens, Problem("", "", "", "7", ""))])
         known = found["reward_extra_info"]
         return known["acc"] == 1, known["truncated"] == 1, found["reward_score"]
 
@@ -458,7 +457,7 @@ def test_a_reward_model_is_read_in_verls_reward_loop(model, cpu_verl, tmp_path):
     """A real sequence classifier: the prompt of the row and the decoded response, as in the embedded trainer."""
     from transformers import AutoTokenizer
 
-    from rpg.backends.verl.reward_manager import Told, VerifierManager
+    from rpg.backends.verl.reward_manager import VerifierManager, VerlResponse
     from rpg.config.reward import ModelReward
     from rpg.models.reward_models import judge
     from rpg.rewards.scoring import Answered
@@ -470,7 +469,7 @@ def test_a_reward_model_is_read_in_verls_reward_loop(model, cpu_verl, tmp_path):
     manager = VerifierManager(verl_config(make_spec(reward=reward), model, tmp_path), tokenizer)
     tokens = [*tokenizer("b+7", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     problem = Problem("p", "abc", "what is abc?", "7", "")
-    found = manager.score([Told(tokens, problem)])[0]
+    found = manager.score([VerlResponse(tokens, problem)])[0]
     [value] = judge(ModelReward(**reward))([Answered("b+7", 4, False, "7", problem.asked())])
     assert found["reward_score"] == pytest.approx(2 * value) and abs(value) > 1e-3
     assert found["reward_extra_info"]["reward_model"] == pytest.approx(value)

@@ -31,7 +31,7 @@ def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_pat
     """Samples that are a rollout old, dynamic sampling that finds all, some and no useful groups, schedule-free AdamW, and a
     reference that is renewed every 4 optimizer steps, through a resume on two workers: every number of every step.
 
-    Server, agent loops, grader and balancer run in the driver where there is one worker (verl-cpu), with two they are actors.
+    With one worker, server, agent loops, grader and balancer run in the driver (verl-cpu); with two they are actors.
     """
     pytest.importorskip("verl")
     training = {"steps": 4, "prompts_per_step": 3, "mini_batch_prompts": 1, "checkpoint_every": 2}

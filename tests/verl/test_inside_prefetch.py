@@ -59,7 +59,6 @@ class Servers:
 
 @pytest.fixture
 def make_ahead(model, tmp_path, monkeypatch):
-    from omegaconf import OmegaConf
 
     from rpg.backends.verl import prefetch, rollout
     from rpg.backends.verl.job_settings import JobSettings
@@ -69,9 +68,7 @@ def make_ahead(model, tmp_path, monkeypatch):
         monkeypatch.setattr(rollout, "tq", fake)
         monkeypatch.setattr(prefetch, "tq", fake)
         spec = make_spec(algorithm=algorithm, rollout={"group_size": 4, "staleness": staleness})
-        settings = JobSettings.inside(
-            OmegaConf.to_container(verl_config(spec, model, tmp_path).actor_rollout_ref, resolve=False)
-        )
+        settings = JobSettings.inside(verl_config(spec, model, tmp_path).actor_rollout_ref)
         assert settings.staleness == staleness
         return prefetch.Prefetch(settings, 400, servers.ask, servers.collect, beside)
 
@@ -133,16 +130,13 @@ EVERY = {"name": "rpg-reinforce-urkl", "beta": 0.5, "reference": {"type": "every
     ],
 )
 def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, algorithm, staleness):
-    from omegaconf import OmegaConf
 
     from rpg.backends.verl.experience import experience
     from rpg.backends.verl.job_settings import JobSettings
 
     training = {"optimizer": {"learning_rate": 1e-3}}
     spec = make_spec(algorithm=algorithm, training=training, rollout={"staleness": staleness})
-    settings = JobSettings.inside(
-        OmegaConf.to_container(verl_config(spec, model, tmp_path).actor_rollout_ref, resolve=False)
-    )
+    settings = JobSettings.inside(verl_config(spec, model, tmp_path).actor_rollout_ref)
     policy = initial_policy(spec, home)
     problems = read_problems(prepare_data(spec, home).train)
     optimizer = Optimizer(policy.model, spec.training.optimizer)

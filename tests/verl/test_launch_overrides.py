@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rpg.backends.verl.hydra_values import hydra_value
-from rpg.backends.verl.overrides import MAIN, plan
-from rpg.backends.verl.paths import Paths
+from rpg.backends.verl.overrides import MAIN, Paths, plan
 from rpg.config.errors import ConfigError
 from tests.specs import load_run
 

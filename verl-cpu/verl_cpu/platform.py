@@ -47,7 +47,7 @@ class CPUPlatform(PlatformBase):
     def is_available(self) -> bool:
         return True
 
-    def is_platform_available(self, use_smi_check: bool = False) -> bool:
+    def is_platform_available(self, **_: Any) -> bool:
         return False  # never detected: only VERL_PLATFORM=cpu chooses it
 
     def current_device(self) -> torch.device:
@@ -64,7 +64,7 @@ class CPUPlatform(PlatformBase):
 
     manual_seed_all = manual_seed
 
-    def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
+    def get_device_capability(self, *_: Any, **__: Any) -> tuple[None, None]:
         return None, None
 
     def communication_backend_name(self) -> str:

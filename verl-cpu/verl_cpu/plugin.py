@@ -21,8 +21,9 @@ def install() -> None:
 
 def _register_rollout_servers() -> None:
     """verl looks a server up twice: by a name for the worker's side, by a loader for the server's."""
-    from verl.workers.rollout.base import _ROLLOUT_REGISTRY
-    from verl.workers.rollout.replica import RolloutReplicaRegistry
+    # They look the platform up, which has to be registered.
+    from verl.workers.rollout.base import _ROLLOUT_REGISTRY  # noqa: PLC0415 (as above)
+    from verl.workers.rollout.replica import RolloutReplicaRegistry  # noqa: PLC0415 (as above)
 
     def huggingface() -> Any:
         from verl_cpu.rollout_server import Replica  # noqa: PLC0415 (imports verl, which is not imported yet)

@@ -19,7 +19,7 @@ def install() -> None:
     verl asks torch for one backend per device, `cpu:gloo,<device>:<backend>`, and torch refuses the CPU named twice. And
     no other machine is to reach the workers of this one: torch's own store listens on every interface.
     """
-    from verl.utils import distributed
+    from verl.utils import distributed  # noqa: PLC0415 (it looks the platform up, which has to be registered)
 
     original = distributed.initialize_global_process_group_ray
 
@@ -47,6 +47,8 @@ def _is_loopback(address: str) -> bool:
 
 def loopback_store(host: str, port: int, rank: int, size: int) -> Any:
     """What `init_method="env://"` gives, but rank 0 listens on `host` alone."""
-    listen = {"master_listen_fd": socket.create_server((host, port)).detach()} if rank == 0 else {}
+    listen: dict[str, Any] = (
+        {"master_listen_fd": socket.create_server((host, port)).detach()} if rank == 0 else {}
+    )
     store = TCPStore(host, port, size, rank == 0, multi_tenant=False, use_libuv=True, **listen)
     return PrefixStore("default_pg", store)

@@ -24,8 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _train(folder: RunFolder, home: Path, say: Say) -> None:
-    with quick_imports():  # torch: after the run is claimed, and who asks can see it
-        from rpg.backends.local.training_loop import train
+    with quick_imports():  # torch: after the run is claimed, so that others see that it is
+        from rpg.backends.local.training_loop import train  # noqa: PLC0415 (as above)
 
     try:
         train(folder, home, say)

@@ -1,8 +1,8 @@
 """Gradients of the catalogue's losses on a real policy from samples of an earlier one, against the on-policy gradient.
 
-The policy is a checkpoint trained on for `staleness` rollouts, the sampler is the checkpoint itself. Every loss is taken
-with the same advantage (reward minus the mean of the others of its group), the same beta, the initial model as reference,
-and a mean over responses of sums over tokens, so that they have one scale and differ only in what a loss is.
+The sampler is a checkpoint, and the policy is that checkpoint trained further for `staleness` rollouts. All losses have the
+same advantage (reward minus the mean of the others of its group), the same beta, the initial model as reference, and a mean
+over responses of sums over tokens: so they have one scale and differ only as losses.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from rpg.store.run_folder import RunFolder
 from rpg.tasks.preparation import prepare_data, read_problems
 
 COORDINATES = 1_000_000
-"""Products of larger gradients are taken over so many of their coordinates, drawn at random."""
+"""Of larger gradients this many coordinates, drawn at random, are compared."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One loss; `divergence` is the KL it is meant to have."""
+    """One loss; `divergence` is the KL that it is meant to estimate."""
 
     name: str
     divergence: str
     clipped: Agreement | None
-    """With its own clip; None where it has none."""
+    """With its clip; None where it has none."""
     unclipped: Agreement
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """The result, and what it took."""
+    """The agreement of each loss with the exact gradient, and how it was measured."""
 
     run: str
     sampler_step: int
@@ -60,7 +60,7 @@ class Fidelity:
     kl: float
     """KL(sampler || policy), nats per token."""
     responses: int
-    """On either side."""
+    """From the sampler; as many again from the policy."""
     blocks: int
     coordinates: int
     parameters: int
@@ -79,9 +79,9 @@ def fidelity(
     prompts: int = 16,
     say: Callable[[str], None] = print,
 ) -> Fidelity:
-    """Measures losses (`names`; all of the catalogue if empty) on `blocks` x `prompts` groups of the run's size each.
+    """Measure losses (`names`; by default the whole catalogue) on `blocks` x `prompts` groups of the run's group size.
 
-    beta: of every KL; default: the run's own, or 0.3 where it has none.
+    beta: coefficient of every KL; default: the run's, or 0.3 where it has none.
 
     Raises:
         UserError: a run or a checkpoint that cannot be used.
@@ -89,27 +89,14 @@ def fidelity(
     spec = spec_of(folder)
     configure_torch(spec)
     configure_memory(spec)
-    path = folder.checkpoint(step)
-    if not (path / "checkpoint.json").exists():
-        there = ", ".join(map(str, folder.checkpoint_steps())) or "none"
-        raise ModelError(f"{folder.path}: no checkpoint of step {step}; there are: {there}")
-    if damage := damaged(path):
-        raise ModelError(f"{path}: {damage}")
+    path = _whole_checkpoint(folder, step)
     if beta is None:
         beta = spec.algorithm.beta or 0.3
     trainer = resume(spec, path, home, say)
     sampler = trainer.policy.frozen_copy()
     for further in range(step + 1, step + staleness + 1):
-        say(f"trains on: step {further}")
+        say(f"training further: step {further}")
         trainer.step(further)
-    policy, initial = trainer.policy, initial_policy(spec, home, say)
-
-    limits = Limits.of(spec.training, policy)
-    parameters = [p for p in policy.model.parameters() if p.requires_grad]
-    total = sum(p.numel() for p in parameters)
-    chosen = None
-    if total > COORDINATES:
-        chosen = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:COORDINATES].sort().values
 
     losses = _losses(names, beta)
     targets = {
@@ -117,42 +104,47 @@ def fidelity(
         for name in dict.fromkeys(map(divergence_of, losses.values()))
     }
     roller = Roller(_sampling(spec, prompts), read_problems(prepare_data(spec, home).train))
-    after, counted, kl, tokens = spec.training.steps + staleness, 0, 0.0, 0
-    off: dict[str, list[Tensor]] = {}
-    on: dict[str, list[Tensor]] = {}
+    gradients = _Gradients(spec, trainer.policy, initial_policy(spec, home, say))
+    after = spec.training.steps + staleness
+    off_policy, exact = [], []
+    responses, kl, tokens = 0, 0.0, 0
     for block in range(1, blocks + 1):
         say(f"block {block} of {blocks}")
-        for source, number, algos, found in (
-            (sampler, 2 * block, losses, off),
-            (policy, 2 * block + 1, targets, on),
-        ):
-            graded = roller.roll(source, after + number).first
-            old = graded.samples.log_prob
-            if not policy.exact_samples:
-                old = score(source, graded.samples.batch, spec.rollout.temperature, limits)
-            gradients, moved = _gradients(spec, policy, initial, graded, old, algos, parameters, chosen)
-            for name, gradient in gradients.items():
-                found.setdefault(name, []).append(gradient)
-            if source is sampler:
-                counted += len(graded)
-                tokens += int(graded.samples.batch.lengths.sum())
-                kl += moved
-
-    right = {name: np.stack([g.numpy() for g in parts]) for name, parts in on.items()}
+        graded = roller.roll(sampler, after + 2 * block).first
+        by_loss, moved = gradients.of(losses, graded, sampler)
+        off_policy.append(by_loss)
+        responses += len(graded)
+        tokens += int(graded.samples.batch.lengths.sum())
+        kl += moved
+        graded = roller.roll(trainer.policy, after + 2 * block + 1).first
+        exact.append(gradients.of(targets, graded, trainer.policy)[0])
 
     def agree(name: str, algo: Algorithm) -> Agreement:
-        return agreement(np.stack([g.numpy() for g in off[name]]), right[divergence_of(algo)])
+        return agreement(
+            np.stack([block[name].numpy() for block in off_policy]),
+            np.stack([block[divergence_of(algo)].numpy() for block in exact]),
+        )
 
     rows = []
     for name, algo in losses.items():
         if not name.endswith(_UNCLIPPED):
-            bare = agree(name + _UNCLIPPED, algo) if algo.clip else None
-            own = agree(name, algo)
-            rows.append(Row(name, divergence_of(algo), own if bare else None, bare or own))
+            unclipped = agree(name + _UNCLIPPED, algo) if algo.clip else None
+            plain = agree(name, algo)
+            rows.append(Row(name, divergence_of(algo), plain if unclipped else None, unclipped or plain))
     return Fidelity(
-        f"{folder.sweep}/{folder.name}", step, step + staleness, beta, kl / max(tokens, 1), counted, blocks,
-        total if chosen is None else COORDINATES, total, tuple(rows),
+        f"{folder.sweep}/{folder.name}", step, step + staleness, beta, kl / max(tokens, 1), responses, blocks,
+        gradients.coordinates, gradients.size, tuple(rows),
     )  # fmt: skip
+
+
+def _whole_checkpoint(folder: RunFolder, step: int) -> Path:
+    path = folder.checkpoint(step)
+    if not (path / "checkpoint.json").exists():
+        existing = ", ".join(map(str, folder.checkpoint_steps())) or "none"
+        raise ModelError(f"{folder.path}: no checkpoint of step {step}; there are: {existing}")
+    if damage := damaged(path):
+        raise ModelError(f"{path}: {damage}")
+    return path
 
 
 _UNCLIPPED = " without clip"
@@ -160,8 +152,8 @@ _SHARED: dict[str, Any] = {"loss_agg_mode": "seq-mean-token-sum", "reference": {
 
 
 def _losses(names: Sequence[str], beta: float) -> dict[str, Algorithm]:
-    """Name -> loss, each with its clip and again without."""
-    found = {}
+    """Losses by name, each with its clip and again without."""
+    losses = {}
     for name in names or algorithms():
         algo = algorithm(name)
         per_token = algo.kl.type == "reward" and algo.advantage.type in ("batch", "gae")
@@ -170,36 +162,63 @@ def _losses(names: Sequence[str], beta: float) -> dict[str, Algorithm]:
             **_SHARED,
             "beta": beta if algo.kl.type != "none" else 0.0,
         }
-        found[name] = override(algo, **changes)
+        losses[name] = override(algo, **changes)
         if algo.clip:
-            found[name + _UNCLIPPED] = override(algo, **changes, clip=None)
-    return found
+            losses[name + _UNCLIPPED] = override(algo, **changes, clip=None)
+    return losses
 
 
 def _sampling(spec: RunSpec, prompts: int) -> RunSpec:
-    """Groups as the run draws them, none dropped and none punished for its length."""
+    """Groups as the run draws them, none dropped and none penalised for length."""
     bare = spec.algorithm.model_copy(update={"dynamic_sampling": False, "overlong": None})
     training = spec.training.model_copy(update={"prompts_per_step": prompts})
     return spec.model_copy(update={"algorithm": bare, "training": training})
 
 
-def _gradients(
-    spec: RunSpec,
-    policy: Policy,
-    initial: Policy,
-    graded: Graded,
-    old: Tensor,
-    algos: dict[str, Algorithm],
-    parameters: list[Tensor],
-    chosen: Tensor | None,
-) -> tuple[dict[str, Tensor], float]:
-    """(name -> minus the loss's gradient on these responses; sum over tokens of KL(old || policy))."""
-    batch, temperature = graded.samples.batch, spec.rollout.temperature
-    limits = Limits.of(spec.training, policy)
-    reference = score(initial, batch, temperature, limits)
-    slopes: dict[str, Tensor] = {}
-    now = score(policy, batch, temperature, limits)
-    for name, algo in algos.items():
+class _Gradients:
+    """Of losses at a policy, for its trained parameters; of a large policy only some coordinates."""
+
+    def __init__(self, spec: RunSpec, policy: Policy, initial: Policy):
+        self.spec, self.policy, self.initial = spec, policy, initial
+        self.limits = Limits.of(spec.training, policy)
+        self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        self.size = sum(p.numel() for p in self.parameters)
+        self.coordinates = min(self.size, COORDINATES)
+        self._chosen: Tensor | None = None
+        if self.size > COORDINATES:
+            order = torch.randperm(self.size, generator=torch.Generator().manual_seed(0))
+            self._chosen = order[:COORDINATES].sort().values
+
+    def of(
+        self, algos: dict[str, Algorithm], graded: Graded, source: Policy
+    ) -> tuple[dict[str, Tensor], float]:
+        """(minus the gradient of each loss on these responses of `source`, KL(source || policy) summed over tokens)."""
+        batch, temperature = graded.samples.batch, self.spec.rollout.temperature
+        old = graded.samples.log_prob
+        if not self.policy.exact_samples:
+            old = score(source, batch, temperature, self.limits)
+        reference = score(self.initial, batch, temperature, self.limits)
+        now = score(self.policy, batch, temperature, self.limits)
+        slopes = {name: self._slope(algo, graded, now, old, reference) for name, algo in algos.items()}
+        sums = {name: [torch.zeros_like(p, dtype=torch.float32) for p in self.parameters] for name in algos}
+        for rows in self.limits.split(batch, range(len(batch))):
+            index = torch.tensor(rows, device=now.device)
+            part = batch.rows(index)
+            log_prob, width = self.policy.log_probs(part, temperature), part.tokens.shape[1]
+            for name, slope in slopes.items():
+                gradients = torch.autograd.grad(
+                    log_prob, self.parameters, slope[index, :width], retain_graph=True, allow_unused=True
+                )
+                for total, gradient in zip(sums[name], gradients, strict=True):
+                    if gradient is not None:
+                        total += gradient
+        flat = {name: torch.cat([g.flatten() for g in parts]).cpu() for name, parts in sums.items()}
+        moved = float(torch.where(batch.mask, k3(now - old), 0).sum())
+        return {name: g if self._chosen is None else g[self._chosen] for name, g in flat.items()}, moved
+
+    def _slope(self, algo: Algorithm, graded: Graded, now: Tensor, old: Tensor, reference: Tensor) -> Tensor:
+        """Minus the derivative of a loss with respect to the log-probabilities."""
+        batch = graded.samples.batch
         advantages = advantages_of(
             algo, rewards=graded.rewards, group=batch.prompt_of, response_mask=batch.mask, old_log_prob=old,
             ref_log_prob=reference,
@@ -209,19 +228,4 @@ def _gradients(
             algo, log_prob=leaf, old_log_prob=old, advantages=advantages, response_mask=batch.mask,
             ref_log_prob=reference,
         )  # fmt: skip
-        slopes[name] = -torch.autograd.grad(out.loss, leaf)[0]
-    sums = {name: [torch.zeros_like(p, dtype=torch.float32) for p in parameters] for name in algos}
-    for rows in limits.split(batch, range(len(batch))):
-        index = torch.tensor(rows, device=now.device)
-        part = batch.rows(index)
-        log_prob, width = policy.log_probs(part, temperature), part.tokens.shape[1]
-        for name in algos:
-            found = torch.autograd.grad(
-                log_prob, parameters, slopes[name][index, :width], retain_graph=True, allow_unused=True
-            )
-            for total, gradient in zip(sums[name], found, strict=True):
-                if gradient is not None:
-                    total += gradient
-    flat = {name: torch.cat([g.flatten() for g in parts]).cpu() for name, parts in sums.items()}
-    moved = float(torch.where(batch.mask, k3(now - old), 0).sum())
-    return {name: g if chosen is None else g[chosen] for name, g in flat.items()}, moved
+        return -torch.autograd.grad(out.loss, leaf)[0]

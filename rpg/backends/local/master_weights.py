@@ -29,7 +29,7 @@ def make_master_weights(model: nn.Module) -> list[Tensor]:
     masters = [weight.detach().requires_grad_() for weight in trained]
     halve_weights(model)
     for weight, master in zip(trained, masters, strict=True):
-        weight.register_post_accumulate_grad_hook(partial(_move_gradient, master))  # type: ignore[no-untyped-call]  # torch's
+        weight.register_post_accumulate_grad_hook(partial(_move_gradient, master))
     return masters
 
 

@@ -1,4 +1,4 @@
-"""One rollout: groups of responses, graded; with dynamic sampling, groups that teach nothing are replaced.
+"""One rollout: groups of graded responses; with dynamic sampling, groups without a learning signal are replaced.
 
 Shapes: P groups, G responses per group, N = P * G rows, T response tokens.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
 from math import nan
 
 import torch
@@ -23,40 +25,40 @@ from rpg.models.policy import Policy
 from rpg.models.response_batch import Batch
 from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import encode_prompts
-from rpg.models.truncated_sampling import joined, restriction_of
+from rpg.models.truncated_sampling import concatenated, restriction_of
 from rpg.rewards.scoring import Answered, Sources, overlong_punishment, parts_of
 from rpg.tasks import Problem
 
 
 @dataclass(frozen=True)
 class Graded:
-    """Samples with what they earned. Groups are contiguous: rows g * G to (g + 1) * G - 1."""
+    """Samples with their rewards. Groups are contiguous: rows g * G to (g + 1) * G - 1."""
 
     samples: Samples
     rewards: Tensor
-    """(N,) float32, punishment included."""
+    """(N,) float32, including the penalty for overlong responses."""
     correct: Tensor
     """(N,) bool."""
     earned: Tensor
-    """(N,) float32, without the punishment of overlong responses."""
+    """(N,) float32, without that penalty."""
     parts: dict[str, Tensor] = field(default_factory=dict)
-    """Part of the reward -> (N,) its values; NaN where a function does not apply."""
+    """(N,) values of each part of the reward; NaN where a function does not apply."""
 
     def __len__(self) -> int:
         return len(self.correct)
 
     def groups(self, index: Tensor, size: int) -> Graded:
-        """The groups `index` only."""
+        """Only the groups `index`."""
         rows = (index[:, None] * size + torch.arange(size, device=index.device)).flatten()
-        s = self.samples
-        batch = s.batch.rows(rows)
-        width = batch.tokens.shape[1]
-        samples = Samples(batch, s.log_prob[rows, :width], s.entropy[rows, :width], s.truncated[rows])
+        samples = self.samples
+        batch = samples.batch.rows(rows)
+        part = (rows, slice(batch.tokens.shape[1]))
+        samples = Samples(batch, samples.log_prob[part], samples.entropy[part], samples.truncated[rows])
         parts = {name: values[rows] for name, values in self.parts.items()}
         return Graded(samples, self.rewards[rows], self.correct[rows], self.earned[rows], parts)
 
     def part_means(self) -> dict[str, float]:
-        """Metrics `reward_<part>`, of the responses to which the part applies."""
+        """Metrics `reward_<part>`, over the responses to which the part applies."""
         means = {f"reward_{name}": float(values.nanmean()) for name, values in self.parts.items()}
         return {name: value for name, value in means.items() if value == value}
 
@@ -65,8 +67,8 @@ class Graded:
 class Rollout:
     """What a step trains on, and what it cost.
 
-    `first` holds the groups of the first round, before any was dropped: metrics are about them, so they compare
-    across algorithms. `kept` is what the update gets; None when no group was left.
+    `first` holds the groups of the first round, before any was dropped: metrics describe them, so that algorithms can be
+    compared. `kept` is what the update gets; None when no group was left.
     """
 
     first: Graded
@@ -86,14 +88,14 @@ class Roller:
         sources: Sources | None = None,
         progress: Progress | None = None,
     ):
-        """`sources` are those of reward functions in the run's manifest; None outside a run: those on disk."""
+        """`sources` are those of reward functions in the run's manifest; outside a run None, for those on disk."""
         self.spec, self.problems = spec, problems
         self.progress = progress or Progress()
         self.scorer = scorer_of(spec, sources)
         self.order = PromptOrder(len(problems), spec.seed)
 
     def roll(self, policy: Policy, step: int) -> Rollout:
-        """The rollout of step `step` (from 1) with the policy as it is."""
+        """The rollout of step `step` (from 1), sampled from `policy`."""
         spec = self.spec
         wanted, size = spec.training.prompts_per_step, spec.rollout.group_size
         seconds = {"rollout": 0.0, "reward": 0.0}
@@ -104,22 +106,24 @@ class Roller:
             return Rollout(first, first, refills.sampled, tokens, seconds)
 
         useful = [_useful(first, size)]
-        found = len(useful[0]) // size
-        while numbers := refills.further(found):
+        count = len(useful[0]) // size
+        while numbers := refills.further(count):
             self.progress.note = (
-                f"refill {refills.rounds} of at most {spec.rollout.max_refills}: {found} of {wanted} groups so far had "
+                f"refill {refills.rounds} of at most {spec.rollout.max_refills}: {count} of {wanted} groups so far had "
                 "responses with different rewards"
             )
             extra = self._round(policy, numbers, step, refills.rounds, seconds)
             tokens += int(extra.samples.batch.lengths.sum())
-            good = _useful(extra, size)
-            take = min(wanted - found, len(good) // size)
-            useful.append(good.groups(torch.arange(take, device=good.correct.device), size))
-            found += take
+            varied = _useful(extra, size)
+            take = min(wanted - count, len(varied) // size)
+            useful.append(varied.groups(torch.arange(take, device=varied.correct.device), size))
+            count += take
         kept = _join([part for part in useful if len(part)])
         return Rollout(first, kept, refills.sampled, tokens, seconds)
 
-    def _round(self, policy, numbers: list[int], step: int, round_: int, seconds: dict) -> Graded:
+    def _round(
+        self, policy: Policy, numbers: list[int], step: int, round_: int, seconds: dict[str, float]
+    ) -> Graded:
         spec, rollout = self.spec, self.spec.rollout
         began = time.perf_counter()
         problems = [self.problems[i] for i in numbers]
@@ -129,7 +133,7 @@ class Roller:
         progress.begin("rollout", rows, "responses")
 
         def tell(finished: int, position: int) -> None:
-            progress.tokens += rows - progress.done  # as many as were not finished before this position
+            progress.tokens += rows - progress.done  # those that were not finished before this position
             progress.done, progress.share = finished, position / limit
 
         samples = policy.sample(
@@ -143,64 +147,60 @@ class Roller:
         )
         sampled = time.perf_counter()
         progress.begin("reward", rows, "responses")
-        texts, cut = policy.text(samples.batch), samples.truncated.tolist()
-        lengths = samples.batch.lengths.tolist()
-        answered = []
-        for row, text in enumerate(texts):
-            problem = problems[row // rollout.group_size]
-            answered.append(
-                Answered(text, lengths[row], cut[row], problem.answer, problem.asked(), problem.columns)
-            )
-        scored = self.scorer.score(answered)
-        earned = [one.reward for one in scored]
-        rewards = earned
-        overlong = spec.algorithm.overlong
-        if overlong:
-            rewards = [
-                value + overlong_punishment(tokens, limit, overlong.buffer_fraction, overlong.factor)
-                for value, tokens in zip(earned, lengths, strict=True)
-            ]
-        device = samples.log_prob.device
-        correct = [one.grade.correct for one in scored]
-        parts = {} if self.scorer.plain else parts_of(scored)
-        graded = Graded(
-            samples,
-            torch.tensor(rewards, device=device),
-            torch.tensor(correct, device=device),
-            torch.tensor(earned, device=device),
-            {name: torch.tensor(values, device=device) for name, values in parts.items()},
-        )
+        graded = self._grade(policy, samples, problems)
         seconds["rollout"] += sampled - began
         seconds["reward"] += time.perf_counter() - sampled
         return graded
 
+    def _grade(self, policy: Policy, samples: Samples, problems: Sequence[Problem]) -> Graded:
+        spec = self.spec
+        truncated, lengths = samples.truncated.tolist(), samples.batch.lengths.tolist()
+        answered = []
+        for row, text in enumerate(policy.text(samples.batch)):
+            problem = problems[row // spec.rollout.group_size]
+            answered.append(
+                Answered(text, lengths[row], truncated[row], problem.answer, problem.asked(), problem.columns)
+            )
+        scored = self.scorer.score(answered)
+        earned = rewards = [response.reward for response in scored]
+        if overlong := spec.algorithm.overlong:
+            limit = spec.rollout.max_response_tokens
+            rewards = [
+                value + overlong_punishment(tokens, limit, overlong.buffer_fraction, overlong.factor)
+                for value, tokens in zip(earned, lengths, strict=True)
+            ]
+        parts = {} if self.scorer.plain else parts_of(scored)
+        tensor = partial(torch.tensor, device=samples.log_prob.device)
+        correct = tensor([response.grade.correct for response in scored])
+        return Graded(
+            samples, tensor(rewards), correct, tensor(earned), {name: tensor(v) for name, v in parts.items()}
+        )
+
 
 def _useful(graded: Graded, size: int) -> Graded:
-    """Without the groups whose responses all earned the same. Their lengths do not count."""
+    """Without the groups whose responses all have the same reward, not counting the penalty for length."""
     earned = graded.earned.view(-1, size)
     return graded.groups((earned.amax(-1) > earned.amin(-1)).nonzero()[:, 0], size)
 
 
 def _join(parts: list[Graded]) -> Graded | None:
-    """One after another, padded to the widest; None for nothing."""
+    """All parts in order, padded to the widest; None if there are none."""
     if len(parts) < 2:
         return parts[0] if parts else None
     width = max(part.samples.log_prob.shape[1] for part in parts)
 
-    def widened(tensors: list[torch.Tensor]) -> torch.Tensor:
+    def widened(tensors: list[Tensor]) -> Tensor:
         return torch.cat([pad(t, (0, width - t.shape[1])) for t in tensors])
 
-    offsets, prompts = [], []
-    for part in parts:
-        offsets.append(len(prompts))
-        prompts += part.samples.batch.prompts
     batches = [part.samples.batch for part in parts]
+    prompts = [prompt for batch in batches for prompt in batch.prompts]
+    offsets = accumulate((len(batch.prompts) for batch in batches[:-1]), initial=0)
     batch = Batch(
         prompts,
         torch.cat([b.prompt_of + offset for b, offset in zip(batches, offsets, strict=True)]),
         widened([b.tokens for b in batches]),
         torch.cat([b.lengths for b in batches]),
-        joined([b.support for b in batches], width),
+        concatenated([b.support for b in batches], width),
     )
     samples = Samples(
         batch,

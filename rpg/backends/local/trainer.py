@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rpg.backends.local.diagnostics import Diagnostics
+from rpg.backends.local.batch_diagnostics import Diagnostics
 from rpg.backends.local.micro_batches import Limits, micro_batches, score
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference

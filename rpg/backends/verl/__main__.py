@@ -2,7 +2,7 @@
 
 Exit codes: 0 all steps are trained, 1 failed (FAILED.json says why in one line), 75 another process works on this
 run, 130 and 143 stopped by a signal, and every process of the run with it. Whatever ends it, `kill -9` included, the
-same command goes on from the last checkpoint, or follows the Ray job that is still going.
+same command goes on from the last checkpoint, or follows the Ray job that is still running.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     launchers: list[Launcher] = []
 
     def train(folder: RunFolder, home: Path, say: Say) -> None:
-        from rpg.backends.verl.launch import Launcher
+        from rpg.backends.verl.launch import Launcher  # noqa: PLC0415 (after the run is claimed, so that others see that it is)
 
         launchers.append(Launcher())
         launchers[0].train(folder, home, say)

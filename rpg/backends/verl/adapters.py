@@ -1,8 +1,8 @@
-"""Low-rank adapters (`model.lora`; peft, in verl's FSDP2 engine): merged for servers and checkpoints, kept as a reference.
+"""Low-rank adapters (`model.lora`; peft in verl's FSDP2 engine): merged for servers and checkpoints, kept as a reference.
 
-verl 0.9.1 merges in place, rounds what it merged to bfloat16 (verl/workers/engine/fsdp/transformer_impl.py:1083), and
-exports checkpoints with peft's names and nothing merged (verl/utils/checkpoint/fsdp_checkpoint_manager.py:422). Here
-each weight is merged by itself, in the precision that it is trained in, and the module stays as it is.
+verl 0.9.1 merges in place, rounds merged weights to bfloat16 (verl/workers/engine/fsdp/transformer_impl.py:1083), and
+exports checkpoints unmerged, with peft's names (verl/utils/checkpoint/fsdp_checkpoint_manager.py:422). Here each weight is
+merged separately, in the precision that it is trained in, and the module stays unchanged.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from peft.tuners.lora import Linear, LoraLayer
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from verl.utils.device import get_device_id
 
 from rpg.backends.verl.sharding import shards
@@ -23,25 +24,25 @@ from rpg.errors import UserError
 
 Weights = Mapping[str, Tensor]
 NAME = "default"
-"""Of the adapter, which peft chose."""
+"""peft's name of the adapter."""
 
 
 def use(engine: Any) -> None:
-    """Have verl's engine hand merged weights to the rollout servers.
+    """Make verl's engine send merged weights to the rollout servers.
 
     Raises:
-        UserError: a target of the adapters is no linear map.
+        UserError: a target of the adapters is not a linear layer.
     """
     for name, layer in engine.module.named_modules():
         if isinstance(layer, LoraLayer) and not isinstance(layer, Linear):
             raise UserError(
-                f"model.lora.targets: {_plain(name)} is no linear map; accepted: all-linear, or their names"
+                f"model.lora.targets: {_base_name(name)} is not a linear layer; accepted: all-linear, or their names"
             )
     engine.get_per_tensor_param = lambda *_, **__: (merged(engine.module), None)
 
 
 def merged(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """(name in the model without adapters, whole weight with its adapter added) of each parameter; all workers together.
+    """(name in the model without adapters, whole weight with its adapter) of each parameter; a collective call.
 
     A target's weight W becomes W + alpha / rank * B A (Hu et al. 2021, arXiv 2106.09685, section 4.1).
     """
@@ -55,11 +56,11 @@ def merged(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
             if target is not None:
                 down, up = (_whole(part[NAME].weight) for part in (target.lora_A, target.lora_B))
                 value = value + target.scaling[NAME] * (up @ down).to(value.dtype)
-            yield _plain(name), value.detach()
+            yield _base_name(name), value.detach()
 
 
 def export(module: nn.Module, folder: Path, is_first: bool) -> None:
-    """The merged weights beside verl's config and tokenizer, as a model that anything loads; all workers together."""
+    """Write the merged weights beside verl's config and tokenizer, as an ordinary model folder; a collective call."""
     weights = {}
     for name, value in merged(module):
         if is_first:
@@ -79,7 +80,7 @@ def adapters(module: nn.Module) -> dict[str, Tensor]:
 
 
 def put(module: nn.Module, weights: Weights) -> None:
-    """Back to :func:`adapters`."""
+    """Restore what :func:`adapters` gave."""
     with torch.no_grad():
         for name, value in shards(module):
             if is_adapter(name):
@@ -88,18 +89,22 @@ def put(module: nn.Module, weights: Weights) -> None:
 
 @contextmanager
 def with_adapters(module: nn.Module, weights: Weights) -> Iterator[None]:
-    """The model with other adapters than its own."""
-    own = adapters(module)
+    """The model with these adapters instead of its own."""
+    originals = adapters(module)
     put(module, weights)
     try:
         yield
     finally:
-        put(module, own)
+        put(module, originals)
 
 
-def _plain(name: str) -> str:
+def _base_name(name: str) -> str:
     return name.removeprefix("base_model.model.").replace(".base_layer", "")
 
 
 def _whole(parameter: Tensor) -> Tensor:
-    return parameter.to(get_device_id()).full_tensor() if hasattr(parameter, "full_tensor") else parameter
+    if not isinstance(parameter, DTensor):
+        return parameter
+    here = parameter.to(get_device_id())
+    assert isinstance(here, DTensor)
+    return here.full_tensor()

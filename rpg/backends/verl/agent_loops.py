@@ -1,6 +1,6 @@
-"""verl's agent loops with the randomness of every response, so that what is sampled follows from the run's seed alone.
+"""verl's agent loops with the random numbers of every response, so that the run's seed alone decides what is sampled.
 
-Prompts have names instead of verl's random ones: step, round and place, `s3r0p00012`.
+Instead of verl's random ids, prompts have names of step, round and place: `s3r0p00012`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 import ray
-from omegaconf import OmegaConf
+from torch import Tensor
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
 from rpg.backends.prompts import LARGEST_REFILL
@@ -27,34 +27,31 @@ def prompt_name(step: int, round_: int, place: int) -> str:
 
 
 class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
-    """Adds to the sampling parameters what verl's settings have no place for: for training responses their randomness."""
+    """Adds to the sampling parameters what verl's settings lack: for training responses their random numbers."""
 
-    def __init__(self, config, *args, **kwargs):
+    def __init__(self, config: Any, *args: Any, **kwargs: Any):
         super().__init__(config, *args, **kwargs)
-        self.settings = JobSettings.inside(OmegaConf.to_container(config.actor_rollout_ref))
+        self.settings = JobSettings.inside(config.actor_rollout_ref)
 
-    async def _run_agent_loop(self, sampling_params: dict[str, Any], trajectory: dict, **kwargs) -> Any:
-        sampling_params = {**sampling_params, **self._further(trajectory)}
-        found = _NAME.fullmatch(str(kwargs["uid"]))
-        if found:
-            step, round_, place = map(int, found.groups())
+    async def _run_agent_loop(
+        self, sampling_params: dict[str, Any], trajectory: dict[str, Any], **kwargs: Any
+    ) -> Any:
+        parameters = dict(sampling_params)  # by vLLM's names
+        if self.settings.stop:
+            parameters["stop"] = list(self.settings.stop)
+        if self.settings.validation_min_p and trajectory["validate"]:
+            parameters["min_p"] = self.settings.validation_min_p
+        name = _NAME.fullmatch(str(kwargs["uid"]))
+        if name:
+            step, round_, place = map(int, name.groups())
             row = place * self.settings.group_size + kwargs["session_id"]
-            sampling_params = {**sampling_params, **self._randomness(step, round_, row)}
-        return await super()._run_agent_loop(sampling_params, trajectory, **kwargs)
-
-    def _further(self, trajectory: dict) -> dict[str, Any]:
-        """In the words of vLLM."""
-        s, further = self.settings, {}
-        if s.stop:
-            further["stop"] = list(s.stop)
-        if s.validation_min_p and trajectory["validate"]:
-            further["min_p"] = s.validation_min_p
-        return further
+            parameters |= self._randomness(step, round_, row)
+        return await super()._run_agent_loop(parameters, trajectory, **kwargs)
 
     def _randomness(self, step: int, round_: int, row: int) -> dict[str, Any]:
-        """For our own server the very uniforms that the embedded trainer uses.
+        """For our server, the same uniform numbers as the embedded trainer's.
 
-        vLLM has a seed of its own for all requests: one for each would have it draw every token by itself.
+        vLLM has one seed for all requests: with a seed for each it would draw every token separately.
         """
         s = self.settings
         if self.config.actor_rollout_ref.rollout.name != HUGGINGFACE:
@@ -65,17 +62,17 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
 
 
 @functools.lru_cache(maxsize=4)
-def _uniforms(rows: int, columns: int, *key: object):
-    """A smaller round's numbers are the first rows of a larger one's."""
+def _uniforms(rows: int, columns: int, *key: object) -> Tensor:
+    """The numbers of a smaller round are the first rows of those of a larger one."""
     return seeds.uniforms(rows, columns, *key)
 
 
 class SeededManager(AgentLoopManagerTQ):
-    """Named in the job's config (main.py)."""
+    """Named in the job's configuration (main.py)."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(SeededWorker)
 
     def end(self) -> None:
-        """Called when nothing more is asked of it."""
+        """Called when no more responses are needed."""

@@ -1,4 +1,4 @@
-"""verl's checkpoints as checkpoints of the run: a Hugging Face model that anyone can load, verl's own state inside.
+"""verl's checkpoints as checkpoints of the run: a Hugging Face model that anything can load, with verl's own state inside.
 
 checkpoints/step-000040/model.safetensors, config.json, ...      merged by verl, from `actor/huggingface/`
                         training/global_step_40/                 verl's folder, for going on
@@ -18,7 +18,7 @@ from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digests,
 from rpg.store.run_folder import RunFolder
 
 _UNUSED = (".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx")
-"""Other forms of the same weights, which a model from the hub may bring."""
+"""Other formats of the same weights, which a model from the hub may contain."""
 
 
 class VerlCheckpoints(CheckpointFolder):
@@ -37,8 +37,8 @@ class VerlCheckpoints(CheckpointFolder):
 
     def whole(self) -> list[tuple[int, Path]]:
         """(step, folder) of verl's finished checkpoints that are not published yet, ascending."""
-        found = [path.parent for path in self.state.glob("global_step_*/rpg.json")]
-        return sorted((int(path.name.rpartition("_")[2]), path) for path in found)
+        folders = [path.parent for path in self.state.glob("global_step_*/rpg.json")]
+        return sorted((int(path.name.rpartition("_")[2]), path) for path in folders)
 
     def adopt(self, step: int, source: Path) -> None:
         """Publish verl's checkpoint `source`, then drop what is no longer needed.
@@ -59,7 +59,7 @@ class VerlCheckpoints(CheckpointFolder):
             (build / "training").mkdir()
             record = {"format": FORMAT, "step": step, "files": sizes}
             (build / "training" / "state.json").write_text(json.dumps(record, indent=1))
-            # Last, so that a kill leaves verl's folder where it is found, or the checkpoint in place.
+            # Last, so that after a kill either verl's folder is still there or the checkpoint is in place.
             source.replace(build / "training" / source.name)
             final = self.folder.checkpoint(step)
             self.publish(build, final)
@@ -69,18 +69,18 @@ class VerlCheckpoints(CheckpointFolder):
         self.prune()
 
     def _exported(self, path: Path) -> bool:
-        """Whether a file of verl's folder is the model in float32, of which the checkpoint has the bfloat16 weights."""
+        """Whether a file of verl's folder is the float32 model, which the checkpoint has in bfloat16."""
         return self.bfloat16 and path.parent.name == "huggingface" and path.suffix == ".safetensors"
 
     def begin_with(self, model: Path) -> None:
-        """The initial model as checkpoint 0, unless that is there."""
+        """Publish the initial model as checkpoint 0, unless that exists."""
         if 0 not in self.folder.checkpoint_steps():
             build = self._begin(0)
             self._fill(build, model, 0, 0)
             self.publish(build, self.folder.checkpoint(0))
 
     def rescue(self) -> None:
-        """Give back verl's folders that a kill caught on their way."""
+        """Move verl's folders back that a kill left in an unfinished checkpoint."""
         for path in self.folder.checkpoints.glob(".step-*.tmp/training/global_step_*"):
             target = self.state / path.name
             if not target.exists():
@@ -89,8 +89,8 @@ class VerlCheckpoints(CheckpointFolder):
 
     def resume_path(self, checkpoint: Path | None) -> Path | None:
         """verl's folder in a published checkpoint."""
-        found = sorted((checkpoint / "training").glob("global_step_*")) if checkpoint else []
-        return found[0] if found else None
+        folders = (checkpoint / "training").glob("global_step_*") if checkpoint else iter(())
+        return next(iter(sorted(folders)), None)
 
     def _begin(self, step: int) -> Path:
         final = self.folder.checkpoint(step)
@@ -111,7 +111,7 @@ class VerlCheckpoints(CheckpointFolder):
             for path in files:
                 link(Path(os.path.realpath(path)), build / path.name)
             if half:
-                from rpg.models.model_loading import halve  # torch: only where it is needed
+                from rpg.models.model_loading import halve  # noqa: PLC0415 (torch: only where it is needed)
 
                 halve(build)
             record = {"format": FORMAT, "step": step, "optimizer_step": optimizer_step}

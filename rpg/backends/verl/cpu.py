@@ -1,6 +1,6 @@
-"""The one place that loads what verl lacks on a machine without a GPU: a distribution of its own, folder verl-cpu.
+"""The one place that loads what verl lacks on a machine without a GPU: a separate distribution, in the folder verl-cpu.
 
-It registers its parts as entry points, so that no module here names one of its modules, and nothing of it is loaded on a GPU.
+Its parts are entry points, so that no module here names one of its modules; nothing of it is loaded on a GPU.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What our trainer adds to a checkpoint of verl's, and which checkpoints are whole. Needs neither verl nor torch.
+"""What our trainer adds to verl's checkpoints, and which of them are whole. Imports neither verl nor torch.
 
     <folder>/global_step_40/actor/...          verl's: weights, optimizer, random state; huggingface/ is the model
-                            reference/...      the reference policy, where it is one of its own
-                            rpg.json           counters and reference schedule; written last, and in one piece
+                            reference/...      the reference policy, if it has its own weights
+                            rpg.json           counters and reference schedule; written last, atomically
 
-A folder without rpg.json is what a kill left behind. verl's own mark, latest_checkpointed_iteration.txt, is written in
-place and can be found empty.
+A folder without rpg.json is what a kill left behind. verl's own mark, latest_checkpointed_iteration.txt, is not written
+atomically and may be empty.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class State:
     tokens: int
     """Response tokens sampled so far."""
     reference: dict[str, Any]
-    """`renewed_at`, `average`, `kept` (whether it has weights of its own)."""
+    """`renewed_at`, `average`, `kept` (whether it has its own weights)."""
     world_size: int
 
     def write(self, folder: Path) -> None:
@@ -51,10 +51,10 @@ class State:
 
 
 def newest(folder: Path) -> Path | None:
-    """The whole checkpoint with the highest step below `folder`; None where there is none."""
-    found = {}
+    """The whole checkpoint with the highest step in `folder`; None if there is none."""
+    steps = {}
     for path in Path(folder).glob("global_step_*"):
         match = _NAME.fullmatch(path.name)
         if match and (path / "rpg.json").is_file():
-            found[int(match[1])] = path
-    return found[max(found)] if found else None
+            steps[int(match[1])] = path
+    return steps[max(steps)] if steps else None

@@ -1,6 +1,6 @@
-"""What the loss reads beside the log-probabilities of the policy in training: advantages, old policy, reference, weights.
+"""What the loss reads besides the log-probabilities of the policy in training: advantages, old policy, reference, weights.
 
-Pure: tensors in, tensors out, by verl's names of them. Shapes: N responses (rows, padding included), T response tokens.
+Pure functions of tensors, by verl's names for them. Shapes: N responses (rows, padding included), T response tokens.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rpg.losses.kl_terms import k3
 def experience(
     settings: JobSettings, fields: Mapping[str, Tensor], prompts: Sequence[str]
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """(fields to add or replace, metrics of the sampler under the project's names).
+    """(fields to add or replace, metrics of the sampler by the project's names).
 
     fields, (N, T) each: `response_mask`; `rm_scores`, whose sum over a row is its reward; `rollout_log_probs` under the
     policy that sampled; `old_log_probs` under the policy as the step begins; `ref_log_prob` where the reference has
-    weights of its own. prompts: the prompt of each row by name; those of a name are a group.
+    its own weights. prompts: the name of each row's prompt; rows of one name are a group.
 
-    Without `rollout_correction`, what was sampled `staleness` rollouts ago is trained on with the log-probabilities of
-    the policy that sampled each token. A reference that has just been renewed is the policy as the step begins.
+    Without `rollout_correction`, responses sampled `staleness` rollouts ago are trained on with the log-probabilities of the
+    policy that sampled each token. A reference that has just been renewed is the policy as the step begins.
     """
     algorithm = settings.algorithm
     mask, drawn, begin = (fields[name] for name in ("response_mask", "rollout_log_probs", "old_log_probs"))
@@ -37,8 +37,8 @@ def experience(
         reference = begin
     real = mask.any(-1)
     groups = {name: number for number, name in enumerate(dict.fromkeys(prompts))}
-    gains = torch.zeros_like(fields["rm_scores"])
-    gains[real] = advantages(
+    values = torch.zeros_like(fields["rm_scores"])
+    values[real] = advantages(
         algorithm,
         rewards=fields["rm_scores"].sum(-1)[real],
         group=torch.tensor([groups[name] for name in prompts])[real],
@@ -46,14 +46,14 @@ def experience(
         old_log_prob=old[real],
         ref_log_prob=None if reference is None else reference[real],
     )
-    written = {"advantages": gains, "returns": gains, "response_mask": mask}
+    written = {"advantages": values, "returns": values, "response_mask": mask}
     if is_exact:
         written["old_log_probs"] = old
         if reference is not None:
             written["ref_log_prob"] = reference
     counted = mask != 0
-    away = torch.where(counted, k3(begin - drawn), 0).sum() / counted.sum().clamp(min=1)
-    metrics = {"kl_sampler_to_policy": float(away)}
+    kl = torch.where(counted, k3(begin - drawn), 0).sum() / counted.sum().clamp(min=1)
+    metrics = {"kl_sampler_to_policy": float(kl)}
     weights = rollout_weights(
         algorithm.rollout_correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 _TAIL_BYTES = 65_536
 _TAIL_LINES = 30
 _ERROR = "error: "
-"""How the driver begins its last line."""
+"""How the driver's last line begins."""
 
 _ADVICE = (
     (
@@ -30,21 +30,21 @@ _CONTROL = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*(?:\x07|$)|[@-Z\\-_])|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]"
 )
 _WHO = re.compile(r"^\([\w.:]+ pid=\d+(?:, ip=[^)\s]+)?\)(?: \[repeated [^]]*\])?\s?")
-"""How Ray begins a line of another process."""
+"""How Ray's lines from another process begin."""
 _ERROR_LINE = re.compile(r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt): \S")
 _DUMPED = re.compile(r"^\s*['\"{}\[\]]")
-"""Lines of a printed configuration: true, and no help."""
+"""Lines of a printed configuration, which explain nothing."""
 
 
 def clean(text: str) -> str:
-    """Text for people: without colours, other control codes, and what a progress bar has overwritten."""
+    """The text without colours, other control codes and what a progress bar has overwritten."""
     return "\n".join(
         _WHO.sub("", _CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2])) for line in text.split("\n")
     )
 
 
 def tail(log: Path) -> list[str]:
-    """The last lines with text in a log; none where there is no log."""
+    """The last lines with text in a log; none if there is no log."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, 2)
@@ -56,18 +56,18 @@ def tail(log: Path) -> list[str]:
 
 
 def reason(ended: str, lines: list[str]) -> str:
-    """One line: the driver's own error where it left one, else `ended`; what can be done about it in front.
+    """One line: the driver's own error if it left one, else `ended`; with advice in front, if there is any.
 
-    `ended` is how the process or job ended; empty where it has not.
+    `ended` is how the process or job ended; empty if it has not.
     """
-    own = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
-    last = own[-1] if own else ended
-    told = next((line.strip() for line in reversed(lines) if _ERROR_LINE.match(line)), "")
-    if not own and told:  # the driver had no time to say it, or another process ended first
-        last = f"{told} ({ended})" if ended else f"the last error in its log is: {told}"
+    reported = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+    last = reported[-1] if reported else ended
+    logged = next((line.strip() for line in reversed(lines) if _ERROR_LINE.match(line)), "")
+    if not reported and logged:  # the driver had no time to report it, or another process ended first
+        last = f"{logged} ({ended})" if ended else f"the last error in its log is: {logged}"
     if not last:
-        speaking = [line for line in lines if not _DUMPED.match(line)] or lines
-        last = f"the log's last line is: {speaking[-1].strip()}" if lines else "its log is empty"
+        texts = [line for line in lines if not _DUMPED.match(line)] or lines
+        last = f"the log's last line is: {texts[-1].strip()}" if lines else "its log is empty"
     for pattern, advice in _ADVICE:
         if pattern.search(last):
             return f"{advice} ({last})"

@@ -1,4 +1,4 @@
-"""Values in the grammar of Hydra's command line: what is written is what arrives, whatever it is."""
+"""Values in the grammar of Hydra's command line: every value arrives as it was."""
 
 from __future__ import annotations
 

@@ -9,53 +9,50 @@ from rpg.config.backend import LocalRay, VerlBackend
 from rpg.config.errors import ConfigError
 from rpg.config.model import PretrainedModel
 from rpg.config.run_spec import RunSpec
+from rpg.errors import first_line
 from rpg.store.checkpoints import link
 from rpg.tasks.preparation import once
 
 
 def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
-    """A tiny model's warm start from the cache (made where it is missing), or a pretrained model's folder.
+    """A tiny model's warm start from the cache (made if it is missing), or a pretrained model's folder.
 
     Raises:
         ConfigError: model.path is neither a usable folder nor an id the hub knows.
         ModelError, DataError, StoreError: the warm start cannot be made.
     """
+    # torch, which the launcher imports only here, after everything else has been checked
+    from rpg.models.initial_policy import folder_with_chat_template, prepare_model  # noqa: PLC0415 (as above)
+    from rpg.models.model_cache import pretrained_folder  # noqa: PLC0415 (as above)
+
     if not isinstance(spec.model, PretrainedModel) or spec.model.warm_start is not None:
-        from rpg.models.initial_policy import prepare_model
-
-        return prepare_model(spec, home, say)
-    from rpg.models.model_cache import pretrained_folder
-
+        model = prepare_model(spec, home, say)
+        assert model is not None  # as it is for every run that has a warm start
+        return model
     folder = Path(pretrained_folder(spec.model.path, home, say))
-    if not folder.exists():
-        found = _from_hub(spec.model)
-        here = isinstance(spec.backend, VerlBackend) and isinstance(spec.backend.ray, LocalRay)
-        return _dressed(spec, home, found if here else _for_all_nodes(found, spec.model.path, home))
-    missing = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
-    if missing:
-        raise ConfigError(f"model.path: {folder} is no Hugging Face model: {missing[0]} is missing")
-    return _dressed(spec, home, folder.resolve())
+    if folder.exists():
+        for name in ("config.json", "tokenizer_config.json"):
+            if not (folder / name).is_file():
+                raise ConfigError(f"model.path: {folder} is no Hugging Face model: {name} is missing")
+        return folder_with_chat_template(spec, home, folder.resolve())
+    snapshot = _from_hub(spec.model)
+    if not (isinstance(spec.backend, VerlBackend) and isinstance(spec.backend.ray, LocalRay)):
+        snapshot = _for_all_nodes(snapshot, spec.model.path, home)
+    return folder_with_chat_template(spec, home, snapshot)
 
 
 def _for_all_nodes(snapshot: Path, name: str, home: Path) -> Path:
-    """A snapshot of the hub's cache, which is this machine's own, in the data folder, which all nodes of a cluster see."""
-    folder = Path(home) / "cache" / "hub" / f"{name.replace('/', '--')}-{snapshot.name}"
+    """A snapshot in the hub's cache, which only this machine sees, in the data folder, which all nodes of a cluster see."""
+    folder = home / "cache" / "hub" / f"{name.replace('/', '--')}-{snapshot.name}"
     with once(folder) as build:
         for path in sorted(snapshot.iterdir()) if build is not None else ():
-            if path.is_file():
+            if build is not None and path.is_file():
                 link(path.resolve(), build / path.name)
     return folder
 
 
-def _dressed(spec: RunSpec, home: Path, folder: Path) -> Path:
-    """The model with the task's chat template, where that is not the tokenizer's own."""
-    from rpg.models.initial_policy import dressed_folder
-
-    return dressed_folder(spec, home, folder)
-
-
 def _from_hub(model: PretrainedModel) -> Path:
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 (few runs need the hub)
 
     try:
         return Path(
@@ -64,7 +61,6 @@ def _from_hub(model: PretrainedModel) -> Path:
             )
         )
     except Exception as error:  # the hub's client raises many kinds
-        line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ConfigError(
-            f"model.path: {model.path!r} is neither a local folder nor a model on the hub ({line})"
+            f"model.path: {model.path!r} is neither a local folder nor a model on the hub ({first_line(error)})"
         ) from error

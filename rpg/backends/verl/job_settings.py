@@ -1,4 +1,4 @@
-"""What our part of a verl job has to know. Needs neither verl nor torch."""
+"""The settings of a verl job that our code reads. Imports neither verl nor torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from rpg.config.reward import CorrectnessReward, Rewards
@@ -21,14 +22,14 @@ class SettingsError(UserError):
     """A verl job that cannot be run; `str(error)` is one line that names the override and what it takes."""
 
 
-class Ours(Section):
+class RpgOverrides(Section):
     """The overrides below `+rpg`."""
 
     algorithm: AlgorithmField
     verifier: Verifier
     reward: Rewards = (CorrectnessReward(),)
     manifest: Path | None = None
-    """The run's manifest, which holds the source of its reward functions; where there are such."""
+    """The run's manifest, which holds the source of its reward functions, if it has any."""
     schedule: Schedule = "constant"
     """Of the learning rate after its warm-up, by optimizer steps."""
     prefix: str = ""
@@ -36,14 +37,14 @@ class Ours(Section):
     stop: StopTexts = ()
     """Texts that end a response."""
     validation_min_p: float = Field(0.0, ge=0, lt=1)
-    """Of verl's own validation, whose settings have no place for it."""
+    """For verl's validation, whose own settings lack it."""
     seed: int = Field(0, ge=0, lt=2**31)
     max_refills: int = Field(8, ge=0)
-    """Dynamic sampling: rounds of prompts that may be drawn to replace groups all right or all wrong."""
+    """Dynamic sampling: rounds of prompts that may be drawn to replace groups of equal rewards."""
     staleness: int = Field(0, ge=0)
-    """Rollouts that are drawn before the step that is trained on them: each step's is so many rollouts old."""
+    """By how many rollouts the policy that samples lags behind the policy in training."""
     save_steps: tuple[int, ...] = ()
-    """Steps with a checkpoint beside those of trainer.save_freq."""
+    """Steps with a checkpoint besides those of trainer.save_freq."""
     threads: Positive = 1
     """On a CPU: threads of each worker."""
 
@@ -58,8 +59,8 @@ class Ours(Section):
         return value
 
 
-class JobSettings(Ours):
-    """Ours, and those of verl's own settings that our code reads. It travels through verl's config as JSON."""
+class JobSettings(RpgOverrides):
+    """Ours, and those of verl's that our code reads. They travel through verl's configuration as JSON."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -74,18 +75,18 @@ class JobSettings(Ours):
     learning_rate: float = Field(gt=0)
     entropy_coeff: float = Field(ge=0)
     lora_rank: int = 0
-    """Of low-rank adapters; 0 where all weights are trained."""
+    """Rank of the low-rank adapters; 0 where all weights are trained."""
     warmup_steps: int = Field(ge=0)
-    """In optimizer steps; schedule-free AdamW has a warm-up of its own."""
+    """In optimizer steps; schedule-free AdamW does its own warm-up."""
 
     @property
     def optimizer_steps(self) -> int:
-        """Of the whole run, where every step has groups to learn from."""
+        """Of the whole run, if every step has groups to learn from."""
         return self.steps * self.epochs * (self.prompts_per_step // self.mini_batch_prompts)
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> JobSettings:
-        """From verl's composed config with the overrides below `rpg` (plain containers).
+        """From verl's composed configuration with the overrides below `rpg` (as dicts and lists).
 
         Raises:
             SettingsError: an override of ours is missing or refused.
@@ -105,15 +106,16 @@ class JobSettings(Ours):
             "lora_rank": config["actor_rollout_ref"]["model"].get("lora_rank", 0),
             "warmup_steps": max(0, actor["optim"].get("lr_warmup_steps") or 0),
         }
-        ours = _validated(Ours, config.get("rpg") or {}, "+rpg.")
+        ours = _validated(RpgOverrides, config.get("rpg") or {}, "+rpg.")
         settings = _validated(cls, {**dict(ours), **theirs}, "the job's setting ")
         settings._check(config)
         return settings
 
     @classmethod
-    def inside(cls, actor_rollout_ref: Mapping[str, Any]) -> JobSettings:
-        """Back from what :func:`rpg.backends.verl.main.derive` wrote for every process of the job."""
-        return cls.model_validate_json(actor_rollout_ref["rpg"])
+    def inside(cls, actor_rollout_ref: Any) -> JobSettings:
+        """From that part of the configuration, into which `rpg.backends.verl.main.derive` wrote them for every process."""
+        values: Any = OmegaConf.to_container(actor_rollout_ref)  # unresolved: a text may contain "${"
+        return cls.model_validate_json(values["rpg"])
 
     def _check(self, config: Mapping[str, Any]) -> None:
         workers = config["trainer"]["nnodes"] * config["trainer"]["n_gpus_per_node"]
@@ -133,8 +135,8 @@ class JobSettings(Ours):
         if rollout["top_p"] < 1 or rollout["top_k"] > 0:
             raise SettingsError(
                 f"actor_rollout_ref.rollout: top_p {rollout['top_p']}, top_k {rollout['top_k']}, but verl's workers compute "
-                "log-probabilities of the whole distribution and its rollout servers do not say which tokens could be drawn "
-                "(verl 0.9.1: workers/engine/fsdp/transformer_impl.py:1428, "
+                "log-probabilities of the whole distribution, and its rollout servers do not say which tokens could be "
+                "drawn (verl 0.9.1: workers/engine/fsdp/transformer_impl.py:1428, "
                 "workers/rollout/vllm_rollout/vllm_async_server.py:622); accepted: top_p 1.0, top_k -1"
             )
         if self.algorithm.advantage.type == "gae":

@@ -1,6 +1,6 @@
-"""The two ways a training is started: a process of ours (on a Ray of its own or of an address), or a Ray job.
+"""The two ways to start a training: a process of ours, on its own Ray or one at an address, or a Ray job.
 
-Both are polled, stopped, and say in one line why they ended; what they print goes to the attempt's log.
+Both can be polled and stopped, and say in one line why they ended; their output goes to the attempt's log.
 """
 
 from __future__ import annotations
@@ -12,18 +12,23 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from rpg.backends.ray_cluster import use_token
+import psutil
+
+from rpg.backends.ray_connection import use_token
 from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl.overrides import MAIN, Plan
 from rpg.config.backend import RayAddress, RayJob
+from rpg.errors import first_line
 from rpg.processes import parent_mark, python_module
 
 MARK = "RPG_VERL_RUN"
-"""In the environment of every process of a run on this machine, so that each of them can be found and ended."""
+"""In the environment of every process of a run on this machine, so that all of them can be found and ended."""
 GONE_SECONDS = 120.0
-"""A cluster that does not answer for this long is taken for gone."""
+"""A cluster that does not answer for this long is considered gone."""
+UNFINISHED = ("PENDING", "RUNNING")
+"""Ray's states of a job that has not ended."""
 _STOP_SECONDS = 60.0
 _KILL_SECONDS = 10.0
 
@@ -32,14 +37,14 @@ class Job(Protocol):
     """A training under way."""
 
     def poll(self) -> str | None:
-        """None while it goes on, "" when it has ended well, else why it ended."""
+        """None while it runs, "" when it has succeeded, else why it ended."""
 
     def stop(self) -> None:
         """End it and everything it started."""
 
 
 class ProcessJob:
-    """verl's driver as a child of this process; it ends when we do, and its Ray with it."""
+    """verl's driver as a child of this process; it ends with us, and its Ray with it."""
 
     def __init__(self, plan: Plan, log: Path, mark: str):
         environment = {**os.environ, **plan.environment, MARK: mark, **parent_mark()}
@@ -54,10 +59,11 @@ class ProcessJob:
 
     def poll(self) -> str | None:
         code = self._child.poll()
-        if code is None or code == 0:
-            return "" if code == 0 else None
-        how = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        return f"verl's driver was {how}" if code < 0 else f"verl's driver {how}"
+        if not code:
+            return None if code is None else ""
+        if code < 0:
+            return f"verl's driver was killed by signal {-code}"
+        return f"verl's driver ended with code {code}"
 
     def stop(self) -> None:
         end_marked(self._mark)
@@ -68,29 +74,31 @@ class ProcessJob:
 def end_marked(mark: str) -> int:
     """Kill every process on this machine that carries the mark of a run; returns how many there were.
 
-    Not by psutil's own waiting: it would take a child's exit code from the one who started it.
+    psutil's own function to wait is not used: it would take a child's exit code from the process that started it.
     """
-    import psutil
-
     killed: set[int] = set()
     deadline = time.monotonic() + _KILL_SECONDS
-    while time.monotonic() < deadline:  # again, for what a process starts while it is being found
-        living = 0
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                    if process.status() != psutil.STATUS_ZOMBIE:
-                        living += 1
-                        process.kill()
-                        killed.add(process.pid)
-        if not living:
+    while time.monotonic() < deadline:  # again, for processes that are started meanwhile
+        alive = [process for process in psutil.process_iter() if _is_marked(process, mark)]
+        if not alive:
             break
+        for process in alive:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+                killed.add(process.pid)
         time.sleep(0.1)
     return len(killed)
 
 
+def _is_marked(process: psutil.Process, mark: str) -> bool:
+    with contextlib.suppress(psutil.Error):
+        marked = process.pid != os.getpid() and process.environ().get(MARK) == mark
+        return marked and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 class ClusterJob:
-    """A job that was handed in to a Ray cluster; it goes on without us, and is found again by its id."""
+    """A job submitted to a Ray cluster; it runs on without us, and is found again by its id."""
 
     def __init__(self, where: RayJob, submission_id: str):
         """Raises: TrainingFailed: nobody answers at the address."""
@@ -99,82 +107,81 @@ class ClusterJob:
         self._silent_since: float | None = None
 
     def status(self) -> str | None:
-        """Ray's word for its state; None when the cluster does not know it.
+        """Ray's name of its state; None when the cluster does not know the job.
 
         Raises:
-            TrainingFailed: the cluster does not say, and a second job must not be started beside a first.
+            TrainingFailed: the cluster does not answer; a second job must not be started beside a first.
         """
         try:
             jobs = {job.submission_id: job for job in self._client.list_jobs()}
-        except Exception as error:
+        except Exception as error:  # of requests, of Ray and of its server
             raise TrainingFailed(
-                f"the Ray cluster at {self.address} does not say whether job {self.id} is still going: {_line(error)}"
+                f"the Ray cluster at {self.address} does not say whether job {self.id} is still running: "
+                f"{first_line(error)}"
             ) from error
         return str(jobs[self.id].status.value) if self.id in jobs else None
 
     def submit(self, plan: Plan, log: Path) -> None:
-        """Hand it in."""
+        """Start it; its output goes to `log`."""
         words = ["exec", "python", "-P", "-m", MAIN, *plan.arguments()]
         entrypoint = f"{shlex.join(words)} >> {shlex.quote(str(log))} 2>&1"
         try:
             self._client.submit_job(
                 entrypoint=entrypoint, submission_id=self.id, runtime_env=plan.runtime_env()
             )
-        except Exception as error:  # Ray's client raises RuntimeError for what the server refuses
+        except Exception as error:  # of requests, of Ray and of its server
             raise TrainingFailed(
-                f"backend.ray.address: {self.address} refuses the job: {_line(error)}"
+                f"backend.ray.address: {self.address} refuses the job: {first_line(error)}"
             ) from error
 
     def poll(self) -> str | None:
         try:
             info = self._client.get_job_info(self.id)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (of requests, of Ray and of its server)
             now = time.monotonic()
             self._silent_since = self._silent_since or now
             if now - self._silent_since > GONE_SECONDS:
-                return f"the Ray cluster at {self.address} is gone: {_line(error)}"
+                return f"the Ray cluster at {self.address} is gone: {first_line(error)}"
             return None
         self._silent_since = None
         status = str(info.status.value)
-        if status in ("PENDING", "RUNNING"):
+        if status in UNFINISHED:
             return None
-        return "" if status == "SUCCEEDED" else f"Ray job {self.id} {status}: {_line(info.message or '')}"
+        return (
+            "" if status == "SUCCEEDED" else f"Ray job {self.id} {status}: {first_line(info.message or '')}"
+        )
 
     def stop(self) -> None:
         with contextlib.suppress(Exception):  # a cluster that is gone runs nothing
             self._client.stop_job(self.id)
             deadline = time.monotonic() + _STOP_SECONDS
-            while time.monotonic() < deadline and self.status() in ("PENDING", "RUNNING"):
+            while time.monotonic() < deadline and self.status() in UNFINISHED:
                 time.sleep(0.5)
 
 
-def _client(address: str):
+def _client(address: str) -> Any:
     use_token()
-    from ray.job_submission import JobSubmissionClient
+    from ray.job_submission import JobSubmissionClient  # noqa: PLC0415 (Ray reads the token as it is imported)
 
     try:
         return JobSubmissionClient(address)
-    except Exception as error:  # ConnectionError, and RuntimeError for an old or foreign server
+    except Exception as error:  # ConnectionError, RuntimeError for an old or foreign server, Ray's own
         if type(error).__name__ == "AuthenticationError":
             raise TrainingFailed(
-                f"backend.ray.address: the Ray cluster at {address} wants a token: set RAY_AUTH_TOKEN, or "
+                f"backend.ray.address: the Ray cluster at {address} requires a token: set RAY_AUTH_TOKEN, or "
                 "RAY_AUTH_TOKEN_PATH to a copy of its ~/.ray/auth_token"
             ) from error
         raise TrainingFailed(
-            f"backend.ray.address: no Ray cluster answers at {address} ({_line(error)}); "
+            f"backend.ray.address: no Ray cluster answers at {address} ({first_line(error)}); "
             "expected the address of its dashboard, e.g. http://127.0.0.1:8265"
         ) from error
 
 
-def _line(error: object) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def reachable(where: RayAddress) -> None:
-    """Make ready for a cluster that a driver of ours connects to.
+def require_reachable(where: RayAddress) -> None:
+    """For a cluster that verl's driver connects to; Ray itself would try for a minute.
 
     Raises:
-        TrainingFailed: nobody listens at the address (Ray itself would try for a minute).
+        TrainingFailed: nothing listens at the address.
     """
     use_token()
     if where.address == "auto":
@@ -184,6 +191,6 @@ def reachable(where: RayAddress) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
     except (OSError, ValueError) as error:
         raise TrainingFailed(
-            f"backend.ray.address: no Ray cluster answers at {where.address} ({_line(error)}); "
+            f"backend.ray.address: no Ray cluster answers at {where.address} ({first_line(error)}); "
             "expected host:port of its head, e.g. 10.0.0.1:6379, or auto"
         ) from error

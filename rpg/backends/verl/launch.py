@@ -1,4 +1,4 @@
-"""One run on verl from its folder to its end: find out what is missing, start or find the job, follow it.
+"""One run on verl from its folder to its last step: find out what is missing, start or find the job, follow it.
 
 <run>/verl/attempt.json          the attempt under way: number, files, and the Ray job's id
            log-<attempt>.txt     what verl printed
@@ -13,6 +13,7 @@ import importlib.util
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rpg.backends.manifest import spec_of
 from rpg.backends.training_process import Say, TrainingFailed
@@ -22,10 +23,9 @@ from rpg.backends.verl.driver_state import State
 from rpg.backends.verl.failure_reason import reason, tail
 from rpg.backends.verl.initial_model import initial_model
 from rpg.backends.verl.metrics_stream import Stream
-from rpg.backends.verl.overrides import plan
-from rpg.backends.verl.paths import STATE, Paths
+from rpg.backends.verl.overrides import STATE, Paths, plan
 from rpg.backends.verl.readiness import require
-from rpg.config.backend import RayAddress, RayJob
+from rpg.config.backend import RayAddress, RayJob, VerlBackend
 from rpg.config.errors import ConfigError
 from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
@@ -40,12 +40,12 @@ POLL_SECONDS = 0.5
 COMPUTES = (
     "rpg.answers", "rpg.backends", "rpg.catalogue", "rpg.config", "rpg.losses", "rpg.models", "rpg.rewards", "rpg.tasks",
 )  # fmt: skip
-"""Our code in verl's processes. This process does not import it; so all of it counts as what a training imports."""
+"""Our code in verl's processes. This process does not import it, so all of it counts as the code of a training."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a run. `job` is the id of its Ray job, where it is one."""
+    """One attempt at a run. `job` is the id of its Ray job, if it is one."""
 
     number: int
     metrics: str
@@ -54,7 +54,7 @@ class Attempt:
 
 
 class Launcher:
-    """Trains one run; `stop()` may be called at any moment, also from a signal's handler."""
+    """Trains one run; `stop()` may be called at any moment, also from a signal handler."""
 
     def __init__(self) -> None:
         self._job: jobs.Job | None = None
@@ -78,64 +78,71 @@ class Launcher:
         data = prepare_data(spec, home)
         self._mark = str(folder.path)
         run = _Run(folder, spec, say)
-        attempt = run.earlier()
-        job = _still_going(spec, attempt)
-        if job is None:
-            jobs.end_marked(self._mark)
-            resume = run.collect_and_choose(attempt)
-            if resume.step >= spec.training.steps:
-                say(f"trained: all {spec.training.steps} steps")
-                return
-            require_readable(spec, resume.step, resume.path)
-            model = initial_model(spec, home, say)
-            if resume.path is None:
-                run.checkpoints.begin_with(model)
-            attempt = run.next_attempt(attempt)
-            job = self._start(run, data, model, attempt, resume.path)
-            say(_began(resume.step, spec.training.steps, attempt.log))
-        else:
-            say(f"following Ray job {attempt.job}, which is still going; verl's output: {attempt.log}")
-        self._job = job
+        earlier = run.earlier()
+        attempt = self._running(run, earlier) or self._begin(run, earlier, data, home)
+        if attempt is None:
+            say(f"trained: all {spec.training.steps} steps")
+            return
+        assert self._job is not None
         try:
-            run.follow(job, attempt)
+            run.follow(self._job, attempt)
         finally:
             self.stop()
             clear_progress(folder.path / TRAINING)
 
-    def _start(
-        self, run: _Run, data: PreparedData, model: Path, attempt: Attempt, resume: Path | None
-    ) -> jobs.Job:
-        spec, folder, log = run.spec, run.folder, Path(attempt.log)
+    def _running(self, run: _Run, earlier: Attempt | None) -> Attempt | None:
+        """The earlier attempt, if it is a Ray job that is still running."""
+        ray = run.backend.ray
+        if earlier is None or earlier.job is None or not isinstance(ray, RayJob):
+            return None
+        job = jobs.ClusterJob(ray, earlier.job)
+        if job.status() not in jobs.UNFINISHED:
+            return None
+        self._job = job
+        run.say(f"following Ray job {earlier.job}, which is still running; verl's output: {earlier.log}")
+        return earlier
+
+    def _begin(self, run: _Run, earlier: Attempt | None, data: PreparedData, home: Path) -> Attempt | None:
+        """A new attempt under way; None if no step is missing."""
+        spec, folder = run.spec, run.folder
+        jobs.end_marked(str(folder.path))
+        done, resume = run.collect_and_choose(earlier)
+        if done >= spec.training.steps:
+            return None
+        require_readable(spec, done, resume)
+        model = initial_model(spec, home, run.say)
+        if resume is None:
+            run.checkpoints.begin_with(model)
+        attempt = run.next_attempt(earlier)
         paths = Paths.of(folder.path, data, model, attempt.number, resume)
-        launch = plan(spec, paths, project=folder.sweep, experiment=folder.name)
-        if isinstance(spec.backend.ray, RayJob):
-            job = jobs.ClusterJob(spec.backend.ray, attempt.job or "")
-            self._job = job  # a signal from here on stops it
+        launch, log = plan(spec, paths, project=folder.sweep, experiment=folder.name), Path(attempt.log)
+        ray = run.backend.ray
+        if isinstance(ray, RayJob):
+            job = jobs.ClusterJob(ray, attempt.job or "")
+            self._job = job  # from here on a signal stops it
             job.submit(launch, log)
-            return job
-        if isinstance(spec.backend.ray, RayAddress):
-            jobs.reachable(spec.backend.ray)
-        return jobs.ProcessJob(launch, log, str(folder.path))
-
-
-@dataclass(frozen=True)
-class _Resume:
-    step: int
-    path: Path | None
+        else:
+            if isinstance(ray, RayAddress):
+                jobs.require_reachable(ray)
+            self._job = jobs.ProcessJob(launch, log, str(folder.path))
+        start = f"going on after step {done} of" if done else "starting verl for"
+        run.say(f"{start} {spec.training.steps} steps; verl's output: {attempt.log}")
+        return attempt
 
 
 class _Run:
-    """What lies in a run's folder, and how it grows."""
+    """The files of a run, and how they grow."""
 
     def __init__(self, folder: RunFolder, spec: RunSpec, say: Say):
         self.folder, self.spec, self.say = folder, spec, say
+        self.backend = _backend(spec)
         self.state = folder.path / STATE
         self.checkpoints = VerlCheckpoints(
             folder, spec.eval_steps(), self.state, spec.training.keep_checkpoints, bfloat16(spec.model)
         )
 
     def earlier(self) -> Attempt | None:
-        """The attempt that was under way when the launcher was last here."""
+        """The attempt that was under way when a launcher last worked on this run."""
         try:
             return Attempt(**read_json_object(self.state / "attempt.json"))
         except (StoreError, TypeError):
@@ -145,23 +152,23 @@ class _Run:
         """A new attempt, written down before anything of it starts."""
         number = max(self.folder.next_attempt(), earlier.number + 1 if earlier else 1)
         job = None
-        if isinstance(self.spec.backend.ray, RayJob):
+        if isinstance(self.backend.ray, RayJob):
             place = hashlib.sha256(str(self.folder.path).encode()).hexdigest()[:8]
             job = f"rpg-{self.folder.read_manifest()['run_id']}-{place}-{number}"
-        files = (str(self.state / name) for name in (f"metrics-{number}.jsonl", f"log-{number}.txt"))
-        attempt = Attempt(number, *files, job)
+        metrics, log = self.state / f"metrics-{number}.jsonl", self.state / f"log-{number}.txt"
+        attempt = Attempt(number, str(metrics), str(log), job)
         run_provenance.write(self.folder, number, COMPUTES)
         atomic_write_json(self.state / "attempt.json", asdict(attempt))
         return attempt
 
-    def collect_and_choose(self, earlier: Attempt | None) -> _Resume:
-        """Take in what an earlier attempt left, and find the step to go on from."""
+    def collect_and_choose(self, earlier: Attempt | None) -> tuple[int, Path | None]:
+        """Publish what an earlier attempt left; the step to go on from, and verl's folder of it."""
         self.checkpoints.rescue()
         if earlier is not None:
             self._collect(Stream(self.folder, earlier.number, Path(earlier.metrics)))
-        found = self.checkpoints.resumable({step for _, step in pending_evaluations(self.folder)}, self.say)
-        step = int(found.name.rpartition("-")[2]) if found else 0
-        return _Resume(step, self.checkpoints.resume_path(found))
+        newest = self.checkpoints.resumable({step for _, step in pending_evaluations(self.folder)}, self.say)
+        step = int(newest.name.rpartition("-")[2]) if newest else 0
+        return step, self.checkpoints.resume_path(newest)
 
     def follow(self, job: jobs.Job, attempt: Attempt) -> None:
         """Carry over metrics and checkpoints until the job ends.
@@ -171,20 +178,20 @@ class _Run:
         """
         stream = Stream(self.folder, attempt.number, Path(attempt.metrics))
         log, steps = Path(attempt.log), self.spec.training.steps
-        limit = self.spec.backend.hang_minutes * 60
+        limit = self.backend.hang_minutes * 60
         moved, where, at = time.monotonic(), self.folder.path / TRAINING, None
         while True:
-            ended = job.poll()  # first: what was written before the end is then seen below
+            ended = job.poll()  # first, so that what was written before the end is seen below
             before, at = at, moving(where)
             if (
                 self._collect(stream) or at != before
-            ):  # a step, a phase of it, or a prompt that got its responses
+            ):  # a step, a phase of it, or a prompt with all its responses
                 moved = time.monotonic()
             if ended is not None:
                 break
             if time.monotonic() - moved > limit:
                 job.stop()
-                minutes, last = f"{self.spec.backend.hang_minutes:g}", read_progress(where, any_age=True)
+                minutes, last = f"{self.backend.hang_minutes:g}", read_progress(where, any_age=True)
                 during = f" in {progress_line(last)}" if last else ""
                 raise TrainingFailed(
                     f"no progress for {minutes} minutes (backend.hang_minutes){during}: {reason('', tail(log))}",
@@ -197,7 +204,7 @@ class _Run:
         self.say(f"trained: {steps} of {steps} steps")
 
     def _collect(self, stream: Stream) -> bool:
-        """Metrics first, and checkpoints that were whole before that: a checkpoint implies its steps' metrics."""
+        """Metrics, then the checkpoints that were whole before: a checkpoint implies the metrics of its steps."""
         whole = self.checkpoints.whole()
         records = stream.pump()
         for record in records:
@@ -207,11 +214,16 @@ class _Run:
         return bool(records or whole)
 
 
-def require_verl(spec: RunSpec, say: Say = lambda line: None) -> None:
-    """Raises: ConfigError: something this back end needs of this machine is not here (rpg.backends.verl.readiness)."""
-    backend = spec.backend
-    needs = ["ray"] if isinstance(backend.ray, RayJob) else ["ray", "verl", "transfer_queue"]
-    missing = [name for name in needs if importlib.util.find_spec(name) is None]
+def _backend(spec: RunSpec) -> VerlBackend:
+    assert isinstance(spec.backend, VerlBackend)
+    return spec.backend
+
+
+def require_verl(spec: RunSpec, say: Say) -> None:
+    """Raises: ConfigError: this machine lacks something that this back end needs (rpg.backends.verl.readiness)."""
+    backend = _backend(spec)
+    packages = ["ray"] if isinstance(backend.ray, RayJob) else ["ray", "verl", "transfer_queue"]
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
             f"backend.type: 'verl' needs {missing[0]}, which is not installed; "
@@ -219,38 +231,25 @@ def require_verl(spec: RunSpec, say: Say = lambda line: None) -> None:
         )
     if wrong := unknown(backend.verl):
         raise ConfigError("\n".join(wrong))
-    if isinstance(backend.ray, RayJob):
-        return  # its driver looks around where it runs
-    require(backend, say)
+    if not isinstance(backend.ray, RayJob):  # a job's driver checks the machine that it runs on
+        require(backend, say)
 
 
 def require_readable(spec: RunSpec, step: int, resume: Path | None) -> None:
     """Raises: ConfigError: the checkpoint to go on from was written by FSDP1 on another number of workers."""
-    if resume is None or spec.backend.strategy == "fsdp2":
+    backend = _backend(spec)
+    if resume is None or backend.strategy == "fsdp2":
         return
-    workers, then = spec.backend.nodes * spec.backend.gpus_per_node, State.read(resume).world_size
+    workers, then = backend.nodes * backend.gpus_per_node, State.read(resume).world_size
     if workers != then:
         raise ConfigError(
             f"backend.nodes x gpus_per_node = {workers}, but the checkpoint of step {step} that this run goes on from was "
-            f"written by {then} workers, and with strategy fsdp verl reads it with as many only: choose {then} again, or "
-            "begin another run (another seed, or rpg rm SWEEP/RUN); with strategy fsdp2 any number goes on"
+            f"written by {then} workers, and with strategy fsdp verl can only read it with as many: choose {then} again, or "
+            "begin another run (another seed, or rpg rm SWEEP/RUN); with strategy fsdp2 any number can go on"
         )
 
 
-def _still_going(spec: RunSpec, attempt: Attempt | None) -> jobs.ClusterJob | None:
-    """The Ray job of an earlier launcher, where it is still going."""
-    if attempt is None or attempt.job is None or not isinstance(spec.backend.ray, RayJob):
-        return None
-    job = jobs.ClusterJob(spec.backend.ray, attempt.job)
-    return job if job.status() in ("PENDING", "RUNNING") else None
-
-
-def _began(done: int, steps: int, log: str) -> str:
-    how = f"going on after step {done} of {steps}" if done else f"starting verl for {steps} steps"
-    return f"{how}; verl's output: {log}"
-
-
-def _line(record: dict, steps: int) -> str:
+def _line(record: dict[str, Any], steps: int) -> str:
     parts = [f"{time.strftime('%H:%M:%S')} step {record['step']}/{steps}"]
     for name, form in (("reward", "+.3f"), ("accuracy", ".3f"), ("entropy", ".3f"), ("grad_norm", ".2f"),
                        ("seconds_step", ".2f"), ("validation_accuracy", ".3f")):  # fmt: skip

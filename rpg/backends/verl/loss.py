@@ -5,7 +5,9 @@ Shapes: B responses of a micro-batch (rows), T response tokens of its longest.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -22,29 +24,32 @@ _OPTIONAL = ("ref_log_prob", "rollout_is_weights")
 
 @dataclass(frozen=True)
 class ActorLoss:
-    """verl's contract: called with (model_output, data, dp_group), gives (scalar, metrics).
+    """verl's contract: called with (model_output, data, dp_group), returns (scalar, metrics).
 
-    A loss function registered with verl never sees reference log-probabilities, and verl adds its own KL behind it;
-    this one replaces the whole (`TrainingWorker.set_loss_fn`). The metrics are `{"rpg": (metrics, weight)}` of each
-    micro-batch: verl cannot average by tokens, PolicyWorker.update_actor does.
+    A loss function registered with verl never sees reference log-probabilities, and verl adds its own KL to it; this one
+    replaces the whole loss (`TrainingWorker.set_loss_fn`). The metrics are `{"rpg": (metrics, weight)}` of each micro-batch:
+    verl cannot average over tokens, `update` does.
     """
 
     algorithm: Algorithm
     horizon: int
     """Response budget in tokens."""
     entropy_coeff: float = 0.0
-    """Of the entropy bonus; the engine then has to hand over the entropies (`calculate_entropy`)."""
+    """Of the entropy bonus, for which the engine has to return the entropies (`calculate_entropy`)."""
 
-    def __call__(self, model_output, data: TensorDict, dp_group=None) -> tuple[Tensor, dict[str, tuple]]:
+    def __call__(
+        self,
+        model_output: Mapping[str, Any],
+        data: TensorDict,
+        dp_group: Any = None,  # noqa: ARG002 (verl passes it)
+    ) -> tuple[Tensor, dict[str, tuple[dict[str, float], float]]]:
         log_prob = no_padding_2_padding(model_output["log_probs"], data)  # (B, T)
         optional = [name for name in _OPTIONAL if name in data.keys()]  # noqa: SIM118 (a TensorDict refuses `in`)
         fields = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
         tokens, sequences = tu.get(data, "mini_batch_tokens"), tu.get(data, "mini_batch_sequences")
         reference = fields.get("ref_log_prob", None)
         if reference is None and self.algorithm.needs_reference:
-            reference = fields[
-                "old_log_probs"
-            ]  # it has just been renewed: the sampling policy is the reference
+            reference = fields["old_log_probs"]  # just renewed: the reference is the sampling policy
         counts = Counts(tokens, sequences, self.horizon)
         out = policy_loss(
             self.algorithm,

@@ -1,7 +1,6 @@
-"""verl's metrics as they come: from its JSON-lines file into the run's, in the project's names.
+"""verl's metrics as they are written: from its JSON-lines file into the run's, by the project's names.
 
-The inside of this back end gives every number of ours the name `rpg/<name>`, in the project's unit and direction;
-what verl says beside that stays in its own file.
+Our code inside verl logs its metrics as `rpg/<name>`, with the project's units and directions; verl's own stay in its file.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _OURS = "rpg/"
 
 
 def translate(line: bytes) -> dict[str, Any] | None:
-    """One line of verl's file logger as a record of the run's metrics; None where it holds nothing of ours."""
+    """One line of verl's file logger as a record of the run's metrics; None if it holds none of ours."""
     try:
         value = json.loads(line)
         step, data = value["step"], value["data"]
@@ -34,7 +33,7 @@ def translate(line: bytes) -> dict[str, Any] | None:
 
 
 class Stream:
-    """Carries one attempt's metrics over; each step once, however often a launcher is killed and started again."""
+    """Copies the metrics of one attempt, each step once, however often a launcher is killed and restarted."""
 
     def __init__(self, folder: RunFolder, attempt: int, source: Path):
         self.folder, self.attempt, self.source = folder, attempt, source
@@ -45,7 +44,7 @@ class Stream:
             self._last = max((row["step"] for row in rows if row["attempt"] == attempt), default=-1)
 
     def pump(self) -> list[dict[str, Any]]:
-        """Append what verl has written since the last call; returns the new records. A torn line waits for its end.
+        """Append what verl has written since the last call; returns the new records. An incomplete line waits for its end.
 
         Raises:
             StoreError: the run's metrics cannot be written.

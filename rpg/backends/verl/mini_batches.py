@@ -17,8 +17,8 @@ def arrange(
     """(order of rows, rows of each mini-batch on one worker).
 
     lengths: tokens of each row; rows come by groups, then any padding that makes their number a multiple of `workers`.
-    verl gives each worker an equal slice of the ordered rows: so all mini-batches of worker 0, then those of worker 1.
-    Within a mini-batch the workers get about the same number of tokens.
+    verl gives each worker an equal slice of the ordered rows, so all mini-batches of worker 0 come first, then those of
+    worker 1. Within a mini-batch the workers get about the same number of tokens.
     """
     size = settings.group_size
     drawn = seeds.permutation(groups, settings.seed, "mini-batches", step, 0).tolist()
@@ -35,14 +35,17 @@ def arrange(
 
 
 def mini_batch_order(settings: JobSettings, step: int, epoch: int, mini_batches: int) -> list[int]:
-    """The order of the mini-batches in an epoch (from 0); their composition stays, for rows do not change workers."""
+    """The order of the mini-batches in an epoch (from 0); they stay the same, since rows do not change workers."""
     if epoch == 0:
         return list(range(mini_batches))
-    return seeds.permutation(mini_batches, settings.seed, "mini-batch order", step, epoch).tolist()
+    order: list[int] = seeds.permutation(
+        mini_batches, settings.seed, "mini-batch order", step, epoch
+    ).tolist()
+    return order
 
 
 def _deal(rows: list[int], lengths: Sequence[int], workers: int) -> list[list[int]]:
-    """Equally many rows for each worker and about as many tokens: the longest first, in a snake."""
+    """As many rows for each worker and about as many tokens: dealt longest first, in alternating directions."""
     if workers == 1:
         return [rows]
     hands: list[list[int]] = [[] for _ in range(workers)]

@@ -1,7 +1,7 @@
 """A run as overrides of verl's Hydra configuration: pure, and loaded without torch or verl.
 
-`plan(spec, paths)` gives the overrides in the order of verl's own sections, the environment of every process and
-Ray's runtime environment; `command` is the shell command that starts the same training by hand.
+`plan(spec, paths)` gives the overrides in the order of verl's sections, the environment of every process and Ray's runtime
+environment; `Plan.command` is the shell command that starts the same training by hand.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rpg.backends.verl.hydra_values import hydra_value
-from rpg.backends.verl.paths import Paths
 from rpg.backends.verl.resources import cpus_reserved, helpers
-from rpg.config.backend import LocalRay, RayAddress, SglangRollout, VerlBackend, VllmRollout
+from rpg.config.backend import HuggingFaceRollout, LocalRay, RayAddress, VerlBackend, VllmRollout
 from rpg.config.model import PretrainedModel, lora_of
 from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
@@ -25,7 +24,10 @@ from rpg.config.task import chat_of
 from rpg.config.training import AdamW, ScheduleFreeAdamW
 from rpg.config.verl_keys import is_added
 from rpg.tasks import verifier_of
+from rpg.tasks.preparation import PreparedData
 
+STATE = "verl"
+"""Folder of verl's files, in that of the run."""
 MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"
 HUGGINGFACE = "rpg_huggingface"
@@ -34,11 +36,42 @@ SETUP = "rpg.processes.collect_seldom"
 """Called by Ray's workers before they import anything of verl."""
 ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
 LOGICAL_CPUS = 16
-"""What a Ray of our own believes it has at least: verl's processes mostly wait, so there may be more of them than cores."""
+"""Least number of CPUs that the run's own Ray is told of: verl's processes mostly wait, so they may outnumber the cores."""
 LEAST_WAIT = 600
-"""Seconds that a worker waits for another at least: while one writes a model of 30 GB, all others do."""
+"""Least number of seconds that a worker waits for another: all others wait while one writes a model of 30 GB."""
 ENDLESS_EPOCHS = 1_000_000
-"""Passes over the data are not what ends a run: its steps are."""
+"""The number of steps ends a run, not the passes over the data."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """A run's inputs and outputs, at the same place on every machine that takes part."""
+
+    model: str
+    """Folder of the initial Hugging Face model, or a hub id."""
+    train: Path
+    benchmarks: tuple[Path, ...]
+    state: Path
+    """Folder in which verl leaves its checkpoints."""
+    metrics: Path
+    """File of verl's metrics; each attempt has its own, since verl truncates it when it opens it."""
+    resume: Path | None = None
+    """A `global_step_<n>` folder of verl to go on from."""
+
+    @classmethod
+    def of(
+        cls, run: Path, data: PreparedData, model: str | Path, attempt: int = 1, resume: Path | None = None
+    ) -> Paths:
+        """Of one attempt at the run in folder `run`."""
+        state = run / STATE
+        return cls(
+            str(model),
+            data.train,
+            tuple(data.benchmarks.values()),
+            state,
+            state / f"metrics-{attempt}.jsonl",
+            resume,
+        )
 
 
 @dataclass(frozen=True)
@@ -76,12 +109,12 @@ def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str =
     backend = spec.backend
     if not isinstance(backend, VerlBackend):
         raise ValueError(f"backend.type: {backend.type!r}; accepted here: 'verl'")
-    environment = _environment(spec, backend, paths)
+    environment = _environment(backend, paths)
     parts: list[Mapping[str, Any]] = [
         _data(spec, paths),
         _model(spec, backend, paths),
         _actor(spec, backend),
-        _reference(spec, backend),
+        {**_log_prob(backend, REF), **_engine(spec, backend, REF)},
         _rollout(spec, backend),
         _ours(spec, backend, paths),
         _trainer(spec, backend, paths, project, experiment),
@@ -98,11 +131,11 @@ def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str =
 
 
 def _theirs(backend: VerlBackend, ours: Mapping[str, Any]) -> dict[str, Any]:
-    """`backend.verl`, which decides nothing that our fields do (rpg.config.verl_keys)."""
+    """`backend.verl`, which cannot decide what our fields do (rpg.config.verl_keys)."""
     keys: dict[str, Any] = {}
     for key, value in backend.verl.items():
         name = key.removeprefix("+")
-        if name == "trainer.logger":  # our metrics are read from verl's file
+        if name == "trainer.logger":  # our metrics are read from the file that verl logs to
             value = list(dict.fromkeys([*ours[name], *([value] if isinstance(value, str) else value)]))
         keys[f"+{name}" if name not in ours and is_added(key) else name] = value
     return keys
@@ -171,12 +204,8 @@ def _actor(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
     return keys
 
 
-def _reference(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
-    return {**_log_prob(backend, REF), **_engine(spec, backend, REF)}
-
-
 def _engine(spec: RunSpec, backend: VerlBackend, role: str) -> dict[str, Any]:
-    """FSDP of one role; weights and optimizer state are float32 in any case."""
+    """FSDP of one role; weights and optimizer state are always float32."""
     keys: dict[str, Any] = {
         f"{role}.fsdp_config.param_offload": backend.offload,
         f"{role}.fsdp_config.optimizer_offload": backend.offload,
@@ -197,20 +226,20 @@ def _log_prob(backend: VerlBackend, role: str) -> dict[str, Any]:
 
 def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
     rollout, server = spec.rollout, backend.rollout
-    served = isinstance(server, VllmRollout | SglangRollout)
+    served = None if isinstance(server, HuggingFaceRollout) else server
     keys: dict[str, Any] = {
-        f"{ROLLOUT}.name": server.type if served else HUGGINGFACE,
+        f"{ROLLOUT}.name": served.type if served else HUGGINGFACE,
         f"{ROLLOUT}.n": rollout.group_size,
         f"{ROLLOUT}.temperature": rollout.temperature,
         f"{ROLLOUT}.top_k": -1,
         f"{ROLLOUT}.top_p": 1.0,
         f"{ROLLOUT}.seed": spec.seed,
         f"{ROLLOUT}.dtype": "bfloat16" if bfloat16(spec) else "float32",
-        f"{ROLLOUT}.tensor_model_parallel_size": server.tensor_parallel if served else 1,
+        f"{ROLLOUT}.tensor_model_parallel_size": served.tensor_parallel if served else 1,
         f"{ROLLOUT}.max_model_len": rollout.max_prompt_tokens + rollout.max_response_tokens,
     }
     if served:
-        keys[f"{ROLLOUT}.gpu_memory_utilization"] = server.gpu_memory_utilization
+        keys[f"{ROLLOUT}.gpu_memory_utilization"] = served.gpu_memory_utilization
     if isinstance(server, VllmRollout):
         keys |= {
             f"{ROLLOUT}.enforce_eager": server.enforce_eager,
@@ -230,7 +259,7 @@ def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
 
 
 def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
-    """What the inside of this back end reads: verl's own sections have no place for it."""
+    """What our code inside verl reads and verl's own sections have no place for."""
     keys = {
         "rpg.algorithm": json.dumps({"name": spec.algorithm.name, **spec.algorithm.settings()}),
         "rpg.verifier": json.dumps(verifier_of(spec.task).model_dump(mode="json")),
@@ -274,7 +303,7 @@ def _trainer(
         "trainer.total_epochs": ENDLESS_EPOCHS,
         "trainer.save_freq": spec.training.checkpoint_every,
         "trainer.test_freq": spec.evaluation.every if validates else -1,
-        # After a resume it would write a second line for the step it goes on from.
+        # After a resume it would log the step that it goes on from a second time.
         "trainer.val_before_train": validates and paths.resume is None,
         "trainer.resume_mode": "disable" if paths.resume is None else "resume_path",
     }
@@ -304,11 +333,11 @@ def _ray(backend: VerlBackend, environment: dict[str, str]) -> dict[str, Any]:
         "ray_kwargs.ray_init.num_cpus": max(LOGICAL_CPUS, cpus_reserved(gpus, units)),
     }
     if backend.device == "cpu":
-        local["+ray_kwargs.ray_init.num_gpus"] = gpus  # verl counts its workers in GPUs
+        local["+ray_kwargs.ray_init.num_gpus"] = gpus  # verl counts workers in GPUs
     return counts | local
 
 
-def _environment(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, str]:
+def _environment(backend: VerlBackend, paths: Paths) -> dict[str, str]:
     variables = {
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
         "VERL_FILE_LOGGER_PATH": str(paths.metrics),
@@ -318,9 +347,9 @@ def _environment(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str,
     if isinstance(backend.ray, LocalRay):
         # Ray's switch for "no other machine takes part": it then listens on the loopback interface only.
         variables["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        # Workers of Ray would let everything else on the machine go first (15), also evaluations (5).
+        # Ray's workers would yield to everything else on the machine (niceness 15), even to evaluations (5).
         variables["RAY_worker_niceness"] = "0"
-        # Ray would start a worker for every CPU it is told of, and none of them fits a job with an environment of its own.
+        # Ray would start a worker for every CPU it is told of, and a job with its own environment can use none of them.
         variables["RAY_prestart_worker_first_driver"] = "0"
     if Path(paths.model).is_absolute():
         variables["HF_HUB_OFFLINE"] = "1"
@@ -331,5 +360,5 @@ def _environment(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str,
 
 
 def bfloat16(spec: RunSpec) -> bool:
-    """Whether the forward passes of a run are in bfloat16; a tiny model always is float32."""
+    """Whether the forward passes of a run are in bfloat16; those of a tiny model are float32."""
     return isinstance(spec.model, PretrainedModel) and spec.model.dtype == "bfloat16"

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 from tensordict import TensorDict
 from torch.distributed import distributed_c10d as c10d
@@ -21,7 +21,7 @@ from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.loss import ActorLoss
 from rpg.backends.verl.sharding import (
     copy_weights,
-    let_go,
+    drop_gathered,
     load_resharded,
     load_shards,
     load_shards_of,
@@ -36,36 +36,38 @@ MODEL = "model_world_size_{world}_rank_{rank}.pt"
 
 
 def bound_waits(seconds: float) -> None:
-    """How long any collective waits: verl reads `nccl_timeout` nowhere and asks torch for its defaults, 10 and 30 minutes.
+    """Limit how long a collective waits: verl never reads `nccl_timeout`, and torch's defaults are 10 and 30 minutes.
 
-    (verl/workers/engine_workers.py:89; torch/distributed/distributed_c10d.py:836.) The defaults are also those of the
-    groups that FSDP's meshes make later.
+    (verl/workers/engine_workers.py:89; torch/distributed/distributed_c10d.py:836.) The groups that FSDP's meshes make later
+    have these defaults, too.
     """
-    c10d.default_pg_timeout = timedelta(seconds=seconds)
-    if isinstance(c10d.default_pg_nccl_timeout, timedelta):  # torch was built with NCCL
-        c10d.default_pg_nccl_timeout = timedelta(seconds=seconds)
+    defaults: Any = c10d
+    defaults.default_pg_timeout = timedelta(seconds=seconds)
+    if isinstance(defaults.default_pg_nccl_timeout, timedelta):  # torch was built with NCCL
+        defaults.default_pg_nccl_timeout = timedelta(seconds=seconds)
 
 
 class PolicyWorker(ActorRolloutRefWorker):
-    """Named by the trainer mode (trainer.py); verl makes one per GPU. (It looks for its base by the name `Worker`.)"""
+    """Named by the trainer mode (trainer.py); verl makes one per GPU. (It looks for a base class by the name `Worker`.)"""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def init_model(self):
-        self.settings = JobSettings.inside(OmegaConf.to_container(self.config))
+    def init_model(self) -> None:
+        self.settings = JobSettings.inside(self.config)
         if self.settings.device == "cpu":
             cpu.part("engine")  # registers itself
             torch.set_num_threads(self.settings.threads)
         bound_waits(self.config.nccl_timeout)
         super().init_model()
-        self.actor.set_loss_fn(_loss(self.settings))
+        s = self.settings
+        self.actor.set_loss_fn(ActorLoss(s.algorithm, s.max_response_tokens, s.entropy_coeff))
         self.kept: adapters.Weights | None = None
-        """With `model.lora`: the adapters of the reference; None where that is the model without any."""
+        """With `model.lora`: the adapters of the reference; None if that is the model without adapters."""
         if self.settings.lora_rank:
             adapters.use(self.actor.engine)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_log_prob(self, data: TensorDict) -> TensorDict | None:
-        """verl's; with `model.lora` it is asked for the reference's, too (`no_lora_adapter`)."""
+        """verl's; with `model.lora` also those of the reference (`no_lora_adapter`)."""
         if self.kept is None or not tu.pop(data, key="no_lora_adapter", default=False):
             return super().compute_log_prob(data)
         with adapters.with_adapters(self.actor.engine.module, self.kept):
@@ -83,12 +85,12 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def whole_weights(self) -> dict[str, torch.Tensor]:
-        """What verl's update_weights hands to a rollout server, for a server that the driver itself runs (verl-cpu)."""
+        """What verl's update_weights sends to a rollout server, for a server in the driver itself (verl-cpu)."""
         parameters, _ = self.actor.engine.get_per_tensor_param(base_sync_done=True)
         return {name: value.detach().to("cpu", torch.float32) for name, value in parameters}
 
     def renew_reference(self) -> None:
-        """The policy as it is becomes the reference."""
+        """Make the current policy the reference."""
         if self.settings.lora_rank:
             self.kept = adapters.adapters(self.actor.engine.module)
         else:
@@ -98,55 +100,51 @@ class PolicyWorker(ActorRolloutRefWorker):
     def save_reference(self, folder: str) -> None:
         """Each worker writes its shards of the reference policy."""
         Path(folder).mkdir(parents=True, exist_ok=True)
-        if self.kept is not None:
-            own = self.kept.items()
-        else:
-            let_go(self.ref.engine.module)
-            own = shards(self.ref.engine.module)
-        save_file({name: value.detach().cpu().contiguous() for name, value in own}, self._shard_file(folder))
+        weights = self.kept
+        if weights is None:
+            drop_gathered(self.ref.engine.module)
+            weights = dict(shards(self.ref.engine.module))
+        tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+        save_file(tensors, self._shard_file(folder))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_reference(self, folder: str) -> None:
-        """Back to what :meth:`save_reference` wrote, also where that were other workers (FSDP2).
+        """Restore what :meth:`save_reference` wrote, with FSDP2 also on another number of workers.
 
         Raises:
-            UserError: it is not there.
+            UserError: the folder holds no reference.
         """
         workers = written_by(folder, SHARDS)
         if not workers:
             raise UserError(f"{folder}: no reference policy in it")
         if self.settings.lora_rank:
             module = self.actor.engine.module
-            own = adapters.adapters(module)
+            current = adapters.adapters(module)
             load_shards_of(module, folder, SHARDS, workers, adapters.is_adapter)
             self.kept = adapters.adapters(module)
-            adapters.put(module, own)
+            adapters.put(module, current)
         elif workers == self.world_size:
             load_shards(self.ref.engine.module, load_file(self._shard_file(folder)))
         else:
             load_shards_of(self.ref.engine.module, folder, SHARDS, workers)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def save_checkpoint(self, local_path, hdfs_path=None, global_step=0, max_ckpt_to_keep=None):
-        """verl's; with `model.lora` the model is ours, merged."""
-        super().save_checkpoint(local_path, hdfs_path, global_step, max_ckpt_to_keep)
+    def save_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
+        """verl's; with `model.lora` we write the model, merged."""
+        super().save_checkpoint(local_path, *args, **kwargs)
         if self.settings.lora_rank:
             adapters.export(self.actor.engine.module, Path(local_path) / "huggingface", self.rank == 0)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def load_checkpoint(self, local_path, hdfs_path=None, del_local_after_load=False):
-        """verl's, or ours where other workers wrote it."""
+    def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
+        """verl's, or ours if another number of workers wrote it."""
         manager, workers = self.actor.engine.checkpoint_manager, written_by(local_path, MODEL)
         if workers and workers != self.world_size:
             manager.load_checkpoint = partial(load_resharded, manager, workers)
         try:
-            super().load_checkpoint(local_path, hdfs_path, del_local_after_load)
+            super().load_checkpoint(local_path, *args, **kwargs)
         finally:
             vars(manager).pop("load_checkpoint", None)
 
     def _shard_file(self, folder: str) -> Path:
         return Path(folder) / SHARDS.format(world=self.world_size, rank=self.rank)
-
-
-def _loss(settings: JobSettings) -> ActorLoss:
-    return ActorLoss(settings.algorithm, settings.max_response_tokens, settings.entropy_coeff)

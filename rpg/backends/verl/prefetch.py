@@ -1,11 +1,11 @@
-"""Rollouts that are drawn some steps before they are trained on: `rollout.staleness` on verl.
+"""Rollouts that are sampled some steps before they are trained on: `rollout.staleness` on verl.
 
-The rollout of step t is drawn as soon as the weights after step t - 1 - staleness are there (the initial ones for the
-first steps), so it is sampled from the same policy, with the same randomness, as the embedded trainer samples it from.
-Nothing depends on how fast anything is. Where the rollout servers keep their memory while the policy is updated, the
-update of one rollout and the sampling of a later one run at the same time.
+The rollout of step t is sampled as soon as the weights after step t - 1 - staleness exist (for the first steps: the initial
+ones), so it comes from the same policy, with the same random numbers, as in the embedded trainer, and no result depends on
+how fast anything is. Where the rollout servers keep their memory during an update, the update on one rollout and the
+sampling of a later one run at the same time.
 
-The rollouts that wait are part of a checkpoint, which is smaller than the weights that they were drawn from:
+The rollouts that wait are part of a checkpoint; they are smaller than the weights that they were sampled from:
 
     ahead.safetensors     verl's tensors of every response, one after the other, and their lengths
     ahead.json            keys, tags and the rest
@@ -36,11 +36,12 @@ TENSORS, REST = "ahead.safetensors", "ahead.json"
 
 
 class Prefetch:
-    """The rollouts of a run, each when its step comes.
+    """Gives every step of a run its rollout.
 
     Attributes:
-        waiting: those that were drawn and not yet trained on, oldest first; between two steps `staleness` of them.
-        drawn: the last step whose rollout was drawn.
+        waiting: rollouts that are not trained on yet, oldest first; between two steps there are `staleness` of them.
+        drawn: the last step whose rollout was sampled.
+        beside: whether the servers work while the policy is updated.
     """
 
     def __init__(
@@ -51,8 +52,7 @@ class Prefetch:
         collect: Callable[[Sequence[str], int], list[Group]],
         beside: bool,
     ):
-        """`ask(step, problem numbers, names)` has the servers begin; `collect(names, round)` waits for the responses;
-        `beside`: the servers work while the policy is updated."""
+        """`ask(step, problem numbers, names)` makes the servers begin; `collect(names, round)` waits for the responses."""
         self.settings, self.problems = settings, problems
         self.ask, self.collect = ask, collect
         self.beside = beside and settings.staleness > 0
@@ -61,7 +61,7 @@ class Prefetch:
         self._asked = False
 
     def begin(self, step: int) -> Rollout:
-        """The rollout that step `step` (from 1) trains on; the newest is drawn, or begun, with the weights of now."""
+        """The rollout that step `step` (from 1) trains on; the newest is sampled, or begun, with the current weights."""
         while self.drawn < step + self.settings.staleness - self.beside:
             self._draw()
         if self.beside:
@@ -71,12 +71,12 @@ class Prefetch:
         return self.waiting.popleft()
 
     def finish(self) -> None:
-        """Wait for what was begun; before the servers get other weights."""
+        """Wait for the rollout that was begun, before the servers get new weights."""
         if self._asked:
             self._draw()
 
     def save(self, folder: Path) -> None:
-        """What waits becomes part of a checkpoint.
+        """Make the waiting rollouts part of a checkpoint.
 
         Raises:
             StoreError: it cannot be written.
@@ -95,43 +95,45 @@ class Prefetch:
                 tensors[f"{name}.lengths"] = torch.tensor([row.numel() for row in rows])
             else:
                 rest[name] = value.tolist()
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        save_file(tensors, Path(folder) / TENSORS)
-        atomic_write_json(Path(folder) / REST, {"keys": batch.keys, "tags": batch.tags, "fields": rest})
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, folder / TENSORS)
+        atomic_write_json(folder / REST, {"keys": batch.keys, "tags": batch.tags, "fields": rest})
 
     def restore(self, folder: Path, step: int) -> None:
-        """Back to what :meth:`save` wrote after step `step`.
+        """Restore what :meth:`save` wrote after step `step`.
 
         Raises:
-            UserError: it is not there, though the run's sampler is to be stale; StoreError: it cannot be read.
+            UserError: it is missing, though the run has a staleness; StoreError: it cannot be read.
         """
         self.drawn = step
         if not self.settings.staleness:
             return
-        if not (Path(folder) / REST).is_file():
-            raise UserError(f"{folder}: the rollouts that were drawn ahead are not in it: {REST} is missing")
-        known = read_json_object(Path(folder) / REST)
-        keys, tags = known["keys"], known["tags"]
-        flat = load_file(Path(folder) / TENSORS)
+        if not (folder / REST).is_file():
+            raise UserError(f"{folder}: the rollouts that wait are not in it: {REST} is missing")
+        record = read_json_object(folder / REST)
+        keys, tags = record["keys"], record["tags"]
+        flat = load_file(folder / TENSORS)
         fields = {
             name: torch.nested.as_nested_tensor(
-                list(value.split(flat[f"{name}.lengths"].tolist())), layout=torch.jagged
+                list(torch.split(value, flat[f"{name}.lengths"].tolist())), layout=torch.jagged
             )
             for name, value in flat.items()
             if not name.endswith(".lengths")
         }
-        data: TensorDict = get_tensordict({**fields, **known["fields"]})
+        data: TensorDict = get_tensordict({**fields, **record["fields"]})
         tq.kv_batch_put(keys=keys, partition_id="train", fields=data, tags=tags)
-        there = dict(zip(keys, tags, strict=True))
-        for later in range(step + 1, step + self.settings.staleness + 1):
-            found = partial(self._found, there, later)
-            self.waiting.append(rollout.roll(self.settings, self.problems, later, found))
-            self.drawn = later
+        tag_of = dict(zip(keys, tags, strict=True))
 
-    def _draw(self) -> None:
+        def restored(step: int, numbers: Sequence[int], round_: int) -> list[Group]:
+            return rollout.read_groups(self._names(step, numbers, round_), tag_of)
+
+        for _ in range(self.settings.staleness):
+            self._draw(restored)
+
+    def _draw(self, sample: Callable[[int, Sequence[int], int], list[Group]] | None = None) -> None:
         step = self.drawn + 1
-        sample = partial(self._sample, step)
-        self.waiting.append(rollout.roll(self.settings, self.problems, step, sample))
+        draw = partial(sample or self._sample, step)
+        self.waiting.append(rollout.roll(self.settings, self.problems, step, draw))
         self.drawn = step
 
     def _sample(self, step: int, numbers: Sequence[int], round_: int) -> list[Group]:
@@ -140,9 +142,6 @@ class Prefetch:
             self.ask(step, numbers, names)
         self._asked = False
         return self.collect(names, round_)
-
-    def _found(self, there: dict[str, dict], step: int, numbers: Sequence[int], round_: int) -> list[Group]:
-        return rollout.read_groups(self._names(step, numbers, round_), there)
 
     def _names(self, step: int, numbers: Sequence[int], round_: int) -> list[str]:
         return [prompt_name(step, round_, place) for place in range(len(numbers))]

@@ -13,19 +13,21 @@ import resource
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
 import psutil
 
-from rpg.backends.ray_cluster import use_token
+from rpg.backends.ray_connection import use_token
 from rpg.backends.verl import cpu
 from rpg.backends.verl.resources import helpers, lacking
 from rpg.config.backend import LocalRay, VerlBackend, VllmRollout
 from rpg.config.errors import ConfigError
+from rpg.errors import first_line
 
 VERL = "0.9.1"
 """Its internals are relied on (docs/verl-inside.md)."""
@@ -107,14 +109,17 @@ def facts() -> Facts:
     )
 
 
+_ok, _note, _wrong = (partial(Finding, good) for good in (True, None, False))
+
+
 def judge(backend: VerlBackend, f: Facts) -> list[Finding]:
     """What these facts mean for a run on verl whose driver is on this machine."""
     findings = [*_packages(backend, f), *_machine(f)]
     if backend.device == "cuda":
-        findings += _attention(backend, f)
+        findings += [_attention(backend, f)]
         findings += _of_gpus(backend, f) if isinstance(backend.ray, LocalRay) else []
     if backend.nodes > 1:
-        findings += _network(f)
+        findings += [_network(f)]
     return findings
 
 
@@ -132,16 +137,13 @@ def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
         raise ConfigError("this machine cannot run backend.type verl: " + "; ".join(missing))
 
 
-def _packages(backend: VerlBackend, f: Facts) -> list[Finding]:
-    findings = []
+def _packages(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
     commands = {
         "vllm": "pip install 'rpg-lab[verl,vllm]'",
         "sglang": f"pip install 'verl[sglang]=={VERL}'",
         cpu.DISTRIBUTION: cpu.INSTALL,
     }
-    unused = {*_SERVERS, cpu.DISTRIBUTION} - {backend.rollout.type}
-    if backend.device == "cpu":
-        unused.remove(cpu.DISTRIBUTION)
+    unused = {*commands} - {backend.rollout.type, cpu.DISTRIBUTION if backend.device == "cpu" else ""}
     on_gpus = backend.device == "cuda" and isinstance(backend.rollout, VllmRollout)
     for name in _PACKAGES:
         version = f.versions.get(name)
@@ -149,98 +151,70 @@ def _packages(backend: VerlBackend, f: Facts) -> list[Finding]:
         if version is None:
             if name not in unused:
                 command = commands.get(name, "pip install 'rpg-lab[verl]'")
-                findings.append(Finding(False, f"{name} is not installed; install it with: {command}"))
+                yield _wrong(f"{name} is not installed; install it with: {command}")
         elif name == "verl" and version != VERL:
-            findings.append(
-                Finding(False, f"verl {version}: {VERL} is required, since this back end uses its internals")
-            )
+            yield _wrong(f"verl {version}: {VERL} is required, since this back end uses its internals")
         elif release is not None and version.partition("+")[0] != release:
-            note = f"verl {VERL} is released with {release}: {PINS}"
-            findings.append(Finding(None, f"{name} {version} ({note})"))
+            yield _note(f"{name} {version} (verl {VERL} is released with {release}: {PINS})")
         else:
-            findings.append(Finding(True, f"{name} {version}"))
-    return findings
+            yield _ok(f"{name} {version}")
 
 
-def _machine(f: Facts) -> list[Finding]:
-    findings = [Finding(True, f"{f.cores} cores (Ray is told the number that verl reserves, not this one)")]
+def _machine(f: Facts) -> Iterator[Finding]:
+    yield _ok(f"{f.cores} cores (Ray is told the number that verl reserves, not this one)")
     if f.temporary_free < RAY_FULL:
-        findings.append(
-            Finding(False, f"{f.temporary} is {1 - f.temporary_free:.0%} full. Ray keeps its files there and refuses to "
-                           "work above 95 %: free some space, or set RAY_TMPDIR")
-        )  # fmt: skip
+        yield _wrong(
+            f"{f.temporary} is {1 - f.temporary_free:.0%} full. Ray keeps its files there and refuses to work above 95 %: "
+            "free some space, or set RAY_TMPDIR"
+        )
     if f.open_files < OPEN_FILES:
-        findings.append(
-            Finding(None, f"only {f.open_files} open files are allowed; Ray needs more: ulimit -n 65536")
-        )
+        yield _note(f"only {f.open_files} open files are allowed; Ray needs more: ulimit -n 65536")
     if f.loopback:
-        findings.append(
-            Finding(False, f"no port can be opened on 127.0.0.1 ({f.loopback}), over which Ray's parts talk")
-        )
-    return findings
+        yield _wrong(f"no port can be opened on 127.0.0.1 ({f.loopback}), over which Ray's parts talk")
 
 
-def _attention(backend: VerlBackend, f: Facts) -> list[Finding]:
+def _attention(backend: VerlBackend, f: Facts) -> Finding:
     if f.flash_attn:
-        return [Finding(True, "flash_attn is installed")]
+        return _ok("flash_attn is installed")
     if backend.sequence_parallel > 1:
-        return [
-            Finding(False, "backend.sequence_parallel needs the package flash_attn, which is not installed")
-        ]
-    return [Finding(None, NO_FLASH_ATTENTION)]
+        return _wrong("backend.sequence_parallel needs the package flash_attn, which is not installed")
+    return _note(NO_FLASH_ATTENTION)
 
 
-def _of_gpus(backend: VerlBackend, f: Facts) -> list[Finding]:
-    findings = []
+def _of_gpus(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
     if f.torch_cuda is None and f.versions.get("torch"):
-        findings.append(Finding(False, f"torch {f.versions['torch']} is built without CUDA"))
-    if len(f.gpus) < backend.gpus_per_node:
-        findings.append(
-            Finding(False, f"backend.gpus_per_node {backend.gpus_per_node}: this machine shows {len(f.gpus)} GPUs "
-                           "(nvidia-smi)")
-        )  # fmt: skip
+        yield _wrong(f"torch {f.versions['torch']} is built without CUDA")
+    wanted = backend.gpus_per_node
+    if len(f.gpus) < wanted:
+        yield _wrong(f"backend.gpus_per_node {wanted}: this machine shows {len(f.gpus)} GPUs (nvidia-smi)")
     for number, gpu in enumerate(f.gpus):
-        taken = gpu.used > _IDLE_SHARE * gpu.total
         text = f"GPU {number}: {gpu.name}, {gpu.total / 2**30:.0f} GiB"
-        note = (
-            f", of which another process holds {gpu.used / 2**30:.1f}: vLLM may refuse to start"
-            if taken
-            else ""
+        if gpu.used > _IDLE_SHARE * gpu.total:
+            used = f"{gpu.used / 2**30:.1f}"
+            yield _note(f"{text}, of which another process holds {used}: vLLM may refuse to start")
+        else:
+            yield _ok(text)
+    if wanted > 1 and f.shm is not None and f.shm < LEAST_SHM:
+        yield _wrong(
+            f"/dev/shm holds {f.shm / 2**20:.0f} MiB, but GPUs share buffers through it: at least 1 GiB is needed "
+            "(docker run --shm-size 16g)"
         )
-        findings.append(Finding(None if taken else True, text + note))
-    if backend.gpus_per_node > 1 and f.shm is not None and f.shm < LEAST_SHM:
-        findings.append(
-            Finding(False, f"/dev/shm holds {f.shm / 2**20:.0f} MiB, but GPUs share buffers through it: at least 1 GiB is "
-                           "needed (docker run --shm-size 16g)")
-        )  # fmt: skip
-    return findings
 
 
-def _network(f: Facts) -> list[Finding]:
-    named = f.environment.get("NCCL_SOCKET_IFNAME")
-    if named:
-        prefixes = [part.lstrip("=") for part in named.lstrip("^").split(",")]
-        there = named.startswith("^") or any(i.startswith(p) for i in f.interfaces for p in prefixes)
-        if not there:
-            here = ", ".join(f.interfaces) or "none"
-            return [
-                Finding(False, f"NCCL_SOCKET_IFNAME={named}: no such network interface; there are: {here}")
-            ]
-        return [Finding(True, f"NCCL talks over {named}")]
+def _network(f: Facts) -> Finding:
+    existing = ", ".join(f.interfaces)
+    if named := f.environment.get("NCCL_SOCKET_IFNAME"):
+        prefixes = tuple(part.lstrip("=") for part in named.lstrip("^").split(","))
+        if named.startswith("^") or any(interface.startswith(prefixes) for interface in f.interfaces):
+            return _ok(f"NCCL talks over {named}")
+        return _wrong(
+            f"NCCL_SOCKET_IFNAME={named}: no such network interface; there are: {existing or 'none'}"
+        )
+    if not existing:
+        return _wrong("no network interface besides loopback, but several nodes have to talk to each other")
     if len(f.interfaces) == 1:
-        return [Finding(True, f"one network interface, {f.interfaces[0]}")]
-    if not f.interfaces:
-        return [
-            Finding(
-                False, "no network interface besides loopback, but several nodes have to talk to each other"
-            )
-        ]
-    return [
-        Finding(
-            None,
-            f"network interfaces {', '.join(f.interfaces)}: NCCL chooses one; NCCL_SOCKET_IFNAME names another",
-        )
-    ]
+        return _ok(f"one network interface, {existing}")
+    return _note(f"network interfaces {existing}: NCCL chooses one; NCCL_SOCKET_IFNAME names another")
 
 
 def of_cluster(backend: VerlBackend, address: str) -> list[Finding]:
@@ -251,16 +225,15 @@ def of_cluster(backend: VerlBackend, address: str) -> list[Finding]:
     try:
         nodes = [node for node in list_nodes(address=address, timeout=15) if node.state == "ALIVE"]
     except Exception as error:  # noqa: BLE001 (requests' kinds, Ray's, and those of its server)
-        line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        return [Finding(False, f"no Ray cluster answers at {address} ({line[:200]})")]
+        return [_wrong(f"no Ray cluster answers at {address} ({first_line(error)[:200]})")]
     resources = [
         {name: float(node.resources_total.get(name, 0)) for name in ("CPU", "GPU")} for node in nodes
     ]
     shown = "; ".join(f"{node['CPU']:g} CPUs, {node['GPU']:g} GPUs" for node in resources)
-    findings = [Finding(True, f"Ray cluster at {address}: {len(nodes)} nodes ({shown})")]
+    findings = [_ok(f"Ray cluster at {address}: {len(nodes)} nodes ({shown})")]
     units = helpers(backend.device, backend.nodes * backend.gpus_per_node)
     why = lacking(resources, backend.nodes, backend.gpus_per_node, units)
-    return [*findings, Finding(False, why)] if why else findings
+    return [*findings, _wrong(why)] if why else findings
 
 
 def _version(name: str) -> str | None:

@@ -1,12 +1,12 @@
 """Our losses and advantages in verl's own trainers: VERL_USE_EXTERNAL_MODULES=rpg.backends.verl.registry.
 
 Registers every algorithm of the catalogue whose KL, if it has one, refers to the policy that sampled the rollout: verl
-shows a registered loss no other reference. Chosen by name in verl's config,
+passes no other reference to a registered loss. They are chosen by name in verl's configuration,
 
     actor_rollout_ref.actor.policy_loss.loss_mode=rpg/rpg-reinforce-urkl algorithm.adv_estimator=rpg/rpg-reinforce-urkl
 
-with the catalogue's default settings, except for the aggregation, which is verl's `actor.loss_agg_mode`. Everything else
-(reference schedules, dynamic sampling, rewards) needs the trainer mode of this package (rpg/backends/verl/main.py).
+and have the catalogue's default settings, except for the aggregation, which is verl's `actor.loss_agg_mode`. Everything
+else (reference schedules, dynamic sampling, rewards) needs the trainer mode of this package (rpg/backends/verl/main.py).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def policy_loss(
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
     """verl's contract of a policy loss; (B, T) each. The counts of the whole mini-batch are in config.global_batch_info."""
-    known = dict(config.global_batch_info) if config is not None else {}
-    whole = None
-    if known.get("batch_num_tokens") and known.get("global_batch_size"):
-        whole = Counts(known["batch_num_tokens"], known["global_batch_size"], known.get("loss_scale_factor"))
+    info = dict(config.global_batch_info) if config is not None else {}
+    counts = None
+    if info.get("batch_num_tokens") and info.get("global_batch_size"):
+        counts = Counts(info["batch_num_tokens"], info["global_batch_size"], info.get("loss_scale_factor"))
     out = loss_of(
         override(algorithm, loss_agg_mode=loss_agg_mode),
         log_prob=log_prob,
@@ -46,10 +46,10 @@ def policy_loss(
         advantages=advantages,
         response_mask=response_mask,
         rollout_weights=rollout_is_weights,
-        counts=whole,
+        counts=counts,
     )
     metrics = {f"rpg/{name}": value for name, value in out.metrics.items() if name != "loss"}
-    return out.loss * (known.get("dp_size") or 1), metrics
+    return out.loss * (info.get("dp_size") or 1), metrics
 
 
 def advantage(
@@ -67,7 +67,7 @@ def advantage(
 
 
 def registered() -> dict[str, Algorithm]:
-    """Name in verl -> algorithm. verl has losses named gspo, cispo, ... of its own, hence the prefix."""
+    """Algorithms by their names in verl. verl has its own losses named gspo, cispo, ..., hence the prefix."""
     return {
         f"rpg/{name}": algorithm
         for name, algorithm in algorithms().items()

@@ -1,6 +1,6 @@
-"""How many processes of each kind verl starts, and the CPUs that Ray must have for them. Pure; needs neither Ray nor verl.
+"""How many processes of each kind verl starts, and the CPUs that Ray needs for them. Imports neither Ray nor verl.
 
-Ray gives out CPUs by number, not by use: a request that cannot be met waits for ever, without a word. verl 0.9.1 asks for
+Ray assigns CPUs by number, not by use: a request that cannot be met waits for ever, silently. verl 0.9.1 asks for
 
     3 for every GPU                   verl/single_controller/ray/base.py:192 (ResourcePoolManager.max_colocate_count)
     1 for every unit of its queue     transfer_queue/storage/simple_storage.py:722
@@ -22,17 +22,17 @@ MOST_HELPERS = 8
 
 
 def helpers(device: str, gpus: int) -> int:
-    """Storage units of the queue; also graders, and workers that feed the rollout servers: one a GPU, eight at most."""
+    """Number of storage units, of graders and of agent workers: one for each GPU, at most eight."""
     return 1 if device == "cpu" else min(MOST_HELPERS, gpus)
 
 
 def cpus_reserved(gpus: int, units: int) -> int:
-    """CPUs that Ray must have for a training on so many GPUs (or, on a CPU, processes)."""
+    """CPUs that Ray needs for a training on this many GPUs (or, on a CPU, processes)."""
     return PER_GPU * gpus + units + CONTROLLER + STARTING
 
 
 def lacking(nodes: Sequence[Mapping[str, float]], wanted: int, gpus_per_node: int, units: int) -> str | None:
-    """Why verl would wait for ever on nodes with this much free, `{"CPU": .., "GPU": ..}`; None where it would not."""
+    """Why verl would wait for ever on nodes with these free resources, `{"CPU": .., "GPU": ..}`; None if it would not."""
     gpus, cpus = wanted * gpus_per_node, PER_GPU * gpus_per_node
     have_gpus = [node for node in nodes if node.get("GPU", 0) >= gpus_per_node]
     if len(have_gpus) < wanted:

@@ -1,4 +1,4 @@
-"""verl's reward of a response: what it earns in the embedded trainer, and our punishment of overlong responses."""
+"""verl's reward of a response: that of the embedded trainer, with our penalty for overlong responses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from omegaconf import OmegaConf
 from transformers import GenerationConfig
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
@@ -22,26 +21,25 @@ from rpg.tasks import Problem
 from rpg.tasks.preparation import problem_of
 
 _GATHER_SECONDS = 0.02
-"""Responses that come within this time are scored together."""
+"""Responses that arrive within this time are scored together."""
 ERROR = "reward-error.txt"
-"""Beside verl's checkpoints: why a reward could not be had. The driver is only told that a response failed."""
+"""Beside verl's checkpoints: why a reward could not be computed. verl only tells the driver that a response failed."""
 
 
-class Told(NamedTuple):
-    """One response as verl hands it over: token ids, the end token included where there is one."""
+class VerlResponse(NamedTuple):
+    """One response as verl passes it: token ids, with the end token if there is one."""
 
     tokens: list[int]
     problem: Problem
 
 
 class VerifierManager(RewardManagerBase):
-    """Scores responses as the embedded trainer does; named in the job's config (main.py)."""
+    """Scores responses as the embedded trainer does; named in the job's configuration (main.py)."""
 
-    def __init__(self, config, tokenizer, compute_score=None, **_):
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any):
         super().__init__(config, tokenizer, compute_score)
-        container = OmegaConf.to_container(config.actor_rollout_ref)
-        self.settings = JobSettings.inside(container)
-        self.stop = stop_tokens(container["model"]["path"], tokenizer)
+        self.settings = JobSettings.inside(config.actor_rollout_ref)
+        self.stop = stop_tokens(config.actor_rollout_ref.model.path, tokenizer)
         self.error = Path(config.trainer.default_local_dir).absolute() / ERROR
         manifest = self.settings.manifest
         self.scorer = make_scorer(
@@ -52,19 +50,19 @@ class VerifierManager(RewardManagerBase):
             device="cpu",
             prefix=self.settings.prefix,
         )
-        self.waiting: list[tuple[Told, asyncio.Future]] = []
-        self.work: asyncio.Task | None = None
-        # One thread: a scorer is not for two at once, and what takes long has a process of its own anyway.
+        self.waiting: list[tuple[VerlResponse, asyncio.Future[dict[str, Any]]]] = []
+        self.work: asyncio.Task[None] | None = None
+        # One thread: a scorer cannot be used by two at once, and slow reward functions have their own process anyway.
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="scorer")
 
-    async def run_single(self, data: DataProto) -> dict:
-        """verl's contract: `data` holds one response; its reward, and what else is known about it."""
+    async def run_single(self, data: DataProto) -> dict[str, Any]:
+        """verl's contract: the reward of the one response in `data`, and how it was graded."""
         row = data[-1]
         response = row.batch["responses"]
         length = int(row.batch["attention_mask"][-response.shape[-1] :].sum())
-        told = Told(response[:length].tolist(), _problem(row.non_tensor_batch))
-        answer: asyncio.Future = asyncio.get_running_loop().create_future()
-        self.waiting.append((told, answer))
+        verl_response = VerlResponse(response[:length].tolist(), _problem(row.non_tensor_batch))
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.waiting.append((verl_response, answer))
         if self.work is None or self.work.done():
             self.work = asyncio.create_task(self._drain())
         return await answer
@@ -75,8 +73,10 @@ class VerifierManager(RewardManagerBase):
             batch, self.waiting = self.waiting, []
             try:
                 loop = asyncio.get_running_loop()
-                results = await loop.run_in_executor(self.thread, self.score, [told for told, _ in batch])
-            except Exception as error:
+                results = await loop.run_in_executor(
+                    self.thread, self.score, [response for response, _ in batch]
+                )
+            except Exception as error:  # noqa: BLE001 (whatever it is, it is the answer for these responses)
                 self.error.parent.mkdir(parents=True, exist_ok=True)
                 atomic_write_text(self.error, f"{error}\n")
                 for _, answer in batch:
@@ -85,23 +85,23 @@ class VerifierManager(RewardManagerBase):
             for (_, answer), result in zip(batch, results, strict=True):
                 answer.set_result(result)
 
-    def score(self, batch: Sequence[Told]) -> list[dict[str, Any]]:
-        """What verl wants to know about each response."""
-        answered = [self._answered(told) for told in batch]
+    def score(self, batch: Sequence[VerlResponse]) -> list[dict[str, Any]]:
+        """What verl keeps about each response."""
+        answered = [self._answered(response) for response in batch]
         scored = self.scorer.score(answered)
         parts = {} if self.scorer.plain else parts_of(scored)
         return [
-            self._result(one, told, {f"reward_{name}": values[row] for name, values in parts.items()})
-            for row, (one, told) in enumerate(zip(scored, answered, strict=True))
+            self._result(score, response, {f"reward_{name}": values[row] for name, values in parts.items()})
+            for row, (score, response) in enumerate(zip(scored, answered, strict=True))
         ]
 
-    def _answered(self, told: Told) -> Answered:
-        tokens, problem = told
-        truncated = not tokens or (tokens[-1] not in self.stop and not self._came_to_stop(tokens))
+    def _answered(self, response: VerlResponse) -> Answered:
+        tokens, problem = response
+        truncated = not tokens or (tokens[-1] not in self.stop and not self._ends_in_stop_string(tokens))
         text = self.tokenizer.decode(tokens, skip_special_tokens=True)
         return Answered(text, len(tokens), truncated, problem.answer, problem.asked(), problem.columns)
 
-    def _came_to_stop(self, tokens: list[int]) -> bool:
+    def _ends_in_stop_string(self, tokens: list[int]) -> bool:
         return bool(self.settings.stop) and Stopper(self.tokenizer, self.settings.stop)([tokens])[0]
 
     def _result(self, scored: Scored, answered: Answered, parts: dict[str, float]) -> dict[str, Any]:
@@ -109,21 +109,21 @@ class VerifierManager(RewardManagerBase):
         if overlong:
             limit = self.settings.max_response_tokens
             reward += overlong_punishment(answered.tokens, limit, overlong.buffer_fraction, overlong.factor)
-        known = {"acc": float(scored.grade.correct), "truncated": float(answered.truncated)}
-        return {"reward_score": reward, "reward_extra_info": {**known, "earned": scored.reward, **parts}}
+        grade = {"acc": float(scored.grade.correct), "truncated": float(answered.truncated)}
+        return {"reward_score": reward, "reward_extra_info": {**grade, "earned": scored.reward, **parts}}
 
 
 def _problem(row: Any) -> Problem:
-    """The problem of a row of the data that we prepare; of others the gold answer is all that is known."""
+    """The problem of a row of the data that we prepare; of other data only the gold answer is known."""
     if "extra_info" not in row or "problem_id" not in (row["extra_info"] or {}):
         return Problem("", "", "", row["reward_model"]["ground_truth"], "")
     prompt = row.get("raw_prompt", [{"role": "user", "content": ""}])
-    told = {name: row[name] for name in ("extra_info", "reward_model")}
-    return problem_of({**told, "prompt": list(prompt), "ability": str(row.get("ability", ""))})
+    columns = {name: row[name] for name in ("extra_info", "reward_model")}
+    return problem_of({**columns, "prompt": list(prompt), "ability": str(row.get("ability", ""))})
 
 
-def stop_tokens(model: str, tokenizer) -> set[int]:
-    """Ids that end a response: those of the model's generation config and the tokenizer's end of sequence."""
+def stop_tokens(model: str, tokenizer: Any) -> set[int]:
+    """Ids that end a response: those of the model's generation configuration, and the tokenizer's end of sequence."""
     try:
         configured = GenerationConfig.from_pretrained(model).eos_token_id
     except OSError:  # a model without one

@@ -1,7 +1,7 @@
-"""The driver's side of one rollout: rounds of prompts, what came back, and which groups are trained on.
+"""The driver's side of one rollout: rounds of prompts, their responses, and which groups are trained on.
 
-As the embedded trainer does it, so that the same seed gives the same prompts to the same step, whatever happened before:
-verl's own dynamic sampling refills without end once every group is all right.
+It is done as in the embedded trainer, so that the same seed gives a step the same prompts, whatever happened before. (verl's
+own dynamic sampling never stops refilling once all responses of every group are right.)
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import isnan
 from pathlib import Path
+from typing import Any
 
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
@@ -24,19 +25,19 @@ from rpg.errors import UserError
 
 @dataclass(frozen=True)
 class Response:
-    """One response by its key in verl's queue, with what is known about it. Its text and tensors stay in the queue."""
+    """One response by its key in verl's queue, and how it was graded. Its text and tensors stay in the queue."""
 
     key: str
-    tag: dict
+    tag: dict[str, Any]
     reward: float
     correct: bool
     truncated: bool
     surprise: float
-    """Minus the log-probability of the response under the policy that sampled it, nats."""
+    """Minus the log-probability of the response under the policy that sampled it, in nats."""
     earned: float
-    """The reward without the punishment of overlong responses."""
+    """The reward without the penalty for overlong responses."""
     parts: dict[str, float]
-    """Metric -> value of each part of the reward; NaN where a function does not apply."""
+    """Values of the parts of the reward, by metric; NaN where a function does not apply."""
 
     @property
     def tokens(self) -> int:
@@ -48,8 +49,8 @@ Group = list[Response]
 
 @dataclass(frozen=True)
 class Rollout:
-    """`first` holds the groups of the first round, before any was dropped: metrics are about them, so they compare
-    across algorithms. `kept` is what the update gets; empty when no group was left.
+    """`first` holds the groups of the first round, before any was dropped: metrics describe them, so that algorithms can be
+    compared. `kept` is what the update gets; empty when no group was left.
     """
 
     first: list[Group]
@@ -58,24 +59,24 @@ class Rollout:
 
     @property
     def tokens(self) -> int:
-        """Response tokens of everything that was sampled."""
+        """Response tokens of all groups sampled."""
         return sum(response.tokens for group in self.sampled for response in group)
 
     def age(self, step: int) -> float:
-        """Rollouts between the policy that sampled what is trained on and the one that step `step` updates; the mean.
+        """Mean number of rollouts between the policy that sampled what is trained on and the one that step `step` updates.
 
-        By the servers' own account of the weights that they had: those after so many steps.
+        The servers report which weights they had: those after how many steps.
         """
         versions = [response.tag["max_global_steps"] for group in self.kept for response in group]
         return step - 1 - sum(versions) / len(versions)
 
     def dropped(self) -> list[Group]:
-        """What was sampled and is not trained on."""
+        """Groups that were sampled but are not trained on."""
         kept = {id(group) for group in self.kept}
         return [group for group in self.sampled if id(group) not in kept]
 
     def metrics(self) -> dict[str, float]:
-        """Project names; of the first round's responses, except the group counts."""
+        """By the project's names, for the responses of the first round, except for the counts of groups."""
         responses = [response for group in self.first for response in group]
 
         def mean(values: Iterable[float]) -> float:
@@ -83,7 +84,7 @@ class Rollout:
 
         tokens = sum(r.tokens for r in responses)
         return {
-            # Of what was sampled, for which nothing has to be computed: unbiased, also where groups are dropped.
+            # An unbiased estimate from the samples' log-probabilities, also where groups are dropped.
             "entropy": sum(r.surprise for r in responses) / tokens,
             "reward": mean(r.reward for r in responses),
             "accuracy": mean(r.correct for r in responses),
@@ -97,21 +98,21 @@ class Rollout:
 
 def _part_means(responses: Sequence[Response]) -> dict[str, float]:
     """Of each part of the reward, over the responses to which it applies."""
-    names = dict.fromkeys(name for response in responses for name in response.parts)
-    told = {
-        name: [r.parts[name] for r in responses if r.parts.get(name, nan) == r.parts.get(name)]
-        for name in names
-    }
-    return {name: sum(values) / len(values) for name, values in told.items() if values}
+    values: dict[str, list[float]] = {}
+    for response in responses:
+        for name, value in response.parts.items():
+            if not isnan(value):
+                values.setdefault(name, []).append(value)
+    return {name: sum(column) / len(column) for name, column in values.items()}
 
 
 def useful(group: Group) -> bool:
-    """Whether its responses earned different rewards; their lengths do not count."""
+    """Whether its responses have different rewards, not counting the penalty for length."""
     return len({response.earned for response in group}) > 1
 
 
 def first_round(settings: JobSettings, problems: int, step: int) -> list[int]:
-    """The problems that :func:`roll` begins with, known before anything is sampled."""
+    """The problems that :func:`roll` begins with, without sampling anything."""
     return PromptOrder(problems, settings.seed).first(step, settings.prompts_per_step)
 
 
@@ -120,7 +121,7 @@ def roll(
 ) -> Rollout:
     """The rollout of step `step` (from 1); `sample(problem numbers, round)` generates and grades.
 
-    With dynamic sampling, groups that all earned the same are replaced (at most `max_refills` rounds).
+    With dynamic sampling, groups of equal rewards are replaced, in at most `max_refills` rounds.
     """
     wanted = settings.prompts_per_step
     refills = Refills(PromptOrder(problems, settings.seed), step, wanted, settings.max_refills)
@@ -136,25 +137,25 @@ def roll(
 
 
 class Groups(ReplayBuffer):
-    """verl's buffer, asked for named prompts instead of any that are ready."""
+    """verl's buffer, asked for prompts by name instead of for any that are ready."""
 
     error: Path | None = None
-    """File in which a reward that could not be had is explained (reward_manager.py)."""
+    """File that says why a reward could not be computed (reward_manager.py)."""
 
     def why_failed(self) -> str:
-        """What that file says; empty where it does not exist."""
+        """The text of that file; empty if there is none."""
         try:
             return self.error.read_text("utf-8").strip() if self.error else ""
         except OSError:
             return ""
 
     def collect(self, names: Sequence[str], progress: Progress | None = None) -> list[Group]:
-        """Wait until all responses to the prompts `names` are there and graded; groups in the order of `names`.
+        """Wait until all responses to the prompts `names` are graded; groups in the order of `names`.
 
-        `progress` is told how many of the prompts have all their responses.
+        `progress` shows how many of the prompts have all their responses.
 
         Raises:
-            UserError: a reward could not be had; RuntimeError: a response could not be generated or graded.
+            UserError: a reward could not be computed; RuntimeError: a response could not be generated or graded.
         """
         began, wanted = time.monotonic(), set(names)
         while True:
@@ -173,14 +174,14 @@ class Groups(ReplayBuffer):
                 )
             if self.finished_keys["train"].issuperset(wanted):
                 break
-            time.sleep(min(1.0, 0.02 + 0.05 * (time.monotonic() - began)))  # short steps are not held up
+            time.sleep(min(1.0, 0.02 + 0.05 * (time.monotonic() - began)))  # without delaying short steps
         tags = {key: dict(tag) for key, tag in self.partitions["train"].items()}
         tq.kv_clear(partition_id="train", keys=list(names))  # the prompts; their responses stay
         return read_groups(names, tags)
 
 
-def read_groups(names: Sequence[str], tags: Mapping[str, dict]) -> list[Group]:
-    """The responses to the prompts `names` in their order; `tags` of these keys, among others, of verl's queue."""
+def read_groups(names: Sequence[str], tags: Mapping[str, dict[str, Any]]) -> list[Group]:
+    """The responses to the prompts `names`, in their order; `tags` of keys in verl's queue, theirs among them."""
     place = {name: i for i, name in enumerate(names)}
     keys = sorted(
         (key for key in tags if prompt_of(key) in place), key=lambda k: (place[prompt_of(k)], _number(k))
@@ -200,12 +201,12 @@ def _number(key: str) -> int:
     return int(key.split("_")[1])
 
 
-def _read(keys: list[str], tags: list[dict]) -> list[Response]:
-    wanted = ["rm_scores", "extra_fields", "rollout_log_probs"]
-    fields = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=wanted)
+def _read(keys: list[str], tags: list[dict[str, Any]]) -> list[Response]:
+    names = ["rm_scores", "extra_fields", "rollout_log_probs"]
+    fields = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=names)
     rewards = [float(scores.sum()) for scores in fields["rm_scores"].unbind()]
     surprise = [-float(values.sum()) for values in fields["rollout_log_probs"].unbind()]
-    known = [extra["reward_extra_info"] for extra in list(fields["extra_fields"])]
+    grades = [extra["reward_extra_info"] for extra in list(fields["extra_fields"])]
     return [
         Response(
             key,
@@ -217,7 +218,7 @@ def _read(keys: list[str], tags: list[dict]) -> list[Response]:
             info["earned"],
             {name: value for name, value in info.items() if name.startswith("reward_")},
         )
-        for key, tag, score, info, nats in zip(keys, tags, rewards, known, surprise, strict=True)
+        for key, tag, score, info, nats in zip(keys, tags, rewards, grades, surprise, strict=True)
     ]
 
 
@@ -229,6 +230,6 @@ def discard(groups: list[Group]) -> None:
 
 
 def as_batch(groups: list[Group]) -> KVBatchMeta:
-    """What verl's workers take: rows in the order of the groups."""
+    """What verl's workers take; rows in the order of the groups."""
     rows = [response for group in groups for response in group]
     return KVBatchMeta(partition_id="train", keys=[r.key for r in rows], tags=[r.tag for r in rows])

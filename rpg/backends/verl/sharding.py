@@ -1,6 +1,6 @@
 """Weights of FSDP modules, shard by shard: into another module of the same model, and from another number of workers.
 
-verl itself reads the files of as many workers as there are (verl/utils/checkpoint/fsdp_checkpoint_manager.py:219). Going on
+verl reads files of exactly as many workers as there are (verl/utils/checkpoint/fsdp_checkpoint_manager.py:219). Going on
 with another number works with FSDP2 only, whose shards are rows of each tensor.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file
@@ -19,14 +19,14 @@ from torch.distributed.tensor import DTensor
 
 
 def copy_weights(source: nn.Module, target: nn.Module) -> None:
-    """The weights of one FSDP module into another of the same model, whatever device the shards are on."""
-    let_go(source)
+    """Copy the weights of one FSDP module into another of the same model, whatever devices the shards are on."""
+    drop_gathered(source)
     load_shards(target, dict(shards(source)))
 
 
 def load_shards(module: nn.Module, values: dict[str, Tensor]) -> None:
-    """Put in what :func:`shards` gave on as many workers; the next forward pass uses it."""
-    let_go(module)
+    """Load what :func:`shards` gave on as many workers; the next forward pass uses it."""
+    drop_gathered(module)
     with torch.no_grad():
         for name, value in shards(module):
             value.copy_(values[name])
@@ -38,12 +38,12 @@ def shards(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
         yield name, parameter.to_local() if hasattr(parameter, "to_local") else parameter
 
 
-def let_go(module: nn.Module) -> None:
-    """Have FSDP1 forget the whole weights that it has gathered.
+def drop_gathered(module: nn.Module) -> None:
+    """Make FSDP1 drop the whole weights that it has gathered.
 
-    After a forward pass without gradients its root unit stays gathered: what is written into its shard would be read by
-    no later pass. (verl does the same, but only with several GPUs along `fsdp_size`:
-    verl/workers/engine/fsdp/transformer_impl.py:1117.) FSDP2 gathers anew by itself.
+    After a forward pass without gradients its root unit stays gathered, and no later pass would read what is written into
+    its shard. (verl does the same, but only with several GPUs along `fsdp_size`:
+    verl/workers/engine/fsdp/transformer_impl.py:1117.) FSDP2 gathers again by itself.
     """
     if isinstance(module, FullyShardedDataParallel):
         for unit in FullyShardedDataParallel.fsdp_modules(module):
@@ -53,33 +53,33 @@ def let_go(module: nn.Module) -> None:
 
 
 def written_by(folder: str | Path, pattern: str) -> int:
-    """How many workers wrote the files `pattern` (with `{world}` and `{rank}`) of a folder; 0 where there are none.
+    """How many workers wrote the files `pattern` (with `{world}` and `{rank}`) in a folder; 0 if there are none.
 
     Raises:
         FileNotFoundError: some of them are missing.
     """
     name = re.compile(re.escape(pattern).replace(r"\{world\}", r"(\d+)").replace(r"\{rank\}", "0"))
-    found = sorted(int(match[1]) for path in Path(folder).glob("*") if (match := name.fullmatch(path.name)))
-    if not found:
-        return 0
-    for rank in range(found[-1]):
-        path = Path(folder, pattern.format(world=found[-1], rank=rank))
+    matches = (name.fullmatch(path.name) for path in Path(folder).glob("*"))
+    workers = max((int(match[1]) for match in matches if match), default=0)
+    for rank in range(workers):
+        path = Path(folder, pattern.format(world=workers, rank=rank))
         if not path.is_file():
-            raise FileNotFoundError(f"{path}: no such file, of {found[-1]} workers")
-    return found[-1]
+            raise FileNotFoundError(f"{path}: no such file, of {workers} workers")
+    return workers
 
 
 def load_resharded(manager: Any, workers: int, local_path: str, **_: Any) -> None:
-    """In place of verl's `FSDPCheckpointManager.load_checkpoint`: what `workers` workers wrote.
+    """In place of verl's `FSDPCheckpointManager.load_checkpoint`, for a checkpoint that `workers` workers wrote.
 
-    Random states are not taken over: nothing that trains draws from them.
+    Random states are not restored: no training draws from them.
     """
     folder = Path(local_path)
 
     def read(kind: str, rank: int) -> dict[str, Any]:
-        # Mapped, so that a worker reads only what it takes; our own files.
+        # Mapped, so that a worker reads only its rows. verl wrote these files itself, pickled.
         path = folder / f"{kind}_world_size_{workers}_rank_{rank}.pt"
-        return torch.load(path, map_location="cpu", weights_only=False, mmap=True)
+        values: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
+        return values
 
     parts = [read("model", rank) for rank in range(workers)]
     with torch.no_grad():
@@ -112,14 +112,15 @@ def load_shards_of(
     folder: str | Path,
     pattern: str,
     workers: int,
-    concerns: Callable[[str], bool] = lambda name: True,
+    concerns: Callable[[str], bool] | None = None,
 ) -> None:
-    """Into a module, the parameters (those that it concerns, by name) of which `workers` workers each wrote their rows as a
-    safetensors file."""
+    """Load parameters of which `workers` workers each wrote their rows as a safetensors file; `concerns` selects by name."""
     parts = [load_file(Path(folder, pattern.format(world=workers, rank=rank))) for rank in range(workers)]
     with torch.no_grad():
-        for name, mine in filter(lambda item: concerns(item[0]), module.named_parameters()):
-            mine.to_local().copy_(_rows_of(mine, [part[name] for part in parts]))
+        for name, mine in module.named_parameters():
+            if concerns is None or concerns(name):
+                sharded = cast(DTensor, mine)
+                sharded.to_local().copy_(_rows_of(sharded, [part[name] for part in parts]))
 
 
 def _rows_of(mine: DTensor, olds: Sequence[Tensor]) -> Tensor:

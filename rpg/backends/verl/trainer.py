@@ -1,6 +1,6 @@
-"""The trainer mode `rpg` of verl: rollout, log-probabilities, advantages, update, as the embedded trainer does them.
+"""The trainer mode `rpg` of verl: rollout, log-probabilities, advantages and update as in the embedded trainer.
 
-One driver process runs this; tensors stay in verl's queue and on its workers, except for the advantages.
+One driver process runs this; tensors stay in verl's queue and on its workers, except for those of the advantages.
 Shapes: N responses (rows), T response tokens of the longest.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 import transfer_queue as tq
-from omegaconf import OmegaConf, open_dict
+from omegaconf import open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.protocol import DataProto
@@ -45,26 +45,26 @@ from rpg.store.step_progress import TRAINING
 
 @register_trainer("rpg")
 class Trainer(PPOTrainerSync):
-    """Counters and the reference schedule are the driver's; they are part of every checkpoint (driver_state.py)."""
+    """Counters and the reference schedule live in the driver and are part of every checkpoint (driver_state.py)."""
 
-    def __init__(self, config):
-        self.settings = JobSettings.inside(OmegaConf.to_container(config.actor_rollout_ref))
+    def __init__(self, config: Any):
+        self.settings = JobSettings.inside(config.actor_rollout_ref)
         config.trainer.v1.trainer_mode = "sync"  # verl asks for this name in many places
         super().__init__(config)
         self.optimizer_step = self.tokens = 0
         self.reference = ReferenceSchedule(self.settings.algorithm)
         self.kept = False
-        """Whether the reference has weights of its own; otherwise it is the policy that samples the next rollout."""
+        """Whether the reference has its own weights; otherwise it is the policy that samples the next rollout."""
         self.ours: dict[str, Any] = {}
-        """Metrics of the step under way, in the project's names."""
+        """Metrics of the current step, by the project's names."""
         self.step_tokens, self.trains = 0, False
-        """Response tokens it sampled, and whether a group was left to train on."""
+        """Response tokens that it sampled, and whether a group was left to train on."""
         self.saved: Path | None = None
         """A checkpoint that lacks only rpg.json, because the metrics of its step are not written yet."""
         self.progress = Progress()
-        """For people, and for the launcher, which ends a run only when nothing of it moves any more."""
+        """Shown to people, and read by the launcher, which ends a run that shows no progress."""
 
-    # --- where verl asks for its parts
+    # --- the parts that verl builds its trainer from
 
     def _build_replay_buffer(self) -> rollout.Groups:
         sampler = self.config.trainer.v1.sampler
@@ -82,25 +82,25 @@ class Trainer(PPOTrainerSync):
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
-        # verl divides by it; here a data set may be smaller than a step.
-        self.steps_per_epoch = max(1, self.steps_per_epoch)
+        # verl divides by it; a data set may be smaller than a step.
+        self.steps_per_epoch: int = max(1, self.steps_per_epoch)
         beside = not self.config.actor_rollout_ref.rollout.free_cache_engine
-        self.ahead = Prefetch(self.settings, len(self.train_dataset), self._ask, self._collect, beside)
+        self.prefetch = Prefetch(self.settings, len(self.train_dataset), self._ask, self._collect, beside)
 
     def init(self) -> None:
         path = Path(self.config.trainer.default_local_dir).absolute().parent / TRAINING
         self.reporter = Reporter(self.progress, path, functools.partial(print, flush=True))
-        self.reporter.__enter__()  # until the end of fit, or of this process
+        self.reporter.__enter__()  # it ends with fit, or with this process
         self.progress.begin("starting verl's workers", 0, "")
         super().init()
 
-    def fit(self, agent_loop_manager) -> None:
+    def fit(self, agent_loop_manager: Any) -> None:
         try:
             super().fit(agent_loop_manager)
         except Exception:
             if (
                 why := self.replay_buffer.why_failed()
-            ):  # verl's validation only finds that it has no responses
+            ):  # verl's validation only says that responses are missing
                 raise UserError(why) from None
             raise
         finally:
@@ -114,18 +114,23 @@ class Trainer(PPOTrainerSync):
 
     # --- one step
 
-    def prepare_step(self) -> dict:
+    def prepare_step(self) -> dict[str, Any]:
         self.progress.begin_step(self.global_steps, self.settings.steps)
         return {}  # prompts are drawn in the rollout
 
-    def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
+    def _step_once(
+        self,
+        metrics: dict[str, Any],
+        timing_raw: dict[str, float],
+        sample_batch_size: int,  # noqa: ARG002 (verl's)
+    ) -> KVBatchMeta:
         timer = functools.partial(marked_timer, timing_raw=timing_raw)
         if self.reference.renew_if_due(self.optimizer_step):
             self.kept = False
         ours: dict[str, Any] = {"reference_age": self.reference.age(self.optimizer_step)}
         with timer("gen"):
-            rolled = self.ahead.begin(self.global_steps)
-            if not self.ahead.beside:
+            rolled = self.prefetch.begin(self.global_steps)
+            if not self.prefetch.beside:
                 self.on_sample_end()
         ours |= rolled.metrics()
         self.tokens += rolled.tokens
@@ -150,9 +155,9 @@ class Trainer(PPOTrainerSync):
             self.progress.begin("update", 0, "")
             with timer("update_actor"):
                 ours |= self._update(batch, sizes)
-        if self.ahead.beside:
+        if self.prefetch.beside:
             with timer("gen"):
-                self.ahead.finish()
+                self.prefetch.finish()
                 self.on_sample_end()
         ours |= {"optimizer_step": self.optimizer_step, "tokens": self.tokens}
         self.ours, self.step_tokens = ours, rolled.tokens
@@ -160,16 +165,17 @@ class Trainer(PPOTrainerSync):
         return batch
 
     def _ask(self, step: int, numbers: Sequence[int], names: Sequence[str]) -> None:
-        """Have the servers begin with problems by number, as the prompts `names` of a step."""
+        """Make the servers begin with problems by number, as the prompts `names` of a step."""
         rows = collate_fn([self.train_dataset[number] for number in numbers])
         batch = get_tensordict({**rows, "uid": list(names)})
         tu.assign_non_tensor_data(batch, "global_steps", step)
         self._submit_batch_to_rollout(batch)
 
     def _collect(self, names: Sequence[str], round_: int) -> list[rollout.Group]:
-        """The responses to prompts by name, all from the same weights."""
+        """The responses to prompts by name, all sampled with the same weights."""
         self.progress.begin(f"rollout, refill {round_}" if round_ else "rollout", len(names), "prompts")
-        return self.replay_buffer.collect(names, self.progress)
+        groups: list[rollout.Group] = self.replay_buffer.collect(names, self.progress)
+        return groups
 
     def _arrange(self, groups: list[rollout.Group]) -> tuple[KVBatchMeta, list[int]]:
         """(rows in the order of workers and mini-batches, rows of each mini-batch on a worker)."""
@@ -183,24 +189,27 @@ class Trainer(PPOTrainerSync):
         return batch, sizes
 
     def _data_parallel_size(self) -> int:
-        info, group = self.actor_rollout_wg._dispatch_info, self.actor_rollout_wg
+        group = self.actor_rollout_wg
+        info: dict[str, list[int]] = group._dispatch_info
         if "actor" not in info:
             info["actor"] = group._query_dispatch_info("actor")
         return max(info["actor"]) + 1
 
-    def _experience(self, batch: KVBatchMeta, metrics: dict) -> tuple[KVBatchMeta, dict[str, float]]:
-        """(the batch with what the loss reads beside the policy's own log-probabilities, our metrics of the sampler)."""
+    def _experience(
+        self, batch: KVBatchMeta, metrics: dict[str, Any]
+    ) -> tuple[KVBatchMeta, dict[str, float]]:
+        """(the batch with what the loss reads besides the policy's log-probabilities, our metrics of the sampler)."""
         names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs"]
         names += ["ref_log_prob"] if self.kept else []
         nested = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         data = DataProto(batch=nested.to_padded_tensor())
         correction = self.config.algorithm.get("rollout_correction")
         if correction is not None and not correction.get("bypass_mode", False):
-            data, more = compute_rollout_correction_and_add_to_batch(data, correction)
-            metrics.update(more)
+            data, of_correction = compute_rollout_correction_and_add_to_batch(data, correction)
+            metrics.update(of_correction)
         prompts = [rollout.prompt_of(key) for key in batch.keys]
         written, measured = experience(self.settings, dict(data.batch.items()), prompts)
-        if "rollout_is_weights" in data.batch:  # a job of one's own, with a correction of verl's
+        if "rollout_is_weights" in data.batch:  # a job of one's own, with one of verl's corrections
             written.setdefault("rollout_is_weights", data.batch["rollout_is_weights"])
         output = {name: response_to_nested(value, nested["response_mask"]) for name, value in written.items()}
         output = TensorDict(output, batch_size=len(batch))
@@ -223,9 +232,16 @@ class Trainer(PPOTrainerSync):
             self.reference.observe(token_kl)
         return updated.metrics
 
-    def _compute_metrics(self, batch: KVBatchMeta, metrics, timing_raw, global_steps, epoch) -> None:
+    def _compute_metrics(
+        self,
+        batch: KVBatchMeta,
+        metrics: dict[str, Any],
+        timing_raw: dict[str, float],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         if self.trains:
-            super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+            super()._compute_metrics(batch, metrics, timing_raw, *args, **kwargs)
 
         def seconds(*names: str) -> float:
             return sum(timing_raw.get(name, 0.0) for name in names)
@@ -240,20 +256,20 @@ class Trainer(PPOTrainerSync):
         metrics |= {f"rpg/{name}": value for name, value in self.ours.items()}
 
     def _val_metrics_update(
-        self, data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs
-    ) -> dict:
-        """verl's validation, where the job asks for it."""
-        right = reward_extra_infos_dict["acc"]
-        theirs = super()._val_metrics_update(
+        self, data_sources: Any, sample_uids: Any, reward_extra_infos_dict: Any, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Of verl's validation, where the job asks for it."""
+        correct = reward_extra_infos_dict["acc"]
+        metrics: dict[str, Any] = super()._val_metrics_update(
             data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs
         )
-        return theirs | {"rpg/validation_accuracy": sum(right) / len(right)}
+        return metrics | {"rpg/validation_accuracy": sum(correct) / len(correct)}
 
     # --- checkpoints
 
     def on_train_begin(self) -> None:
         super().on_train_begin()
-        self.logger = _Logger(self.logger, self._finish_checkpoint)
+        self.logger: Any = _Logger(self.logger, self._finish_checkpoint)
 
     def on_step_end(self) -> None:
         if self.global_steps in self.settings.save_steps and self.saved is None:
@@ -267,11 +283,11 @@ class Trainer(PPOTrainerSync):
         if self.kept and self.reference.renewed_at:  # before that it is the initial model
             self.actor_rollout_wg.save_reference(str(folder / "reference"))
         super()._save_checkpoint()
-        self.ahead.save(folder)
+        self.prefetch.save(folder)
         self.saved = folder
 
     def _finish_checkpoint(self) -> None:
-        """A checkpoint counts from here on: everything of its step is written, metrics included."""
+        """The checkpoint counts from here on: all files of its step are written, metrics included."""
         if self.saved is None:
             return
         schedule = self.reference
@@ -288,10 +304,10 @@ class Trainer(PPOTrainerSync):
         self.progress.begin("loading the checkpoint", 0, "")
         trainer = self.config.trainer
         if trainer.resume_mode == "auto":
-            found = newest(Path(trainer.default_local_dir).absolute())
+            folder = newest(Path(trainer.default_local_dir).absolute())
             with open_dict(self.config):
-                trainer.resume_mode = "disable" if found is None else "resume_path"
-                trainer.resume_from_path = str(found)
+                trainer.resume_mode = "disable" if folder is None else "resume_path"
+                trainer.resume_from_path = str(folder)
         super()._load_checkpoint()
         if trainer.resume_mode == "disable":
             return
@@ -302,11 +318,11 @@ class Trainer(PPOTrainerSync):
         self.reference.average, self.kept = state.reference["average"], state.reference["kept"]
         if self.kept and self.reference.renewed_at:
             self.actor_rollout_wg.load_reference(str(folder / "reference"))
-        self.ahead.restore(folder, state.step)
+        self.prefetch.restore(folder, state.step)
 
 
 class _Logger:
-    """verl's logger, and what has to happen once a step's metrics are written."""
+    """verl's logger, with a callback once a step's metrics are written."""
 
     def __init__(self, inner: Any, after: Callable[[], None]):
         self._inner, self._after = inner, after

@@ -1,8 +1,8 @@
 """All optimizer steps on one rollout, on one data-parallel worker.
 
-verl's own loop differs from the embedded trainer's in what matters here: it counts steps of the learning rate by
-rollouts, takes an optimizer step on mini-batches of nothing but padding, and averages metrics over micro-batches of
-any size. Gradients are verl's engine's; the order, the counting and the averages are ours.
+verl's own loop counts the steps of the learning rate by rollouts, takes an optimizer step on mini-batches that are nothing
+but padding, and averages metrics over micro-batches of any size; the embedded trainer does none of this. Here the gradients
+are those of verl's engine; order, counts and averages are ours.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from tensordict import NonTensorData, TensorDict
@@ -22,22 +23,25 @@ from rpg.backends.learning_rate import rate_factor
 from rpg.backends.meter import Meter
 from rpg.backends.verl.job_settings import JobSettings
 
+Part = tuple[dict[str, float], float]
+"""(metrics, weight) of a micro-batch."""
+
 
 @dataclass(frozen=True)
 class Plan:
-    """What the driver says about an update; the same on every worker."""
+    """The driver's instructions for an update; the same on every worker."""
 
     sizes: list[int]
-    """Rows of each mini-batch on this worker; they follow one another in the data."""
+    """Rows of each mini-batch on this worker; the mini-batches follow one another in the data."""
     orders: list[list[int]]
-    """For each epoch the mini-batches in their order."""
+    """The order of the mini-batches in each epoch."""
     optimizer_step: int
     """Optimizer steps of the run so far."""
     renew_reference: bool
-    """The policy as it is becomes the reference, before it changes."""
+    """Whether the policy becomes the reference before it changes."""
 
-    def into(self, extra_info: dict) -> None:
-        """Write it where verl takes what goes with a batch."""
+    def into(self, extra_info: dict[str, Any]) -> None:
+        """Write it into the part of a batch that verl sends along."""
         extra_info["rpg_plan"] = asdict(self)
 
     @classmethod
@@ -47,10 +51,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Updated:
-    """The same on every worker."""
+    """The result of an update; the same on every worker."""
 
     metrics: dict[str, float]
-    """Project names; empty where no mini-batch had a token."""
+    """By the project's names; empty if no mini-batch had a token."""
     optimizer_steps: int
     token_kls: list[float]
     """Of each optimizer step, the mean KL(policy || reference), nats per token."""
@@ -65,7 +69,10 @@ def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSe
     engine = worker.engine
     group = engine.get_data_parallel_group()
     bounds = torch.tensor([0, *plan.sizes]).cumsum(0).tolist()
-    done, counts, parts, norms, rate = plan.optimizer_step, [], [], [], 0.0
+    done, rate = plan.optimizer_step, 0.0
+    counts: list[int] = []
+    parts: list[list[Part]] = []
+    norms: list[float] = []
     with engine.train_mode(), _update_mode(engine.optimizer):
         for number in (number for order in plan.orders for number in order):
             mini = tu.index_select_tensor_dict(data, torch.arange(bounds[number], bounds[number + 1]))
@@ -89,8 +96,8 @@ def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSe
 
 
 @contextlib.contextmanager
-def _update_mode(optimizer) -> Iterator[None]:
-    """Schedule-free AdamW takes gradients at other weights than it samples, evaluates and saves; others have one mode."""
+def _update_mode(optimizer: Any) -> Iterator[None]:
+    """Schedule-free AdamW takes gradients at other weights than those that are sampled from, evaluated and saved."""
     if not hasattr(optimizer, "eval"):
         yield
         return
@@ -101,10 +108,10 @@ def _update_mode(optimizer) -> Iterator[None]:
         optimizer.eval()
 
 
-def _set_rate(optimizer, settings: JobSettings, step: int) -> float:
+def _set_rate(optimizer: Any, settings: JobSettings, step: int) -> float:
     """Warm-up and schedule by optimizer steps; verl's scheduler counts rollouts."""
     if hasattr(optimizer, "eval"):
-        return settings.learning_rate  # its own warm-up
+        return settings.learning_rate  # schedule-free: it does its own warm-up
     factor = rate_factor(settings.schedule, settings.warmup_steps, step, settings.optimizer_steps)
     rate = settings.learning_rate * factor
     for group in optimizer.param_groups:
@@ -112,12 +119,13 @@ def _set_rate(optimizer, settings: JobSettings, step: int) -> float:
     return rate
 
 
-def _counts(mini: TensorDict, group) -> tuple[int, int]:
-    """(tokens, responses with a token) of the whole mini-batch; padding rows have none."""
+def _counts(mini: TensorDict, group: Any) -> tuple[int, int]:
+    """(tokens, responses with a token) of the whole mini-batch, on all workers; rows of padding have none."""
     per_row = torch.stack([row.sum() for row in mini["response_mask"].unbind()])
     counts = torch.stack([per_row.sum(), (per_row > 0).sum()]).long().to(get_device_id())
     torch.distributed.all_reduce(counts, group=group)
-    return tuple(counts.tolist())
+    tokens, sequences = counts.tolist()
+    return tokens, sequences
 
 
 def _prepare(
@@ -128,7 +136,7 @@ def _prepare(
     optimizer_step: int,
     settings: JobSettings,
 ) -> None:
-    """What verl's engine and our loss read beside the tensors."""
+    """Set what verl's engine and our loss read besides the tensors."""
     engine, model = worker.engine_config, worker.model_config
     tu.assign_non_tensor(
         mini,
@@ -145,9 +153,11 @@ def _prepare(
     )
 
 
-def _gather(counts: list[int], parts: list[list], norms: list[float], rate: float, group) -> Updated:
+def _gather(
+    counts: list[int], parts: list[list[Part]], norms: list[float], rate: float, group: Any
+) -> Updated:
     """Metrics of all workers together."""
-    everywhere: list = [None] * torch.distributed.get_world_size(group)
+    everywhere: list[Any] = [None] * torch.distributed.get_world_size(group)
     torch.distributed.all_gather_object(everywhere, parts, group=group)
     meter, token_kls = Meter(), [0.0] * len(counts)
     for worker in everywhere:

@@ -1,4 +1,4 @@
-"""Hugging Face `generate` as an engine: for any causal model, and as a second opinion on the local decoder."""
+"""Hugging Face `generate` as an engine: for any causal model, and to check the local decoder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from transformers import (
     LogitsProcessor,
     LogitsProcessorList,
     MinNewTokensLengthLogitsProcessor,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
     StoppingCriteria,
     StoppingCriteriaList,
 )
@@ -26,10 +28,10 @@ from rpg.models.tokenizer import encode_prompts, stop_tokens
 from rpg.models.truncated_sampling import Restriction
 
 
-class _DrawFromUniforms(LogitsProcessor):
-    """Leaves one token per row possible: the one that the row's own random numbers choose.
+class _DrawFromUniforms(LogitsProcessor):  # type: ignore[misc]  # transformers is not followed
+    """Allows only one token per row: the one that the row's random numbers select.
 
-    `generate` has one generator for the whole batch, with which a sample would depend on the rows beside it.
+    `generate` has one generator for the whole batch, with which a sample would depend on the other rows.
     """
 
     def __init__(self, uniforms: Tensor, temperature: float, prompt_width: int, restriction: Restriction):
@@ -44,13 +46,13 @@ class _DrawFromUniforms(LogitsProcessor):
         return torch.full_like(scores, float("-inf")).scatter(1, token[:, None], 0.0)
 
 
-class _AtText(StoppingCriteria):
-    """Ends a response where it comes to a stop text."""
+class _AtText(StoppingCriteria):  # type: ignore[misc]  # as above
+    """Ends a response at a stop string."""
 
     def __init__(self, stopper: Stopper, prompt_width: int, min_tokens: int):
         self.stopper, self.prompt_width, self.min_tokens = stopper, prompt_width, min_tokens
 
-    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:  # noqa: ARG002 (of transformers)
         responses = input_ids[:, self.prompt_width :]
         if responses.shape[1] < self.min_tokens:
             return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
@@ -63,25 +65,23 @@ class HuggingFaceEngine:
     def __init__(self, sampling: Sampling, device: str = "cpu", bfloat16: bool = False, rows: int = 64):
         self.sampling, self.device, self.rows = sampling, device, rows
         self.dtype = torch.bfloat16 if bfloat16 else torch.float32
-        self.model = self.tokenizer = None
+        self.model: PreTrainedModel | None = None
+        self.tokenizer: PreTrainedTokenizerBase | None = None
         self._shape: tuple[bytes, ...] | None = None
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
-        before, own, shape = self._shape, self.model, shape_of(model)
-        self._shape = self.model = (
-            None  # a load that fails leaves nothing behind, and the old weights make room
-        )
-        if own is not None and shape is not None and shape == before and put_weights(own, model):
-            self.model, self._shape = own, shape
+        before, previous, shape = self._shape, self.model, shape_of(model)
+        self._shape = self.model = None  # frees the old weights; a load that fails leaves no model
+        if previous is not None and shape is not None and shape == before and put_weights(previous, model):
+            self.model, self._shape = previous, shape
             return
-        own = None
-        self.model, self.tokenizer = load_pretrained(model, revision)
-        self.model.to(self.device, self.dtype)
-        self._shape = shape
-        self.stop = stop_tokens(self.tokenizer, self.model)
-        # A model's own generation settings (top-k, penalties) would change what is measured; `generate` fills
-        # what a request leaves open from them.
-        self.model.generation_config = GenerationConfig()
+        previous = None
+        loaded, self.tokenizer = load_pretrained(model, revision)
+        self.model, self._shape = loaded.to(self.device, self.dtype), shape
+        self.stop = stop_tokens(self.tokenizer, loaded.generation_config)
+        # A model's own generation settings (top-k, penalties) would change what is measured: `generate` uses them for
+        # whatever a request leaves open.
+        loaded.generation_config = GenerationConfig()
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         for start in range(0, len(requests), self.rows):
@@ -90,6 +90,7 @@ class HuggingFaceEngine:
 
     def _generate(self, requests: Sequence[Request]) -> list[Completion]:
         limit, temperature = self.sampling.max_response_tokens, self.sampling.temperature
+        assert self.model is not None and self.tokenizer is not None
         encoded = encode_prompts(
             self.tokenizer, [r.prompt for r in requests], self.sampling.max_prompt_tokens
         )
@@ -107,12 +108,8 @@ class HuggingFaceEngine:
         stopper = Stopper(self.tokenizer, restriction.stop) if restriction.stop else None
         if stopper is not None:
             criteria.append(_AtText(stopper, width, restriction.min_tokens))
-        if restriction.min_tokens:
-            processors.append(
-                MinNewTokensLengthLogitsProcessor(
-                    width, restriction.min_tokens, self.stop, device=self.device
-                )
-            )
+        if (least := restriction.min_tokens) > 0:
+            processors.append(MinNewTokensLengthLogitsProcessor(width, least, self.stop, device=self.device))
         if temperature != 0:
             uniforms = torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests]).to(self.device)
             processors.append(_DrawFromUniforms(uniforms, temperature, width, restriction))
@@ -136,7 +133,7 @@ class HuggingFaceEngine:
         ]
 
     def _until_stop(self, row: list[int], stopper: Stopper | None) -> tuple[list[int], bool]:
-        """A response without the padding behind it, and whether something else than the limit ended it."""
+        """A response without its padding, and whether something other than the limit ended it."""
         first = self.sampling.restriction.min_tokens
         for end, token in enumerate(row, 1):
             if token in self.stop or (stopper is not None and end >= first and stopper([row[:end]])[0]):

@@ -37,9 +37,7 @@ class LocalEngine:
     def load(self, model: str | Path, revision: str | None = None) -> None:
         before, policy, shape = self._shape, self.policy, shape_of(model)
         self._samples = []
-        self._shape = self.policy = (
-            None  # a load that fails leaves nothing behind, and the old weights make room
-        )
+        self._shape = self.policy = None  # frees the old weights; a load that fails leaves no model
         if policy is None or shape is None or shape != before or not put_weights(policy.model, model):
             policy = None
             weights, tokenizer = load_pretrained(model, revision)
@@ -47,9 +45,9 @@ class LocalEngine:
         self.policy, self._shape = policy, shape
 
     def take_samples(self) -> list[Samples]:
-        """What was drawn from this model since the last call, as tensors."""
-        found, self._samples = self._samples, []
-        return found
+        """The samples from this model since the last call."""
+        samples, self._samples = self._samples, []
+        return samples
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         for start in range(0, len(requests), self.rows):
@@ -57,16 +55,17 @@ class LocalEngine:
             yield [(start + i, completion) for i, completion in enumerate(self._decode(part))]
 
     def _decode(self, requests: Sequence[Request]) -> list[Completion]:
-        limit, temperature = self.sampling.max_response_tokens, self.sampling.temperature
-        runs = [(prompt, len(list(group))) for prompt, group in groupby(requests, key=lambda r: r.prompt)]
-        sizes = {size for _, size in runs}
-        if len(sizes) > 1:  # part of a problem's samples were there already
-            runs, sizes = [(request.prompt, 1) for request in requests], {1}
-        prompts = encode_prompts(self.policy.tokenizer, [p for p, _ in runs], self.sampling.max_prompt_tokens)
+        policy, limit, temperature = self.policy, self.sampling.max_response_tokens, self.sampling.temperature
+        assert policy is not None
+        groups = [(prompt, len(list(group))) for prompt, group in groupby(requests, key=lambda r: r.prompt)]
+        sizes = {size for _, size in groups}
+        if len(sizes) > 1:  # some samples of a problem exist already
+            groups, sizes = [(request.prompt, 1) for request in requests], {1}
+        prompts = encode_prompts(policy.tokenizer, [p for p, _ in groups], self.sampling.max_prompt_tokens)
         uniforms = (
             None if temperature == 0 else torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests])
         )
-        samples = self.policy.sample(
+        samples = policy.sample(
             prompts,
             group_size=sizes.pop(),
             max_new_tokens=limit,
@@ -80,7 +79,7 @@ class LocalEngine:
         return [
             Completion(text, tuple(ids[:length]), truncated)
             for text, ids, length, truncated in zip(
-                self.policy.text(samples.batch), samples.batch.tokens.tolist(), lengths, cut, strict=True
+                policy.text(samples.batch), samples.batch.tokens.tolist(), lengths, cut, strict=True
             )
         ]
 

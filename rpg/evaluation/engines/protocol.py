@@ -1,8 +1,8 @@
-"""What produces responses, behind one protocol: the local decoder, Hugging Face generate, vLLM.
+"""The protocol of the engines that generate responses: the local decoder, Hugging Face generate, vLLM.
 
-Each sample has a key of its own, from which its randomness comes, so a rerun gives the same samples whatever was
-already there. The local decoder and Hugging Face draw from the same numbers in the same way: their samples are equal
-but for rounding. vLLM draws with a seed per sample.
+Every sample has a key that determines its randomness, so a rerun gives the same samples, whichever exist already. The
+local decoder and Hugging Face use the same random numbers in the same way: their samples are equal up to rounding. vLLM
+uses a seed per sample.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from rpg.tasks.problems import Given
 
 
 class EngineError(UserError):
-    """An engine that cannot be had or cannot go on; `str(error)` is one line."""
+    """An engine that cannot start or continue; `str(error)` is one line."""
 
 
 class Request(NamedTuple):
-    """One sample to draw: the user's message or a conversation, and the key that all of its randomness comes from."""
+    """A sample to draw: the user's message or a conversation, and the key that determines its randomness."""
 
     prompt: Given
-    key: tuple
+    key: tuple[object, ...]
 
 
 class Completion(NamedTuple):
-    """One response. `ids` are its tokens, with the one that ended it; `truncated`: the length limit ended it."""
+    """A response. `ids` are its tokens, including the end token; `truncated`: the length limit ended it."""
 
     text: str
     ids: tuple[int, ...]
@@ -44,31 +44,31 @@ class Sampling:
     max_prompt_tokens: int = 2048
     max_response_tokens: int = 2048
     restriction: Restriction = WHOLE
-    """Which tokens can be drawn, and what ends a response besides end tokens."""
+    """Which tokens can be sampled, and what ends a response besides end tokens."""
 
     def record(self) -> dict[str, Any]:
-        """As plain data, by which evaluations are told apart."""
-        found = asdict(self)
-        found["restriction"]["stop"] = list(self.restriction.stop)
-        if self.restriction == WHOLE:  # as it was before there was one
-            del found["restriction"]
-        return found
+        """As plain data: part of an evaluation's identity."""
+        record = asdict(self)
+        record["restriction"]["stop"] = list(self.restriction.stop)
+        if self.restriction == WHOLE:  # as in records that are older than the field
+            del record["restriction"]
+        return record
 
 
 class Engine(Protocol):
-    """Draws responses from one checkpoint after the other."""
+    """Generates responses, from one checkpoint after another."""
 
     sampling: Sampling
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
-        """Use this model from now on: a Hugging Face folder or hub id.
+        """Switch to this model: a Hugging Face folder or hub id.
 
         Raises:
             ModelError, EngineError
         """
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
-        """(index of the request, response) pairs in lists, as they are finished, in any order.
+        """Lists of (index of the request, response), as responses are finished, in any order.
 
         Raises:
             DataError: a prompt is empty or too long.

@@ -1,8 +1,8 @@
-"""Any engine on a Ray cluster: copies of it in workers, among which the problems are dealt out.
+"""Any engine on a Ray cluster: the problems are distributed over workers, each with a copy of the engine.
 
-The responses come back as they are finished; grading and files stay with this process, so nothing of an evaluation
-depends on the cluster but its speed. A worker that ends (a node is taken away, memory is short) is replaced, and
-what it had not delivered is drawn again: the same samples, since each has its own key.
+Responses come back as they are finished; this process grades them and writes the files, so the cluster affects only the
+speed of an evaluation. A worker that ends (its node is removed, memory is short) is replaced, and what it had not
+delivered is sampled again: the same samples, because each has its own key.
 """
 
 from __future__ import annotations
@@ -13,33 +13,41 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rpg.backends.ray_cluster import ClusterError, connect, last_line
+import torch
+
+from rpg.backends.ray_connection import ClusterError, connect, last_line
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.errors import UserError
-from rpg.evaluation.engines.here import engine_here
-from rpg.evaluation.engines.protocol import Completion, EngineError, Request, Sampling
+from rpg.evaluation.engines.protocol import Completion, Engine, EngineError, Request, Sampling
+from rpg.models.device import configure_device
 
 _RESTARTS = 3
 """Workers that may end during one evaluation before that is an error."""
 _SAY_SECONDS = 30.0
-"""How long workers may wait for a place on the cluster before a line says so, again and again."""
+"""The interval of messages while workers wait for resources of the cluster."""
+
+StartEngine = Callable[[EngineSpec, Sampling, str, bool], Engine]
 
 
 class RayWorker:
-    """An engine in a process of the cluster; it is asked for one part of its work after the other."""
+    """An engine in a process of the cluster, which delivers its responses part by part."""
 
-    def __init__(self, spec: EngineSpec, sampling: Sampling, device: str, bfloat16: bool, threads: int):
-        import torch
-
-        from rpg.models.device import configure_device
-
+    def __init__(
+        self,
+        start: StartEngine,
+        spec: EngineSpec,
+        sampling: Sampling,
+        device: str,
+        bfloat16: bool,
+        threads: int,
+    ):
         torch.set_num_threads(threads)
         configure_device(device)
-        self.engine = engine_here(spec, sampling, device, bfloat16)
+        self.engine = start(spec, sampling, device, bfloat16)
         self._parts: Iterator[list[tuple[int, Completion]]] = iter(())
 
     def load(self, model: str, revision: str | None) -> None:
-        """Load the model; a folder has to be there on this node, too."""
+        """Load the model; a folder must exist on this node, too."""
         folder = model.startswith(("/", "~", "."))
         if folder and not Path(model).expanduser().is_dir():
             raise EngineError(
@@ -49,26 +57,28 @@ class RayWorker:
         self.engine.load(model, revision)
 
     def begin(self, requests: Sequence[Request]) -> None:
-        """Turn to these requests, whatever was left of earlier ones."""
+        """Start with these requests; drops what is left of earlier ones."""
         self._parts = self.engine.complete(requests)
 
     def part(self) -> list[tuple[int, Completion]] | None:
-        """What was finished next; None when all is."""
+        """The responses that are finished next; None when all are."""
         return next(self._parts, None)
 
 
 class RayEngine:
-    """The same protocol as the engine that its workers run."""
+    """Implements the protocol by workers, which `start` their engines on the cluster."""
 
     def __init__(
         self,
-        sampling: Sampling,
+        start: StartEngine,
         spec: EngineSpec,
+        sampling: Sampling,
         place: OnRay,
         bfloat16: bool = False,
         say: Callable[[str], None] = print,
     ):
-        self.sampling, self.spec, self.place, self.bfloat16, self.say = sampling, spec, place, bfloat16, say
+        self.start, self.spec, self.bfloat16, self.say = start, spec, bfloat16, say
+        self.sampling, self.place = sampling, place
         self._model: tuple[str, str | None] | None = None
         try:
             self._ray = connect(place.address, "evaluation.place")
@@ -98,7 +108,7 @@ class RayEngine:
         )
         device = "cuda" if place.gpus else "cpu"
         threads = max(1, int(place.cpus))
-        return worker.remote(self.spec, self.sampling, device, self.bfloat16, threads)
+        return worker.remote(self.start, self.spec, self.sampling, device, self.bfloat16, threads)
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
         local = Path(model).expanduser()
@@ -106,7 +116,8 @@ class RayEngine:
         self._loaded(self._workers)
 
     def _loaded(self, workers: Sequence[Any]) -> None:
-        """Have these workers load the model, and wait until they have."""
+        """Make these workers load the model, and wait until they have."""
+        assert self._model is not None
         waiting, waited = [worker.load.remote(*self._model) for worker in workers], 0.0
         while waiting:
             ready, waiting = self._ray.wait(waiting, timeout=_SAY_SECONDS)
@@ -115,16 +126,16 @@ class RayEngine:
                     self._get(reference)
                 except self._ray.exceptions.RayActorError as error:
                     raise EngineError(
-                        f"a worker on the Ray cluster ended while it loaded the model: {last_line(error)}"
+                        f"a worker on the Ray cluster ended while loading the model: {last_line(error)}"
                     ) from error
             if not ready:
                 waited += _SAY_SECONDS
                 self.say(
-                    f"{len(waiting)} workers wait for the Ray cluster at {self.place.address}: {waited:.0f} s"
+                    f"{len(waiting)} workers are waiting for the Ray cluster at {self.place.address}: {waited:.0f} s"
                 )
 
     def _get(self, reference: Any) -> Any:
-        """What a worker answered; its errors are ours."""
+        """A worker's answer; raises its errors here."""
         try:
             return self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
@@ -134,7 +145,7 @@ class RayEngine:
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         shares = [share for share in deal(requests, len(self._workers)) if share]
-        asked: dict[Any, tuple[int, list[int]]] = {}  # answer to come -> (worker, what it was given)
+        asked: dict[Any, tuple[int, list[int]]] = {}  # pending answer -> (worker, its requests)
         left = [set(share) for share in shares]
         ended = 0
         for number, share in enumerate(shares):
@@ -152,7 +163,9 @@ class RayEngine:
                     ) from error
                 self.say(f"a worker on the Ray cluster ended and is replaced ({last_line(error)})")
                 share = sorted(left[number])
-                self._ray.kill(self._workers[number])  # one that only cannot be reached would keep its place
+                self._ray.kill(
+                    self._workers[number]
+                )  # if it is only unreachable, it would keep its resources
                 self._workers[number] = self._start()
                 self._loaded([self._workers[number]])
                 asked[self._ask(number, [requests[i] for i in share])] = number, share
@@ -166,7 +179,7 @@ class RayEngine:
 
     def _ask(self, number: int, requests: list[Request]) -> Any:
         worker = self._workers[number]
-        worker.begin.remote(requests)  # a worker does one thing after the other
+        worker.begin.remote(requests)  # a worker does one thing at a time
         return worker.part.remote()
 
     def close(self) -> None:
@@ -176,7 +189,7 @@ class RayEngine:
 
 
 def deal(requests: Sequence[Request], workers: int) -> list[list[int]]:
-    """Indices of requests for each worker: problem after problem in turn, a problem's samples together."""
+    """Indices of requests for each worker: the problems in turn, the samples of a problem together."""
     shares: list[list[int]] = [[] for _ in range(workers)]
     groups = groupby(range(len(requests)), key=lambda i: requests[i].prompt)
     for turn, (_, group) in enumerate(groups):

@@ -1,4 +1,4 @@
-"""vLLM as an engine: continuous batching, one engine for all checkpoints of a shape."""
+"""vLLM as an engine: continuous batching, one engine for all checkpoints with the same shapes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import gc
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from rpg.config.evaluation import VllmEngineSpec
 from rpg.evaluation.engines.protocol import Completion, EngineError, Request, Sampling
@@ -14,18 +17,18 @@ from rpg.models.tokenizer import encode_prompts, stop_tokens
 
 
 class VllmEngine:
-    """vLLM in this process. A further checkpoint's weights are loaded into the running engine where that works."""
+    """vLLM in this process. The weights of later checkpoints are loaded into the running engine if possible."""
 
     def __init__(self, sampling: Sampling, spec: VllmEngineSpec, bfloat16: bool = False):
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent anywhere
-        # In one process there is nothing to orphan, and a kill of this process frees the device.
+        # Without child processes, there are no orphans, and killing this process frees the device.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-        # GiB. On CPUs it would otherwise want `gpu_memory_utilization` of the machine's memory, and refuse to start where
+        # GiB. On CPUs it would otherwise take `gpu_memory_utilization` of the machine's memory, and refuse to start if
         # that is not free.
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         try:
-            import vllm
+            import vllm  # noqa: PLC0415 (optional)
         except ImportError as error:
             raise EngineError(
                 f"evaluation.engine: vllm cannot be imported ({error}); pip install 'rpg-lab[vllm]', or choose "
@@ -34,14 +37,13 @@ class VllmEngine:
         self._vllm = vllm
         self.sampling, self.spec = sampling, spec
         self.dtype = "bfloat16" if bfloat16 else "float32"
-        self.llm = self.tokenizer = None
+        self.llm: Any = None
+        self.tokenizer: PreTrainedTokenizerBase | None = None
         self._config = b""
         self._round = 0
-        """Counts calls of `complete`, so that no response of an earlier one is taken for one of this."""
+        """Counts calls of `complete`, to tell the responses of this call from those of earlier ones."""
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
-        from transformers import AutoTokenizer, GenerationConfig
-
         local = Path(model).expanduser()
         path = str(local) if local.exists() else str(model)
         try:
@@ -52,13 +54,13 @@ class VllmEngine:
             line = next((x.strip() for x in str(error).splitlines() if x.strip()), type(error).__name__)
             raise EngineError(f"vllm cannot load {path!r}: {line}") from error
         try:
-            own = GenerationConfig.from_pretrained(path, revision=revision)
+            generation_config = GenerationConfig.from_pretrained(path, revision=revision)
         except OSError:  # the model has none
-            own = None
-        self.stop = stop_tokens(self.tokenizer, type("Model", (), {"generation_config": own}))
+            generation_config = None
+        self.stop = stop_tokens(self.tokenizer, generation_config)
 
     def _start(self, path: str, revision: str | None) -> None:
-        from vllm.platforms import current_platform
+        from vllm.platforms import current_platform  # noqa: PLC0415 (optional)
 
         self.close()
         longest = self.sampling.max_prompt_tokens + self.sampling.max_response_tokens
@@ -71,7 +73,7 @@ class VllmEngine:
             tensor_parallel_size=self.spec.tensor_parallel,
             gpu_memory_utilization=self.spec.gpu_memory_utilization,
             generation_config="vllm",  # a model's own settings (top-k, penalties) would change what is measured
-            # A cached prefix may round differently from a computed one: a rerun has to give the same samples.
+            # A cached prefix may round differently from a computed one, but a rerun must give the same samples.
             enable_prefix_caching=False,
             **(_on_cpu(longest) if current_platform.is_cpu() else {"enforce_eager": self.spec.enforce_eager}),
         )
@@ -79,7 +81,7 @@ class VllmEngine:
         self._config = config.read_bytes() if config.is_file() else b""
 
     def _reload(self, path: str, revision: str | None) -> bool:
-        """Put other weights of the same shape into the running engine; False where that is not possible."""
+        """Load weights of the same shapes into the running engine; False if that is not possible."""
         config = Path(path) / "config.json"
         if revision is not None or not config.is_file() or config.read_bytes() != self._config:
             return False
@@ -101,11 +103,11 @@ class VllmEngine:
                     yield [
                         (waiting.pop(out.request_id), self._completion(out.outputs[0])) for out in finished
                     ]
-        finally:  # whoever stops in the middle leaves nothing for the next evaluation
+        finally:  # after an interruption nothing is left for the next evaluation
             if waiting:
                 engine.abort_request(list(waiting))
 
-    def _parameters(self, request: Request):
+    def _parameters(self, request: Request) -> Any:
         greedy, r = self.sampling.temperature == 0, self.sampling.restriction
         return self._vllm.SamplingParams(
             temperature=self.sampling.temperature,
@@ -115,13 +117,14 @@ class VllmEngine:
             min_p=r.min_p,
             min_tokens=r.min_tokens,
             stop=list(r.stop),
-            skip_special_tokens=False,  # a stop text may be one
+            skip_special_tokens=False,  # a stop string may be one
             stop_token_ids=self.stop,
             seed=None if greedy else seeds.number(*request.key),
             detokenize=bool(r.stop),
         )
 
-    def _completion(self, output) -> Completion:
+    def _completion(self, output: Any) -> Completion:
+        assert self.tokenizer is not None
         ids = tuple(output.token_ids)
         text = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return Completion(text, ids, output.finish_reason == "length")
@@ -132,12 +135,12 @@ class VllmEngine:
 
 
 def _on_cpu(longest: int) -> dict[str, object]:
-    """What is different there; `longest` is the longest prompt and response together, in tokens."""
+    """Settings for CPUs; `longest` is the maximal length of prompt plus response, in tokens."""
     return {
-        # It would compile the model, which takes longer than the evaluation of a model that fits there.
+        # Compiling the model takes longer than evaluating a model that fits a CPU.
         "enforce_eager": True,
-        # A prompt that is begun in one batch and ended in the next draws a token too early, and vLLM turns the sample's
-        # random numbers back (0.28, gpu_model_runner.py:3825): torch's generator for CPUs cannot, and ends the evaluation.
+        # With a prompt that spans two batches, vLLM samples a token too early and rewinds the sample's generator
+        # (0.28, gpu_model_runner.py:3825); torch's generator for CPUs cannot rewind, which ends the evaluation.
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(4096, longest),
     }

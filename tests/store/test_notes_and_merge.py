@@ -1,4 +1,4 @@
-"""Living with results: marks that people leave, results of two machines as one, a model card."""
+"""Organising results: notes and tags, merging two data folders, model cards."""
 
 import json
 import shutil

@@ -14,14 +14,11 @@ MAINS = {"train": trainer.main, "evaluate": evaluator.main, "prepare": prepare.m
 
 
 class Child:
-    """A process of its own that runs a command's main(): forked, which spares it seconds of imports.
-
-    `first` is called in it before that.
-    """
+    """A forked process that runs a command's main(), after `first()`: this saves seconds of imports."""
 
     def __init__(self, command, folder, *options, first=lambda: None):
         path = folder.path if hasattr(folder, "path") else folder
-        self.log = tempfile.TemporaryFile()
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 (read when the process is over)
         ours, self._theirs = os.pipe()
         self.pid = os.fork()
         if self.pid:
@@ -36,7 +33,7 @@ class Child:
         try:
             first()
             code = MAINS[command]([str(path), *options])
-        except BaseException:
+        except BaseException:  # noqa: BLE001 (whatever it is goes to the log)
             traceback.print_exc()
         finally:
             sys.stdout.flush()

@@ -85,4 +85,4 @@ def test_too_little_memory_is_said_before_anything_starts(tmp_path, monkeypatch)
         monkeypatch.setattr(preflight, "free_memory", lambda free=free: free)
         lines = [line for line in preflight.preflight([spec], Layout(tmp_path)) if line.startswith("memory:")]
         assert len(lines) == said
-    assert "GB are free; with backend.gradient_checkpointing: true it is" in lines[0]
+    assert "GB are free; with backend.gradient_checkpointing: true," in lines[0]

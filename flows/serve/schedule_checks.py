@@ -1,51 +1,46 @@
-"""Does what is due happen? A schedule that makes no runs looks perfectly healthy in Prefect's UI: "Ready"."""
+"""Checks that what is due happens: a schedule that creates no runs looks perfectly healthy in Prefect's UI ("Ready")."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 UNSCHEDULED_SECONDS = 180.0
-"""Prefect's scheduler makes the runs of a schedule within a minute."""
+"""Prefect's scheduler creates the runs of a schedule within a minute."""
 LATE_SECONDS = 300.0
-"""A run that is due and has not been begun for so long is late; within it a worker may be restarted."""
+"""A run that has been due for this long is late; a worker may be restarted within that time."""
 LOG_SECONDS = 600.0
 OFTEN = 2
-"""An error that Prefect's server has logged so often within LOG_SECONDS is no accident."""
+"""An error that Prefect's server has logged this often within LOG_SECONDS is no accident."""
 ARTIFACT = "health"
 _ERROR = re.compile(r"\| (ERROR|CRITICAL)\s+\| (.*)")
 _RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.*)")
 
 
 class ServerLog:
-    """Errors in the log of Prefect's server: each look reads what was added since the last one."""
+    """Errors in the log of Prefect's server; each call reads what was added since the last one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._at = path.stat().st_size if path.exists() else 0
-        self._found: deque[tuple[float, str]] = deque()
+        self._errors: list[tuple[float, str]] = []
 
     def problems(self, now: float) -> list[str]:
-        for what in self._new():
-            self._found.append((now, what))
-        while self._found and now - self._found[0][0] > LOG_SECONDS:
-            self._found.popleft()
-        counts: dict[str, int] = {}
-        for _, what in self._found:
-            counts[what] = counts.get(what, 0) + 1
+        self._errors += [(now, error) for error in self._new()]
+        self._errors = [(at, error) for at, error in self._errors if now - at <= LOG_SECONDS]
         return [
-            f"Prefect's server reports an error, {count} times in {LOG_SECONDS / 60:.0f} minutes: {what} (log: {self.path})"
-            for what, count in counts.items()
+            f"Prefect's server reports an error, {count} times in {LOG_SECONDS / 60:.0f} minutes: {error} (log: {self.path})"
+            for error, count in Counter(error for _, error in self._errors).items()
             if count >= OFTEN
         ]
 
     def _new(self) -> list[str]:
-        """One line an error: what was raised, or what was logged where nothing was."""
+        """One line per error: what was raised, else what was logged."""
         try:
             size = self.path.stat().st_size
             with self.path.open("rb") as file:
@@ -55,40 +50,39 @@ class ServerLog:
                 self._at = file.tell() - len(data) + len(whole)
         except OSError:
             return []
-        found, logged, raised = [], None, None
+        errors, logged, raised = [], None, None
         for line in [*whole.decode(errors="replace").splitlines(), "| ERROR | "]:
             if head := _ERROR.search(line):
                 if logged:
-                    found.append((raised or logged)[:200])
+                    errors.append((raised or logged)[:200])
                 logged, raised = head[2].strip(), None
             elif last := _RAISED.match(line.strip()):
                 raised = f"{last[1]}: {last[2]}"
-        return found
+        return errors
 
 
 def schedule_problems(
     deployments: Sequence[Any], runs: Sequence[Any], now: datetime, up_for: float
 ) -> list[str]:
-    """Schedules without runs, and runs that nobody begins. `runs` are those in a scheduled state."""
-    found = []
-    for deployment in deployments:
-        active = [one for one in deployment.schedules if one.active]
-        mine = [run for run in runs if run.deployment_id == deployment.id]
-        if active and not deployment.paused and not mine and up_for > UNSCHEDULED_SECONDS:
-            found.append(
-                f"the schedule of {deployment.name} makes no runs: nothing will happen when it is due; "
-                "see serve/server.log in the data folder"
-            )
+    """Schedules without runs, and runs that nobody starts. `runs` are those in a scheduled state."""
+    scheduled = {run.deployment_id for run in runs}
+    problems = [
+        f"the schedule of {deployment.name} makes no runs: nothing will happen when it is due; "
+        "see serve/server.log in the data folder"
+        for deployment in deployments
+        if any(schedule.active for schedule in deployment.schedules) and not deployment.paused
+        if deployment.id not in scheduled and up_for > UNSCHEDULED_SECONDS
+    ]
     names = {deployment.id: deployment.name for deployment in deployments}
     late = [run for run in runs if _due(run) and now - _due(run) > timedelta(seconds=LATE_SECONDS)]
     if late:
         first = min(late, key=_due)
-        what = names.get(first.deployment_id) or first.name
-        found.append(
-            f"{len(late)} flow run{'s are' if len(late) > 1 else ' is'} late; the first, {what}, was due at "
+        name = names.get(first.deployment_id) or first.name
+        problems.append(
+            f"{len(late)} flow run{'s are' if len(late) > 1 else ' is'} late; the first, {name}, was due at "
             f"{_due(first).astimezone():%Y-%m-%d %H:%M}: the worker takes none (8 at a time), see serve/worker.log"
         )
-    return found
+    return problems
 
 
 def _due(run: Any) -> Any:
@@ -96,9 +90,9 @@ def _due(run: Any) -> Any:
 
 
 def look(tag: str, up_for: float) -> list[str]:
-    """What is wrong with the schedules and runs of this data folder, asked of the Prefect API in the settings.
+    """Problems with the schedules and runs of this data folder, according to the Prefect API in the settings.
 
-    `tag` is that of the data folder's deployments, `up_for` how long server and worker have been up, seconds.
+    `tag` is that of the data folder's deployments, `up_for` the seconds since server and worker were started.
     """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
@@ -113,7 +107,7 @@ def look(tag: str, up_for: float) -> list[str]:
 
 
 def show(problems: Sequence[str]) -> None:
-    """In Prefect's UI, under Artifacts."""
+    """Show them in Prefect's UI, under Artifacts."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import ArtifactCreate
 
@@ -121,5 +115,5 @@ def show(problems: Sequence[str]) -> None:
     text = "\n".join([f"# rpg serve, {time.strftime('%Y-%m-%d %H:%M')}", "", *lines])
     with get_client(sync_client=True) as client:
         client.create_artifact(
-            ArtifactCreate(key=ARTIFACT, type="markdown", data=text, description="Does what is due happen?")
+            ArtifactCreate(key=ARTIFACT, type="markdown", data=text, description="Whether what is due happens")
         )

@@ -12,7 +12,7 @@ import yaml
 
 from rpg.store import Layout
 from rpg.store.run_writer import write_manifest
-from tests.children import Child
+from tests.forked_commands import Child
 from tests.real_sweep import rpg
 from tests.tiny import BASE, HUNGRY, merged, numbers
 from tests.waiting import memory

@@ -8,10 +8,10 @@ from uuid import uuid4
 
 import pytest
 
-from dashboard.view import problems_shown
+from dashboard.view import service_problems
 from flows.prefect.flow_runs import folder_tag
 from flows.prefect.server import quiet_environment
-from flows.serve.problems import ServerLog, look, schedule_problems
+from flows.serve.schedule_checks import ServerLog, look, schedule_problems
 from rpg.store.serve_health import path_of, read_problems, write_problems
 from tests.real_sweep import rpg
 from tests.waiting import until
@@ -69,7 +69,7 @@ def test_status_and_dashboard_say_it_while_somebody_serves(tmp_path):
     write_problems(tmp_path / "data", ["the schedule of nightly makes no runs"])
     said = rpg(tmp_path, "status")
     assert said.returncode == 0 and "the schedule of nightly makes no runs" in said.stdout + said.stderr
-    assert problems_shown(tmp_path / "data") == ["rpg serve: the schedule of nightly makes no runs"]
+    assert service_problems(tmp_path / "data") == ["rpg serve: the schedule of nightly makes no runs"]
     note = json.loads(path_of(tmp_path / "data").read_text())
     path_of(tmp_path / "data").write_text(json.dumps(note | {"time": time.time() - 3600}))
     assert read_problems(tmp_path / "data") == []

@@ -1,0 +1,75 @@
+"""Starting the engine that a specification names, in this process or on a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rpg.config.evaluation import (
+    ENGINES,
+    EngineSpec,
+    HuggingFaceEngineSpec,
+    LocalEngineSpec,
+    OnRay,
+    Place,
+    VllmEngineSpec,
+)
+from rpg.config.section import registered
+from rpg.evaluation.engines.huggingface import HuggingFaceEngine
+from rpg.evaluation.engines.local import LocalEngine
+from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
+from rpg.evaluation.engines.ray import RayEngine
+from rpg.evaluation.engines.vllm import VllmEngine
+from rpg.models.device import missing
+
+
+def start_engine(
+    spec: EngineSpec,
+    sampling: Sampling,
+    device: str = "cpu",
+    bfloat16: bool = False,
+    place: Place | None = None,
+    say: Callable[[str], None] = print,
+) -> Engine:
+    """An engine of the kind that `spec` names, where `place` says; its model comes with `load`.
+
+    On a Ray cluster the place decides about the device. `say` reports what the cluster does.
+
+    Raises:
+        EngineError: the engine's package is not installed, there is no such device, or the cluster cannot be used.
+    """
+    if isinstance(place, OnRay):
+        return RayEngine(engine_in_process, spec, sampling, place, bfloat16, say)
+    return engine_in_process(spec, sampling, device, bfloat16)
+
+
+def engine_in_process(spec: EngineSpec, sampling: Sampling, device: str, bfloat16: bool) -> Engine:
+    """The same, in this process."""
+    return _STARTS[type(spec)](spec, sampling, device, bfloat16)
+
+
+def _local(spec: LocalEngineSpec, sampling: Sampling, device: str, bfloat16: bool) -> Engine:
+    _check(device)
+    return LocalEngine(sampling, device, bfloat16, spec.rows)
+
+
+def _huggingface(spec: HuggingFaceEngineSpec, sampling: Sampling, device: str, bfloat16: bool) -> Engine:
+    _check(device)
+    return HuggingFaceEngine(sampling, device, bfloat16, spec.rows)
+
+
+def _vllm(spec: VllmEngineSpec, sampling: Sampling, _device: str, bfloat16: bool) -> Engine:
+    return VllmEngine(sampling, spec, bfloat16)  # it chooses the device itself
+
+
+_STARTS: dict[type, Callable[[Any, Sampling, str, bool], Engine]] = {
+    LocalEngineSpec: _local,
+    HuggingFaceEngineSpec: _huggingface,
+    VllmEngineSpec: _vllm,
+}
+registered("engine", ENGINES.values(), _STARTS, "rpg/evaluation/engines/factory.py")
+
+
+def _check(device: str) -> None:
+    if reason := missing(device):
+        raise EngineError(f"device: {reason}")

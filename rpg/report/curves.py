@@ -1,0 +1,318 @@
+"""Panels of curves, and the figure that puts them side by side: data frames in, Altair charts out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas
+
+from rpg.metrics import METRICS, Metric
+from rpg.report.linked_panels import PICK
+from rpg.report.summary import MEAN
+from rpg.report.theme import THEME, encodings
+
+BANDS = {"interval": ("low", "high"), "range": ("lowest", "highest")}
+# What people can choose to be drawn around a mean.
+AUTOMATIC, RANGE, SEEDS, NONE = "automatic", "lowest to highest seed", "every seed", "none"
+X_TITLES = {
+    "step": "training step",
+    "optimizer_step": "optimizer step",
+    "tokens": "response tokens",
+    "hours": "hours of training",
+}
+REFERENCE = " @ "  # separates a metric from the reference policy that it is measured against
+HOVERED = 20  # points of a curve that show their values
+
+
+def metric_of(panel: str) -> Metric | None:
+    """The metric that a panel shows."""
+    return METRICS.get(panel.partition(REFERENCE)[0])
+
+
+def title(panel: str) -> str:
+    """The heading of a panel, which is named after a metric or a benchmark."""
+    metric, reference = metric_of(panel), panel.partition(REFERENCE)[2]
+    if metric is not None:
+        return metric.heading + (f" · reference: {reference}" if reference else "")
+    return "Mean accuracy" if panel == MEAN else panel
+
+
+def by_reference(data: pandas.DataFrame, references: Mapping[tuple[str, str], str]) -> pandas.DataFrame:
+    """Curves (columns name, sweep, variant) with a separate panel for each reference policy.
+
+    A KL to the initial model and a KL to a recent policy share a name, but cannot be compared.
+    """
+    about = [name for name in data["name"].unique() if (metric := METRICS.get(name)) and metric.of_reference]
+    if not about:
+        return data
+    rows = data["name"].isin(about)
+    keys = zip(data.loc[rows, "sweep"], data.loc[rows, "variant"], strict=True)
+    named = data["name"].copy()
+    named[rows] = named[rows] + [REFERENCE + references.get(key, "unknown") for key in keys]
+    return data.assign(name=named)
+
+
+def panels_of(data: pandas.DataFrame, names: Sequence[str]) -> list[str]:
+    """The panels for which there are data, in the order of `names`; a metric may have one per reference."""
+    present = list(dict.fromkeys(data["name"]))
+    return [panel for name in names for panel in present if panel.partition(REFERENCE)[0] == name]
+
+
+def band_for(seeds: int, score: bool) -> str | None:
+    """The band to draw. An accuracy (`score`) has an interval over problems as well as seeds, whatever their number.
+
+    Student's interval over two seeds is nine times as wide as their distance, so their range is shown instead.
+    """
+    if score:
+        return "interval"
+    return {0: None, 1: None, 2: "range"}.get(seeds, "interval")
+
+
+def panel(
+    data: pandas.DataFrame,
+    labels: Sequence[str],
+    *,
+    name: str,
+    x: str = "step",
+    band: str | None = "interval",
+    smooth: int = 1,
+    points: bool = False,
+    legend: bool | Sequence[str] = True,
+    height: int = 170,
+    linked: bool = False,
+    each: pandas.DataFrame | None = None,
+    mean: bool = True,
+) -> alt.LayerChart:
+    """One panel: means over seeds against `x` with a band, one colour and dash pattern per label.
+
+    `data` has columns label, x, step, mean, low, high, lowest, highest, seeds. `points` marks every point (for
+    checkpoints, of which there are few) and keeps their intervals in view. `smooth` > 1 draws the moving average over so
+    many points as a strong line and the unsmoothed mean as a faint one; the title says so. `each`: the same columns for
+    every seed (and `seed`), drawn as thin lines; without `mean` they are drawn alone. `linked`: a panel for
+    `linked_panels`. Quantities that span decades (gradient norms, KL) get a logarithmic axis.
+    """
+    data = _rounded(data)
+    log = _is_log(data, name)
+    domain = _domain(data, log, points and band == "interval")
+    if log:  # an interval that reaches below zero is clipped at the lower end of the axis
+        for column in ("low", "lowest"):
+            data[column] = data[column].clip(lower=domain[0])
+    colour, dash = (encodings(labels, legend)[channel] for channel in ("color", "strokeDash"))
+    last = float(data["x"].max()) if len(data) else 1.0
+    span = alt.Scale(nice=False, domain=[0.0, last]) if linked else alt.Scale(nice=False, domainMin=0)
+    across = alt.X("x:Q", title=X_TITLES[x], scale=span)
+    kind = {"type": "log"} if log else {"type": "linear", "zero": False}
+    scale = alt.Scale(**kind, domain=domain, nice=False)
+    axis = alt.Axis(format=_format(name, log), tickCount=4 if log else 5)
+    y = {"title": None, "scale": scale, "axis": axis}
+    up = alt.Y("mean:Q", **y)
+    line = {"clip": True, "strokeWidth": 1.6, "strokeJoin": "round"}
+    heading = title(name)
+    pick = alt.selection_point(name=PICK, fields=["label"], bind="legend", toggle="true") if linked else None
+
+    def faded(opacity: float) -> dict[str, Any]:
+        """The opacity, and much less of it for labels that are not among those clicked in the legend."""
+        return {"opacity": alt.condition(pick, alt.value(opacity), alt.value(0.06 * opacity))} if pick else {}
+
+    base = alt.Chart().encode(x=across, color=colour)
+    layers = []
+    if band and mean:
+        low, high = BANDS[band]
+        faint = min(0.1, 0.5 / max(1, data["label"].nunique()))  # many overlapping bands stay grey, not black
+        bounds = {"y": alt.Y(f"{low}:Q", **y), "y2": f"{high}:Q"}
+        area = alt.Chart().mark_area(opacity=faint, clip=True, strokeWidth=0)
+        layers.append(area.encode(x=across, **bounds, color=colour, **faded(faint)))
+    if each is not None and len(each):
+        thin = line | ({"strokeWidth": 0.7, "opacity": 0.6} if mean else {"strokeWidth": 1.1})
+        seeds = alt.Chart(_rounded(each)[["label", "seed", "x", "mean"]]).mark_line(**thin)
+        opacity = faded(0.6 if mean else 1.0)
+        layers.append(seeds.encode(x=across, y=up, color=colour, strokeDash=dash, detail="seed:N", **opacity))
+    if mean and smooth > 1:
+        heading += f" · average of {smooth}"
+        data["smooth"] = data.groupby("label", sort=False)["mean"].transform(
+            lambda values: values.rolling(smooth, center=True, min_periods=1).mean()
+        )
+        below = base.mark_line(**line | {"strokeWidth": 0.8, "opacity": 0.35})
+        layers.append(below.encode(y=up, strokeDash=dash, **faded(0.35)))
+    if mean:
+        value = alt.Y("smooth:Q", **y) if smooth > 1 else up
+        layers.append(base.mark_line(**line).encode(y=value, strokeDash=dash, **faded(1.0)))
+    # Wide invisible points for the pointer to find, so that hovering needs no steady hand: a few of each curve suffice.
+    marks = {"opacity": 1.0, "size": 22} if points else {"opacity": 0.0, "size": 90}
+    dots = alt.Chart().mark_point(filled=True, clip=True, **marks)
+    if not points:
+        place = data.groupby("label", sort=False).cumcount()
+        data["hover"] = place % (place.max() // HOVERED + 1) == 0
+        dots = dots.transform_filter("datum.hover")
+    tooltip = [
+        alt.Tooltip("label:N", title="variant"),
+        alt.Tooltip("step:Q", title="step", format=",.0f"),
+        alt.Tooltip("mean:Q", title="mean", format=".4g"),
+        *interval_tooltips("low", "high", ".4g"),
+        alt.Tooltip("seeds:Q", title="seeds"),
+    ]
+    fade = faded(1.0) if points else {}
+    layers.append(dots.encode(x=across, y=up, color=colour, tooltip=tooltip, **fade))
+    if linked:
+        zoom = alt.selection_interval(
+            name="zoom", bind="scales", encodings=["x"],
+            zoom="wheel![event.shiftKey]",  # the wheel alone still scrolls the page
+        )  # fmt: skip
+        near = alt.selection_point(
+            name="near", on="pointermove", clear="pointerout", nearest=True, fields=["x"], empty=False
+        )
+        # All in one layer: Altair gives every parameter to all layers that have any.
+        layers[-1] = layers[-1].add_params(zoom, near, pick)
+        hovered = base.transform_filter(near)
+        rule = hovered.mark_rule(color="#888888", strokeWidth=1, clip=True)
+        layers.append(rule.encode(color=alt.value("#888888")))
+        layers.append(hovered.mark_point(filled=True, size=44, clip=True).encode(y=up, **faded(1.0)))
+    # The data once, at the top, and not in every layer.
+    heading = alt.Title(heading, anchor="start", frame="group")
+    return alt.layer(*layers, data=data, width=240, height=height, title=heading)
+
+
+def panels(
+    data: pandas.DataFrame,
+    labels: Sequence[str],
+    names: Sequence[str],
+    scores: Sequence[str],
+    x: str = "step",
+) -> list[alt.LayerChart]:
+    """A panel for each of `names` that has data, with the bands of a report; `scores` are those that show accuracies."""
+    seeds = int(data["seeds"].max())
+    present = [label for label in labels if label in set(data["label"])]
+    return [
+        panel(
+            data[data["name"] == name], labels, name=name, x=x, band=band_for(seeds, name in scores), legend=present,
+            points=name in scores,
+        )
+        for name in panels_of(data, names)
+    ]  # fmt: skip
+
+
+def figure(
+    panels: Sequence[alt.LayerChart], heading: str, lines: Sequence[str], columns: int = 4
+) -> alt.ConcatChart:
+    """Small multiples with one legend below, a heading, and `lines` that explain what is drawn."""
+    legend = {"columns": _legend_columns(panels, columns), "labelFontSize": 12, "labelLimit": 320, "symbolLimit": 64,
+              "offset": 24}  # fmt: skip
+    # In one call, since each of Altair's methods copies all panels. With flush bounds the plots are aligned, whatever the
+    # width of their axis labels.
+    return alt.concat(
+        *panels,
+        columns=columns,
+        bounds="flush",
+        spacing={"row": 62, "column": 52},
+        resolve=alt.Resolve(scale={"color": "shared", "strokeDash": "shared"}),
+        title=alt.Title(heading, subtitle=list(lines), anchor="start", fontSize=15, offset=18),
+        config=alt.Config(**THEME | {"legend": {"orient": "bottom", **legend}}),
+    )
+
+
+def still(spec: dict[str, Any]) -> dict[str, Any]:
+    """The specification of a `figure` for a still image: without the invisible points for the pointer."""
+    visible = [
+        {**part, "layer": [layer for layer in part["layer"] if layer["mark"].get("opacity") != 0.0]}
+        for part in spec["concat"]
+    ]
+    return spec | {"concat": visible}
+
+
+def _legend_columns(panels: Sequence[alt.LayerChart], columns: int) -> int:
+    """Entries per row of the legend, which must not be wider than a row of panels."""
+    labels = [str(label) for panel in panels for label in panel.data["label"].unique()]
+    entry = 52 + min(7 * max(map(len, labels), default=0), 320)
+    return max(1, min(columns, (columns * 292) // entry))
+
+
+def explanation(
+    data: pandas.DataFrame, bands: str = AUTOMATIC, smooth: int = 1, each: bool = False
+) -> list[str]:
+    """The meaning of the lines and bands of these curves, as one line.
+
+    `bands`: AUTOMATIC, RANGE, SEEDS or NONE. `each`: the training curves of two seeds are shown without their mean.
+    """
+    seeds = int(data["seeds"].max())
+    up_to = "" if data["seeds"].min() == seeds else "up to "
+    parts = [f"Lines: mean over {up_to}{seeds} seeds." if seeds > 1 else "One seed."]
+    if bands == RANGE and seeds > 1:
+        parts.append("Bands: lowest to highest seed.")
+    if bands == SEEDS and seeds > 1:
+        parts.append("Thin lines: every seed.")
+    if bands == AUTOMATIC:
+        over = "seeds and problems" if seeds > 1 else "problems"
+        both = "both seeds, no mean" if each else "from one seed to the other"
+        training = {1: "", 2: f"; training: {both}"}.get(seeds, "; training: 95 % interval over seeds")
+        parts.append(f"Bands: accuracy: 95 % interval over {over}{training}.")
+    if smooth > 1:
+        parts.append(
+            f"Strong lines of training curves: moving average of {smooth} points; faint: unsmoothed."
+        )
+    width = data["width"].max() if "width" in data else 1
+    if pandas.notna(width) and width > 1:
+        parts.append(f"Points of training curves are averages of {width:.0f} steps.")
+    return [" ".join(parts)]
+
+
+def interval_tooltips(low: str, high: str, number_format: str) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip(f"{low}:Q", title="95 % interval from", format=number_format),
+        alt.Tooltip(f"{high}:Q", title="to", format=number_format),
+    ]
+
+
+def _is_log(data: pandas.DataFrame, name: str) -> bool:
+    values = data[["mean", "lowest"]].stack().dropna()
+    if not len(values) or not (values > 0).all():
+        return False
+    metric = metric_of(name)
+    scale = metric.scale if metric else "linear"
+    return scale == "log" or (scale == "decades" and bool(values.max() / values.min() > 30))
+
+
+def _domain(data: pandas.DataFrame, log: bool, whole: bool) -> Any:
+    """The range over seeds with a margin; a `whole` interval is inside it, other intervals over few seeds are clipped."""
+    columns = ["mean", "lowest", "highest", *(("low", "high") if whole else ())]
+    values = data[columns].to_numpy(float).ravel()
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return alt.Undefined
+    low, high = values.min(), values.max()
+    if log:
+        factor = max(1.1, (high / low) ** 0.05)
+        return [float(low / factor), float(high * factor)]
+    margin = 0.06 * (high - low) or 0.05 * max(abs(high), 1e-3)
+    # The margin alone gives no non-negative quantity a negative axis.
+    bottom = max(0.0, low - margin) if low >= 0 else low - margin
+    return [float(bottom), float(high + margin)]
+
+
+def _format(name: str, log: bool) -> Any:
+    metric = metric_of(name)
+    if metric is None or not metric.axis or (metric.scale != "linear" and not log):
+        return alt.Undefined
+    return metric.axis
+
+
+def _rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:
+    """Floats rounded to significant digits: a chart shows no more, and its file becomes a third as large."""
+    rounded = data.copy()
+    for name in data.select_dtypes("float"):
+        values = data[name].to_numpy()
+        known = np.isfinite(values) & (values != 0)
+        decimals = digits - 1 - np.floor(np.log10(np.abs(values[known])))
+        # Powers of ten above 22 are not exact in binary; numbers that small keep more digits.
+        scale = 10.0 ** np.clip(decimals, -22, 22)
+        values = values.copy()
+        values[known] = np.round(values[known] * scale) / scale
+        rounded[name] = values
+    return rounded
+
+
+def labelled(data: pandas.DataFrame, labels: Mapping[Any, str]) -> pandas.DataFrame:
+    """Rows with the label of their (sweep, variant), or of their variant."""
+    if labels and isinstance(next(iter(labels)), tuple):
+        return data.assign(label=[labels[key] for key in zip(data["sweep"], data["variant"], strict=True)])
+    return data.assign(label=data["variant"].map(labels))
