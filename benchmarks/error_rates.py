@@ -197,7 +197,7 @@ def rates(cell: Cell, sweeps: int, seed: int = 0, moved: Array | None = None) ->
             named = holm(p_values) <= ERROR
             sums[place] += (named & ~right).any(axis=1).sum()
             sums[3 + place] += (named & right).sum() / max(1, (np.abs(true) >= 1e-6).sum())
-        inside = fitted.p_values(fitted.difference - true) >= ERROR / (cell.variants - 1)
+        inside = fitted.p_values(true) >= ERROR / (cell.variants - 1)
         sums[2] += inside.all(axis=1).sum()
         differences.append(fitted.difference)
     error = float(np.median(np.concatenate(differences).std(axis=0)))
@@ -219,14 +219,18 @@ def measured(cell: Cell, sweeps: int) -> tuple[Rates, Rates]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sweeps", type=int, default=1000, help="simulated sweeps of each cell")
     parser.add_argument("--only", help="cells of this name")
     parser.add_argument("--part", default="0/1", help="the i-th of n parts of the grid, as i/n")
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
     cells = [cell for cell in grid() if options.only in (None, cell.name)]
-    print("| cell | variants | seeds | problems x k | accuracy | spread | false, former | false | covered | found, former | found |")
+    print(
+        "| cell | variants | seeds | problems x k | accuracy | spread | false, former | false | covered | found, former | found |"
+    )
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for cell in cells[part::parts]:
         equal, apart = measured(cell, options.sweeps)

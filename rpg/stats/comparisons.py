@@ -34,15 +34,18 @@ _RESEMBLANCE = (0.3, 1.0, 2.5)
 _RESEMBLANCE_BASELINE = 2.5
 _AGAINST_ZERO = 0.2, 0.35
 """Power of spread / (spread + noise) in the prior, together and alone: 0 would expect seeds that do not differ."""
-_SHARES = {3: (0.9, 0.65), 5: (0.7, 0.8), 10: (0.45, 1.0)}
+_EDGE = 0.15
+"""Share of the largest possible variance of problems that intervals assume near 0 and 1 (`Family`)."""
+_SHARES = {3: (0.9, 0.65), 5: (0.7, 0.9), 10: (0.45, 1.0)}
 """Seeds -> share of the level for the routes together and alone; their sum exceeds 1 because they agree so often."""
 
 
 class Family(NamedTuple):
     """What is known about N families of m differences: normal mixtures (N, m, K) for their errors on both routes.
 
-    `excess` is the variance due to the choice of problems, with its degrees of freedom; `seeds` counts those that
-    variant and baseline share.
+    `excess` is the variance due to the choice of problems, with its degrees of freedom. Near 0 and 1 few problems carry a
+    difference d, and others might not show it: there the variance is at least `edge` d (1 - d). `seeds` counts those
+    that variant and baseline share.
     """
 
     difference: np.ndarray
@@ -50,34 +53,47 @@ class Family(NamedTuple):
     alone: tuple[np.ndarray, np.ndarray]
     excess: np.ndarray
     excess_df: np.ndarray
+    edge: np.ndarray
     seeds: np.ndarray
-    problems: int
 
-    def p_values(self, distance: np.ndarray | None = None) -> np.ndarray:
-        """Two-sided and not corrected for their number, (N, m); of errors of this size instead of the differences'."""
-        size = np.abs(self.difference if distance is None else distance)
-        tails = [self._tail(*route, size) for route in (self.together, self.alone)]
-        shares = [np.interp(self.seeds, list(_SHARES), share) for share in zip(*_SHARES.values(), strict=True)]
-        p_values = np.minimum(tails[0] / shares[0], tails[1] / shares[1])
-        p_values *= max(1.0, self.difference.shape[1] / 2) ** 0.1  # many differences: the routes agree less often
-        return np.asarray(np.where(self.seeds > 1, np.minimum(p_values, 1.0), tails[0]))
+    def p_values(self, truth: np.ndarray | float = 0.0) -> np.ndarray:
+        """Two-sided p-values (N, m) of the hypotheses that the differences are `truth`, not corrected for their number."""
+        size = np.abs(self.difference - truth)
+        excess = np.maximum(self.excess, self.edge * np.abs(truth) * (1 - np.abs(truth)))
+        together, alone = (self._tail(*route, size, excess) for route in (self.together, self.alone))
+        shares = [
+            np.interp(self.seeds, list(_SHARES), share) for share in zip(*_SHARES.values(), strict=True)
+        ]
+        p_values = np.minimum(together / shares[0], alone / shares[1])
+        p_values *= (
+            max(1.0, self.difference.shape[1] / 2) ** 0.1
+        )  # many differences: the routes agree less often
+        return np.asarray(np.where(self.seeds > 1, np.minimum(p_values, 1.0), together))
 
-    def half_widths(self, level: float) -> np.ndarray:
-        """Errors (N, m) that have this p-value, for intervals; infinite where more than 1."""
-        low, high = np.zeros_like(self.difference), np.full_like(self.difference, 2.0)
-        for _ in range(50):
-            middle = (low + high) / 2
-            above = self.p_values(middle) > level
-            low, high = np.where(above, middle, low), np.where(above, high, middle)
-        return high
+    def intervals(self, error: float) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds (N, m) within [-1, 1]: the truths whose p-value is at least `error`."""
+        bounds = []
+        for end in (-1.0, 1.0):
+            inside, outside = self.difference, np.full_like(self.difference, end)
+            outside = np.where(
+                self.p_values(outside) < error, outside, inside
+            )  # bisected, unless the end is inside
+            whole = outside == inside
+            for _ in range(40):
+                middle = (inside + outside) / 2
+                kept = self.p_values(middle) >= error
+                inside, outside = np.where(kept, middle, inside), np.where(kept, outside, middle)
+            bounds.append(np.where(whole, end, inside))
+        return bounds[0], bounds[1]
 
-    def _tail(self, weights: np.ndarray, variances: np.ndarray, size: np.ndarray) -> np.ndarray:
-        excess = self.excess[..., None]
-        total = variances + excess
+    def _tail(
+        self, weights: np.ndarray, variances: np.ndarray, size: np.ndarray, excess: np.ndarray
+    ) -> np.ndarray:
+        total = variances + excess[..., None]
         with np.errstate(divide="ignore", invalid="ignore"):
             square = np.where(size[..., None] > 0, size[..., None] ** 2 / total, 0.0)
-            df = self.excess_df[..., None] * np.minimum(total / excess, 1e6) ** 2
-            df = np.where(excess > 0, df, 1e12)
+            df = self.excess_df[..., None] * np.minimum(total / excess[..., None], 1e6) ** 2
+            df = np.where(excess[..., None] > 0, df, 1e12)
             # Student's tail by Wallace's (1959) normal transformation, within one per cent where it matters here
             normal = np.sqrt(df * np.log1p(square / df)) * (8 * df + 1) / (8 * df + 3)
         return np.asarray((weights * 2 * special.ndtr(-normal)).sum(-1))
@@ -95,20 +111,25 @@ def family(strata: Sequence[np.ndarray], present: np.ndarray | None = None) -> F
     if variants < 2 or not shared.any(axis=1).all():
         raise ValueError("every variant needs a seed that the baseline has too")
     parts = [_pair([a[:, [0, v + 1]][:, :, row] for a in arrays]) for v, row in enumerate(shared)]
-    difference, problems, own, noise, excess_df = (np.stack(values, axis=1) for values in zip(*parts, strict=True))
+    difference, problems, own, noise, excess_df = (
+        np.stack(values, axis=1) for values in zip(*parts, strict=True)
+    )
     counts = shared.sum(axis=1)
     excess = np.maximum(problems - noise, 0.0)
+    shares = [
+        (array.mean(axis=3) * present).sum(axis=2) / present.sum(axis=1) for array in arrays
+    ]  # (N, V) accuracies
+    edge = sum(
+        _edge((share[:, 1:] + share[:, :1]) / 2) / a.shape[3] for share, a in zip(shares, arrays, strict=True)
+    )
+    edge = np.asarray(edge) / len(arrays) ** 2
     if counts.max() == 1:  # nothing is known about seeds: the error is that of problems
         nothing = np.ones((number, variants - 1, 1)), np.zeros((number, variants - 1, 1))
-        return Family(difference, nothing, nothing, problems, excess_df, counts, _problems(arrays))
-    alone = _alone(own, noise, counts)
-    means = np.mean([array.mean(axis=3) for array in arrays], axis=0)
-    together = _together(means, _noise(arrays, present), present, counts)
-    return Family(difference, together, alone, excess, excess_df, counts, _problems(arrays))
-
-
-def _problems(arrays: list[np.ndarray]) -> int:
-    return sum(array.shape[3] for array in arrays)
+        return Family(difference, nothing, nothing, problems, excess_df, edge, counts)
+    means = [array.mean(axis=3) for array in arrays]
+    level = np.mean([share * (1 - share) for share in shares], axis=0)
+    together = _together(np.mean(means, axis=0), _noise(arrays, present), level, present, counts)
+    return Family(difference, together, _alone(own, noise, counts), excess, excess_df, edge, counts)
 
 
 def _pair(arrays: list[np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -127,11 +148,17 @@ def _pair(arrays: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         spread = spread + v**2 / max(count - 1, 1)
         if size > 1 and count > 1:
             rest = scores - by_seed[..., None] - by_problem[:, None] + by_seed.mean(axis=1)[:, None, None]
-            v_noise = v_noise + (rest**2).sum(axis=(1, 2)) / ((size - 1) * (count - 1) * size * count * parts**2)
+            v_noise = v_noise + (rest**2).sum(axis=(1, 2)) / (
+                (size - 1) * (count - 1) * size * count * parts**2
+            )
     own = per_seed.var(axis=1, ddof=1) / size if size > 1 else np.zeros(len(per_seed))
     with np.errstate(divide="ignore", invalid="ignore"):
         df = np.where(spread > 0, v_problems**2 / spread, 1.0)
     return per_seed.mean(axis=1), v_problems, own, v_noise + np.zeros(len(per_seed)), df
+
+
+def _edge(accuracy: np.ndarray) -> np.ndarray:
+    return np.asarray(_EDGE * (1 - 4 * accuracy * (1 - accuracy)))
 
 
 def _noise(arrays: list[np.ndarray], present: np.ndarray) -> np.ndarray:
@@ -168,22 +195,24 @@ def _alone(own: np.ndarray, noise: np.ndarray, counts: np.ndarray) -> tuple[np.n
 
 
 def _together(
-    means: np.ndarray, noise: np.ndarray, present: np.ndarray, counts: np.ndarray
+    means: np.ndarray, noise: np.ndarray, level: np.ndarray, present: np.ndarray, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Posterior of each difference's variance from the spreads of the seeds of all variants.
 
-    Seeds are centred on what all variants share, variants weighted by their posterior precisions.
+    Spreads resemble each other in logits: accuracies' spreads are in proportion to `level` (N, V), accuracy times its
+    complement. Seeds are centred on what all variants share, variants weighted by their posterior precisions.
     """
-    sizes = present.sum(axis=1)
+    relative = np.maximum(level / np.maximum(level.max(axis=1, keepdims=True), 1e-300), 0.03) ** 2
     precision = np.broadcast_to(1.0 / len(present), means.shape[:2])
     squares, freedom = _spreads(means, precision, present)
-    scale = np.maximum(squares.sum(axis=1) / freedom.sum(axis=1), noise.mean(axis=1))
+    scale = np.maximum(squares.sum(axis=1) / (freedom * relative).sum(axis=1), noise.mean(axis=1))
     scale = np.maximum(scale, 1e-300)[:, None, None]
-    spread = scale * np.exp(_GRID)
+    spread = scale * np.exp(_GRID) * relative[..., None]
     total = spread + noise[..., None]  # (N, V, T)
     others = np.concatenate([_kernel(width) for width in _RESEMBLANCE], axis=1)
     first = np.concatenate([_kernel(max(width, _RESEMBLANCE_BASELINE)) for width in _RESEMBLANCE], axis=1)
-    prior = _AGAINST_ZERO[0] * np.log(spread / (spread + noise.mean(axis=1)[:, None, None]))[:, 0]
+    usual = scale[:, 0] * np.exp(_GRID)
+    prior = _AGAINST_ZERO[0] * np.log(usual / (usual + noise.mean(axis=1)[:, None]))
     for step in range(4):
         likelihood = -0.5 * (freedom[..., None] * np.log(total / scale) + squares[..., None] / total)
         likelihood = np.exp(likelihood - likelihood.max(axis=2, keepdims=True))
@@ -200,7 +229,6 @@ def _together(
         )
         weights.append(joint.reshape(len(means), -1))
         variances.append(((total[:, 0, :, None] + total[:, v, None, :]) / count).reshape(len(means), -1))
-    assert sizes.all()
     return np.stack(weights, axis=1), np.stack(variances, axis=1)
 
 
