@@ -16,7 +16,7 @@ simulations need it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +34,8 @@ _RESEMBLANCE = (0.3, 1.0, 2.5)
 _RESEMBLANCE_BASELINE = 2.5
 _AGAINST_ZERO = 0.2, 0.35
 """Power of spread / (spread + noise) in the prior, together and alone: 0 would expect seeds that do not differ."""
+CROWDING = 0.1
+"""Power of the number of differences by which p-values grow: of many, the routes agree less often."""
 _EDGE = 0.15
 """Share of the largest possible variance of problems that intervals assume near 0 and 1 (`Family`)."""
 _SHARES = {3: (0.9, 0.65), 5: (0.7, 0.9), 10: (0.45, 1.0)}
@@ -116,20 +118,16 @@ def family(strata: Sequence[np.ndarray], present: np.ndarray | None = None) -> F
     )
     counts = shared.sum(axis=1)
     excess = np.maximum(problems - noise, 0.0)
-    shares = [
-        (array.mean(axis=3) * present).sum(axis=2) / present.sum(axis=1) for array in arrays
-    ]  # (N, V) accuracies
-    edge = sum(
-        _edge((share[:, 1:] + share[:, :1]) / 2) / a.shape[3] for share, a in zip(shares, arrays, strict=True)
-    )
-    edge = np.asarray(edge) / len(arrays) ** 2
+    means = [array.mean(axis=3) for array in arrays]
+    shares = [(mean * present).sum(axis=2) / present.sum(axis=1) for mean in means]  # accuracies (N, V)
+    rooms = [_edge((share[:, 1:] + share[:, :1]) / 2) for share in shares]
+    edge = np.sum([room / a.shape[3] for room, a in zip(rooms, arrays, strict=True)], axis=0) / len(arrays) ** 2
     if counts.max() == 1:  # nothing is known about seeds: the error is that of problems
         nothing = np.ones((number, variants - 1, 1)), np.zeros((number, variants - 1, 1))
         return Family(difference, nothing, nothing, problems, excess_df, edge, counts)
-    means = [array.mean(axis=3) for array in arrays]
     level = np.mean([share * (1 - share) for share in shares], axis=0)
-    together = _together(np.mean(means, axis=0), _noise(arrays, present), level, present, counts)
-    return Family(difference, together, _alone(own, noise, counts), excess, excess_df, edge, counts)
+    all_seeds = posterior_together(np.mean(means, axis=0), noise_of_answers(arrays, present), level, present, counts)
+    return Family(difference, all_seeds, posterior_alone(own, noise, counts), excess, excess_df, edge, counts)
 
 
 def _pair(arrays: list[np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -161,7 +159,7 @@ def _edge(accuracy: np.ndarray) -> np.ndarray:
     return np.asarray(_EDGE * (1 - 4 * accuracy * (1 - accuracy)))
 
 
-def _noise(arrays: list[np.ndarray], present: np.ndarray) -> np.ndarray:
+def noise_of_answers(arrays: list[np.ndarray], present: np.ndarray) -> np.ndarray:
     """Variance (N, V) of one seed's mean that the answers alone would make: interaction of seeds and problems.
 
     What the variants of a seed have in common is taken out first, as it cancels in differences.
@@ -175,7 +173,7 @@ def _noise(arrays: list[np.ndarray], present: np.ndarray) -> np.ndarray:
         scores = array[:, :, whole]
         scores = scores - scores.mean(axis=1, keepdims=True)
         rest = scores - scores.mean(axis=2, keepdims=True) - scores.mean(axis=3, keepdims=True)
-        rest += scores.mean(axis=(2, 3), keepdims=True)
+        rest = rest + scores.mean(axis=(2, 3), keepdims=True)
         count = scores.shape[3]
         total += (rest**2).sum(axis=(2, 3)) / ((size - 1) * max(count - 1, 1) * count * parts**2)
     mean = total.sum(axis=1, keepdims=True) / (variants - 1)
@@ -184,7 +182,7 @@ def _noise(arrays: list[np.ndarray], present: np.ndarray) -> np.ndarray:
     return np.maximum((total - mean / variants) / (1 - 2 / variants), mean / 10)
 
 
-def _alone(own: np.ndarray, noise: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def posterior_alone(own: np.ndarray, noise: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Posterior of each difference's variance from its own seeds."""
     scale = np.maximum(np.maximum(own, noise), 1e-300)[..., None]
     spread = scale * np.exp(np.linspace(math.log(1e-4), math.log(1e3), 40))
@@ -194,7 +192,7 @@ def _alone(own: np.ndarray, noise: np.ndarray, counts: np.ndarray) -> tuple[np.n
     return _normalised(likelihood + _AGAINST_ZERO[1] * np.log(spread / total)), total
 
 
-def _together(
+def posterior_together(
     means: np.ndarray, noise: np.ndarray, level: np.ndarray, present: np.ndarray, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Posterior of each difference's variance from the spreads of the seeds of all variants.
@@ -204,7 +202,7 @@ def _together(
     """
     relative = np.maximum(level / np.maximum(level.max(axis=1, keepdims=True), 1e-300), 0.03) ** 2
     precision = np.broadcast_to(1.0 / len(present), means.shape[:2])
-    squares, freedom = _spreads(means, precision, present)
+    squares, freedom = shared_out(means, precision, present)
     scale = np.maximum(squares.sum(axis=1) / (freedom * relative).sum(axis=1), noise.mean(axis=1))
     scale = np.maximum(scale, 1e-300)[:, None, None]
     spread = scale * np.exp(_GRID) * relative[..., None]
@@ -221,7 +219,7 @@ def _together(
         common = _normalised(np.log(evidence).sum(axis=1) + np.tile(prior, len(_RESEMBLANCE)))
         if step < 3:
             posterior = likelihood * ((common[:, None] / evidence) @ others.T)
-            squares, freedom = _spreads(means, (posterior / total).sum(axis=2), present)
+            squares, freedom = shared_out(means, (posterior / total).sum(axis=2), present)
     weights, variances = [], []
     for v, count in enumerate(counts, start=1):
         joint = ((first * (common / evidence[:, 0] / evidence[:, v])[:, None]) @ others.T) * (
@@ -232,7 +230,7 @@ def _together(
     return np.stack(weights, axis=1), np.stack(variances, axis=1)
 
 
-def _spreads(means: np.ndarray, precision: np.ndarray, present: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def shared_out(means: np.ndarray, precision: np.ndarray, present: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums of squares (N, V) of what the seeds' shared part leaves, and their degrees of freedom."""
     weights = precision[..., None] * present
     own = present / present.sum(axis=1, keepdims=True)
