@@ -1,9 +1,9 @@
-"""`python .ci/install.py REQUIREMENT...`: install into the environment of this Python, with uv where it can be had.
+"""`python .ci/install.py REQUIREMENT...`: install into the environment of this Python, with uv where it is available.
 
 uv installs the same releases as pip from the same constraints in a fraction of the time, but it does not read pip's
 configuration. What pip is told on this machine (package indexes, folders with wheels, constraints, certificates) is
 therefore passed on, so that both find the same files: a machine that is set up to give pip a CPU build of torch gets
-that one, not gigabytes of CUDA. Where uv cannot be had or does not succeed, pip does the whole job, and has the last
+that one, not gigabytes of CUDA. Where uv is not available or fails, pip does the whole job, and has the last
 word.
 """
 
@@ -74,7 +74,7 @@ def uv_environment(settings: dict[str, str]) -> dict[str, str]:
 
 
 def find_uv() -> str | None:
-    """The uv of this machine, else one that pip brings into this environment; None when there is none to be had."""
+    """The uv of this machine, else one that pip brings into this environment; None when none is available."""
     beside = str(Path(sys.executable).with_name("uv"))
     for candidate in (shutil.which("uv"), beside):
         if candidate and _works(candidate):

@@ -135,7 +135,7 @@ def smoke(options: argparse.Namespace, home: Path, report: Report) -> None:
         rpg(home, "doctor", "--backend", "verl", str(file)), capture_output=True, text=True
     )
     print(doctor.stdout, end="")
-    if not report(doctor.returncode == 0, "rpg doctor --backend verl has nothing to say no to"):
+    if not report(doctor.returncode == 0, "rpg doctor --backend verl finds no reason to refuse"):
         return
 
     log = (home / "sweep.log").open("ab")

@@ -22,8 +22,7 @@ from pathlib import Path
 
 from rpg.answers.extraction import normalise
 from rpg.rewards import Grader
-from rpg.tasks.benchmark_loading import load_benchmark
-from rpg.tasks.benchmarks import benchmark
+from rpg.tasks.benchmarks import benchmark, load_benchmark
 from tests.answers.generated import cases as cases_of
 from tests.answers.generated import real_golds, sample_golds
 from tests.answers.variants import equivalents, near_misses

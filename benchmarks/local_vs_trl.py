@@ -49,8 +49,8 @@ from rpg.backends.local.training_loop import configure_memory, configure_torch
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import MarkerVerifier
 from rpg.models.initial_policy import initial_policy, prepare_model
+from rpg.rewards.graders import grade
 from rpg.rewards.grades import Grade
-from rpg.rewards.marker import grade
 from rpg.rewards.scoring import Answered, Scored, Scorer
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems

@@ -143,9 +143,9 @@ MUTATIONS = {
     "grading: length rewarded": (
         "rewards/scoring.py", "return -factor * min(", "return factor * min("),
     "grading: an answer that was cut off counts": (
-        "rewards/marker.py", "if truncated and not newline:", "if False:"),
+        "rewards/graders.py", "if truncated and not newline:", "if False:"),
     "grading: first marker instead of the last": (
-        "rewards/marker.py", "_, marker, tail = response.rpartition(verifier.marker)",
+        "rewards/graders.py", "_, marker, tail = response.rpartition(verifier.marker)",
         "_, marker, tail = response.partition(verifier.marker)"),
 }  # fmt: skip
 WANTED = 24 / 26

@@ -30,7 +30,7 @@ def cached(max_entries: int, **options: Any) -> Callable[[F], F]:
 
 
 def fragment(run_every: float | None = None) -> Callable[[F], F]:
-    """`st.fragment`: a part of a page that reruns alone, every so many seconds if given."""
+    """`st.fragment`: a part of a page that reruns alone, every `run_every` seconds if given."""
     return cast(Callable[[F], F], st.fragment(run_every=run_every))
 
 

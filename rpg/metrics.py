@@ -294,7 +294,7 @@ _DECLARED = (
     ),
     Metric(
         name="kl_sampler_to_policy",
-        meaning="KL(sampler || policy) before the step's updates, nats per token: effect of a stale or rounded sampler",
+        meaning="KL(sampler || policy) before the step's updates, nats per token: how stale or rounded the sampler is",
         title="KL(sampler || policy)",
         unit="nats per token",
         group="Divergence",

@@ -105,7 +105,7 @@ def undisturbed(bench: Patient) -> dict[str, str]:
 def kills(
     count: int, make: Callable[[Path], Patient], scratch: Path, rng: random.Random, want: dict[str, str]
 ) -> tuple[str, Tally]:
-    """So many kills; whenever both sweeps have come to their end, in a new data folder."""
+    """Kill `count` times; whenever both sweeps have ended, go on in a new data folder."""
     tally, generation, began = Tally(), 0, time.monotonic()
     while tally.kills < count:
         generation += 1

@@ -41,19 +41,24 @@ SEEN = 0.9
 """The share of faults that the tests have to see."""
 
 ROOMS: dict[str, tuple[list[str], list[str]]] = {
-    "losses": (["rpg/losses/*.py"], ["tests/losses"]),
+    "losses": (["rpg/losses/*.py"], ["tests/losses", "tests/auditing/test_corrections.py"]),
     "stats": (["rpg/stats.py"], ["tests/test_stats.py"]),
     "current runs": (["rpg/store/current.py"], ["tests/store"]),
     "identity": (["rpg/config/identity.py"], ["tests/config"]),
     "summary": (["rpg/report/summary.py"], ["tests/report"]),
     "sampler": (
-        ["rpg/backends/local/sampler.py", "rpg/models/decoding.py"],
-        ["tests/models/test_decoding.py", "tests/local/test_sampler.py"],
+        ["rpg/backends/local/sampler.py", "rpg/models/decoding.py", "rpg/models/truncated_sampling.py"],
+        [
+            "tests/models/test_decoding.py",
+            "tests/models/test_truncated_sampling.py",
+            "tests/local/test_sampler.py",
+        ],
     ),
     "evaluation": (
         [
             "rpg/evaluation/graded_samples.py",
             "rpg/evaluation/benchmark_summary.py",
+            "rpg/evaluation/partial_samples.py",
             "rpg/evaluation/regrade.py",
         ],
         ["tests/evaluation"],
@@ -215,6 +220,10 @@ def try_room(room: str, chosen: list[Mutant], workers: int) -> list[Mutant]:
             done[survived] += 1
             if survived:
                 survivors.append(mutant)
+                print(
+                    f"survives {mutant.file}:{mutant.line}: {mutant.original} -> {mutant.replacement}",
+                    file=sys.stderr,
+                )
             if sys.stderr.isatty():
                 print(
                     f"\r{room}: {done.total()} of {len(chosen)}, {done[True]} survive",

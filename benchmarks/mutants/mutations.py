@@ -94,6 +94,14 @@ class _Visitor(ast.NodeVisitor):
         if node.value:
             self.visit(node.value)
 
+    def visit_keyword(self, node: ast.keyword) -> None:
+        """A constant is named with its argument: `allow_nan=False`."""
+        if isinstance(node.value, ast.Constant):
+            for operator, replacement in _replacements(node.value):
+                self._add(node, operator, f"{node.arg}={replacement}")
+        else:
+            self.visit(node.value)
+
     def visit_Raise(self, node: ast.Raise) -> None:
         """That an error is raised matters; its text is for people."""
         self._add(node, "no error", "pass")
@@ -107,7 +115,7 @@ class _Visitor(ast.NodeVisitor):
                 self._add(node, operator, replacement)
         super().generic_visit(node)
 
-    def _add(self, node: ast.expr | ast.stmt, operator: str, replacement: str) -> None:
+    def _add(self, node: ast.expr | ast.stmt | ast.keyword, operator: str, replacement: str) -> None:
         original = ast.get_source_segment(self.source, node)
         if not self._scope or original is None or ast.unparse(node) == replacement:
             return
@@ -136,6 +144,8 @@ def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:  # no
         case ast.BoolOp(op=operator, values=[first, *_]):
             yield "and/or", f"({_with(node, op=ast.Or() if isinstance(operator, ast.And) else ast.And())})"
             yield "first condition alone", f"({ast.unparse(first)})"
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int())):
+            return  # of -1, mostly an axis, becomes -2 below: 1 is the same axis of a matrix
         case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
             yield "sign or negation", f"({ast.unparse(operand)})"
         case ast.IfExp(body=body, orelse=orelse):

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from rpg.answers import computer_algebra, identity_testing, inequalities, values
+from rpg.answers import computer_algebra, identity_testing, values
 from rpg.answers.extraction import normalise, squeeze
 from rpg.answers.lexer import Token, Unreadable, tokens_of, value_of
 from rpg.answers.numbers import number, rounds, same, same_value
@@ -60,10 +60,8 @@ def equivalent(gold: str, answer: str, relative_tolerance: float = 0.0) -> Verdi
 
 @lru_cache(maxsize=4096)
 def read_gold(text: str) -> tuple[Tree, ...]:
-    """The elements of a gold answer: one, or several in any order.
-
-    Raises:
-        Unreadable: the grammar does not know the notation.
+    """The elements of a gold answer: one, or several in any order. Raises Unreadable: the grammar does not know the
+    notation.
     """
     statements = read_line(text)
     if len(statements) != 1:
@@ -84,10 +82,8 @@ def _by_algebra(gold: str, answer: str, reason: str) -> Verdict:
     ]
     if texts[0] == texts[1]:
         return True, "same text"
-    if (
-        any(t.kind in ("word", "sep", "stop", "colon", "dots") for t in answer_tokens)
-        or answer.count("boxed") > 1
-    ):
+    several = any(t.kind in ("word", "sep", "stop", "colon", "dots") for t in answer_tokens)
+    if several or answer.count("boxed") > 1:
         return False, reason
     right = computer_algebra.equivalent(normalise(gold), normalise(answer))
     return right, f"{'' if right else 'not '}equivalent (math-verify)"
@@ -139,25 +135,22 @@ class _Match:
         exact = False
         for statement in _concluded(stated):
             try:
-                trees = self._trees(statement)
+                trees = [self._tree(formula) for formula in statement.formulas]
             except Unreadable as reason:
                 return False, f"not read: {reason}"
+            trees = [t for t in trees if not _domain(t)] or trees
             if statement.approximate and exact and self._near(trees):
                 continue
             try:
                 right = self._several(trees, statement)
             except Unreadable as reason:
                 return False, f"cannot be compared: {reason}"
+            if not right and len(trees) > len(self.gold):
+                return False, "states more than the gold answer"
             if not right:
-                if len(trees) > len(self.gold):
-                    return False, "states more than the gold answer"
-                return False, "not equivalent" if not exact else "states two answers"
+                return False, "states two answers" if exact else "not equivalent"
             exact = True
         return True, "equivalent"
-
-    def _trees(self, statement: Statement) -> list[Tree]:
-        trees = [self._tree(formula) for formula in statement.formulas]
-        return [t for t in trees if not _domain(t)] or trees
 
     def _tree(self, formula: tuple[Token, ...]) -> Tree:
         """A formula; where the gold answer is a number, letters behind a number are a unit."""
@@ -173,7 +166,6 @@ class _Match:
         return all(rounds(_named(g)[1], t) for g, t in zip(self.gold, trees, strict=True))
 
     def _several(self, trees: list[Tree], statement: Statement) -> bool:
-        """Whether formulas that commas, `and` or `or` join are the gold answer."""
         gold = self.gold
         if len(gold) == 1:
             if len(trees) == 1:
@@ -200,22 +192,18 @@ class _Match:
             if gold[1] == "()" and (named or not any(names)) and all(map(self.value, gold[2], entries)):
                 return True
         if gold[0] == "union":
-            return _unordered(gold[1], [inequalities.as_set(t) for t in trees], self.value)
-        if (
-            not statement.alternatives
-            and len(trees) == 2
-            and (gold[0] == "tuple" or inequalities.is_order(gold))
-        ):
-            both = inequalities.both(trees[0], trees[1])
-            return both is not None and self.element(gold, both)
-        return False
+            return _unordered(gold[1], [identity_testing.as_set(t) for t in trees], self.value)
+        bounded = gold[0] == "tuple" or identity_testing.is_order(gold)
+        if statement.alternatives or len(trees) != 2 or not bounded:
+            return False
+        both = identity_testing.both(trees[0], trees[1])
+        return both is not None and self.element(gold, both)
 
     def element(self, gold: Tree, answer: Tree) -> bool:
-        """Whether one formula is one element of the gold answer."""
         name, value = _named(gold)
         if gold[0] == "chain" and name is None:
-            if inequalities.is_order(gold):
-                return inequalities.same_order(gold, answer, self.value)
+            if identity_testing.is_order(gold):
+                return identity_testing.same_order(gold, answer, self.value)
             equations = gold[2] == ("=",) and answer[0] == "chain" and answer[2] == ("=",)
             return equations and identity_testing.same_equation(gold[1], answer[1])
         if answer[0] == "chain":
@@ -228,7 +216,7 @@ class _Match:
             member = relations[-1] == "in" and set(relations[:-1]) <= {"="}
             return member and self.value(_one_set(gold), _one_set(items[-1]))
         if not set(relations) <= {"=", "~"}:
-            interval = inequalities.interval(answer)
+            interval = identity_testing.interval(answer)
             return interval is not None and gold[0] in ("tuple", "union") and self.value(gold, interval[1])
         names = [item[1] for item in items if is_name(item)]
         if name is not None and names and not {name, name.split("(")[0]} & set(names):
@@ -299,11 +287,8 @@ class _Match:
         if kind in ("set", "union"):
             return answer[0] == kind and _unordered(gold[1], answer[1], self.value)
         if kind == "matrix":
-            return (
-                answer[0] == "matrix"
-                and list(map(len, gold[1])) == list(map(len, answer[1]))
-                and all(map(self.value, itertools.chain(*gold[1]), itertools.chain(*answer[1])))
-            )
+            same_shape = answer[0] == "matrix" and [*map(len, gold[1])] == [*map(len, answer[1])]
+            return same_shape and all(map(self.value, itertools.chain(*gold[1]), itertools.chain(*answer[1])))
         if answer[0] in _COLLECTIONS | {"chain", "pm"} or kind in ("chain", "pm"):
             return gold == answer
         if values.symbols(gold) or values.symbols(answer):
@@ -312,7 +297,7 @@ class _Match:
 
     def _tuple(self, gold: Tree, answer: Tree) -> bool:
         if answer[0] == "chain":
-            interval = inequalities.interval(answer)
+            interval = identity_testing.interval(answer)
             return interval is not None and self.value(gold, interval[1])
         same_shape = answer[0] == "tuple" and gold[1] == answer[1] and len(gold[2]) == len(answer[2])
         return same_shape and all(map(self.value, gold[2], answer[2]))
@@ -332,7 +317,6 @@ def _opaque(formula: list[Token]) -> list[Token]:
 
 
 def _first_relation(formula: Sequence[Token]) -> int | None:
-    """Where the first relation outside of brackets stands."""
     depth = 0
     for i, token in enumerate(formula):
         depth += (token.kind == "open") - (token.kind == "close")
@@ -353,7 +337,6 @@ def _concluded(stated: list[Statement]) -> list[Statement]:
 
 
 def _left_side(formula: Sequence[Token]) -> str | None:
-    """What stands before the first equality sign outside of brackets."""
     i = _first_relation(formula)
     return None if i is None or formula[i].text != "=" else "".join(t.text for t in formula[:i])
 
@@ -372,15 +355,12 @@ def _one_set(tree: Tree) -> Tree:
 
 def _unnamed_set(trees: list[Tree]) -> list[Tree]:
     """`S = \\{1, 2\\}` and `x \\in \\{1, 2\\}` as the set; `(x, y) = (1, 2)` as the tuple."""
-    return [
-        tree[1][-1]
-        if tree[0] == "chain"
-        and tree[2] in (("=",), ("in",))
-        and tree[1][-1][0] in ("set", "tuple")
-        and _is_label(tree[1][0])
-        else tree
-        for tree in trees
-    ]
+
+    def named(tree: Tree) -> bool:
+        link = tree[0] == "chain" and tree[2] in (("=",), ("in",))
+        return link and tree[1][-1][0] in ("set", "tuple") and _is_label(tree[1][0])
+
+    return [tree[1][-1] if named(tree) else tree for tree in trees]
 
 
 def _ungrouped(tree: Tree) -> list[Tree] | None:

@@ -30,9 +30,8 @@ def answer_line(response: str) -> tuple[str | None, bool]:
     while match := _GOES_ON.match(tail, end):
         end = _formula_end(tail, _line_end(tail, match.end()))
     answer = tail[:end].strip()
-    later = (
-        [_content(tail, b) for b in sorted(_boxes(tail)) if b.begin >= end] if "boxed" in tail[end:] else []
-    )
+    boxes_below = sorted(_boxes(tail)) if "boxed" in tail[end:] else []
+    later = [_content(tail, box) for box in boxes_below if box.begin >= end]
     boxes = "".join(rf". \boxed{{{content}}}" for content in dict.fromkeys(later[-_LATER_BOXES:]))
     return answer + boxes, end < len(tail)
 

@@ -1,9 +1,10 @@
-"""Whether two expression trees are the same expression, and two equations the same equation: decided by their values at
-a few points (a polynomial that vanishes at random points is zero: Schwartz 1980, Zippel 1979).
+"""Whether two expression trees are the same expression, two equations the same equation, two inequalities the same interval:
+decided by their values at a few points (a polynomial that vanishes at random points is zero: Schwartz 1980, Zippel 1979).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -21,10 +22,8 @@ _DISCRETE = {"floor", "ceil", "factorial", "binom", "mod", "gcd", "lcm"}
 
 
 def same(left: Tree, right: Tree) -> bool:
-    """Whether two expressions have the same value wherever both are defined.
-
-    Raises:
-        Unreadable: this cannot be told; TooLarge is one of its kinds.
+    """Whether two expressions have the same value wherever both are defined. Raises Unreadable: this cannot be told;
+    TooLarge is one of its kinds.
     """
     if left == right:
         return True
@@ -95,21 +94,15 @@ def same_equation(gold: tuple[Tree, Tree], answer: tuple[Tree, Tree]) -> bool:
     if not names or symbols(f) != symbols(g) or len(names) > 40:
         return False
     with mpmath.workprec(BITS):
-        return _same_solutions(f, g, names)
-
-
-def _same_solutions(f: Tree, g: Tree, names: list[str]) -> bool:
-    for name in names:
-        equal = _same_roots(f, g, name, names)
-        if equal is not None:
-            return equal
-    quotients = []
-    for at in _rationals(names):
-        try:
-            quotients.append(divided(mp(evaluate(f, at)), mp(evaluate(g, at))))
-        except Undefined:
-            continue
-    return len(quotients) > 2 and all(close(q, quotients[0]) and q != 0 for q in quotients)
+        for name in names:
+            equal = _same_roots(f, g, name, names)
+            if equal is not None:
+                return equal
+        quotients = []
+        for at in _rationals(names):
+            with contextlib.suppress(Undefined):
+                quotients.append(divided(mp(evaluate(f, at)), mp(evaluate(g, at))))
+        return len(quotients) > 2 and all(close(q, quotients[0]) and q != 0 for q in quotients)
 
 
 def _same_roots(f: Tree, g: Tree, name: str, names: list[str]) -> bool | None:
@@ -139,3 +132,78 @@ def _ratio(x: mpmath.mpf) -> tuple[int, int]:
     sign, mantissa, exponent, _ = mpmath.re(x)._mpf_
     mantissa = -mantissa if sign else mantissa
     return (mantissa << exponent, 1) if exponent >= 0 else (mantissa, 1 << -exponent)
+
+
+_INFINITY: Tree = ("symbol", "infty")
+_ORDER = {"<", "<=", ">", ">="}
+
+
+def is_order(tree: Tree) -> bool:
+    return tree[0] == "chain" and set(tree[2]) <= _ORDER
+
+
+def interval(chain: Tree) -> tuple[str, Tree] | None:
+    """(name, interval) of `x < 5`, `5 > x`, `1 < x \\le 2`; None for anything else."""
+    items, relations = chain[1], chain[2]
+    if not is_order(chain) or len(items) > 3:
+        return None
+    if relations[0] in (">", ">="):
+        items, relations = items[::-1], tuple(r.replace(">", "<") for r in reversed(relations))
+    if not set(relations) <= {"<", "<="}:
+        return None
+    left = "[" if relations[0] == "<=" else "("
+    right = "]" if relations[-1] == "<=" else ")"
+    if len(items) == 3:
+        kind, name = items[1][:2]
+        return (name, ("tuple", left + right, (items[0], items[2]))) if kind == "symbol" else None
+    names = [item for item in items if item[0] == "symbol" and item != _INFINITY]
+    if len(names) != 1:
+        return None
+    if names[0] == items[0]:
+        return names[0][1], ("tuple", "(" + right, (("negative", _INFINITY), items[1]))
+    return names[0][1], ("tuple", left + ")", (items[0], _INFINITY))
+
+
+def both(left: Tree, right: Tree) -> Tree | None:
+    """`x > 1` and `x \\le 2` as one interval."""
+    first, second = (interval(t) if t[0] == "chain" else None for t in (left, right))
+    if first is None or second is None or first[0] != second[0]:
+        return None
+    bounds = (first[1], second[1])
+    low = next((t for t in bounds if t[2][1] == _INFINITY), None)
+    high = next((t for t in bounds if t[2][0] == ("negative", _INFINITY)), None)
+    if low is None or high is None or low is high:
+        return None
+    return ("tuple", low[1][0] + high[1][1], (low[2][0], high[2][1]))
+
+
+def as_set(tree: Tree) -> Tree:
+    """A part of a union: an interval, or a single value as a set."""
+    if is_order(tree):
+        bounds = interval(tree)
+        return bounds[1] if bounds else tree
+    if tree[0] == "chain" and tree[2] in (("=",), ("in",)):
+        value = tree[1][-1]
+        return value if value[0] in ("tuple", "set") else ("set", (value,))
+    return tree
+
+
+def same_order(gold: Tree, answer: Tree, same_value: Callable[[Tree, Tree], bool]) -> bool:
+    """Whether two inequalities say the same: about the same name, or as an interval without one."""
+    expected = interval(gold)
+    if answer[0] == "chain" and answer[2] == ("in",) and expected and answer[1][0] == ("symbol", expected[0]):
+        answer = answer[1][1]
+    if answer[0] == "tuple":
+        return expected is not None and same_value(expected[1], answer)
+    if answer[0] != "chain" or not is_order(answer):
+        return False
+    stated = interval(answer)
+    if expected is not None and stated is not None:
+        return expected[0] == stated[0] and same_value(expected[1], stated[1])
+    relations = [relation.replace(">", "<") for relation in (*gold[2], *answer[2])]
+    return len(relations) == 2 and relations[0] == relations[1] and same(_less(gold), _less(answer))
+
+
+def _less(chain: Tree) -> Tree:
+    left, right = chain[1] if "<" in chain[2][0] else chain[1][::-1]
+    return ("add", left, ("negative", right))

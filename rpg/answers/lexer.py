@@ -251,9 +251,7 @@ class _Lexer:
         """A symbol with its index and primes; returns where it ends."""
         while match := _INDEX.match(text, end):
             inner = match[1] if match[1] is not None else match[2]
-            name += "_" + re.sub(
-                r"[\s{}]|\\(?:text|mathrm|rm|mbox|textrm|operatorname|left|right)(?![a-z])", "", inner
-            )
+            name += "_" + _IN_INDEX.sub("", inner)
             end = match.end()
         while match := _PRIME.match(text, end):
             name += "'" * (match[0].count("prime") or match[0].count("'"))
@@ -300,8 +298,7 @@ class _Lexer:
         if start is None:
             return end
         inner = _Lexer(False, True)
-        inner.depth = self.depth
-        inner.tokens = self.tokens[-1:]
+        inner.depth, inner.tokens = self.depth, self.tokens[-1:]
         before = len(inner.tokens)
         self.tokens.extend(inner.lex(text[start:close])[before:])
         if len(self.tokens) > _LIMIT:
@@ -338,6 +335,7 @@ class _Lexer:
 _ACCENTED = re.compile(r"\s*(\\[A-Za-z]+|[A-Za-z])")
 _ENVIRONMENT = re.compile(r"\\(begin|end)\s*\{(\w+\*?)\}(?:\s*\{[lcr|]{1,20}\})?")
 _INDEX = re.compile(r"\s*_\s*(?:\{([^{}]{0,40}(?:\{[^{}]{0,30}\}[^{}]{0,20})?)\}|(\\[A-Za-z]+|\w))")
+_IN_INDEX = re.compile(r"[\s{}]|\\(?:text|mathrm|rm|mbox|textrm|operatorname|left|right)(?![a-z])")
 _PRIME = re.compile(r"\s*(?:\^\s*\{?\s*(?:\\prime\s*){1,3}\}?|'{1,3})")
 
 

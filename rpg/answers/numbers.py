@@ -107,11 +107,8 @@ def same(gold: Number, answer: Number, relative_tolerance: float = 0.0) -> bool:
     is less than a unit of its last digit away is its rounding; two finite decimals are never rounded onto each other.
     A percent sign is a hundredth; where the gold answer has one, the number before it alone counts, too.
     """
-    if (
-        gold.percent
-        and not answer.percent
-        and same(replace(gold, value=gold.value * 100, percent=False), answer)
-    ):
+    bare = replace(gold, value=gold.value * 100, percent=False)
+    if gold.percent and not answer.percent and same(bare, answer):
         return True
     if gold.value == answer.value:
         return True
@@ -139,10 +136,8 @@ def worth(tree: Tree) -> Number:
         value = values.evaluate(tree)
     except values.Undefined as error:
         raise Unreadable(f"no value: {error}") from None
-    unit, digits = _written(tree)
-    return Number(
-        value, unit, digits, tree[0] == "percent" or (tree[0] == "negative" and tree[1][0] == "percent")
-    )
+    bare = tree[1] if tree[0] == "negative" else tree
+    return Number(value, *_written(tree), percent=bare[0] == "percent")
 
 
 def _written(tree: Tree) -> tuple[Fraction, int]:
@@ -165,10 +160,8 @@ def _written(tree: Tree) -> tuple[Fraction, int]:
 
 
 def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
-    """Whether two expressions without symbols are the same answer (`same`).
-
-    Raises:
-        Unreadable: one has no value, or one beyond the bounds.
+    """Whether two expressions without symbols are the same answer (`same`). Raises Unreadable: one has no value, or one
+    beyond the bounds.
     """
     if gold == answer:
         return True

@@ -16,9 +16,7 @@ from rpg.answers.lexer import Token, Unreadable, value_of
 
 Tree = tuple[Any, ...]
 _DEPTH = 60
-_MATCHING = {"(": ")", "[": "]", "{": "}", "|(": ")|"} | {
-    kind: kind for kind in ("set", "floor", "ceil", "box", "matrix")
-}
+_MATCHING = {"{": "}", "|(": ")|"} | {kind: kind for kind in ("set", "floor", "ceil", "box")}
 _STARTS = {"number", "symbol", "function", "open"}
 
 
@@ -90,7 +88,6 @@ class _Parser:
         return left
 
     def _at_modulus(self) -> bool:
-        """Before `(mod 7)`."""
         return self.at("open", "(") and self.peek(1)[:2] == ("op", "mod")
 
     def product(self) -> Tree:
@@ -110,9 +107,7 @@ class _Parser:
         before, token = self.tokens[self.i - 1], self.peek()
         if token.kind == "number" and (before.text != ")" or self.peek(1)[:2] != ("op", "^")):
             raise Unreadable("a number beside another factor")
-        if (token.text == "box" and before.kind == "number") or (
-            before.text == "box" and token.kind == "number"
-        ):
+        if ("box", "number") in ((token.text, before.kind), (before.text, token.kind)):
             raise Unreadable("digits beside a box")
         return self.power()
 
@@ -132,13 +127,12 @@ class _Parser:
         return ("negative", tree) if signs % 2 else tree
 
     def power(self) -> Tree:
-        base = self.postfix()
+        base = self._marks(self.atom())
         while self.at("op", "^"):
             self.take()
             if self._degree():
                 continue
-            base = ("power", base, self._exponent())
-            base = self._marks(base)
+            base = self._marks(("power", base, self._exponent()))
         return base
 
     def _degree(self) -> bool:
@@ -161,17 +155,10 @@ class _Parser:
             return ("power", base, self._exponent())
         return base
 
-    def postfix(self) -> Tree:
-        return self._marks(self.atom())
-
     def _marks(self, tree: Tree) -> Tree:
         while True:
-            if self.at("op", "!"):
-                self.take()
-                tree = ("factorial", tree)
-            elif self.at("op", "%"):
-                self.take()
-                tree = ("percent", tree)
+            if self.at("op", "!", "%"):
+                tree = ("factorial" if self.take().text == "!" else "percent", tree)
             elif self.at("command", "circ"):
                 self.take()
             else:
@@ -243,11 +230,9 @@ class _Parser:
         # f(x), u(t), I(0): one letter or number in parentheses is what a function is taken of
         argument = self.peek(1)
         called = (
-            self.at("open", "(")
-            and argument.kind in ("symbol", "number")
-            and self.peek(2)[:2] == ("close", ")")
+            self.at("open", "(") and self.peek(2)[:2] == ("close", ")") and token.text not in ("e", "pi", "i")
         )
-        if called and token.text not in ("e", "pi", "i"):
+        if called and argument.kind in ("symbol", "number"):
             self.i += 3
             return ("symbol", f"{token.text}({argument.text})")
         if token.text == "C" and self.at("open", "("):
@@ -298,15 +283,13 @@ class _Parser:
         """Of a command: a group in braces, or the next sign alone (`\\frac12`, `\\sqrt2`)."""
         token = self.peek()
         if token.kind == "number" and len(token.text) > 1 and token.text.isdigit():
-            before = self.tokens[self.i - 1]
-            if before.kind == "command" or (
-                self.i > 1 and self.tokens[self.i - 2] == Token("command", "frac")
-            ):
+            fraction = self.i > 1 and self.tokens[self.i - 2] == Token("command", "frac")
+            if fraction or self.tokens[self.i - 1].kind == "command":
                 digits = Token("number", token.text[0]), Token("number", token.text[1:])
                 self.tokens = [*self.tokens[: self.i], *digits, *self.tokens[self.i + 1 :]]
         if self.at("open", "{", "(", "box"):
             return self._brackets(self.take())
-        return self.postfix() if not self.at("op", "-") else self.signed()
+        return self.signed() if self.at("op", "-") else self._marks(self.atom())
 
     def _brackets(self, token: Token) -> Tree:
         self.depth += 1
@@ -332,9 +315,8 @@ class _Parser:
                 over = self.take().text == "over"
                 other = self.chain()
                 items = [("divide", items[0], other) if over else ("call", "binom", items[0], other)]
-            if opening == "set" and (
-                self.at("colon") or self.at("command", "mid", "colon") or self.at("op", "|")
-            ):
+            bar = self.at("colon") or self.at("command", "mid", "colon") or self.at("op", "|")
+            if opening == "set" and bar:
                 return self._condition()
             while self.at("sep", ",", ";"):
                 self.take()

@@ -17,6 +17,7 @@ from rpg.answers.lexer import EDGE, Token, Unreadable, tokens_of, with_number_wo
 from rpg.answers.units import cut_units, letters_length, unit_length
 
 _QUANTIFIERS = set("all every any each some real integer positive".split())
+_INTRODUCING = lexicon.LEADING | lexicon.APPROXIMATE | lexicon.RESTATING
 _BINARY = {"+", "-", "*", "/", "^", "!", "%", "pm", "mod", "cup", "_"}
 
 
@@ -42,13 +43,11 @@ class Item:
 
 
 def read_line(text: str) -> list[Statement]:
-    """The statements of an answer line; at least one.
-
-    Raises:
-        Unreadable: nothing is stated, it is not clear what, or it is taken back.
+    """The statements of an answer line; at least one. Raises Unreadable: nothing is stated, it is not clear what, or it
+    is taken back.
     """
     stated: list[Statement] = []
-    for sentence in _sentences(_flat(_without_choice(with_number_words(tokens_of(text))))):
+    for sentence in _SentenceReader(_flat(_without_choice(with_number_words(tokens_of(text))))).read():
         stated += _statements(sentence)
     if not stated:
         raise Unreadable("no value")
@@ -71,9 +70,8 @@ def _shown(formula: tuple[Token, ...]) -> str:
     for token in formula:
         if token.text == "box":
             continue
-        named = token.kind in ("command", "function") or (
-            token.kind == "symbol" and len(token.text) > 1 and token.text.isalpha()
-        )
+        word = token.kind == "symbol" and len(token.text) > 1 and token.text.isalpha()
+        named = word or token.kind in ("command", "function")
         pieces.append(f"\\{token.text} " if named else token.text)
     return "".join(pieces).strip()
 
@@ -135,13 +133,7 @@ def _holds_more(inside: list[Token]) -> bool:
     return False
 
 
-def _sentences(tokens: list[Token]) -> list[list[Item]]:
-    return _SentenceReader(tokens).read()
-
-
 class _SentenceReader:
-    """Parts tokens into sentences of items."""
-
     def __init__(self, tokens: list[Token]):
         self.tokens, self.i = tokens, 0
         self.sentences: list[list[Item]] = [[]]
@@ -179,14 +171,11 @@ class _SentenceReader:
         before = self.formula[-1] if self.formula else None
         divisor = before is not None and before.kind == "op" and before.text in ("/", "*")
         words = not divisor and any(t.kind == "word" or _spelled(t) for t in inside)
-        if (
-            not words
-            and (first is None or first.text not in ("~", "="))
-            and (before is None or not _spelled(before))
-        ):
+        restated = first is not None and first.text in ("~", "=")
+        if not words and not restated and (before is None or not _spelled(before)):
             return False
         self._close_formula()
-        items = [item for sentence in _sentences(_flat(inside)) for item in sentence]
+        items = [item for sentence in _SentenceReader(_flat(inside)).read() for item in sentence]
         self.sentences[-1].append(Item("remark", inner=items))
         self.i, self.ended = end + 1, False
         return True
@@ -215,10 +204,8 @@ class _SentenceReader:
         if self.ended and self.formula:
             last = self.formula[-1]
             dangling = last.kind == "rel" or (last.kind == "op" and last.text in _BINARY - {"!", "%"})
-            continued = (
-                token.kind == "rel" or (token.kind == "op" and token.text in _BINARY) or token.text == "circ"
-            )
-            if not dangling and not continued:
+            sign = token.kind == "op" and token.text in _BINARY
+            if not (dangling or sign or token.kind == "rel" or token.text == "circ"):
                 length = letters_length(self.tokens, self.i)
                 self._close_formula()
                 if length:
@@ -289,20 +276,13 @@ def _check_words(subject: list[str], words: list[str]) -> None:
 
 
 def _leads(words: list[str], formula: tuple[Token, ...], remark: bool) -> bool:
-    """Whether these words lead to the formula behind them; False where a remark only says why.
-
-    Raises:
-        Unreadable: a word before the formula changes what it means.
+    """Whether these words lead to the formula behind them; False where a remark only says why. Raises Unreadable: a
+    word before the formula changes what it means.
     """
     for word in words:
         if remark and (word in lexicon.REFERRING or word in lexicon.SUBORDINATE):
             return False
-        allowed = (
-            word in lexicon.LEADING
-            or word in lexicon.APPROXIMATE
-            or word in lexicon.RESTATING
-            or (remark and word in lexicon.JOINING)
-        )
+        allowed = word in _INTRODUCING or (remark and word in lexicon.JOINING)
         area = formula[0].text == "=" and word not in lexicon.CHANGING  # Area = 5
         if not allowed and not area:
             raise Unreadable(f"unclear: {word!r} before the value")
@@ -318,9 +298,7 @@ def _predicate(items: list[Item]) -> int:
         between = items[before:i]
         if all(item.kind != "formula" or _is_symbol(item.tokens) for item in between):
             continue
-        if any(
-            w in (lexicon.RESTATING - lexicon.COPULAS) or w == "which" for w in _words(items[before : i + 1])
-        ):
+        if (lexicon.RESTATING - lexicon.COPULAS) & {*_words(items[before : i + 1])}:
             return before + 1  # `is 5, which is ...`: a restatement, not another statement
         if any(item.kind == "sep" or item.text in lexicon.JOINING for item in between):
             raise Unreadable("unclear: several statements")
@@ -373,14 +351,9 @@ def _join(stated: list[Statement], between: list[Item], formula: tuple[Token, ..
         stated.append(Statement([_bare(formula)], approximate=True))
     elif words <= lexicon.SUCH_THAT and len(last.formulas[-1]) == 1 and any(t.kind == "rel" for t in formula):
         last.formulas[-1] = formula  # all x with x < 8
-    elif (
-        words & lexicon.RESTATING
-        and words <= lexicon.RESTATING | lexicon.COPULAS | lexicon.LEADING | lexicon.APPROXIMATE | {"or"}
-    ):
-        concluded = bool(words & lexicon.CONCLUDING)
-        stated.append(
-            Statement([_bare(formula)], approximate=bool(words & lexicon.APPROXIMATE), concluded=concluded)
-        )
+    elif words & lexicon.RESTATING and words <= _INTRODUCING | lexicon.COPULAS | {"or"}:
+        approximate, concluded = bool(words & lexicon.APPROXIMATE), bool(words & lexicon.CONCLUDING)
+        stated.append(Statement([_bare(formula)], approximate=approximate, concluded=concluded))
     elif _names_only(formula) and not words & (lexicon.JOINING | lexicon.COPULAS | lexicon.RESTATING):
         return  # 8 possible values of n
     else:

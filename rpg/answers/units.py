@@ -27,9 +27,8 @@ def unit_length(tokens: Sequence[Token], i: int) -> int:
         if is_unit(token) or (token.kind == "symbol" and token.text in _LETTERS):
             end += 1
         elif token.text in ("/", "*", "^", "_") and token.kind == "op" and follows is not None:
-            if token.text in ("/", "*") and not (
-                is_unit(follows) or follows.text in _LETTERS or follows.kind in ("edge", "open")
-            ):
+            unit = is_unit(follows) or follows.text in _LETTERS or follows.kind in ("edge", "open")
+            if token.text in ("/", "*") and not unit:
                 break
             end += 1
             if token.text in ("^", "_"):
@@ -38,12 +37,7 @@ def unit_length(tokens: Sequence[Token], i: int) -> int:
                 while end < len(tokens) and tokens[end].kind != "close":
                     end += 1
                 end += 1
-        elif (
-            token.kind == "edge"
-            and follows is not None
-            and follows.text in ("/", "^", "*")
-            and follows.kind == "op"
-        ):
+        elif token.kind == "edge" and follows and follows.kind == "op" and follows.text in ("/", "^", "*"):
             end += 1
         else:
             break
@@ -94,13 +88,8 @@ def _cut(formula: list[Token], upright: bool = False) -> list[Token]:
     depth = 0
     for i, token in enumerate(formula):
         letter = token.kind == "symbol" and (token.upright or not upright) and _is_letter(token.text)
-        if (
-            depth == 0
-            and i
-            and letter
-            and formula[i - 1].kind in ("number", "close")
-            and _only_units(formula[i:])
-        ):
+        behind_value = depth == 0 and i and formula[i - 1].kind in ("number", "close")
+        if letter and behind_value and _only_units(formula[i:]):
             return formula[:i]
         depth += (token.kind == "open") - (token.kind == "close")
     return formula

@@ -58,21 +58,15 @@ def kinds(tree: Tree) -> set[str]:
 
 
 def evaluate(tree: Tree, at: dict[str, Fraction] | None = None) -> Value:
-    """The value of a tree where its symbols have these values.
-
-    Raises:
-        Undefined: there is none.
-        TooLarge: a number on the way is beyond the bounds.
-        Unreadable: the tree is a collection, or a function that is not known here.
+    """The value of a tree where its symbols have these values. Raises Undefined: there is none; TooLarge: a number on
+    the way is beyond the bounds; Unreadable: the tree is a collection, or a function that is not known here.
     """
     with mpmath.workprec(BITS):
         try:
             return _value(tree, at or {})
-        except (ZeroDivisionError, ArithmeticError) as error:
-            raise Undefined(str(error)) from None
-        except ValueError as error:
-            if isinstance(error, Unreadable | Undefined):
-                raise
+        except (Unreadable, Undefined):
+            raise
+        except (ArithmeticError, ValueError) as error:
             raise Undefined(str(error)) from None
 
 
@@ -123,11 +117,8 @@ def divided(a: Value, b: Value) -> Value:
     return a / b
 
 
-_ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
-    "add": operator.add,
-    "multiply": operator.mul,
-    "divide": divided,
-}
+_Operation = Callable[[Value, Value], Value]
+_ARITHMETIC: dict[str, _Operation] = {"add": operator.add, "multiply": operator.mul, "divide": divided}
 
 
 def _remainder(a: Value, b: Value) -> Value:
@@ -191,15 +182,12 @@ def _quotient_if_exact(x: Fraction, above: int, below: int, n: int) -> Fraction 
 
 
 def _factorial(value: Value) -> Value:
-    if isinstance(value, Fraction) and value.denominator == 1:
-        if value < 0:
-            raise Undefined("a factorial of a negative number")
-        if value > 2_000:
-            raise TooLarge("a factorial too large to compute")
-        return Fraction(math.factorial(int(value)))
+    whole = isinstance(value, Fraction) and value.denominator == 1
+    if whole and value < 0:
+        raise Undefined("a factorial of a negative number")
     if abs(mp(value)) > 2_000:
         raise TooLarge("a factorial too large to compute")
-    return mpmath.gamma(mp(value) + 1)
+    return Fraction(math.factorial(int(value))) if whole else mpmath.gamma(mp(value) + 1)
 
 
 _BY_MPMATH = {

@@ -18,11 +18,12 @@ def paper(
     """Show the published tables of the RPG paper, or check them for impossible values."""
     from rpg.config.errors import ConfigError, nearest
     from rpg.paper import lint
-    from rpg.paper.terminal_tables import findings, tables
+    from rpg.paper.lint import in_terminal
+    from rpg.paper.published import tables
 
     if what not in ("tables", "lint"):
         raise ConfigError(
             f"paper {what!r}: not known{nearest(what, ('tables', 'lint'))} Accepted: tables, lint"
         )
-    console.print(tables() if what == "tables" else findings(lint()))
+    console.print(tables() if what == "tables" else in_terminal(lint()))
     return 0

@@ -30,9 +30,8 @@ from rpg.store.checkpoints import model_digest
 from rpg.store.layout import home
 from rpg.store.locks import only_one
 from rpg.store.samples import graded_by, read_samples, write_samples
-from rpg.tasks.benchmark_loading import LoadedBenchmark, check, load_benchmark
-from rpg.tasks.benchmarks import Benchmark, benchmark
-from rpg.tasks.leaks import Checks
+from rpg.tasks.benchmarks import Benchmark, LoadedBenchmark, benchmark, check, load_benchmark
+from rpg.tasks.checks import Checks
 from rpg.tasks.training_sets import load_training, training_set
 
 RECORD = "evaluation.json"

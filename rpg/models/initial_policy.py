@@ -24,7 +24,7 @@ from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer, changes_chat_template, check_prompts, set_chat_template
 from rpg.models.warm_start import supervised_start, warm_start
 from rpg.models.warm_start_cache import local_files, warm_folder
-from rpg.tasks import Splits, characters_of, chat_characters, demonstrations_of, load_problems
+from rpg.tasks import Splits, characters_of, demonstrations_of, load_problems
 from rpg.tasks.preparation import once
 
 
@@ -139,13 +139,11 @@ def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
         supervised_start(policy, demos, start, say)
         return policy
     warm = spec.model.warm_start
+    tokenizer = build_tokenizer(characters_of(spec.task, splits))
+    set_chat_template(tokenizer, chat_of(spec.task))
     if warm is None:
-        tokenizer = build_tokenizer(characters_of(spec.task, splits))
-        set_chat_template(tokenizer, chat_of(spec.task))
         return Policy(build_tiny(spec.model, tokenizer, seed=0), tokenizer)
     demos = demonstrations_of(spec.task, splits)
-    tokenizer = build_tokenizer(demos.characters() | chat_characters(spec.task))
-    set_chat_template(tokenizer, chat_of(spec.task))
     policy = Policy(build_tiny(spec.model, tokenizer, warm.seed), tokenizer)
     threads = torch.get_num_threads()
     say("warm start: begins (cached for later runs)")

@@ -17,8 +17,7 @@ from rpg.models.response_batch import Batch
 from rpg.models.tokenizer import encode_prompts
 from rpg.rewards import Item, grader_for
 from rpg.tasks import DataError, verifier_of
-from rpg.tasks.kinds import Demonstrations
-from rpg.tasks.problems import Given
+from rpg.tasks.problems import Demonstrations, Given
 
 # A change that gives another model for the same settings increments rpg.models.warm_start_cache.WARM_START_VERSION.
 _SAY_SECONDS = 10.0

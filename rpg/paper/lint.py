@@ -10,9 +10,11 @@
 A rule that cannot decide says so (`unchecked`): when 1/(k P) is finer than the printed digits every value is possible.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from rich.console import Group, RenderableType
+from rich.text import Text
 from scipy import special
 
 from rpg.paper.published import Entry, published
@@ -95,18 +97,23 @@ def _repeated(entries: list[Entry], decimals: int) -> list[Finding]:
     seen: dict[tuple[str, str, float, float], list[Entry]] = {}
     for entry in entries:
         seen.setdefault((entry.benchmark, entry.model, entry.last, entry.best), []).append(entry)
-    return [
-        _finding(
-            "repeated",
-            group[0],
-            "last, best",
-            f"{group[0].last:.{decimals}f} and {group[0].best:.{decimals}f} also appear in "
-            + ", ".join(f"{entry.table}, {entry.row}" for entry in group[1:]),
-        )
-        for group in seen.values()
-        if len(group) > 1
-    ]
+    findings = []
+    for first, *others in seen.values():
+        text = f"{first.last:.{decimals}f} and {first.best:.{decimals}f} also appear in "
+        text += ", ".join(f"{entry.table}, {entry.row}" for entry in others)
+        if others:
+            findings.append(_finding("repeated", first, "last, best", text))
+    return findings
 
 
 def _finding(rule: Rule, entry: Entry, column: str, message: str) -> Finding:
     return Finding(rule, entry.table, entry.row, entry.benchmark, column, message)
+
+
+def in_terminal(results: Sequence[Finding]) -> RenderableType:
+    """One line per finding."""
+    if not results:
+        return Text("no findings")
+    return Group(
+        *(Text(f"{f.table}, {f.row}, {f.benchmark} {f.column}: {f.rule}: {f.message}") for f in results)
+    )

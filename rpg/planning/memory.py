@@ -83,7 +83,7 @@ def tokens_per_pass(shape: Shape, device: str, number: int = FLOAT) -> int:
 
 
 def pass_bytes(shape: Shape, tokens: float, backend: LocalBackend, number: int = FLOAT) -> float:
-    """Peak memory of a forward and backward pass over so many tokens, without weights and gradients.
+    """Peak memory of a forward and backward pass over `tokens` tokens, without weights and gradients.
 
     `number`: bytes of a number in computations.
     """

@@ -87,8 +87,8 @@ def panel(
     """One panel: means over seeds against `x` with a band, one colour and dash pattern per label.
 
     `data` has columns label, x, step, mean, low, high, lowest, highest, seeds. `points` marks every point (for
-    checkpoints, of which there are few) and keeps their intervals in view. `smooth` > 1 draws the moving average over so
-    many points as a strong line and the unsmoothed mean as a faint one; the title says so. `each`: the same columns for
+    checkpoints, of which there are few) and keeps their intervals in view. `smooth` > 1 draws the moving average over that
+    number of points as a strong line and the unsmoothed mean as a faint one; the title says so. `each`: the same columns for
     every seed (and `seed`), drawn as thin lines; without `mean` they are drawn alone. `linked`: a panel for
     `linked_panels`. Quantities that span decades (gradient norms, KL) get a logarithmic axis.
     """

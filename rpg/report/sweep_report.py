@@ -89,7 +89,7 @@ def curve_data(
 ) -> pandas.DataFrame:
     """Curves of variants in one frame: name (benchmark or metric), label, and the columns of the queries.
 
-    `points`: at most so many per training curve, as averages of neighbours; None keeps every step.
+    `points`: the most points per training curve, as averages of neighbours; None keeps every step.
     """
     known, series = queries.metric_names(db), list(labels)
     measured = [name for name in metrics if name in known]

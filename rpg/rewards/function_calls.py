@@ -54,10 +54,8 @@ class Batch:
 
 
 def call(function: Callable[..., Any], name: str, batch: Batch) -> Values:
-    """The function's values by name; None where it does not apply to a response.
-
-    Raises:
-        BadReward: it raised, or did not return one number for each response.
+    """The function's values by name; None where it does not apply to a response. Raises BadReward: it raised, or did
+    not return one number for each response.
     """
     try:
         returned = _by_form(function, batch)
@@ -88,23 +86,17 @@ def _by_form(function: Callable[..., Any], batch: Batch) -> Any:
         ],
         "tokens": batch.tokens,
     }
-    missing = [
-        p.name
-        for p in parameters.values()
-        if p.default is p.empty
-        and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
-        and p.name not in arguments
-    ]
+    asked_for = (p for p in parameters.values() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
+    missing = [p.name for p in asked_for if p.default is p.empty and p.name not in arguments]
     if missing:
         raise TypeError(
             f"the function asks for {', '.join(missing)}, and there are: {', '.join(sorted(arguments))}"
         )
     by_place = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    accepted = arguments.keys() if any_keyword else arguments.keys() & parameters
     by_name = {
-        name: values
-        for name, values in arguments.items()
-        if (name in parameters or any_keyword) and name not in by_place
+        name: values for name, values in arguments.items() if name in accepted and name not in by_place
     }
     return _awaited(function(*(arguments[name] for name in by_place if name in arguments), **by_name))
 

@@ -36,18 +36,15 @@ class FunctionReward:
         self._unread = b""
 
     def score(self, batch: Batch) -> Values:
-        """Its values by name; None for a response to which it does not apply.
-
-        Raises:
-            RewardError: it raised, took too long, ended its process, or did not return a finite number per response.
+        """Its values by name; None for a response to which it does not apply. Raises RewardError: it raised, took too
+        long, ended its process, or did not return a finite number per response.
         """
         if not len(batch):
             return {}
         try:
             if self._process is None:
                 self._start()
-            reply = self._checked(self._ask(asdict(batch), self.part.seconds, batch), batch)
-            values: Values = reply["values"]
+            values: Values = self._ask(asdict(batch), self.part.seconds, batch)["values"]
             return values
         except BaseException:
             self.close()  # what it would still answer belongs to this batch
@@ -72,7 +69,7 @@ class FunctionReward:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **parent_mark()},
         )
         begin = {"function": self.part.function, "sources": list(self.sources)}
-        self._checked(self._ask(begin, _START_SECONDS, None), None)
+        self._ask(begin, _START_SECONDS, None)
 
     def _ask(self, question: dict[str, Any], seconds: float, batch: Batch | None) -> dict[str, Any]:
         """One line to the process, one line back."""
@@ -103,9 +100,6 @@ class FunctionReward:
                             selector.unregister(process.stdin)
         line, _, self._unread = self._unread.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def _checked(self, answer: dict[str, Any], batch: Batch | None) -> dict[str, Any]:
         if "error" in answer:
             raise RewardError(f"reward: {answer['error']}{_shown(batch, answer.get('row'))}")
         return answer

@@ -5,7 +5,9 @@ Mathematical answers: what text and plain numbers decide is decided here, the re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from typing import Any
 
 from rpg.answers.comparison import Verdict, quick
@@ -15,13 +17,13 @@ from rpg.config.task import VERIFIERS, MarkerVerifier, MathVerifier, RewardVerif
 from rpg.rewards import math_dapo
 from rpg.rewards.comparison_pool import CPU_SECONDS, MEMORY_BYTES, Pool
 from rpg.rewards.grades import Gradable, Grade, Grading, Item
-from rpg.rewards.marker import MarkerGrader
 
 MAX_ANSWER_CHARACTERS = 2_000
 """Longer answers are wrong unread. The longest gold answer of the shipped benchmarks has 210 characters."""
 _REMEMBERED = 200_000
 LINES = "lines-2"
 """Answer lines read by the grammar of rpg.answers.statements. Raise the number when a verdict may change."""
+_NUMBER = re.compile(r"([-+]?)(\d{1,50}(?:\.\d{0,50})?|\.\d{1,50})(?:/(\d{1,50}))?")
 RECIPE = f"math_dapo-{math_dapo.VERSION}"
 
 
@@ -61,10 +63,8 @@ class Grader(Grading):
         self._verdicts: dict[tuple[str, str], Verdict] = {}
 
     def grade(self, items: Iterable[Gradable]) -> list[Grade]:
-        """Grades in the order of `items`; never raises because of what a response contains.
-
-        Raises:
-            GradingError: the worker processes cannot be started.
+        """Grades in the order of `items`; never raises because of what a response contains. Raises GradingError: the
+        worker processes cannot be started.
         """
         extracted: list[tuple[str | None, str, tuple[str, str] | None]] = []
         for response, truth, truncated in (Item(*item) for item in items):
@@ -87,8 +87,7 @@ class Grader(Grading):
             if len(answer) > max(MAX_ANSWER_CHARACTERS, 4 * len(gold)):
                 self._verdicts[gold, answer] = False, f"longer than {MAX_ANSWER_CHARACTERS} characters"
                 continue
-            verdict = quick(gold, answer, tolerance)
-            if verdict is None:
+            if (verdict := quick(gold, answer, tolerance)) is None:
                 hard.append((gold, answer))
             else:
                 self._verdicts[gold, answer] = verdict
@@ -99,6 +98,58 @@ class Grader(Grading):
     def close(self) -> None:
         """End the workers."""
         self._pool.close()
+
+
+class MarkerGrader(Grading):
+    """Grades what follows a verifier's marker."""
+
+    def __init__(self, verifier: MarkerVerifier):
+        self.verifier = verifier
+
+    def grade(self, items: Iterable[Gradable]) -> list[Grade]:
+        """Grades in the order of `items`."""
+        return [grade(self.verifier, *Item(*item)) for item in items]
+
+
+def grade(verifier: MarkerVerifier, response: str, truth: str, truncated: bool = False) -> Grade:
+    """Compare the answer of `response` with `truth`.
+
+    The answer is what follows the last marker, up to the end of its line. In a response that was cut off by the
+    length limit (`truncated`), an answer that reaches the cut is incomplete and does not count.
+    """
+    _, marker, tail = response.rpartition(verifier.marker)
+    if not marker:
+        return Grade(None, False, "cut off before an answer" if truncated else f"no {verifier.marker!r}")
+    line, newline, _ = tail.partition("\n")
+    answer = line.strip()
+    if truncated and not newline:
+        return Grade(answer, False, "answer cut off")
+    if not answer:
+        return Grade(answer, False, "empty answer")
+    if verifier.match == "number":
+        stated, expected = number(answer), number(truth)
+        if expected is not None:
+            if stated is None:
+                return Grade(answer, False, "not a number")
+            return Grade(answer, stated == expected, "correct" if stated == expected else "wrong")
+    right = answer in truth.split() if verifier.match == "any" else answer == truth.strip()
+    return Grade(answer, right, "correct" if right else "wrong")
+
+
+def number(text: str) -> Fraction | None:
+    """The value of `12`, `-0.50`, `1/2`, `1,000` (also within `$ $` or before a full stop); None for anything else."""
+    bare = text.strip().strip("$").strip().removesuffix(".").replace(" ", "")
+    if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?", bare):
+        bare = bare.replace(",", "")
+    match = _NUMBER.fullmatch(bare)
+    if not match:
+        return None
+    sign, value, denominator = match.groups()
+    if denominator is not None and not int(denominator):
+        return None
+    result = Fraction("0" + value if value.startswith(".") else value.removesuffix("."))
+    result /= int(denominator or 1)
+    return -result if sign == "-" else result
 
 
 class RecipeGrader(Grading):

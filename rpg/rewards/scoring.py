@@ -91,10 +91,8 @@ class Scorer:
         self._judges = {part.called(): models(part) for part in judged} if models else {}
 
     def score(self, answered: Sequence[Answered]) -> list[Scored]:
-        """What each response earns, in order.
-
-        Raises:
-            RewardError: a function failed; GradingError: answers cannot be graded.
+        """What each response earns, in order. Raises RewardError: a function failed; GradingError: answers cannot be
+        graded.
         """
         answered = [a._replace(response=self.turn(a.response)) for a in answered]
         grades = self._grader.grade([Item(a.response, a.answer, a.truncated) for a in answered])
@@ -106,7 +104,10 @@ class Scorer:
                     parts[row][name] = value
                     totals[row] += weight * (value or 0.0)
         if self._threshold is not None:
-            grades = [_reached(total, self._threshold) for total in totals]
+            right = f"right from {self._threshold:g}"
+            grades = [
+                Grade(None, total >= self._threshold, f"reward {total:.6g}, {right}") for total in totals
+            ]
         return [Scored(*columns) for columns in zip(totals, grades, parts, strict=True)]
 
     def _values(
@@ -143,10 +144,6 @@ class Scorer:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
-
-
-def _reached(reward: float, threshold: float) -> Grade:
-    return Grade(None, reward >= threshold, f"reward {reward:.6g}, right from {threshold:g}")
 
 
 def parts_of(scored: Sequence[Scored]) -> dict[str, list[float]]:
@@ -195,9 +192,8 @@ def _batch(answered: Sequence[Answered]) -> Batch:
     names = dict.fromkeys(name for response in answered for name in response.columns)
     columns = {name: [response.columns.get(name) for response in answered] for name in names}
     columns["answer"] = [a.answer for a in answered]
-    return Batch(
-        [a.prompt for a in answered], [a.response for a in answered], [a.tokens for a in answered], columns
-    )
+    prompts, responses = [a.prompt for a in answered], [a.response for a in answered]
+    return Batch(prompts, responses, [a.tokens for a in answered], columns)
 
 
 def _sources(part: PythonReward, kept: Sources | None) -> Sequence[Mapping[str, str]]:

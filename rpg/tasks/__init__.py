@@ -10,11 +10,10 @@ from importlib import import_module
 
 from rpg.config.section import registered
 from rpg.config.task import TASKS, TaskSection, Verifier, chat_of
-from rpg.tasks.kinds import Demonstrations, TaskKind, problem_characters
-from rpg.tasks.problems import DataError, Problem, Splits
+from rpg.tasks.problems import DataError, Demonstrations, Problem, Splits, TaskKind, problem_characters
 
 __all__ = [
-    "KINDS", "DataError", "Problem", "Splits", "characters_of", "chat_characters", "demonstrations_of", "kind_of",
+    "KINDS", "DataError", "Problem", "Splits", "characters_of", "demonstrations_of", "kind_of",
     "load_problems", "verifier_of",
 ]  # fmt: skip
 
@@ -36,10 +35,8 @@ def kind_of(task: TaskSection) -> TaskKind:
 
 
 def load_problems(task: TaskSection) -> Splits:
-    """All problems of a task.
-
-    Raises:
-        DataError: a file that cannot be used (the message names file, line and field), or too few problems.
+    """All problems of a task. Raises DataError: a file that cannot be used (the message names file, line and field), or
+    too few problems.
     """
     return kind_of(task).problems(task)
 
@@ -50,21 +47,13 @@ def verifier_of(task: TaskSection) -> Verifier:
 
 
 def demonstrations_of(task: TaskSection, splits: Splits) -> Demonstrations:
-    """Demonstrations of a task's problems.
-
-    Raises:
-        DataError: there are none, as for a file task without the column `demonstration`.
+    """Demonstrations of a task's problems. Raises DataError: there are none, as for a file task without the column
+    `demonstration`.
     """
     return kind_of(task).demonstrations(task, splits)
 
 
 def characters_of(task: TaskSection, splits: Splits) -> set[str]:
-    """All characters that a model of this task has to know."""
-    declared = kind_of(task).characters
-    return (declared(splits) if declared else problem_characters(splits)) | chat_characters(task)
-
-
-def chat_characters(task: TaskSection) -> set[str]:
-    """The characters of the task's own chat template and of the assistant's prefix."""
+    """All characters that a model of this task has to know, those of its chat template included."""
     chat = chat_of(task)
-    return set((chat.template or "") + chat.prefix)
+    return (kind_of(task).characters or problem_characters)(splits) | {*(chat.template or ""), *chat.prefix}

@@ -10,12 +10,11 @@ seeds. Problems of n operations are numbered 0 .. 10 * 27**n - 1, so distinct on
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import ChainTask, MarkerVerifier
-from rpg.tasks.kinds import HELD_OUT, TaskKind
-from rpg.tasks.problems import DataError, Problem, Splits
+from rpg.tasks.problems import HELD_OUT, DataError, Problem, Splits, TaskKind
 
 GENERATOR_VERSION = 1
 """Part of the data's digest: raise it when the same settings would give other problems."""
@@ -124,29 +123,21 @@ def _problem(chain: Chain, tier: str, name: str) -> Problem:
     return Problem(f"chain-{tier}-{name}", text, text, chain.answer, tier, chain.scratchpad())
 
 
-@dataclass
 class ChainDemonstrations:
     """Chains of every length up to the longest tier's, none of which is in a benchmark."""
 
-    task: ChainTask
-    splits: Splits
-    held_out: list[Problem] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._excluded = {p.prompt for problems in self.splits.benchmarks.values() for p in problems}
-        self._longest = max(self.task.tiers.values())
-        rng = random.Random(f"warm start held-out {self.task.data_seed}")
-        self.held_out = []
-        for tier, length in self.task.tiers.items():
-            for i in range(HELD_OUT):
-                chain = self._fresh(length, rng)
-                self.held_out.append(
-                    Problem(f"warm-{tier}-{i}", chain.prompt, chain.prompt, chain.answer, tier)
-                )
-        if distinct(min(self.task.tiers.values())) > 10 * len(self.held_out):
-            self._excluded |= {
-                p.prompt for p in self.held_out
-            }  # where so few problems exist, repeats are fine
+    def __init__(self, task: ChainTask, splits: Splits):
+        self._excluded = {p.prompt for problems in splits.benchmarks.values() for p in problems}
+        self._lengths = list(task.tiers.values())
+        self.held_out: list[Problem] = []
+        rng = random.Random(f"warm start held-out {task.data_seed}")
+        for tier, length in task.tiers.items():
+            chains = [self._fresh(length, rng) for _ in range(HELD_OUT)]
+            self.held_out += [_problem(chain, tier, f"warm-{i}") for i, chain in enumerate(chains)]
+        if distinct(min(self._lengths)) > 10 * len(
+            self.held_out
+        ):  # where fewer problems exist, repeats are fine
+            self._excluded |= {p.prompt for p in self.held_out}
 
     def _fresh(self, length: int, rng: random.Random) -> Chain:
         for _ in range(1000):
@@ -155,18 +146,15 @@ class ChainDemonstrations:
                 return chain
         raise DataError(f"task.benchmark_problems: nearly all problems of {length} operation(s) are held out")
 
-    def characters(self) -> set[str]:
-        return set(CHARACTERS)
-
     def longest_response(self) -> int:
-        return len(Chain.from_index(self._longest, 0).scratchpad())
+        return len(Chain.from_index(max(self._lengths), 0).scratchpad())
 
     def ability(self, rng: random.Random) -> tuple[str, str]:
-        chain = self._fresh(rng.randint(1, self._longest), rng)
+        chain = self._fresh(rng.randint(1, max(self._lengths)), rng)
         return chain.prompt, chain.scratchpad()
 
     def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[str, str]:
-        chain = self._fresh(rng.choice(list(self.task.tiers.values())), rng)
+        chain = self._fresh(rng.choice(self._lengths), rng)
         if rng.random() < warm.scratchpad_fraction:
             return chain.prompt, chain.scratchpad(warm.corruption, rng)
         return chain.prompt, f"{MARKER}{chain.answer}"

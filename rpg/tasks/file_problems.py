@@ -10,11 +10,18 @@ from typing import Any
 
 from rpg.config.data_source import DataSource, FileColumns, parsed_column
 from rpg.config.task import FileTask, RewardVerifier
-from rpg.tasks.columns import conversation, text_of, value_at
-from rpg.tasks.gold import check_gold
-from rpg.tasks.kinds import ProblemDemonstrations, TaskKind
-from rpg.tasks.problems import DataError, Problem, Splits, file_digest, with_chat
-from rpg.tasks.rows import hub_rows, missing, read_rows
+from rpg.tasks.checks import check_gold
+from rpg.tasks.problems import (
+    DataError,
+    Problem,
+    ProblemDemonstrations,
+    Splits,
+    TaskKind,
+    file_digest,
+    shortened,
+    with_chat,
+)
+from rpg.tasks.rows import conversation, hub_rows, missing, read_rows, text_of, value_at
 
 _MAX_CHARACTERS = 1_000_000
 """Of one value: longer ones mean that this is the wrong file."""
@@ -23,11 +30,9 @@ _MAX_REPEATED = 5_000_000
 
 
 def read(task: FileTask) -> Splits:
-    """All files of a task, checked.
-
-    Raises:
-        DataError: a file is missing, empty or unreadable; a column is missing; a value is no text; a problem occurs
-            twice in a file, or in a benchmark and in the training file. The message names file, line and field.
+    """All files of a task, checked. Raises DataError: a file is missing, empty or unreadable; a column is missing; a
+    value is no text; a problem occurs twice in a file, or in a benchmark and in the training file. The message names
+    file, line and field.
     """
     parts = [_read_source(task, source, "train", number) for number, source in enumerate(task.train)]
     notes = [
@@ -43,18 +48,16 @@ def read(task: FileTask) -> Splits:
                 same = seen[problem.text].id
                 trained = ", ".join(source.called() for source in task.train)
                 raise DataError(
-                    f"{source.called()}: problem {line}: field prompt: {_short(problem.text)} is also in the training "
+                    f"{source.called()}: problem {line}: field prompt: {shortened(problem.text)} is also in the training "
                     f"file {trained} ({same}): a benchmark must be held out"
                 )
     return Splits(_mixed(parts, [source.weight for source in task.train]), benchmarks, tuple(notes))
 
 
 def _gold(task: FileTask, problems: list[Problem], source: DataSource) -> list[str]:
-    return (
-        []
-        if isinstance(task.verifier, RewardVerifier)
-        else check_gold(problems, task.verifier, source.called())
-    )
+    if isinstance(task.verifier, RewardVerifier):
+        return []
+    return check_gold(problems, task.verifier, source.called())
 
 
 def _mixed(parts: list[list[Problem]], weights: list[float]) -> list[Problem]:
@@ -80,7 +83,7 @@ def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0
         problem = _problem(task, columns, f"{name}-{len(problems) + 1:05d}", group, row, where)
         key = problem.text
         if key in first:
-            raise DataError(f"{where}: field prompt: {_short(key)} is the same problem as {first[key]}")
+            raise DataError(f"{where}: field prompt: {shortened(key)} is the same problem as {first[key]}")
         first[key] = where.rpartition(": ")[2]
         problems.append(problem)
         if len(problems) == source.limit:
@@ -119,20 +122,9 @@ def _problem(
         messages[-1] = {"role": "user", "content": prompt}
     # Two chats may share their last message, so the whole conversation identifies the problem.
     whole = text if len(messages) < 2 else "\n".join(f"{m['role']}: {m['content']}" for m in messages)
-    return with_chat(
-        Problem(
-            id=name,
-            text=whole,
-            prompt=prompt,
-            answer=answer,
-            group=group,
-            demonstration=shown,
-            columns={key: value for key, value in row.items() if value is not None},
-            messages=tuple(messages),
-            chat=bool(messages),
-        ),
-        task.chat,
-    )
+    others = {key: value for key, value in row.items() if value is not None}
+    problem = Problem(name, whole, prompt, answer, group, shown, others, tuple(messages), chat=bool(messages))
+    return with_chat(problem, task.chat)
 
 
 def _messages(row: Mapping[str, Any], column: str, where: str) -> list[dict[str, str]]:
@@ -156,7 +148,7 @@ def _text(row: Mapping[str, Any], column: str | None, field: str, where: str) ->
     if field == "answer" and isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)  # a number is what people write for an answer
     if not isinstance(value, str):
-        raise DataError(f"{where}: field {field}: expected text, got {_short(value)}")
+        raise DataError(f"{where}: field {field}: expected text, got {shortened(value)}")
     if not value.strip():
         raise DataError(f"{where}: field {field}: the text is empty")
     if len(value) > _MAX_CHARACTERS:
@@ -168,11 +160,6 @@ def _text(row: Mapping[str, Any], column: str | None, field: str, where: str) ->
     return value
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def _data(task: FileTask) -> dict[str, Any]:
     tests = {name: _digest(source) for name, source in task.benchmarks.items()}
     train = [_digest(source) for source in task.train]
@@ -181,15 +168,12 @@ def _data(task: FileTask) -> dict[str, Any]:
 
 def _digest(source: DataSource) -> Any:
     """What represents a source in the digest of the data: its contents, not its location."""
-    content = _file_or_hub_digest(source)
+    if source.path is not None:
+        content = file_digest(str(source.path))
+    else:
+        content = _hub_digest(source.model_copy(update={"columns": None, "weight": 1.0, "limit": None}))
     settings = source.model_dump(mode="json", exclude_defaults=True, include={"columns", "weight", "limit"})
     return {"content": content, **settings} if settings else content
-
-
-def _file_or_hub_digest(source: DataSource) -> str:
-    if source.path is not None:
-        return file_digest(str(source.path))
-    return _hub_digest(source.model_copy(update={"columns": None, "weight": 1.0, "limit": None}))
 
 
 @lru_cache(maxsize=16)

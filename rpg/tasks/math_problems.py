@@ -9,12 +9,17 @@ from pathlib import Path
 
 from rpg.config.errors import ConfigError
 from rpg.config.task import MathTask
-from rpg.tasks.benchmark_loading import LOCAL_DATA, LoadedBenchmark, digest, load_benchmark
-from rpg.tasks.benchmarks import Prompt, benchmark
-from rpg.tasks.gold import check_gold
-from rpg.tasks.kinds import ProblemDemonstrations, TaskKind
-from rpg.tasks.leaks import leaks, near_duplicates
-from rpg.tasks.problems import DataError, DatasetSummary, Dropped, Splits, with_chat
+from rpg.tasks.benchmarks import LOCAL_DATA, LoadedBenchmark, Prompt, benchmark, digest, load_benchmark
+from rpg.tasks.checks import check_gold, leaks, near_duplicates
+from rpg.tasks.problems import (
+    DataError,
+    DatasetSummary,
+    Dropped,
+    ProblemDemonstrations,
+    Splits,
+    TaskKind,
+    with_chat,
+)
 from rpg.tasks.training_sets import LoadedTraining, load_training, training_set
 
 Stamps = tuple[tuple[str, int, int], ...]
@@ -22,45 +27,37 @@ Stamps = tuple[tuple[str, int, int], ...]
 
 
 def read(task: MathTask) -> Splits:
-    """All problems of a task; training problems that a benchmark holds too are left out.
-
-    Raises:
-        DataError: problems that cannot be found or used; the message names file, row and field.
+    """All problems of a task; training problems that a benchmark holds too are left out. Raises DataError: problems
+    that cannot be found or used; the message names file, row and field.
     """
     train, benchmarks = _load(task.model_dump_json(), _stamps(task))
     held_out = {loaded.benchmark.name: loaded.problems for loaded in benchmarks}
-    leaked = {
-        leak.training: leak for leak in reversed(leaks(train.problems, held_out))
-    }  # the closest one wins
+    closest_last = reversed(leaks(train.problems, held_out))
+    leaked = {leak.training: leak for leak in closest_last}
     texts = {problem.id: problem.text for problem in train.problems}
     dropped = train.dropped + [
         Dropped(name, "leaked", f"{leak.similarity:.0%} the same as {leak.problem}", texts[name])
         for name, leak in leaked.items()
     ]
     kept = [with_chat(problem, task.chat) for problem in train.problems if problem.id not in leaked]
-    held_out = {
-        name: [with_chat(problem, task.chat) for problem in problems] for name, problems in held_out.items()
-    }
+    held_out = {name: [with_chat(p, task.chat) for p in problems] for name, problems in held_out.items()}
     if not kept:
         near = Counter(leak.benchmark for leak in leaked.values())
         raise DataError(
             f"task.train: {train.source}: all {len(leaked)} problems are in a benchmark too "
             f"({', '.join(f'{count} in {name}' for name, count in near.items())}); nothing is left to train on"
         )
-    reasons = dict(
-        Counter(reason for _, reason in dict.fromkeys((one.problem, one.reason) for one in dropped))
+    reasons = dict(Counter(reason for _, reason in dict.fromkeys((d.problem, d.reason) for d in dropped)))
+    summary = DatasetSummary(
+        "train", train.source, train.rows, train.distinct, reasons, len(kept), digest(kept)
     )
-    summaries = [
-        DatasetSummary("train", train.source, train.rows, train.distinct, reasons, len(kept), digest(kept))
-    ]
-    summaries += [
-        DatasetSummary(
-            one.benchmark.name, one.source, one.rows, len(one.problems), {}, len(one.problems), one.digest
-        )
-        for one in benchmarks
-    ]
+    summaries = [summary]
+    for loaded in benchmarks:
+        count = len(loaded.problems)
+        name = loaded.benchmark.name
+        summaries.append(DatasetSummary(name, loaded.source, loaded.rows, count, {}, count, loaded.digest))
     gold = check_gold(kept, task.verifier, train.source)
-    notes = (*train.notes, *gold, *(note for one in benchmarks for note in one.notes))
+    notes = (*train.notes, *gold, *(note for loaded in benchmarks for note in loaded.notes))
     pairs = tuple((name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems))
     return Splits(kept, held_out, notes, tuple(summaries), tuple(dropped), pairs)
 

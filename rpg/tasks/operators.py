@@ -12,13 +12,12 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import MarkerVerifier, OperatorsTask
 from rpg.tasks.chain import CHARACTERS, LABELS, MARKER, OPERATORS, Chain
-from rpg.tasks.kinds import HELD_OUT, TaskKind
-from rpg.tasks.problems import DataError, Problem, Splits
+from rpg.tasks.problems import HELD_OUT, DataError, Problem, Splits, TaskKind
 
 VERSION = 1
 """Part of the data's digest: raise it when the same settings would give other problems."""
@@ -57,13 +56,11 @@ class Blank:
         return [way for way in ways if self.filled(way).answer == str(self.target)]
 
     def filled(self, operators: str) -> Chain:
-        """The chain with these operators."""
         return Chain(self.start, tuple(zip(operators, self.operands, strict=True)))
 
     def response(self, operators: str, corruption: float = 0.0, rng: random.Random | None = None) -> str:
         """A full response; `corruption` as in `Chain.scratchpad`."""
-        steps, marker, _ = self.filled(operators).scratchpad(corruption, rng).rpartition(MARKER)
-        return f"{steps}{marker}{operators}"
+        return self.filled(operators).scratchpad(corruption, rng).rpartition(MARKER)[0] + MARKER + operators
 
 
 def distinct(length: int) -> int:
@@ -72,10 +69,8 @@ def distinct(length: int) -> int:
 
 
 def make(task: OperatorsTask) -> Splits:
-    """All problems, distinct, the same for the same settings; the benchmark is dealt first.
-
-    Raises:
-        DataError: the settings have too few different problems.
+    """All problems, distinct, the same for the same settings; the benchmark is dealt first. Raises DataError: the
+    settings have too few different problems.
     """
     rng = random.Random(f"operators {task.data_seed} {task.operations}")
     dealt = list(itertools.islice(_all(task.operations, rng), task.benchmark_problems + task.train_problems))
@@ -102,39 +97,26 @@ def _all(length: int, rng: random.Random) -> Iterator[Blank]:
 
 
 def _problem(blank: Blank, name: str) -> Problem:
-    answers = blank.answers()
-    return Problem(
-        f"operators-{name}",
-        blank.prompt,
-        blank.prompt,
-        " ".join(answers),
-        "operators",
-        blank.response(answers[0]),
-    )
+    text, answers = blank.prompt, blank.answers()
+    response = blank.response(answers[0])
+    return Problem(f"operators-{name}", text, text, " ".join(answers), "operators", response)
 
 
-@dataclass
 class OperatorsDemonstrations:
     """Problems outside the benchmark, each shown with one of its right answers at random."""
 
-    task: OperatorsTask
-    splits: Splits
-    held_out: list[Problem] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._excluded = {p.prompt for problems in self.splits.benchmarks.values() for p in problems}
-        rng = random.Random(f"warm start held-out {self.task.data_seed}")
+    def __init__(self, task: OperatorsTask, splits: Splits):
+        self._length = task.operations
+        self._excluded = {p.prompt for problems in splits.benchmarks.values() for p in problems}
+        rng = random.Random(f"warm start held-out {task.data_seed}")
         self.held_out = [_problem(self._fresh(rng), f"warm-{i}") for i in range(HELD_OUT)]
         self._excluded |= {p.prompt for p in self.held_out}
 
     def _fresh(self, rng: random.Random) -> Blank:
         while True:
-            blank = Blank.from_index(self.task.operations, rng.randrange(distinct(self.task.operations)))
+            blank = Blank.from_index(self._length, rng.randrange(distinct(self._length)))
             if blank.prompt not in self._excluded and len(blank.answers()) >= FEWEST:
                 return blank
-
-    def characters(self) -> set[str]:
-        return set(CHARACTERS)
 
     def longest_response(self) -> int:
         return max(len(problem.demonstration or "") for problem in self.held_out)

@@ -48,9 +48,7 @@ class PreparedData:
 
 def data_digest(spec: RunSpec) -> str:
     """Identity of a run's data: of its settings where problems are made by code, of the files' contents otherwise.
-
-    Raises:
-        DataError: a file cannot be read.
+    Raises DataError: a file cannot be read.
     """
     fields = frozen_dump(spec.task, f"task.{spec.task.type}")
     fields |= kind_of(spec.task).data(spec.task)
@@ -63,11 +61,9 @@ def data_digest(spec: RunSpec) -> str:
 
 
 def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
-    """Make sure the Parquet files of a run's task are there; safe to call from several processes at once.
-
-    Raises:
-        DataError: problems that cannot be used (the message names file, line and field).
-        StoreError: the cache cannot be written.
+    """Make sure the Parquet files of a run's task are there; safe to call from several processes at once. Raises
+    DataError: problems that cannot be used (the message names file, line and field); StoreError: the cache cannot be
+    written.
     """
     there = data_files(spec, home)
     folder = there.train.parent
@@ -82,10 +78,8 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
 
 
 def data_files(spec: RunSpec, home: Path, digest: str | None = None) -> PreparedData:
-    """Where the Parquet files of a run's task are, or will be; `digest` where it is known already.
-
-    Raises:
-        DataError: a file of the task cannot be read.
+    """Where the Parquet files of a run's task are, or will be; `digest` where it is known already. Raises DataError: a
+    file of the task cannot be read.
     """
     digest = digest or data_digest(spec)
     folder = Path(home) / "cache" / "data" / digest
@@ -142,10 +136,8 @@ def once(folder: Path) -> Iterator[Path | None]:
 
 def _write_report(folder: Path, spec: RunSpec, splits: Splits, counts: dict[str, int]) -> None:
     """What the files hold (data.json), and every training problem that was left out with its reason (dropped.jsonl)."""
-    pairs = [
-        dict(zip(("benchmark", "problem", "other", "similarity"), pair, strict=True))
-        for pair in splits.near_duplicates
-    ]
+    keys = ("benchmark", "problem", "other", "similarity")
+    pairs = [dict(zip(keys, pair, strict=True)) for pair in splits.near_duplicates]
     report = {
         "files": spec.task.files(),
         "problems": counts,
@@ -197,10 +189,8 @@ def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:
 
 
 def read_problems(path: Path) -> list[Problem]:
-    """Problems back from a Parquet file of :func:`prepare_data`, in its order.
-
-    Raises:
-        DataError: the file is missing or not of this schema.
+    """Problems back from a Parquet file of :func:`prepare_data`, in its order. Raises DataError: the file is missing or
+    not of this schema.
     """
     import pyarrow.parquet  # noqa: PLC0415 - a fifth of a second, which planning a run does not need
 

@@ -1,13 +1,17 @@
-"""What a problem is, for every task."""
+"""What a problem is, and what every task type has to say about its problems, besides its section in rpg.config.task."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import itertools
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from rpg.config.data_source import Chat
+from rpg.config.model import SupervisedStart, WarmStart
+from rpg.config.task import Verifier
 from rpg.errors import UserError
 
 
@@ -64,12 +68,9 @@ def with_chat(problem: Problem, chat: Chat) -> Problem:
     if not system and chat.system is not None:
         system = [{"role": "system", "content": chat.system}]
     shown = [
-        message
+        {"role": role, "content": content}
         for example in chat.examples
-        for message in (
-            {"role": "user", "content": example.prompt},
-            {"role": "assistant", "content": example.response},
-        )
+        for role, content in (("user", example.prompt), ("assistant", example.response))
     ]
     return replace(problem, messages=(*system, *shown, *rest))
 
@@ -125,3 +126,86 @@ def file_digest(path: str) -> str:
             return hashlib.file_digest(handle, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def shortened(value: Any) -> str:
+    """A value for messages, on one line."""
+    text = repr(" ".join(value.split()) if isinstance(value, str) else value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+HELD_OUT = 64
+"""Problems per tier (or file) on which the ability is measured; they are in no benchmark and in no demonstration."""
+
+
+class Demonstrations(Protocol):
+    """What a model is warm-started on: demonstrations in two styles.
+
+    *Ability*: full, right responses. *Behaviour*: mostly bare answers, which leaves reinforcement learning an ability
+    that is there to sharpen.
+    """
+
+    held_out: list[Problem]
+
+    def longest_response(self) -> int:
+        """Characters of the longest full response."""
+
+    def ability(self, rng: random.Random) -> tuple[Given, str]:
+        """(prompt, response) with a full, right response."""
+
+    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, str]:
+        """(prompt, response) in the style of the initial policy."""
+
+
+@dataclass(frozen=True)
+class TaskKind:
+    """One task type; every function takes its section, and raises DataError for problems that cannot be used.
+
+    problems: training problems and held-out benchmarks. data: what stands in the digest of the data over the fields
+    of the section: digests of what its files hold, or the version of the code that makes the problems. verifier: how
+    responses are checked. demonstrations: of its problems, for the warm start of a model made from its config.
+    """
+
+    problems: Callable[[Any], Splits]
+    data: Callable[[Any], dict[str, Any]]
+    verifier: Callable[[Any], Verifier]
+    demonstrations: Callable[[Any, Splits], Demonstrations]
+    characters: Callable[[Splits], set[str]] | None = None
+    """All that prompts and responses can be written with; None: those that occur in the problems."""
+
+
+class ProblemDemonstrations:
+    """The demonstrations in the training problems, which a message calls `source`; some of them are held out."""
+
+    def __init__(self, source: str, verifier: Verifier, splits: Splits):
+        self.verifier = verifier
+        shown = [problem for problem in splits.train if problem.demonstration]
+        if len(shown) < 2:
+            raise DataError(
+                f"{source}: field demonstration is missing: a model is warm-started on full responses; add the "
+                "column, set model.warm_start to null, or use a pretrained model without it"
+            )
+        random.Random("warm start held-out").shuffle(shown)
+        count = max(1, min(HELD_OUT, len(shown) // 10))
+        self.held_out, self._shown = shown[:count], shown[count:]
+
+    def longest_response(self) -> int:
+        return max(len(problem.demonstration or "") for problem in self.held_out + self._shown)
+
+    def ability(self, rng: random.Random) -> tuple[Given, str]:
+        problem = rng.choice(self._shown)
+        return problem.given(), problem.demonstration or ""
+
+    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, str]:
+        problem = rng.choice(self._shown)
+        # There is no general way to corrupt a step of a demonstration.
+        full = rng.random() < warm.scratchpad_fraction
+        return problem.given(), problem.demonstration or "" if full else self.verifier.written(problem.answer)
+
+
+def problem_characters(splits: Splits) -> set[str]:
+    """All characters that occur in prompts, answers and demonstrations."""
+    problems = [*splits.train, *(p for held_out in splits.benchmarks.values() for p in held_out)]
+    messages = (m["content"] for p in problems for m in p.messages)
+    fields = (text for p in problems for text in (p.prompt, p.answer, p.demonstration or ""))
+    return {c for text in itertools.chain(fields, messages) for c in text}

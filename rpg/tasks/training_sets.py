@@ -14,9 +14,17 @@ from typing import Literal
 
 from rpg.answers.extraction import normalise, squeeze
 from rpg.config.task import is_name
-from rpg.tasks.benchmark_loading import as_problem, digest, read_pairs
-from rpg.tasks.benchmarks import Columns, ProblemSet, Source, read_set, shipped
-from rpg.tasks.leaks import words
+from rpg.tasks.benchmarks import (
+    Columns,
+    ProblemSet,
+    Source,
+    as_problem,
+    digest,
+    read_pairs,
+    read_set,
+    shipped,
+)
+from rpg.tasks.checks import words
 from rpg.tasks.problems import DataError, Dropped, Problem
 
 _SETS = Path(__file__).parent / "sets" / "training"
@@ -52,10 +60,8 @@ class LoadedTraining:
 
 
 def training_set(name: str) -> TrainingSet:
-    """The training set of that name, of a YAML file, or of a file of problems itself.
-
-    Raises:
-        ConfigError: an unknown name, or a YAML file that is not a training set.
+    """The training set of that name, of a YAML file, or of a file of problems itself. Raises ConfigError: an unknown
+    name, or a YAML file that is not a training set.
     """
     if name.endswith((".yaml", ".yml")):
         chosen = read_set(TrainingSet, Path(name))

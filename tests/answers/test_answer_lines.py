@@ -8,8 +8,7 @@ import pytest
 from rpg.answers.comparison import equivalent
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
-from rpg.tasks.benchmark_loading import load_benchmark
-from rpg.tasks.benchmarks import benchmark
+from rpg.tasks.benchmarks import benchmark, load_benchmark
 from tests.answers.answer_lines import EXAMPLES_RIGHT, EXAMPLES_WRONG, RIGHT, WRONG, pairs
 from tests.answers.generated import cases, real_golds, sample_golds
 from tests.answers.generated.case import last_line

@@ -183,7 +183,8 @@ def test_files_and_modules_in_the_text_exist(page):
         new = f"A new file, `{path}`" in prose(page)  # which a recipe adds
         if re.fullmatch(rf"(?:{'|'.join(_FOLDERS)})/[\w./*-]+", path) and not new:
             assert list(ROOT.glob(path)) or (ROOT / f"{path}.py").exists(), f"`{code}`: no such file"
-            assert not test or f"def {test}(" in (ROOT / path).read_text(), f"`{code}`: no such test"
+            defined = rf"^(?:def|class) {test}\b"
+            assert not test or re.search(defined, (ROOT / path).read_text(), re.M), f"`{code}`: no such name"
         for module in re.findall(r"python -m ((?:rpg|flows|benchmarks)[\w.]*)", code):
             assert find_spec(module), f"`{code}`: no such module"
         for script in re.findall(r"(?:python|pytest) ((?:benchmarks|tests|\.ci)/[\w./]+)", code):

@@ -22,9 +22,9 @@ def phrases_in(text, phrases):
 
 
 def test_a_planted_phrase_is_found_across_a_line_break():
-    assert phrases_in('"""Steps are so\n    many."""', ["so many"]) == ["so many"]
-    assert phrases_in("# told so\n# many times", ["so many"]) == ["so many"]
-    assert not phrases_in("so manyfold", ["so many"])
+    assert phrases_in('"""It has a\n    card."""', ["has a card"]) == ["has a card"]
+    assert phrases_in("# it has\n# a card", ["has a card"]) == ["has a card"]
+    assert not phrases_in("it has a cardinality", ["has a card"])
 
 
 def test_no_banned_phrase_is_in_a_tracked_file():

@@ -29,7 +29,7 @@ def halves(number=40):
 
 
 def updated(model, settings, steps, **how):
-    """After so many optimizer steps with the same gradients, all of which bfloat16 can hold."""
+    """The optimizer after `steps` steps with the same gradients, all of which bfloat16 can hold."""
     optimizer = Optimizer(model, settings, **how)
     inputs = torch.randn(steps, model.in_features, generator=torch.Generator().manual_seed(1))
     for step, row in enumerate(inputs.bfloat16().abs(), 1):

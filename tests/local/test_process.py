@@ -37,7 +37,7 @@ def limit_files(most):
 
 
 def limit_data(more):
-    """Let this process have so many bytes more than it has when its first step begins."""
+    """Limit this process to `more` bytes above what it has when its first step begins."""
     step = Trainer.step
 
     def limited(self, number):

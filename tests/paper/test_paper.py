@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from rpg.paper import Entry, frame, lint, match, published, sampling_error, terminal_tables
-from rpg.paper.lint import attainable
+from rpg.paper import Entry, frame, lint, match, published, sampling_error
+from rpg.paper.lint import attainable, in_terminal
+from rpg.paper.published import tables
 
 
 def entry(**changes):
@@ -119,8 +120,8 @@ def test_the_scale_of_sampling():
 
 def test_what_is_printed():
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(terminal_tables.tables())
-    console.print(terminal_tables.findings(lint()))
-    console.print(terminal_tables.findings([]))
+    console.print(tables())
+    console.print(in_terminal(lint()))
+    console.print(in_terminal([]))
     text = console.export_text()
     assert "0.5938 / 0.6177" in text and "last 0.5261 is above best 0.4938" in text and "no findings" in text

@@ -6,7 +6,7 @@ import pytest
 
 from rpg.config.reward import CorrectnessReward
 from rpg.config.task import MarkerVerifier
-from rpg.rewards.marker import grade, number
+from rpg.rewards.graders import grade, number
 from rpg.rewards.scoring import overlong_punishment
 
 EXACT = MarkerVerifier(marker="#")

@@ -14,9 +14,8 @@ from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import RECIPE_TEMPLATE, MathTask, MathVerifier
 from rpg.tasks import DataError, Problem, load_problems, verifier_of
-from rpg.tasks.benchmark_loading import load_benchmark
-from rpg.tasks.benchmarks import benchmark, benchmarks
-from rpg.tasks.leaks import THRESHOLD, leaks, near_duplicates, shingles
+from rpg.tasks.benchmarks import benchmark, benchmarks, load_benchmark
+from rpg.tasks.checks import THRESHOLD, leaks, near_duplicates, shingles
 from rpg.tasks.preparation import data_digest, data_notes, prepare_data, read_problems
 from tests.data_sets import DATA, needs_data
 from tests.tasks.fake_hub import fake_hub
@@ -197,7 +196,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 READ = """
 import sys
 from rpg.tasks.benchmarks import benchmark
-from rpg.tasks.benchmark_loading import load_benchmark
+from rpg.tasks.benchmarks import load_benchmark
 from rpg.errors import UserError
 try:
     loaded = load_benchmark(benchmark(sys.argv[1]))

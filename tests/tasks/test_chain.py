@@ -7,7 +7,7 @@ import pytest
 
 from rpg.config.model import WarmStart
 from rpg.config.task import ChainTask
-from rpg.rewards.marker import grade
+from rpg.rewards.graders import grade
 from rpg.tasks import DataError, demonstrations_of, load_problems, verifier_of
 from rpg.tasks.chain import CHARACTERS, Chain, distinct
 

@@ -15,9 +15,8 @@ from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import RECIPE_TEMPLATE
 from rpg.tasks import DataError, load_problems
-from rpg.tasks.benchmark_loading import load_benchmark
-from rpg.tasks.benchmarks import benchmark
-from rpg.tasks.leaks import near_duplicates, words
+from rpg.tasks.benchmarks import benchmark, load_benchmark
+from rpg.tasks.checks import near_duplicates, words
 from rpg.tasks.preparation import prepare_data, read_problems
 from rpg.tasks.training_sets import foreign, load_training, training_set
 from tests.data_sets import DATA, needs_data

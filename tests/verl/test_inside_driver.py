@@ -231,7 +231,7 @@ def test_later_epochs_take_the_mini_batches_in_another_order(config):
 
 
 def fake_groups(rollout, right):
-    """Groups of 4 responses, so many of them right."""
+    """Groups of 4 responses, `right` of which are correct."""
     return [
         [
             rollout.Response(

@@ -16,7 +16,7 @@ _OURS = "rpg/"
 
 
 def translate(line: bytes) -> dict[str, Any] | None:
-    """One line of verl's file logger as a record of the run's metrics; None if it holds none of ours."""
+    """One line of verl's file logger as a record of the run's metrics; None if it holds no metric of this project."""
     try:
         value = json.loads(line)
         step, data = value["step"], value["data"]

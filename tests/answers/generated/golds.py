@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from rpg.tasks.benchmark_loading import load_benchmark
-from rpg.tasks.benchmarks import benchmark
+from rpg.tasks.benchmarks import benchmark, load_benchmark
 from tests.data_sets import DATA
 
 BENCHMARKS = ("aime24", "aime25", "amc23", "minerva_math", "olympiadbench")

@@ -1,4 +1,6 @@
-"""Leaks: problems of a benchmark that are in the training data too, word for word or nearly so."""
+"""Checks of problems: gold answers that no response could ever match, so that the reward of a training on them is constant;
+and leaks, problems of a benchmark that are in the training data too, word for word or nearly so.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rpg.tasks.problems import Problem
+from rpg.config.task import MarkerVerifier, Verifier
+from rpg.tasks.problems import DataError, Problem, shortened
 
 SHINGLE = 5
 """Words per shingle."""
@@ -99,3 +102,44 @@ def near_duplicates(
     """Pairs of problems that are nearly the same, each once, the most alike first."""
     pairs = leaks(problems, {"": problems}, threshold)
     return [(leak.problem, leak.training, leak.similarity) for leak in pairs if leak.problem < leak.training]
+
+
+MOST_WORDS = 12
+"""Answers with more words than this are sentences; the longest gold answer of the shipped benchmarks has nine."""
+WORKED = "####"
+"""How GSM8K ends a worked solution: only what follows it is the answer."""
+_ENGLISH = re.compile(r"[A-Za-z]{2,}")
+
+
+def check_gold(problems: Sequence[Problem], verifier: Verifier, where: str) -> list[str]:
+    """What a reader should know about the gold answers of a file, a line each. Raises DataError: an answer holds a
+    whole solution, or something that this verifier can find in no response.
+    """
+    for problem in problems:
+        why = unanswerable(problem.answer, verifier)
+        if why:
+            raise DataError(f"{where}: {problem.id}: field answer: {shortened(problem.answer)} {why}")
+    return _sentences(problems, where)
+
+
+def unanswerable(answer: str, verifier: Verifier) -> str | None:
+    """Why no response can be right by this gold answer; None if one can."""
+    if WORKED in answer:
+        last = answer.rpartition(WORKED)[2].strip()
+        return f"holds a whole solution: only what follows {WORKED} is the answer; write {last!r}"
+    if isinstance(verifier, MarkerVerifier):
+        if "\n" in answer.strip():
+            return "has several lines, and an answer ends with its line; write the answer alone"
+        if verifier.marker in answer:
+            return f"contains the verifier's own marker {verifier.marker!r}; write what follows it"
+    return None
+
+
+def _sentences(problems: Iterable[Problem], where: str) -> list[str]:
+    long = [problem for problem in problems if len(_ENGLISH.findall(problem.answer)) > MOST_WORDS]
+    if not long:
+        return []
+    return [
+        f"{where}: {len(long)} gold answers are whole sentences, which hardly any response will match, e.g. "
+        f"{long[0].id}: {shortened(long[0].answer)}"
+    ]

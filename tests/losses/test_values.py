@@ -1,0 +1,101 @@
+"""Loss, gradient and metrics of every baseline with every KL term, against the plain formula and its autograd.
+
+In the losses of a batch a wrong value hides where only gradients are compared: these are compared, too.
+"""
+
+from itertools import product
+
+import pytest
+import torch
+
+import rpg
+from rpg.losses.correction import rollout_weights, weight_metrics
+from tests.losses import oracle
+from tests.losses.test_exact import batch
+
+BETA = 0.3
+
+
+def surrogate(name, lp, old, reward):
+    """Per token, unclipped (Schulman 2017, eq. 6; MiniMax-M1, eq. 4; Williams 1992)."""
+    w = (lp - old).exp()
+    return {"dapo": -w * reward, "cispo": -w.detach() * reward * lp, "reinforce": -reward * lp}[name]
+
+
+def penalty(kl, lp, old, ref):
+    """Per token. The `reinforce` style has the slope of D's term, held constant, times log pi."""
+    w, v, d = (lp - old).exp(), (ref - old).exp(), lp - ref
+    if kl["type"] == "loss":
+        value = {"k1": d, "k2": d.square() / 2, "k3": (-d).exp() - 1 + d}[kl["estimator"]]
+        return w * value if kl["weighted"] else value
+    slope = {"fkl": -v, "rkl": w * d + w, "ufkl": w - v, "urkl": w * d}[kl["divergence"]]
+    if kl["style"] == "reinforce":
+        return slope.detach() * lp
+    return {"fkl": -v * lp, "rkl": w * d, "ufkl": w - v - v * (lp - ref.detach()), "urkl": w * d - w}[
+        kl["divergence"]
+    ]
+
+
+KLS = [
+    *({"type": "loss", "estimator": e, "weighted": w} for e, w in product(("k1", "k2", "k3"), (False, True))),
+    *({"type": "objective", "divergence": d, "style": s}
+      for d, s in product(oracle.DIVERGENCES, ("differentiable", "reinforce"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("third", [False, True], ids=["ref==old", "three policies"])
+@pytest.mark.parametrize("kl", KLS, ids=lambda kl: " ".join(map(str, kl.values())))
+@pytest.mark.parametrize("name", ["dapo", "cispo", "reinforce"])
+def test_baseline_with_a_kl_term(name, kl, third):
+    data = batch(third=third)
+    reference = "fixed" if third else "old"
+    algo = rpg.algorithm(name, beta=BETA, kl=kl, clip=None, reference=reference, loss_agg_mode="token-mean")
+    lp, old, mask = data["log_prob"], data["old_log_prob"], data["response_mask"]
+    ref = data["ref_log_prob"] if third else old
+    plain = surrogate(name, lp, old, data["advantages"]) + BETA * penalty(kl, lp, old, ref)
+    plain = (plain * mask).sum() / mask.sum()
+    out = rpg.policy_loss(algo, **data)
+    assert out.loss.item() == pytest.approx(plain.item(), rel=1e-12)
+    torch.testing.assert_close(
+        oracle.gradient(out.loss, lp), oracle.gradient(plain, lp), rtol=1e-11, atol=1e-15
+    )
+
+
+WEIGHTS = torch.tensor([[0.5, 2.0, 9.0], [0.0, 1.5, 2.0]], dtype=torch.float64)
+COUNTED = torch.tensor([[1, 1, 0], [1, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("setting", "weights", "kept", "bounded"),
+    [
+        ({"type": "truncate", "cap": 2.0}, WEIGHTS, [0.5, 2.0, 0.0, 1.5, 2.0], 2 / 5),
+        ({"type": "mask", "low": 0.5, "high": 2.0}, WEIGHTS, [0.5, 2.0, 0.0, 1.5, 2.0], 1 / 5),
+        ({"type": "truncate", "cap": 2.0, "level": "sequence"}, WEIGHTS[:, 1:2], [2.0, 1.5], 1 / 2),
+        ({"type": "mask", "low": 0.5, "high": 2.0, "level": "sequence"}, WEIGHTS[:, :1], [0.5, 0.0], 1 / 2),
+        ({"type": "mask", "low": 0.5, "high": 2.0}, 0 * WEIGHTS, [0.0] * 5, 1.0),
+    ],
+)  # fmt: skip
+def test_metrics_of_rollout_weights_by_hand(setting, weights, kept, bounded):
+    correction = rpg.algorithm("grpo", rollout_correction=setting).rollout_correction
+    squares = sum(weight * weight for weight in kept)
+    assert weight_metrics(correction, weights, COUNTED) == pytest.approx(
+        {
+            "rollout_weight_mean": sum(kept) / len(kept),
+            "rollout_weight_ess": sum(kept) ** 2 / (len(kept) * squares) if squares else 0.0,
+            "rollout_weight_bounded": bounded,
+        }
+    )
+    assert set(weight_metrics(correction, weights, 0 * COUNTED).values()) == {0.0}
+
+
+def test_rollout_weights_keep_their_bounds_and_forget_what_is_masked():
+    """Ratios at exactly low and high are kept; a masked position has the ratio 1, whatever stands there."""
+    ratio = torch.tensor([[0.5, 2.0, 3.0, 0.25]], dtype=torch.float64)
+    nan = torch.full((1, 1), float("nan"), dtype=torch.float64)
+    old = torch.cat([ratio.log(), nan], 1).requires_grad_()
+    correction = rpg.algorithm("grpo", rollout_correction={"type": "mask", "low": 0.5, "high": 2.0})
+    weights = rollout_weights(
+        correction.rollout_correction, old_log_prob=old, sampler_log_prob=torch.zeros_like(old),
+        response_mask=torch.tensor([[1, 1, 1, 1, 0]]),
+    )  # fmt: skip
+    assert weights.tolist() == [[0.5, 2.0, 0.0, 0.0, 1.0]] and not weights.requires_grad
