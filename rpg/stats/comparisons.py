@@ -81,7 +81,7 @@ class Family(NamedTuple):
                 self.p_values(outside) < error, outside, inside
             )  # bisected, unless the end is inside
             whole = outside == inside
-            for _ in range(40):
+            for _ in range(26):
                 middle = (inside + outside) / 2
                 kept = self.p_values(middle) >= error
                 inside, outside = np.where(kept, middle, inside), np.where(kept, outside, middle)
@@ -254,6 +254,15 @@ def _kernel(width: float) -> np.ndarray:
 def _normalised(logarithms: np.ndarray) -> np.ndarray:
     weights = np.exp(logarithms - logarithms.max(axis=-1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def verdict(difference: float, p_corrected: float) -> str:
+    """`better`, `worse` or `within noise` at the 5 % level; `not testable` without a p-value."""
+    if math.isnan(p_corrected):
+        return "not testable"
+    if p_corrected > ERROR or difference == 0:
+        return "within noise"
+    return "better" if difference > 0 else "worse"
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
