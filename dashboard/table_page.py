@@ -38,12 +38,11 @@ def page(view: View) -> None:
             for variant, run in first.items()
             if variant in summary.labels
         }
-        for grid in (tables.main_table(summary), tables.benchmark_table(summary)):
-            if grid:
-                st.subheader(
-                    grid.title if grid.title in ("Mean accuracy", "Accuracy per benchmark") else "Accuracy"
-                )
-                show_grid(grid, links=links)
+        if summary.spending:
+            st.text(summary.spending)
+        for grid in tables.grids(summary):
+            st.subheader("Accuracy" if grid.title.startswith("Accuracy on ") else grid.title)
+            show_grid(grid, links=links)
         st.caption(" ".join(tables.caption(summary)))
         judged = tables.judged(summary)
         if len(judged):

@@ -51,7 +51,8 @@ class View(NamedTuple):
     def summary(
         self, sweep: str, baseline: str | None = None, benchmarks: Sequence[str] | None = None
     ) -> summary.Summary:
-        made: summary.Summary = self.compute(summary.summarise, sweep, baseline, benchmarks)
+        looks = tuple(summary.recorded_looks(self.layout, sweep))
+        made: summary.Summary = self.compute(summary.summarise, sweep, baseline, benchmarks, False, looks)
         return made
 
     def shared_page(self, choice: Choice) -> str:

@@ -37,15 +37,16 @@ def section(summary: Summary, specs: Sequence[tuple[str, dict[str, Any]]] = (), 
     if len(judged):
         chart = charts.differences(judged, tables.baseline_label(summary))
         drawn.insert(0, ("What is real", specification(themed(chart))))
-    empty = summary.table.empty
-    grids = [] if empty else [tables.main_table(summary), tables.benchmark_table(summary)]
+    lines = [summary.spending] if summary.spending else []
+    if summary.table.empty:
+        lines = ["No checkpoint has been evaluated on all benchmarks yet."]
     return Section(
         title,
-        [grid for grid in grids if grid],
+        tables.grids(summary),
         drawn,
         tables.caption(summary),
         summary.notes,
-        ["No checkpoint has been evaluated on all benchmarks yet."] if empty else [],
+        lines,
     )
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, tables
 from rpg.report.html_page import Section, document, section
-from rpg.report.summary import Summary, series_labels, summarise
+from rpg.report.summary import Summary, recorded_looks, series_labels, summarise
 from rpg.report.sweep_report import POINTS, curve_data, score_names
 from rpg.report.theme import specification
 from rpg.store import Layout, StoreError, atomic_write_text, queries
@@ -85,7 +85,9 @@ def _summary(db: duckdb.DuckDBPyConnection, layout: Layout, sweep: str, choice: 
     """A sweep's summary with the chosen variants and benchmarks; tests are corrected for all of its variants."""
     benchmarks = [name for name in queries.benchmarks(db, [sweep]) if name in choice.panels]
     baseline = _baseline(db, sweep, choice)
-    summary = summarise(db, sweep, baseline, benchmarks or None, choice.superseded)
+    summary = summarise(
+        db, sweep, baseline, benchmarks or None, choice.superseded, tuple(recorded_looks(layout, sweep))
+    )
     notes = [*summary.notes, *layout.read_data_notes(sweep), *_notes_and_tags(db, sweep)]
     kept = _chosen_variants(summary, choice)
     if len(kept) < len(summary.variants):

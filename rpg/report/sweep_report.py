@@ -13,7 +13,7 @@ from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, tables
 from rpg.report.html_page import document, section
 from rpg.report.intervals import score_curves
-from rpg.report.summary import MEAN, Summary, summarise
+from rpg.report.summary import MEAN, Summary, recorded_looks, summarise
 from rpg.report.theme import specification
 from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
 from rpg.store.database import connect
@@ -31,8 +31,11 @@ def print_report(layout: Layout, sweep: str, console: Console, superseded: bool 
 
 
 def _summary(layout: Layout, db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) -> Summary:
-    """The summary, with the notes on the sweep's data among its notes."""
-    summary = summarise(db, sweep, superseded=superseded)
+    """The summary, with the notes on the sweep's data among its notes. A new look at its differences is recorded."""
+    looks = recorded_looks(layout, sweep)
+    summary = summarise(db, sweep, superseded=superseded, looks=looks)
+    if summary.look and not superseded and summary.look not in looks:
+        layout.add_look(sweep, summary.look._asdict())
     return summary._replace(notes=[*summary.notes, *layout.read_data_notes(sweep)])
 
 

@@ -22,6 +22,9 @@ Place = tuple[tuple[int, float], ...]
 Runs = dict[int, tuple[str, Place]]
 """Seed -> run and place."""
 
+Checkpoints = dict[str, tuple[int, dict[int, str]]]
+"""Variant -> the step at which it is judged, and its runs there by seed."""
+
 TOO_FEW = "too few seeds"
 
 
@@ -43,8 +46,8 @@ class Group(NamedTuple):
     variants: dict[str, Runs]
 
 
-def at_last(chosen: Mapping[str, tuple[int, Mapping[int, str]]], baseline: str | None) -> list[Group]:
-    """Variants by the last step that the baseline has too; `chosen` is {variant: (its last step, its runs by seed)}."""
+def at_last(chosen: Checkpoints, baseline: str | None) -> list[Group]:
+    """Variants by the last step that the baseline has too."""
     if baseline is None or baseline not in chosen:
         return []
     groups: dict[int, Group] = {}
@@ -57,12 +60,20 @@ def at_last(chosen: Mapping[str, tuple[int, Mapping[int, str]]], baseline: str |
     return [group for group in groups.values() if group.variants]
 
 
+def at_budget(curve: Sequence[tuple[int, float]], budget: float) -> Place:
+    """Between the two checkpoints where a run had spent this much; `curve` are steps, ascending, with what was spent."""
+    before = max((point for point in curve if point[1] <= budget), default=curve[0])
+    after = min((point for point in curve if point[1] > budget), default=before)
+    if after[1] <= before[1]:
+        return ((before[0], 1.0),)
+    share = (budget - before[1]) / (after[1] - before[1])
+    return ((before[0], 1 - share), (after[0], share)) if share else ((before[0], 1.0),)
+
+
 class ProblemScores:
     """Accuracy per run and problem at the places of the groups, fetched in one query."""
 
-    def __init__(
-        self, db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: set[tuple[str, int]]
-    ) -> None:
+    def __init__(self, db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: set[tuple[str, int]]) -> None:
         found = queries.problem_scores(db, sweep, sorted(checkpoints))
         self.samples = found.groupby(["run", "step", "benchmark"])["samples"].min().to_dict()
         self._tables = {}
@@ -86,14 +97,17 @@ class ProblemScores:
         values = values[:, ~np.isnan(values).any(axis=0)]
         return values if values.size else None
 
-    def block(self, parts: Sequence[str], variants: Sequence[Runs]) -> tuple[list[np.ndarray], np.ndarray] | None:
+    def block(
+        self, parts: Sequence[str], variants: Sequence[Runs]
+    ) -> tuple[list[np.ndarray], np.ndarray] | None:
         """Scores (1, V, S, P) per benchmark on the problems that all have, and which seeds (V, S) are present."""
         seeds = sorted({seed for runs in variants for seed in runs})
         present = np.array([[seed in runs for seed in seeds] for runs in variants])
         strata = []
         for benchmark in parts:
             rows = [
-                [self.row(benchmark, *runs[seed]) if seed in runs else None for seed in seeds] for runs in variants
+                [self.row(benchmark, *runs[seed]) if seed in runs else None for seed in seeds]
+                for runs in variants
             ]
             filled = [row for per_seed in rows for row in per_seed if row is not None]
             if len(filled) < present.sum():
@@ -102,7 +116,9 @@ class ProblemScores:
             if not whole.any():
                 return None
             absent = np.zeros(whole.sum())
-            strata.append(np.stack([[absent if row is None else row[whole] for row in line] for line in rows])[None])
+            strata.append(
+                np.stack([[absent if row is None else row[whole] for row in line] for line in rows])[None]
+            )
         return strata, present
 
 
@@ -122,18 +138,25 @@ def families(
             name for name, runs in group.variants.items()
             if (block := scores.block(parts, [group.baseline, runs])) and (block[1][0] & block[1][1]).any()
         ]  # fmt: skip
-        block = scores.block(parts, [group.baseline, *(group.variants[name] for name in able)]) if able else None
+        block = (
+            scores.block(parts, [group.baseline, *(group.variants[name] for name in able)]) if able else None
+        )
         if block:
             fitted.append((able, stats.family(*block)))
     return fitted
 
 
 def compare(
-    scores: ProblemScores, groups: Sequence[Group], benchmarks: Mapping[str, Sequence[str]], level: float = stats.ERROR
+    scores: ProblemScores,
+    groups: Sequence[Group],
+    benchmarks: Mapping[str, Sequence[str]],
+    level: float = stats.ERROR,
 ) -> dict[tuple[str, str], Difference]:
     """(variant, benchmark) -> its difference, all of them one family; `benchmarks` are names with their parts (a mean has
     several)."""
-    fitted = [(name, *family) for name, parts in benchmarks.items() for family in families(scores, groups, parts)]
+    fitted = [
+        (name, *family) for name, parts in benchmarks.items() for family in families(scores, groups, parts)
+    ]
     together = sum(len(variants) for _, variants, _ in fitted)
     keys, rows, p_values = [], [], []
     for benchmark, variants, family in fitted:
@@ -143,7 +166,9 @@ def compare(
             p = float(family.p_values()[0, place])
             bounds = (math.nan, math.nan) if math.isnan(p) else (float(low[0, place]), float(high[0, place]))
             rows.append((float(family.difference[0, place]), *bounds))
-            p_values.append(p if family.seeds[place] >= stats.MINIMUM_SEEDS else -1.0 if not math.isnan(p) else p)
+            p_values.append(
+                p if family.seeds[place] >= stats.MINIMUM_SEEDS else -1.0 if not math.isnan(p) else p
+            )
     tested = np.array([math.nan if p < 0 else p for p in p_values])
     corrected = stats.holm(tested) * (stats.ERROR / level) if len(tested) else tested
     made = {}
@@ -169,7 +194,9 @@ def looked_at(
     return made
 
 
-def leads(scores: ProblemScores, groups: Sequence[Group], benchmark: str, parts: Sequence[str], others: int) -> bool:
+def leads(
+    scores: ProblemScores, groups: Sequence[Group], benchmark: str, parts: Sequence[str], others: int
+) -> bool:
     """Whether the groups' baseline is better than all the others."""
     found = compare(scores, groups, {benchmark: parts})
     return len(found) == others > 0 and all(one.verdict == "worse" for one in found.values())

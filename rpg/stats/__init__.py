@@ -19,6 +19,7 @@ from rpg.stats.power import (
     detectable,
     problems_needed,
     seeds_needed,
+    sentence,
     spreads,
 )
 from rpg.stats.sequential import LATER_ERROR, Look, allowance, next_look
@@ -47,6 +48,7 @@ __all__ = [
     "problems_needed",
     "seed_interval",
     "seeds_needed",
+    "sentence",
     "spreads",
     "t_quantile",
     "verdict",

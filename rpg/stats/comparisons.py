@@ -121,12 +121,16 @@ def family(strata: Sequence[np.ndarray], present: np.ndarray | None = None) -> F
     means = [array.mean(axis=3) for array in arrays]
     shares = [(mean * present).sum(axis=2) / present.sum(axis=1) for mean in means]  # accuracies (N, V)
     rooms = [_edge((share[:, 1:] + share[:, :1]) / 2) for share in shares]
-    edge = np.sum([room / a.shape[3] for room, a in zip(rooms, arrays, strict=True)], axis=0) / len(arrays) ** 2
+    edge = (
+        np.sum([room / a.shape[3] for room, a in zip(rooms, arrays, strict=True)], axis=0) / len(arrays) ** 2
+    )
     if counts.max() == 1:  # nothing is known about seeds: the error is that of problems
         nothing = np.ones((number, variants - 1, 1)), np.zeros((number, variants - 1, 1))
         return Family(difference, nothing, nothing, problems, excess_df, edge, counts)
     level = np.mean([share * (1 - share) for share in shares], axis=0)
-    all_seeds = posterior_together(np.mean(means, axis=0), noise_of_answers(arrays, present), level, present, counts)
+    all_seeds = posterior_together(
+        np.mean(means, axis=0), noise_of_answers(arrays, present), level, present, counts
+    )
     return Family(difference, all_seeds, posterior_alone(own, noise, counts), excess, excess_df, edge, counts)
 
 
@@ -178,8 +182,8 @@ def noise_of_answers(arrays: list[np.ndarray], present: np.ndarray) -> np.ndarra
         total += (rest**2).sum(axis=(2, 3)) / ((size - 1) * max(count - 1, 1) * count * parts**2)
     mean = total.sum(axis=1, keepdims=True) / (variants - 1)
     if variants == 2:
-        return np.repeat(mean, 2, axis=1)
-    return np.maximum((total - mean / variants) / (1 - 2 / variants), mean / 10)
+        return np.asarray(np.repeat(mean, 2, axis=1))
+    return np.asarray(np.maximum((total - mean / variants) / (1 - 2 / variants), mean / 10))
 
 
 def posterior_alone(own: np.ndarray, noise: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -230,7 +234,9 @@ def posterior_together(
     return np.stack(weights, axis=1), np.stack(variances, axis=1)
 
 
-def shared_out(means: np.ndarray, precision: np.ndarray, present: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def shared_out(
+    means: np.ndarray, precision: np.ndarray, present: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Sums of squares (N, V) of what the seeds' shared part leaves, and their degrees of freedom."""
     weights = precision[..., None] * present
     own = present / present.sum(axis=1, keepdims=True)

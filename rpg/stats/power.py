@@ -5,6 +5,7 @@ The numbers come from the test itself, applied to simulated sweeps with a fixed 
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -26,7 +27,7 @@ from rpg.stats.comparisons import (
 POWER = 0.8
 MATTERS = 0.02
 """The difference of accuracy that people ask about unless they say otherwise (two points)."""
-MOST_SEEDS = 100
+_SEEDS = (3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 50, 70, 100)
 _SWEEPS = 120
 
 
@@ -48,7 +49,7 @@ class Spreads(NamedTuple):
     problems: float
 
 
-ASSUMED = Spreads(0.03, 0.4, 0.1)
+ASSUMED = Spreads(0.03, 0.4, 0.05)
 """Where no run of the task is stored: seeds that differ by three points, problems of all difficulties."""
 
 
@@ -81,7 +82,9 @@ def _simulated(design: Design, known: Spreads) -> Family:
     return Family(
         pairs.mean(axis=2) + math.sqrt(excess) * rng.standard_normal(pairs.shape[:2]),
         posterior_together(means, np.full(shape, noise), np.ones(shape), present, counts),
-        posterior_alone(pairs.var(axis=2, ddof=1) / design.seeds, 2 * noise / design.seeds * constant, counts),
+        posterior_alone(
+            pairs.var(axis=2, ddof=1) / design.seeds, 2 * noise / design.seeds * constant, counts
+        ),
         excess * constant,
         (sum(design.problems) - len(design.problems)) * constant,
         0 * constant,
@@ -105,22 +108,39 @@ def detectable(design: Design, known: Spreads, power: float = POWER) -> float:
 
 
 def seeds_needed(design: Design, known: Spreads, difference: float) -> int | None:
-    """How many seeds find a difference with 80 % power; None where not even `MOST_SEEDS` do."""
-    low, high = 2, MOST_SEEDS
-    if detectable(design._replace(seeds=high), known) > difference:
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = detectable(design._replace(seeds=middle), known) <= difference
-        low, high = (low, middle) if found else (middle, high)
-    return high
+    """About how many seeds find a difference with 80 % power; None where not even 100 do."""
+    place = bisect.bisect_left(
+        _SEEDS, True, key=lambda seeds: detectable(design._replace(seeds=seeds), known) <= difference
+    )
+    return _SEEDS[place] if place < len(_SEEDS) else None
 
 
 def problems_needed(design: Design, known: Spreads, difference: float) -> int | None:
-    """How many problems of each benchmark, relative to now, find it with the seeds there are; None where seeds differ so
-    much that no number does."""
-    for doublings in range(-4, 9):
-        problems = tuple(max(2, round(count * 2.0**doublings)) for count in design.problems)
-        if detectable(design._replace(problems=problems), known) <= difference:
-            return sum(problems)
-    return None
+    """About how many problems in all find it with the seeds there are; None where seeds differ so much that none do."""
+
+    def enlarged(doublings: float) -> tuple[int, ...]:
+        return tuple(max(2, round(count * 2.0**doublings)) for count in design.problems)
+
+    sizes = [doublings / 2 for doublings in range(-8, 17)]
+    place = bisect.bisect_left(
+        sizes,
+        True,
+        key=lambda size: detectable(design._replace(problems=enlarged(size)), known) <= difference,
+    )
+    return sum(enlarged(sizes[place])) if place < len(sizes) else None
+
+
+def sentence(design: Design, known: Spreads, difference: float) -> str:
+    """What a design finds and what a difference that matters would take."""
+    smallest = detectable(design, known)
+    text = (
+        f"With {design.seeds} seeds and {sum(design.problems):,} problems x {design.samples}, differences of "
+        f"{100 * smallest:.1f} points or more are found in 80 % of sweeps"
+    )
+    if smallest <= difference:
+        return text
+    seeds, problems = seeds_needed(design, known, difference), problems_needed(design, known, difference)
+    ways = [f"about {seeds} seeds"] if seeds else []
+    ways += [f"about {problems:,} problems"] if problems else []
+    needed = " or ".join(ways) or "more than 100 seeds, and no number of problems"
+    return f"{text}; {100 * difference:g} points take {needed}"

@@ -1,7 +1,7 @@
 """How much error a comparison may still make when it is looked at again, with more runs than before.
 
-Alpha spending by information: while the planned runs come in, little is spent (as O'Brien and Fleming do), so that nearly all
-of `ERROR` is left for the complete sweep. Runs that are added later share `LATER_ERROR`. Looks are treated as if they
+Alpha spending by information: while the planned runs come in, little is spent (as O'Brien and Fleming do), so that nearly
+all of `ERROR` is left for the complete sweep. Runs that are added later share `LATER_ERROR`. Looks are treated as if they
 were unrelated, so any number of them, at any time, keeps the sum.
 """
 
@@ -18,14 +18,15 @@ LATER_ERROR = 0.01
 class Look(NamedTuple):
     """One look at the differences of `compared` (a text that identifies them): its runs, and what was found.
 
-    `planned` is the number of runs that the first look expected; `spent` all error that may have been made by then.
-    `results` has low, high and verdict of every difference by name.
+    `number` counts looks from 1. `planned` is the number of runs that the first expected; `level` the error that this one
+    may make. `results` has low, high and verdict of every difference by name.
     """
 
     compared: str
     runs: tuple[str, ...]
     planned: int
-    spent: float
+    number: int
+    level: float
     results: dict[str, tuple[float, float, str]]
 
 
@@ -48,5 +49,5 @@ def next_look(
                 break
             earlier.append(look)
     planned = earlier[0].planned if earlier else max(planned, len(runs))
-    spent = max((look.spent for look in earlier), default=0.0)
+    spent = sum(look.level for look in earlier)
     return earlier, planned, max(allowance(len(runs), planned) - spent, 1e-6)
