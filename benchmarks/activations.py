@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from rpg.models.decoding import Batch
 from rpg.models.policy import Policy
-from rpg.models.response_batch import Batch
 
 
 class LiveBytes(TorchDispatchMode):

@@ -2,8 +2,8 @@
 
     python benchmarks/vocabulary.py [--positions 2048 8192] [--vocabulary 151936] [--hidden 1024] [--plain 2048]
 
-A forward and a backward pass of `rpg.models.chunked_log_prob` on a number of positions, on one thread, each in a process of its
-own: processor seconds, and peak memory beyond hidden states and weights (their gradients are in it). The plain way
+A forward and a backward pass of `rpg.models.chunked_log_prob` on a number of positions, on one thread, each in its own process:
+processor seconds, and peak memory beyond hidden states and weights (their gradients are in it). The plain way
 (product, log_softmax, gather) is measured up to `--plain` positions; it takes 2.3 GiB per 1,000.
 """
 

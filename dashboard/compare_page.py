@@ -8,15 +8,12 @@ import pandas
 import streamlit as st
 import vl_convert
 
-from dashboard.drawing import show_panels
-from dashboard.selection import choose, choose_many
-from dashboard.text import notice
 from dashboard.view import View, series_labels
+from dashboard.widgets import choose, choose_many, notice, show_panels
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, theme
-from rpg.report.intervals import score_curves
 from rpg.report.shared_page import Choice
-from rpg.report.sweep_report import score_names
+from rpg.report.sweep_report import score_curves, score_names
 from rpg.store import queries
 
 HOW = (
@@ -81,16 +78,15 @@ def page(view: View) -> None:
             **options,
         )
 
-    panels_shown = [panel(name, legend=chosen, height=210, linked=True) for name in shown]
-    show_panels(panels_shown, chosen, "curves")
+    show_panels([panel(name, legend=chosen, height=210, linked=True) for name in shown], chosen, "curves")
     explanation = curves.explanation(data, bands, smooth, each=two)
     if imported := _imported(view, series, names):
         explanation = [*explanation, f"Trained elsewhere: {', '.join(imported)}."]
     st.text(" ".join([*explanation, HOW]))
 
     def figure(across: int) -> str:
-        alone = [panel(name, legend=chosen) for name in shown]
-        chart = curves.figure(alone, ", ".join(sweeps), explanation, columns=across)
+        panels = [panel(name, legend=chosen) for name in shown]
+        chart = curves.figure(panels, ", ".join(sweeps), explanation, columns=across)
         return vl_convert.vegalite_to_svg(curves.still(theme.specification(chart)))
 
     with st.container(horizontal=True):

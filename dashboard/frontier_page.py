@@ -2,9 +2,8 @@
 
 import streamlit as st
 
-from dashboard.drawing import rows_of, show_chart, show_legend
-from dashboard.selection import choose, choose_many, choose_part, choose_sweep
-from dashboard.view import View, series_labels
+from dashboard.view import View, choose_sweep, series_labels
+from dashboard.widgets import choose, choose_many, choose_part, rows_of, show_chart, show_legend
 from rpg.report import charts, frontier, theme
 
 KL, OVER_K = "Accuracy against KL", "pass@k and maj@k"
@@ -13,20 +12,16 @@ PER = {"response": "per_response", "token": "per_token"}
 
 def page(view: View) -> None:
     columns = st.columns([2, 2, 1])
-    with columns[0]:
-        sweep = choose_sweep(view)
+    sweep = choose_sweep(view, column=columns[0])
     if not sweep:
         return
     names = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
-    part = choose_part([KL, OVER_K], "part")
-    if part == KL:
-        with columns[1]:
-            axes = frontier.numeric_axes(view.ask("manifests", sweep))
-            axis_names = [axis.name for axis in axes] + [frontier.TRAINING]
-            default = next((name for name in axis_names if name.endswith("beta")), axis_names[0])
-            along = choose("Paths follow", axis_names, "along", default)
-        with columns[2]:
-            per = choose("KL per", list(PER), "per")
+    if choose_part([KL, OVER_K], "part") == KL:
+        axes = frontier.numeric_axes(view.ask("manifests", sweep))
+        axis_names = [axis.name for axis in axes] + [frontier.TRAINING]
+        default = next((name for name in axis_names if name.endswith("beta")), axis_names[0])
+        along = choose("Paths follow", axis_names, "along", default, column=columns[1])
+        per = choose("KL per", list(PER), "per", column=columns[2])
         _paths(view, sweep, names, next((axis for axis in axes if axis.name == along), None), PER[per])
     else:
         _over_k(view, sweep, names)
@@ -46,23 +41,22 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
         )
         return
     show_legend(labels, chosen)
-    unit = "nats per response" if per == "per_response" else "nats per token"
+    unit = f"nats {per.replace('_', ' ')}"
     for (direction, heading), column in zip(frontier.DIRECTIONS.items(), rows_of(2, 2), strict=True):
         with column:
             part = data[data["direction"] == direction]
             if part.empty:
                 st.text(f"{heading} was not measured.")
                 continue
-            show_chart(
-                charts.frontier(part, labels, name=name, x=f"{heading}, {unit}"), f"frontier {direction}"
-            )
+            chart = charts.frontier(part, labels, name=name, x=f"{heading}, {unit}")
+            show_chart(chart, f"frontier {direction}")
     seeds = int(data["seeds"].max())
-    over = (
-        f"Means over {seeds} seeds, bars from the lowest to the highest seed. " if seeds > 1 else "One seed. "
+    means = (
+        f"Means over {seeds} seeds, bars from the lowest to the highest seed." if seeds > 1 else "One seed."
     )
     st.text(
-        f"Vertical: mean accuracy. Numbers at the points: {name}. {over}Higher is more accurate; further left is closer to "
-        "the initial model."
+        f"Vertical: mean accuracy. Numbers at the points: {name}. {means} Higher is more accurate; further left is closer "
+        "to the initial model."
     )
 
 

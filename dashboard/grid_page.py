@@ -7,9 +7,8 @@ from typing import Any
 import pandas
 import streamlit as st
 
-from dashboard.drawing import show_chart
-from dashboard.selection import choose, choose_sweep
-from dashboard.view import View
+from dashboard.view import View, choose_sweep
+from dashboard.widgets import choose, show_chart
 from rpg.report import charts, frontier
 from rpg.report.summary import MEAN
 
@@ -18,8 +17,7 @@ NOTHING = "(nothing)"
 
 def page(view: View) -> None:
     columns = st.columns(4)
-    with columns[0]:
-        sweep = choose_sweep(view)
+    sweep = choose_sweep(view, column=columns[0])
     if not sweep:
         return
     summary = view.summary(sweep)
@@ -31,16 +29,13 @@ def page(view: View) -> None:
         st.text("Nothing to lay out: the runs of this sweep differ in nothing but the seed.")
         return
     names = list(next(iter(settings.values())))
-    with columns[1]:
-        across = choose("Across", names, "across", names[-1])
-    with columns[2]:
-        others = [name for name in names if name != across]
-        down = choose("Down", [NOTHING, *others], "down", [*others, NOTHING][0])
-    with columns[3]:
-        # Imported runs have no axes, so they have no cell.
-        evaluated = set(summary.table.loc[summary.table["variant"].isin(settings), "benchmark"])
-        benchmarks = [name for name in (MEAN, *summary.benchmarks) if name in evaluated]
-        benchmark = choose("Accuracy", benchmarks, "accuracy")
+    across = choose("Across", names, "across", names[-1], column=columns[1])
+    others = [name for name in names if name != across]
+    down = choose("Down", [NOTHING, *others], "down", [*others, NOTHING][0], column=columns[2])
+    # Imported runs have no axes, so they have no cell.
+    evaluated = set(summary.table.loc[summary.table["variant"].isin(settings), "benchmark"])
+    benchmarks = [name for name in (MEAN, *summary.benchmarks) if name in evaluated]
+    benchmark = choose("Accuracy", benchmarks, "accuracy", column=columns[3])
     if not benchmark:
         st.text("No run that was trained here has been evaluated on all benchmarks yet.")
         return
@@ -52,7 +47,8 @@ def page(view: View) -> None:
     )
     low, high = best["low"], best["high"]
     if best["variants"] > 1:
-        variants = [name for name, values in settings.items() if _in(values, best, across, down)]
+        cell = best["across"], best["down"]
+        variants = [name for name, at in settings.items() if (at[across], at.get(down, "")) == cell]
         mean = view.compute(frontier.mean_over, sweep, variants, benchmark)
         low, high = (mean.low, mean.high) if mean else (math.nan, math.nan)
     interval = f" [{low:.3f}, {high:.3f}] (95 %)" if not math.isnan(low) else ""
@@ -65,10 +61,6 @@ def page(view: View) -> None:
         st.text(
             f"The intervals of {len(overlapping) - 1} other cells overlap that of the best: the page Table tests them."
         )
-
-
-def _in(settings: dict[str, str], cell: pandas.Series, across: str, down: str) -> bool:
-    return bool(settings[across] == cell["across"] and settings.get(down, "") == cell["down"])
 
 
 def axes(manifests: dict[str, dict[str, Any]]) -> dict[str, dict[str, str]]:

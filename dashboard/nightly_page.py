@@ -9,10 +9,8 @@ import altair as alt
 import pandas
 import streamlit as st
 
-from dashboard.drawing import show_chart
-from dashboard.selection import choose
-from dashboard.text import notice
 from dashboard.view import View
+from dashboard.widgets import choose, notice, show_chart
 from rpg.report.nightly_bands import Number, comparable, judge, read_nights
 from rpg.report.run_digests import is_settled
 

@@ -6,9 +6,8 @@ from typing import Any
 import pandas
 import streamlit as st
 
-from dashboard.selection import address, choose_sweep
-from dashboard.text import notice, show_notices
-from dashboard.view import View, fragment
+from dashboard.view import View, choose_sweep
+from dashboard.widgets import address, fragment, notice, show_notices
 from rpg.report.summary import MEAN
 from rpg.store import StoreError
 from rpg.store.run_folder import RunFolder

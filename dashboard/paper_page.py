@@ -8,9 +8,8 @@ import pandas
 import streamlit as st
 
 import rpg.paper
-from dashboard.selection import choose, choose_sweep
-from dashboard.text import show_grid
-from dashboard.view import View
+from dashboard.view import View, choose_sweep
+from dashboard.widgets import choose, show_grid
 from rpg.report.tables import Cell, Grid, number, plus_minus, signed
 
 Row = dict[str, Any]
@@ -23,10 +22,8 @@ def page(view: View) -> None:
         for row in entries.drop_duplicates("table").itertuples()
     }
     left, right = st.columns([3, 2])
-    with left:
-        table = titles[choose("Published table", list(titles), "table")]
-    with right:
-        sweep = choose_sweep(view)
+    table = titles[choose("Published table", list(titles), "table", column=left)]
+    sweep = choose_sweep(view, column=right)
     results = ours(view, sweep) if sweep else {}
     show_grid(grid(entries[entries["table"] == table], results))
     if not any((row.row, row.benchmark) in results for row in entries.itertuples()):

@@ -3,10 +3,9 @@
 import pandas
 import streamlit as st
 
-from dashboard.selection import choose, choose_sweep, linked
-from dashboard.text import notice, show_mathematics
-from dashboard.view import View
+from dashboard.view import View, choose_sweep
 from dashboard.view import samples as stored
+from dashboard.widgets import choose, linked, notice, show_mathematics
 from rpg.report import tables
 from rpg.store import StoreError
 
@@ -15,20 +14,16 @@ SHOWN = 8_000  # characters of a response; the page Run has the rest
 
 def page(view: View) -> None:
     columns = st.columns([2, 2, 2, 1, 1])
-    with columns[0]:
-        sweep = choose_sweep(view)
+    sweep = choose_sweep(view, column=columns[0])
     if not sweep:
         return
     summary = view.summary(sweep)
     names = {summary.labels[variant]: variant for variant in summary.variants}
     runs = view.ask("runs", sweep)
     scores = view.ask("scores", sweep)
-    with columns[1]:
-        mine = choose("Variant", list(names), "variant", list(names)[-1] if names else None)
-    with columns[2]:
-        other = choose("Against", list(names), "against", tables.baseline_label(summary))
-    with columns[3]:
-        benchmark = choose("Benchmark", summary.benchmarks, "benchmark")
+    mine = choose("Variant", list(names), "variant", list(names)[-1] if names else None, column=columns[1])
+    other = choose("Against", list(names), "against", tables.baseline_label(summary), column=columns[2])
+    benchmark = choose("Benchmark", summary.benchmarks, "benchmark", column=columns[3])
     if not (mine and benchmark):
         st.text("Nothing has been evaluated yet.")
         return
@@ -38,8 +33,7 @@ def page(view: View) -> None:
     if not steps:
         st.text("These two variants have no evaluated step in common.")
         return
-    with columns[4]:
-        step = int(choose("Step", steps, "step", steps[-1]))
+    step = int(choose("Step", steps, "step", steps[-1], column=columns[4]))
     variants = runs[runs["variant"].isin(pair)].set_index("run")["variant"].to_dict()
     problems = view.ask("problem_scores", sweep, tuple((run, step) for run in variants))
     table = compared(problems, variants, pair, benchmark)

@@ -6,11 +6,9 @@ from typing import Any
 import pandas
 import streamlit as st
 
-from dashboard.drawing import rows_of, show_chart
-from dashboard.selection import choose, choose_part, choose_sweep, linked
-from dashboard.text import notice
-from dashboard.view import View
+from dashboard.view import View, choose_sweep
 from dashboard.view import samples as stored
+from dashboard.widgets import choose, choose_part, linked, notice, rows_of, show_chart
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
 from rpg.store import StoreError
@@ -26,15 +24,12 @@ PARTS = ("Curves", "Settings", "Samples")
 
 def page(view: View) -> None:
     left, middle, right = st.columns(3)
-    with left:
-        sweep = choose_sweep(view)
+    sweep = choose_sweep(view, column=left)
     if not sweep:
         return
     names = view.ask("runs", sweep, True)["run"].tolist()  # superseded runs last
-    with middle:
-        name = choose("Run", names, "run")
-    with right:
-        other = choose("Compare settings with", ["", *names], "other", "")
+    name = choose("Run", names, "run", column=middle)
+    other = choose("Compare settings with", ["", *names], "other", "", column=right)
     if not name:
         st.text("This sweep has no runs yet.")
         return
@@ -109,15 +104,15 @@ def _line(steps: pandas.Series, values: pandas.Series, name: str, points: bool =
 
 def _settings(record: dict[str, Any], other: dict[str, Any] | None) -> None:
     mine = setting_texts(json.loads(record["spec"] or "{}"))
-    if other is None:
-        st.dataframe(pandas.DataFrame({"setting": list(mine), "value": list(mine.values())}), hide_index=True)
-    else:
-        st.dataframe(differences(mine, setting_texts(json.loads(other["spec"] or "{}"))), hide_index=True)
+    table = pandas.DataFrame(mine.items(), columns=["setting", "value"])
+    if other is not None:
+        table = differences(mine, setting_texts(json.loads(other["spec"] or "{}")))
+    st.dataframe(table, hide_index=True)
     with st.expander("Machine and versions"):
         facts = {name: json.loads(record[name] or "null") for name in ("machine", "versions")}
         facts |= {"git revision": record["git_revision"], "code": record["code"], "run id": record["run_id"]}
-        shown = setting_texts(facts)
-        st.dataframe(pandas.DataFrame({"fact": list(shown), "value": list(shown.values())}), hide_index=True)
+        rows = setting_texts(facts).items()
+        st.dataframe(pandas.DataFrame(rows, columns=["fact", "value"]), hide_index=True)
 
 
 def setting_texts(settings: dict[str, Any]) -> dict[str, str]:
@@ -126,11 +121,9 @@ def setting_texts(settings: dict[str, Any]) -> dict[str, str]:
 
 
 def differences(mine: dict[str, str], other: dict[str, str]) -> pandas.DataFrame:
-    """Settings in which two runs differ."""
-    rows = [(name, mine.get(name, ""), other.get(name, "")) for name in dict.fromkeys([*mine, *other])]
-    return pandas.DataFrame(
-        [row for row in rows if row[1] != row[2]], columns=["setting", "this run", "other run"]
-    )
+    rows = [(name, mine.get(name, ""), other.get(name, "")) for name in {**mine, **other}]
+    columns = ["setting", "this run", "other run"]
+    return pandas.DataFrame([row for row in rows if row[1] != row[2]], columns=columns)
 
 
 def _samples(folder: RunFolder) -> None:
@@ -139,25 +132,20 @@ def _samples(folder: RunFolder) -> None:
         st.text("Nothing has been evaluated yet.")
         return
     first, second, third, fourth, fifth = st.columns([2, 1, 2, 1, 2])
-    with first:
-        benchmark = choose("Benchmark", benchmarks, "benchmark")
-    with second:
-        steps = [str(step) for step in folder.eval_steps(benchmark)]
-        step = choose("Step", steps, "step", steps[-1])
+    benchmark = choose("Benchmark", benchmarks, "benchmark", column=first)
+    steps = [str(step) for step in folder.eval_steps(benchmark)]
+    step = choose("Step", steps, "step", steps[-1], column=second)
     path = folder.eval_path(benchmark, int(step))
     try:
         drawn, again = graded_by(path) or UNRECORDED, gradings(path)
     except StoreError as error:
         notice(str(error))
         return
-    with third:
-        rules = choose("Graded by", list(dict.fromkeys([drawn, *again])), "rules", drawn)
+    rules = choose("Graded by", list(dict.fromkeys([drawn, *again])), "rules", drawn, column=third)
     other = again.get(rules) if rules != drawn else None
-    with fourth:
-        kinds = ["all", "right", "wrong", "truncated", *(["changed"] if other else [])]
-        kind = choose("Show", kinds, "show", "all")
-    with fifth:
-        words = st.text_input("Search in problem, response and answer", key="search", bind="query-params")
+    kinds = ["all", "right", "wrong", "truncated", *(["changed"] if other else [])]
+    kind = choose("Show", kinds, "show", "all", column=fourth)
+    words = fifth.text_input("Search in problem, response and answer", key="search", bind="query-params")
     try:
         samples = stored(folder, benchmark, int(step))
         if other is not None:
@@ -232,9 +220,7 @@ def matching(samples: pandas.DataFrame, kind: str, words: str) -> pandas.DataFra
         "right": samples["correct"],
         "wrong": ~samples["correct"],
         "truncated": samples["truncated"],
-        "changed": samples["before"] != samples["correct"]
-        if "before" in samples
-        else samples["correct"] & False,
+        "changed": samples.get("before", samples["correct"]) != samples["correct"],
     }[kind]
     if words:
         texts = ("problem_id", "problem", "response", "answer", "extracted")

@@ -11,14 +11,14 @@ import duckdb
 import pandas
 import streamlit as st
 
-from dashboard.text import notice, show_notices
+from dashboard.widgets import choose, fragment, notice, show_notices
 from rpg.report import summary
 from rpg.report.shared_page import Choice, shared_page
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import open_file, usable
+from rpg.store.live_status import read_problems
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import read_eval
-from rpg.store.serve_health import read_problems
 
 REFRESH = 3  # seconds between two checks for a newer database
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,11 +27,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 def cached(max_entries: int, **options: Any) -> Callable[[F], F]:
     """`st.cache_data` without a spinner."""
     return cast(Callable[[F], F], st.cache_data(max_entries=max_entries, show_spinner=False, **options))
-
-
-def fragment(run_every: float | None = None) -> Callable[[F], F]:
-    """`st.fragment`: a part of a page that reruns alone, every `run_every` seconds if given."""
-    return cast(Callable[[F], F], st.fragment(run_every=run_every))
 
 
 class View(NamedTuple):
@@ -61,12 +56,8 @@ class View(NamedTuple):
             return shared_page(self.layout, db, choice)
 
 
-def _open(version: str) -> duckdb.DuckDBPyConnection:
-    return open_file(Path(version))
-
-
 _connection: Callable[[str], duckdb.DuckDBPyConnection] = st.cache_resource(
-    _open, max_entries=3, show_spinner=False
+    lambda version: open_file(Path(version)), max_entries=3, show_spinner=False
 )
 
 
@@ -133,6 +124,14 @@ def freeze_imports() -> None:
     gc.freeze()
 
 
+def choose_sweep(view: View, column: Any = None) -> str:
+    """Select a sweep; "", with a line on the page, if there is none."""
+    sweeps = view.ask("sweeps")["sweep"].tolist()
+    if not sweeps:
+        (column or st).text("No sweeps yet.")
+    return choose("Sweep", sweeps, "sweep", column=column)
+
+
 def series_labels(view: View, sweeps: Sequence[str], superseded: bool = False) -> dict[queries.Series, str]:
     """Every variant of these sweeps with its label, baselines first; with several sweeps the label names the sweep."""
     variants = view.ask("variants", tuple(sweeps), superseded)
@@ -140,10 +139,8 @@ def series_labels(view: View, sweeps: Sequence[str], superseded: bool = False) -
 
 
 def samples(folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:
-    """The graded samples of one evaluation, cached until the file changes.
-
-    Raises:
-        StoreError: the file is missing or cannot be read.
+    """The graded samples of one evaluation, cached until the file changes. Raises StoreError: the file is missing or cannot
+    be read.
     """
     path = folder.eval_path(benchmark, step)
     try:

@@ -6,9 +6,15 @@ import pandas
 import streamlit as st
 
 from dashboard.compare_page import HOW, curve_data
-from dashboard.drawing import show_chart, show_legend, show_panels
-from dashboard.selection import choose, choose_many, choose_part, choose_sweep
-from dashboard.view import View, series_labels
+from dashboard.view import View, choose_sweep, series_labels
+from dashboard.widgets import (
+    choose,
+    choose_many,
+    choose_part,
+    show_chart,
+    show_legend,
+    show_panels,
+)
 from rpg.metrics import groups
 from rpg.report import charts, curves, theme
 from rpg.store import queries
@@ -44,26 +50,11 @@ def _curves(view: View, series: tuple[queries.Series, ...], names: Labels, metri
     if data.empty:
         st.text("Nothing measured yet.")
         return
-    seeds = int(data["seeds"].max())
-    band = curves.band_for(seeds, score=False)
     labels = list(names.values())
-    present = [label for label in labels if label in set(data["label"])]
-    each = curve_data(view, series, shown, "step", names, each_seed=True) if seeds == 2 else None
-    panels = [
-        curves.panel(
-            data[data["name"] == name],
-            labels,
-            name=name,
-            band=band,
-            legend=present,
-            height=190,
-            linked=True,
-            each=None if each is None else each[each["name"] == name],
-            mean=each is None,
-        )
-        for name in curves.panels_of(data, shown)
-    ]
-    show_panels(panels, present, "curves")
+    two = int(data["seeds"].max()) == 2
+    each = curve_data(view, series, shown, "step", names, each_seed=True) if two else None
+    panels = curves.panels(data, labels, shown, each=each, mean=each is None, height=190, linked=True)
+    show_panels(panels, [label for label in labels if label in set(data["label"])], "curves")
     st.text(" ".join([*curves.explanation(data, each=each is not None), HOW]))
 
 
@@ -73,10 +64,8 @@ def _audit(view: View, series: tuple[queries.Series, ...], names: Labels) -> Non
         st.text("No audits yet. Make one with: rpg audit")
         return
     left, right = st.columns(2)
-    with left:
-        audit = choose("Audit", list(reports), "audit")
-    with right:
-        reference = REFERENCES[choose("Reference of the KL", list(REFERENCES), "reference")]
+    audit = choose("Audit", list(reports), "audit", column=left)
+    reference = REFERENCES[choose("Reference of the KL", list(REFERENCES), "reference", column=right)]
     variants = view.ask("variants", tuple(dict.fromkeys(key.sweep for key in names)))
     algorithm = {(row.sweep, row.variant): row.algorithm for row in variants.itertuples()}
     labels: dict[str, str] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from rich.text import Text
 
 from rpg.report.diagnostics import OFTEN, of_training
 from rpg.store import RunFolder, StoreError
+from rpg.store.run_folder import parse_row
 
 STYLES = {
     "done": "green",
@@ -35,25 +35,21 @@ class RunView:
 
     name: str
     variant: str
-    seed: int
     state: str
-    step: int
-    steps: int
-    reward: float | None
-    accuracy: float | None
-    rate: float | None
-    evals: int
-    evals_due: int
-    error: str | None
+    seed: int = 0
+    step: int = 0
+    steps: int = 0
+    reward: float | None = None
+    accuracy: float | None = None
+    rate: float | None = None
+    evals: int = 0
+    evals_due: int = 0
+    error: str | None = None
     """What went wrong, what a queued run waits for, or where else it is running."""
     health: tuple[str, ...] = ()
     """What is noticed about its training, each with its evidence and what to do (rpg.report.diagnostics)."""
     now: str | None = None
-    """Where it is within a step that takes long, or which checkpoint is being evaluated (rpg.store.step_progress)."""
-
-    @property
-    def seconds_left(self) -> float | None:
-        return (self.steps - self.step) / self.rate if self.rate else None
+    """Where it is within a step that takes long, or which checkpoint is being evaluated (rpg.store.live_status)."""
 
 
 class Watch:
@@ -62,28 +58,25 @@ class Watch:
     def __init__(self, folders: Sequence[RunFolder]) -> None:
         self._folders = list(folders)
         self._manifests: dict[str, dict[str, Any]] = {}
-        self._finished: dict[str, RunView] = {}
-        self._pending: dict[str, tuple[int, RunView]] = {}
+        self._settled: dict[str, tuple[int, RunView]] = {}
+        """Runs that are done or pending, with the time of their folders: of 1,000 runs, most of the time most."""
 
     def views(self) -> list[RunView]:
-        return [
-            self._finished.get(one.name) or self._not_begun(one) or self._view(one) for one in self._folders
-        ]
-
-    def _not_begun(self, folder: RunFolder) -> RunView | None:
-        """The view of a pending run whose folder has not changed since: of 1,000 runs, most of the time most."""
-        changed, view = self._pending.get(folder.name, (None, None))
-        return view if view and changed == _changed(folder) else None
+        return [self._view(folder) for folder in self._folders]
 
     def _view(self, folder: RunFolder) -> RunView:
-        if not folder.path.exists():  # removed by hand, or never written: a rerun begins it
-            return RunView(folder.name, folder.name, 0, folder.state(), 0, 0, None, None, None, 0, 0, None)
+        try:
+            changed = folder.path.stat().st_mtime_ns
+        except OSError:  # removed by hand, or never written: a rerun begins it
+            return RunView(folder.name, folder.name, folder.state())
+        at, settled = self._settled.get(folder.name, (0, None))
+        if settled and at == changed:
+            return settled
         try:
             manifest = self._manifests.get(folder.name) or folder.read_manifest()
         except StoreError as error:
-            return RunView(folder.name, folder.name, 0, "failed", 0, 0, None, None, None, 0, 0, str(error))
+            return RunView(folder.name, folder.name, "failed", error=str(error))
         self._manifests[folder.name] = manifest
-        changed = _changed(folder)
         state, message = _state(folder, manifest)
         tail = folder.last_metrics()
         last = tail[-1] if tail else {}
@@ -93,15 +86,13 @@ class Watch:
         due = len(manifest.get("eval_steps", [])) * len(manifest.get("benchmarks", []))
         evals = sum(len(folder.eval_steps(name)) for name in manifest.get("benchmarks", []))
         view = RunView(
-            folder.name, manifest["variant"], manifest["seed"], state, int(last.get("step", 0)), manifest["steps"],
+            folder.name, manifest["variant"], state, manifest["seed"], int(last.get("step", 0)), manifest["steps"],
             last.get("reward"), last.get("accuracy"), rate, evals, due, message,
             tuple(str(finding) for finding in of_training([*first_metrics(folder), *tail])),
             folder.now() if state in ("running", "evaluating") else None,
         )  # fmt: skip
-        if state == "done":
-            self._finished[folder.name] = view
-        if state == "pending":
-            self._pending[folder.name] = (changed, view)
+        if state in ("done", "pending"):
+            self._settled[folder.name] = (changed, view)
         return view
 
 
@@ -124,30 +115,13 @@ def _state(folder: RunFolder, manifest: dict[str, Any]) -> tuple[str, str | None
     return state, None
 
 
-def _changed(folder: RunFolder) -> int:
-    """When a file was last added to the folder or taken away."""
-    try:
-        return folder.path.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
 def first_metrics(folder: RunFolder, most: int = 8_192) -> list[dict[str, Any]]:
     """The first steps of the first attempt, for what is compared with how it began."""
-    attempts = folder.attempts()
-    if not attempts:
-        return []
-    with folder.metrics_path(attempts[0]).open("rb") as file:
-        lines = file.read(most).split(b"\n")[:-1]
-    return [row for line in lines if (row := _row(line)) is not None and row["step"] <= OFTEN]
-
-
-def _row(line: bytes) -> dict[str, Any] | None:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return None
-    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
+    lines: list[bytes] = []
+    for attempt in folder.attempts()[:1]:
+        with folder.metrics_path(attempt).open("rb") as file:
+            lines = file.read(most).split(b"\n")[:-1]
+    return [row for line in lines if (row := parse_row(line)) is not None and row["step"] <= OFTEN]
 
 
 def clock(seconds: float | None) -> str:
@@ -178,10 +152,11 @@ def table(views: Sequence[RunView], most: int = 30) -> Table:
         bar = ProgressBar(total=max(v.steps, 1), completed=v.step, width=16)
         number = "" if v.reward is None else f"{v.reward:+.3f}"
         accuracy = "" if v.accuracy is None else f"{v.accuracy:.3f}"
+        left = (v.steps - v.step) / v.rate if v.rate else None
         evals = f"{v.evals}/{v.evals_due}" if v.evals_due else str(v.evals or "")
         out.add_row(
             Text(v.variant[:44]), str(v.seed), Text(v.state, style=STYLES.get(v.state, "")), bar,
-            f"{v.step}/{v.steps}", number, accuracy, evals, clock(v.seconds_left),
+            f"{v.step}/{v.steps}", number, accuracy, evals, clock(left),
         )  # fmt: skip
         if v.now:
             out.add_row(Text(f"  {v.now}"[:140], style="dim"))
@@ -212,8 +187,7 @@ class Progress:
     def __init__(self, console: Console, title: str, folders: Sequence[RunFolder]) -> None:
         self.console, self.title = console, title
         self.watch = Watch(folders)
-        self.phase = "starting"
-        self.note = ""
+        self.phase, self.note = "starting", ""
         self._started = time.time()
         self._at_start = sum(v.step for v in self.watch.views())
         self._states: dict[str, str] = {}
@@ -231,15 +205,13 @@ class Progress:
         self._thread.join(timeout=10)
 
     def _draw(self) -> None:
-        if not self.console.is_terminal:
-            while not self._over.wait(1.0):
-                self.lines()
-            self.lines()
+        if self.console.is_terminal:
+            with Live(console=self.console, get_renderable=self.render, refresh_per_second=2):
+                self._over.wait()
             return
-        with Live(console=self.console, auto_refresh=False, transient=False) as live:
-            while not self._over.wait(0.5):
-                live.update(self.render(), refresh=True)
-            live.update(self.render(), refresh=True)
+        while not self._over.wait(1.0):
+            self.lines()
+        self.lines()
 
     def tell(self, line: str) -> None:
         """A line about the phase that changes often."""
@@ -248,10 +220,8 @@ class Progress:
     def render(self) -> Group:
         views = self.watch.views()
         left = time_left(views, self._started, self._at_start)
-        parts: list[Any] = [headline(self.title, views, self.phase, left), table(views)]
-        if self.note:
-            parts.append(Text(self.note, style="dim"))
-        return Group(*parts)
+        note = [Text(self.note, style="dim")] if self.note else []
+        return Group(headline(self.title, views, self.phase, left), table(views), *note)
 
     def lines(self) -> None:
         """For logs and pipes: one line when a run changes state, and one about the whole every ten seconds."""
@@ -259,16 +229,12 @@ class Progress:
         for v in views:
             if self._states.get(v.name, "pending") != v.state:
                 extra = f"  step {v.step}/{v.steps}" if v.state != "running" else ""
-                self.console.print(
-                    f"{v.state:>11}  {v.variant} seed {v.seed}{extra}", markup=False, highlight=False
-                )
+                self._print(f"{v.state:>11}  {v.variant} seed {v.seed}{extra}")
                 if v.error:
-                    self.console.print(f"             {v.error}", markup=False, highlight=False)
+                    self._print(f"             {v.error}")
             self._states[v.name] = v.state
             for finding in set(v.health) - self._noticed.get(v.name, set()):
-                self.console.print(
-                    f"           ! {v.variant} seed {v.seed}: {finding}", markup=False, highlight=False
-                )
+                self._print(f"           ! {v.variant} seed {v.seed}: {finding}")
             self._noticed.setdefault(v.name, set()).update(v.health)
         if time.time() - self._last_line > 10:
             self._last_line = time.time()
@@ -277,5 +243,7 @@ class Progress:
             self.console.print(headline(self.title, views, phase, left))
             for v in views:
                 if v.now:
-                    line = f"             {v.variant} seed {v.seed}: {v.now}"
-                    self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+                    self._print(f"             {v.variant} seed {v.seed}: {v.now}", soft_wrap=True)
+
+    def _print(self, line: str, soft_wrap: bool = False) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=soft_wrap)

@@ -8,8 +8,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -70,15 +70,13 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]
     if not files:
         raise ConfigError(f"{folder}: no sweep files; expected a folder with *.yaml, as configs/nightly")
     night = f"{time.strftime('%Y-%m-%d')}-{code_version()}"
-    return night, {
-        file.stem: load_sweep(
-            file,
-            overrides,
-            lambda spec: f"{data_digest(spec)} {night}",
-            name=f"nightly-{f'{_set(folder)}-{file.stem}'.strip('-')[:36]}-{night}",
+    sweeps = {}
+    for file in files:
+        name = f"nightly-{f'{_set(folder)}-{file.stem}'.strip('-')[:36]}-{night}"
+        sweeps[file.stem] = load_sweep(
+            file, overrides, lambda spec: f"{data_digest(spec)} {night}", name=name
         )
-        for file in files
-    }
+    return night, sweeps
 
 
 @cache
@@ -108,18 +106,6 @@ def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
     return old
 
 
-@contextmanager
-def _one_server(home: Path) -> Iterator[None]:
-    """A Prefect server for all sweeps of a night: a process stays connected to the first one that it has used.
-
-    If there is none, each sweep says so, and the night is red.
-    """
-    with ExitStack() as held:
-        with suppress(ServerError):
-            held.enter_context(prefect_api(home))
-        yield
-
-
 def run_night(
     layout: Layout,
     folder: Path,
@@ -129,11 +115,7 @@ def run_night(
 ) -> Night | None:
     """Run tonight's sweeps with `run`, keep their numbers and compare them; None while another night is running.
 
-    Runs of the newest `keep` nights, including tonight, stay on disk.
-
-    Raises:
-        ConfigError: a file that cannot be used.
-        StoreError: the data folder cannot be written.
+    Runs of the newest `keep` nights, including tonight, stay on disk. ConfigError names a file that cannot be used.
     """
     kept = place(layout, folder)
     lock = locks.take(kept / ".lock", beat=True)
@@ -142,19 +124,24 @@ def run_night(
     with lock:
         started = time.time()
         night, sweeps = plan(folder, overrides)
-        with _one_server(layout.home):
+        with ExitStack() as server:
+            # One for all sweeps: a process stays connected to the first one that it has used. If there is none, each
+            # sweep says so, and the night is red.
+            with suppress(ServerError):
+                server.enter_context(prefect_api(layout.home))
             for sweep in sweeps.values():
                 run(sweep)
         folders = {
             label: [layout.run(sweep.spec.name, planned.folder) for planned in sweep.runs]
             for label, sweep in sweeps.items()
         }
-        runs = [(label, folder) for label, members in folders.items() for folder in members]
-        failed = {
-            f"{label} / {folder.name}": (folder.read_failed() or {}).get("error", "not finished")
-            for label, folder in runs
-            if not folder.done_path.exists()
-        }
+        failed, digests = {}, {}
+        for label, member in ((label, member) for label, members in folders.items() for member in members):
+            if member.done_path.exists():
+                manifest = member.read_manifest()
+                digests[f"{label} / {manifest['variant']} / seed {manifest['seed']}"] = run_digest(member)
+            else:
+                failed[f"{label} / {member.name}"] = (member.read_failed() or {}).get("error", "not finished")
         before = read_nights(kept, night)
         record: dict[str, Any] = {
             "night": night,
@@ -164,13 +151,7 @@ def run_night(
             "environment": environment(versions(), machine()),
             "values": measure(folders),
             "spread": spread(folders),
-            "digests": {
-                f"{label} / {(manifest := folder.read_manifest())['variant']} / seed {manifest['seed']}": run_digest(
-                    folder
-                )
-                for label, folder in runs
-                if folder.done_path.exists()
-            },
+            "digests": digests,
             "failed": failed,
         }
         findings, said, bits = judge(record, before)
@@ -188,9 +169,7 @@ def run_night(
 def accept(layout: Layout, folder: Path, why: str) -> str:
     """Make the newest night of a set the one that later nights are compared with; returns its name.
 
-    Raises:
-        ConfigError: no reason is given, or there is no night to accept.
-        StoreError: the data folder cannot be written.
+    ConfigError if no reason is given, or there is no night to accept.
     """
     kept = place(layout, folder)
     if not why.strip():
@@ -200,9 +179,8 @@ def accept(layout: Layout, folder: Path, why: str) -> str:
         raise ConfigError(f"{kept}: no night yet; run one with: rpg nightly")
     newest = nights[-1]
     if newest.get("failed"):
-        raise ConfigError(
-            f"night {newest['night']}: {len(newest['failed'])} runs failed; accept a night whose runs are done"
-        )
+        failed = f"{len(newest['failed'])} runs failed"
+        raise ConfigError(f"night {newest['night']}: {failed}; accept a night whose runs are done")
     record = {**newest, "accepted": {"why": why.strip(), "user": _user(), "time": time.time()}}
     atomic_write_json(kept / f"{newest['night']}.json", record)
     return str(newest["night"])

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import runpy
 import select
 import signal
 import socket
@@ -40,10 +41,8 @@ def thread_environment(threads: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def quick_imports() -> Iterator[None]:
-    """Suspend garbage collection while large packages are imported.
-
-    Imports create hundreds of thousands of objects that stay; scanning them was a seventh of the time.
-    """
+    """Suspend garbage collection while large packages are imported. Imports create hundreds of thousands of objects
+    that stay; scanning them was a seventh of the time."""
     gc.disable()
     try:
         yield
@@ -62,9 +61,8 @@ def birth(pid: int) -> str | None:
     Together with the process id this identifies a process of this place for good: ids are reused, and the wall clock
     may jump. It says nothing about other places (`is_here`).
     """
-    name = (
-        "self" if pid == os.getpid() else pid
-    )  # /proc may be of another namespace, where our id is not ours
+    # /proc may be of another namespace, where our id is not ours
+    name = "self" if pid == os.getpid() else pid
     try:
         fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in "ZX" else f"{_boot()}/{fields[19]}"
@@ -142,10 +140,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 
 
 def give_memory_back() -> None:
-    """Return freed allocations of 1 MiB and more to the system at once, where the C library is glibc.
-
-    By default glibc keeps pieces of up to 32 MiB: fragments may take up as much memory again as a training needs.
-    """
+    """Return freed allocations of 1 MiB and more to the system at once, where the C library is glibc. By default glibc
+    keeps pieces of up to 32 MiB: fragments may take up as much memory again as a training needs."""
     _mallopt({_M_MMAP_MAX: 2**16, _M_MMAP_THRESHOLD: 2**20, _M_TRIM_THRESHOLD: 2**20})
 
 
@@ -225,3 +221,11 @@ def _kill(pid: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
+
+
+if (
+    __name__ == "__main__"
+):  # python -m rpg.processes MODULE ARGS: run a module so that it ends when its parent does
+    die_with_parent()
+    sys.argv = sys.argv[1:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

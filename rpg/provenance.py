@@ -41,10 +41,8 @@ Sources = dict[str, str]
 
 
 def loaded() -> Sources:
-    """The Python files that this process has imported so far: ours, and those of no installed package (a user's own).
-
-    A file keeps the digest that it has when it is first seen here, in this process and those forked from it.
-    """
+    """The Python files that this process has imported so far: ours, and those of no installed package (a user's own). A
+    file keeps the digest that it has when it is first seen here, in this process and those forked from it."""
     digests = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)

@@ -12,14 +12,7 @@ from typing import NamedTuple
 
 OURS = ("rpg", "flows", "dashboard", "verl_cpu")
 PUBLIC = {"rpg.__version__", "rpg.__file__"}  # of rpg/__init__.py, which loads nothing by itself
-IMPORTERS = {
-    "import_module",
-    "__import__",
-    "run_module",
-    "resolve_name",
-    "python_module",
-    "reload",
-}
+IMPORTERS = {"import_module", "__import__", "run_module", "resolve_name", "python_module", "reload"}
 """Functions whose first argument is a module's name, however short."""
 _TOP = f"(?:{'|'.join(OURS)})"
 _DOTTED = re.compile(rf"(?:pkg://)?({_TOP}(?:\.[\w{{}}]+)+\.?)(?::[\w.]+)?")

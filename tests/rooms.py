@@ -73,7 +73,7 @@ ROOMS = (
         "torch transformers tokenizers safetensors gguf jinja2 peft liger_kernel pip",
     ),
     _room(
-        "rpg.backends", "what both back ends share: manifest, prompts, reference schedule, meters",
+        "rpg.backends", "what both back ends share: manifest, prompts, optimizer steps, processes",
         "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.catalogue rpg.store rpg.config rpg.models",
         "pydantic torch transformers ray",
     ),
@@ -96,7 +96,7 @@ ROOMS = (
     ),
     _room(
         "rpg.integrations", "our losses inside other trainers, by one import",
-        "rpg.catalogue rpg.losses rpg.backends.verl", "torch trl",
+        "rpg.catalogue rpg.losses", "torch trl verl",
     ),
     _room(
         "rpg.evaluation", "checkpoints to graded samples",
@@ -146,7 +146,7 @@ ROOMS = (
         "prefect pydantic psutil starlette", starts="dashboard",
     ),
     _room(
-        "rpg.cli", "the command line: a file for each command",
+        "rpg.cli", "the command line",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning "
         "rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing rpg.report rpg.paper "
         "flows.monitor flows.machine flows.prefect flows.sweep flows.nightly flows.serve",

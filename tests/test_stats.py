@@ -74,6 +74,12 @@ def test_crossed_by_hand():
     assert found.df == pytest.approx(variance**2 / (v_problems**2 / 2 + v_seeds**2 / 1 + v_both**2 / 2))
 
 
+@pytest.mark.parametrize("table", [[[1, 0], [2, 3]], [[1, 2], [0, 3]]], ids=["seeds", "problems"])
+def test_no_interaction_takes_the_variance_below_that_of_seeds_or_problems(table):
+    """V of the one kind is 1, of the other 0, of their interaction 1/4: 1 + 0 - 1/4 is below the first alone."""
+    assert stats.crossed([table]).standard_error == pytest.approx(1.0)
+
+
 def test_benchmarks_weigh_the_same_and_their_spread_is_no_noise():
     easy, hard = np.full((2, 50), 0.9), np.full((2, 10), 0.1)
     found = stats.crossed([easy, hard])

@@ -111,9 +111,8 @@ def test_a_planted_name_is_found(kind):
 def test_a_planted_relative_import_is_found(dots, name):
     assert arrows_of(name, f"from {dots}cli import execution").imports == {"rpg.cli.execution"}
     assert arrows_of(name, f"from {dots} import cli").imports == {"rpg.cli"}
-    assert arrows("rpg.store", "from .cli import execution", MODULES, is_package=True).imports == {
-        "rpg.store.cli"
-    }
+    inside = arrows("rpg.store", "from .cli import execution", MODULES, is_package=True)
+    assert inside.imports == {"rpg.store.cli"}
 
 
 @pytest.mark.parametrize("kind", ["import", "from", "star", "import_module", "__import__", "runpy", "-m"])
@@ -154,22 +153,16 @@ def test_no_arrow_of_the_table_is_stale():
     """An arrow that nothing uses any more is taken out of the table."""
     for room in ROOMS:
         inside = [ARROWS[name] for name in NAMES if room_of(name) is room]
-        imported, started = (
-            {room_of(target) for names in inside for target in names[kind]} for kind in (0, 1)
-        )
-        for name, used in [(name, imported) for name in room.ours] + [
-            (name, started) for name in room.starts
-        ]:
-            assert any(other and other.name == name for other in used), f"{room.name}: {name}"
+        for kind, expected in enumerate((room.ours, room.starts)):
+            used = {other.name for names in inside for target in names[kind] if (other := room_of(target))}
+            assert used >= {*expected}, f"{room.name}: {expected}"
 
 
 def test_no_two_modules_import_each_other():
     """No circle among modules either, imports inside of functions included."""
     known = modules((*OURS, "benchmarks"))
-    graph = {
-        name: arrows(name, path.read_text(), known).imports & {*known} - {name}
-        for name, path in known.items()
-    }
+    found = {name: arrows(name, path.read_text(), known).imports for name, path in known.items()}
+    graph = {name: imports & {*known} - {name} for name, imports in found.items()}
     # Type checkers alone read what rpg/__init__.py imports; it loads a module when somebody asks for one of its names.
     graph["rpg"] = set()
     done: set[str] = set()
@@ -209,9 +202,8 @@ def test_the_architecture_page_has_this_table():
 )
 def test_light_modules_load_without_heavy_ones(module):
     heavy = ("torch", "verl", "ray", "prefect", "streamlit", "duckdb")
-    all_of_it = (
-        "rpg.cli.load()" if module == "rpg.cli" else "None"
-    )  # with every command, as `rpg --help` does
+    # With every command, as `rpg --help` does.
+    all_of_it = "rpg.cli.load()" if module == "rpg.cli" else "None"
     code = f"import sys, {module}; {all_of_it}; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "[]"
@@ -226,9 +218,8 @@ def defined(tree: ast.AST) -> set[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.With):
-            names |= {
-                n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-            }
+            inner = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+            names |= {n.id for n in inner if isinstance(n.ctx, ast.Store)}
         elif isinstance(node, ast.If | ast.Try):
             names |= defined(node)
     return names
@@ -239,19 +230,13 @@ def test_every_name_that_is_imported_exists():
     known = modules((*OURS, "benchmarks"))
     trees = {name: ast.parse(path.read_text()) for name, path in known.items()}
     tops = {name: defined(tree) for name, tree in trees.items()}
-    missing = [
-        f"{name}: from {node.module} import {alias.name}"
-        for name, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        and node.module in known
-        and "__getattr__" not in tops[node.module]
-        for alias in node.names
-        if alias.name not in tops[node.module]
-        and f"{node.module}.{alias.name}" not in known
-        and alias.name != "*"
-    ]
-    assert not missing
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or node.module not in known:
+                continue
+            top = tops[node.module]
+            names = {alias.name for alias in node.names if f"{node.module}.{alias.name}" not in known}
+            assert "__getattr__" in top or names <= {*top, "*"}, f"{name}: from {node.module} import {names}"
 
 
 NAMES_OF_OTHERS = {"__init__.py", "__main__.py", "conftest.py", "sitecustomize.py"}  # by Python and pytest
@@ -266,10 +251,9 @@ SAME_IN_TWO_ROOMS = {
 
 
 def test_no_two_files_have_one_name():
-    tracked = subprocess.run(["git", "ls-files", "*.py"], capture_output=True, text=True, check=True, cwd=ROOT)
-    names = [
-        Path(path).name
-        for path in tracked.stdout.split()
-        if not path.startswith(NAMED_AFTER) and Path(path).name not in NAMES_OF_OTHERS
-    ]
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.py"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    names = [Path(path).name for path in tracked.stdout.split() if not path.startswith(NAMED_AFTER)]
+    names = [name for name in names if name not in NAMES_OF_OTHERS]
     assert sorted({name for name in names if names.count(name) > 1}) == sorted(SAME_IN_TWO_ROOMS)

@@ -89,3 +89,34 @@ def numbers(folder):
     """A run's metrics without what a clock measured."""
     rows = folder.read_metrics().rows
     return [{k: v for k, v in r.items() if k not in CLOCK and not k.startswith("seconds_")} for r in rows]
+
+
+def make_trainer(spec, home, lean=True, half=False):
+    """The embedded trainer of a run, at its first step."""
+    from rpg.backends.local.optimizers import Optimizer
+    from rpg.backends.local.reference import Reference
+    from rpg.backends.local.rollout import Roller
+    from rpg.backends.local.trainer import Trainer
+    from rpg.models.initial_policy import initial_policy
+    from rpg.models.policy import Policy
+    from rpg.tasks.preparation import prepare_data, read_problems
+
+    policy = initial_policy(make_spec(), home)
+    policy = Policy(policy.model, policy.tokenizer, lean=lean, bfloat16=half)
+    optimizer = Optimizer(policy.model, spec.training.optimizer, half_weights=half)
+    roller = Roller(spec, read_problems(prepare_data(spec, home).train))
+    return Trainer(spec, policy, optimizer, Reference(spec.algorithm), roller)
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_in(step):
+    """A `say` that ends a training once this step is told."""
+
+    def say(line):
+        if f"step {step}/" in line:
+            raise Killed
+
+    return say

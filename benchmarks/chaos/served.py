@@ -73,7 +73,7 @@ class Served(Patient):
         command = [
             sys.executable,
             "-m",
-            "flows.machine.run_with_parent",
+            "rpg.processes",
             "rpg",
             "serve",
             "--home",

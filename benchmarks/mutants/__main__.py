@@ -18,22 +18,24 @@ import hashlib
 import importlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from benchmarks.mutants.mutations import Mutant, mutants
 from benchmarks.mutants.observed import Observer, Order
+from benchmarks.mutants.planting import functions_of, plant
 
 ROOT = Path(__file__).resolve().parents[2]
 SURVIVORS = Path(__file__).with_name("survivors.yaml")
@@ -43,9 +45,12 @@ SEEN = 0.9
 ROOMS: dict[str, tuple[list[str], list[str]]] = {
     "losses": (["rpg/losses/*.py"], ["tests/losses", "tests/auditing/test_corrections.py"]),
     "stats": (["rpg/stats.py"], ["tests/test_stats.py"]),
-    "current runs": (["rpg/store/current.py"], ["tests/store"]),
-    "identity": (["rpg/config/identity.py"], ["tests/config"]),
-    "summary": (["rpg/report/summary.py"], ["tests/report"]),
+    "current runs": (["rpg/store/current.py"], ["tests/store/test_current.py"]),
+    "identity": (["rpg/config/identity.py"], ["tests/config/test_identity.py"]),
+    "summary": (
+        ["rpg/report/summary.py"],
+        ["tests/report/test_report.py", "tests/report/test_diagnostics.py"],
+    ),
     "sampler": (
         ["rpg/backends/local/sampler.py", "rpg/models/decoding.py", "rpg/models/truncated_sampling.py"],
         [
@@ -58,10 +63,9 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
         [
             "rpg/evaluation/graded_samples.py",
             "rpg/evaluation/benchmark_summary.py",
-            "rpg/evaluation/partial_samples.py",
             "rpg/evaluation/regrade.py",
         ],
-        ["tests/evaluation"],
+        [f"tests/evaluation/test_{name}.py" for name in ("benchmark_summary", "regrade", "evaluator")],
     ),
 }
 """Room -> (the files in which faults are planted, the tests that have to see them)."""
@@ -107,30 +111,27 @@ def copy_of_the_source(folder: Path) -> Path:
     return folder
 
 
-def forked(body: Callable[[], int], folder: Path, timeout: float) -> int:
-    """The exit code of `body` in a forked process group that works in `folder`; 124 when it takes too long."""
+def enter(folder: Path) -> None:
+    """Make this (forked) process import from `folder`, and write to a log there."""
+    os.chdir(folder)
+    with (folder / "mutants.log").open("w") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    os.environ["PYTHONPATH"] = str(folder)
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # two versions of a file within one second look the same
+    sys.dont_write_bytecode = True
+    sys.path[:] = [str(folder), *(entry for entry in sys.path if Path(entry or ".").resolve() != ROOT)]
+    for name in [name for name in sys.modules if name.split(".")[0] in ("benchmarks", "rpg", "tests")]:
+        del sys.modules[name]
+
+
+def forked(body: Callable[[], int], timeout: float) -> int:
+    """The exit code of `body` in a forked process group; 124 when it takes too long."""
     child = os.fork()
     if child == 0:
         code = 125
         try:
             os.setpgid(0, 0)
-            os.chdir(folder)
-            with (folder / "mutants.log").open("w") as log:
-                os.dup2(log.fileno(), 1)
-                os.dup2(log.fileno(), 2)
-            os.environ["PYTHONPATH"] = str(folder)
-            os.environ["PYTHONDONTWRITEBYTECODE"] = (
-                "1"  # two versions of a file within one second look the same
-            )
-            sys.dont_write_bytecode = True
-            sys.path[:] = [
-                str(folder),
-                *(entry for entry in sys.path if Path(entry or ".").resolve() != ROOT),
-            ]
-            for name in [
-                name for name in sys.modules if name.split(".")[0] in ("benchmarks", "rpg", "tests")
-            ]:
-                del sys.modules[name]
             code = body()
         finally:
             os._exit(code)
@@ -152,52 +153,96 @@ def forked(body: Callable[[], int], folder: Path, timeout: float) -> int:
 
 
 def run_tests(tests: list[str], *plugins: object) -> int:
-    """pytest in this very process, until the first failure unless nothing is planted."""
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not long", "--timeout=120"]
+    """pytest in this very process."""
+    options = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not long", "--timeout=120"]
     return int(pytest.main([*options, *tests], plugins=list(plugins)))
 
 
-def observe(
-    room: str, folder: Path, chosen: list[Mutant]
-) -> tuple[dict[tuple[str, int], list[str]], dict[str, float]]:
-    """Run the tests of a room without a fault. Returns the tests of each line, and the seconds of each test."""
-    files = sorted({mutant.file for mutant in chosen})
-    target = folder / "observed.json"
+class Trials:
+    """A plugin that, instead of running the tests, observes them and then tries each fault, in forks of this process.
 
-    def body() -> int:
-        observer = Observer(folder, files)
-        code = run_tests(ROOMS[room][1], observer)
-        lines = [[file, line, tests] for (file, line), tests in observer.tests_of().items()]
-        target.write_text(
-            json.dumps({"lines": lines, "seconds": observer.seconds, "failed": observer.failed})
+    `outcomes` has one of SEEN_AT_ONCE, SURVIVES, NOT_PLANTED for each mutant; `covering` its tests, the quickest first.
+    """
+
+    SEEN_AT_ONCE, SURVIVES, NOT_PLANTED = 0, 101, 102
+
+    def __init__(self, folder: Path, chosen: list[Mutant], workers: int, target: Path) -> None:
+        self.folder, self.chosen, self.workers, self.target = folder, chosen, workers, target
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:
+            return True
+        items = {item.nodeid: item for item in session.items}
+        seen = self._observe(list(items.values()), session)
+        seconds, lines = seen["seconds"], {(file, line): tests for file, line, tests in seen["lines"]}
+        functions = {
+            file: functions_of(self.folder / file) for file in {mutant.file for mutant in self.chosen}
+        }
+
+        def attempt(mutant: Mutant) -> tuple[int, list[str]]:
+            places = [(mutant.file, line) for line in range(mutant.line, mutant.end_line + 1)]
+            tests = {test for place in places for test in lines.get(place, ())}
+            covering = sorted(tests, key=lambda test: seconds[test])
+
+            def body() -> int:
+                if not plant(mutant, self.folder / mutant.file, functions[mutant.file]):
+                    return self.NOT_PLANTED
+                failed = _run([items[test] for test in covering], session)
+                return self.SEEN_AT_ONCE if failed else self.SURVIVES
+
+            limit = TIMEOUT_SECONDS + TIMEOUT_FACTOR * sum(seconds[test] for test in covering)
+            return forked(body, limit) if covering else self.SURVIVES, covering
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            outcomes = list(pool.map(attempt, self.chosen))
+        self.target.write_text(
+            json.dumps({"outcomes": outcomes, "seconds": seconds, "failed": seen["failed"]})
         )
-        return code
+        return True
 
-    code = forked(body, folder, 1800)
-    if not target.exists():
-        sys.exit(
-            f"the tests of {room} did not run (exit code {code}):\n{(folder / 'mutants.log').read_text()[-3000:]}"
-        )
-    seen = json.loads(target.read_text())
-    if seen["failed"]:
-        sys.exit(f"tests of {room} fail without a fault: {', '.join(seen['failed'])}")
-    return {(file, line): tests for file, line, tests in seen["lines"]}, seen["seconds"]
+    def _observe(self, items: list[pytest.Item], session: pytest.Session) -> dict[str, Any]:
+        target = self.folder / "observed.json"
+
+        def body() -> int:
+            observer = Observer(self.folder, sorted({mutant.file for mutant in self.chosen}))
+            session.config.pluginmanager.register(observer)
+            _run(items, session, until_failure=False)
+            lines = [[file, line, tests] for (file, line), tests in observer.tests_of().items()]
+            target.write_text(
+                json.dumps({"lines": lines, "seconds": observer.seconds, "failed": observer.failed})
+            )
+            return 0
+
+        forked(body, 1800)
+        observed: dict[str, Any] = json.loads(target.read_text())
+        return observed
 
 
-def survives(mutant: Mutant, folder: Path, tests: list[str], seconds: dict[str, float]) -> bool:
-    """Whether every test that executes the mutant's lines passes with it."""
+def _run(items: list[pytest.Item], session: pytest.Session, until_failure: bool = True) -> bool:
+    """Whether one of these tests failed."""
+    for item, following in zip(items, [*items[1:], None], strict=True):
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if until_failure and session.testsfailed:
+            return True
+    return bool(session.testsfailed)
+
+
+def survives_import(mutant: Mutant, folder: Path, tests: list[str], seconds: dict[str, float]) -> bool:
+    """Whether these tests pass where the fault stands in the file: for faults that no loaded function can be given, and to
+    confirm that one survives.
+    """
     if not tests:
         return True
     target = folder / mutant.file
     source = target.read_text()
 
     def body() -> int:
+        enter(folder)
         return run_tests(["-x", *dict.fromkeys(test.partition("::")[0] for test in tests)], Order(tests))
 
     target.write_text(mutant.apply(source))
     try:
-        limit = TIMEOUT_SECONDS + TIMEOUT_FACTOR * sum(seconds[test] for test in tests)
-        return forked(body, folder, limit) == 0
+        return forked(body, TIMEOUT_SECONDS + TIMEOUT_FACTOR * sum(seconds[test] for test in tests)) == 0
     finally:
         target.write_text(source)
 
@@ -205,35 +250,26 @@ def survives(mutant: Mutant, folder: Path, tests: list[str], seconds: dict[str, 
 def try_room(room: str, chosen: list[Mutant], workers: int) -> list[Mutant]:
     """The mutants of a room that its tests do not see."""
     with tempfile.TemporaryDirectory(prefix="rpg-mutants-") as scratch:
-        folders = [copy_of_the_source(Path(scratch) / str(worker)) for worker in range(workers)]
-        by_line, seconds = observe(room, folders[0], chosen)
-        free, survivors, done = list(folders), list[Mutant](), Counter[bool]()
+        folder = copy_of_the_source(Path(scratch) / "source")
+        target = Path(scratch) / "outcomes.json"
 
-        def one(mutant: Mutant) -> None:
-            folder = free.pop()
-            try:
-                lines = range(mutant.line, mutant.end_line + 1)
-                covering = {test for line in lines for test in by_line.get((mutant.file, line), ())}
-                survived = survives(mutant, folder, sorted(covering, key=lambda test: seconds[test]), seconds)
-            finally:
-                free.append(folder)
-            done[survived] += 1
-            if survived:
-                survivors.append(mutant)
-                print(
-                    f"survives {mutant.file}:{mutant.line}: {mutant.original} -> {mutant.replacement}",
-                    file=sys.stderr,
-                )
-            if sys.stderr.isatty():
-                print(
-                    f"\r{room}: {done.total()} of {len(chosen)}, {done[True]} survive",
-                    end="",
-                    file=sys.stderr,
-                )
+        def body() -> int:
+            enter(folder)
+            return run_tests(ROOMS[room][1], Trials(folder, chosen, workers, target))
 
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(one, chosen))
-    return survivors
+        code = forked(body, 7200)
+        if not target.exists():
+            log = (folder / "mutants.log").read_text()[-3000:]
+            sys.exit(f"the tests of {room} did not run (exit code {code}):\n{log}")
+        result = json.loads(target.read_text())
+        if result["failed"]:
+            sys.exit(f"tests of {room} fail without a fault: {', '.join(result['failed'])}")
+        return [
+            mutant
+            for mutant, (outcome, tests) in zip(chosen, result["outcomes"], strict=True)
+            if outcome in (Trials.SURVIVES, Trials.NOT_PLANTED)
+            and survives_import(mutant, folder, tests, result["seconds"])
+        ]
 
 
 def listed_survivors() -> dict[tuple[str, str, str, str], str]:
@@ -284,8 +320,10 @@ def main() -> int:
                 flush=True,
             )
     share = 1 - missed / total
+    processor = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     print(
-        f"{total - missed} of {total} faults seen ({share:.1%}; {SEEN:.0%} asked); survivors that are not listed: {unlisted}"
+        f"{total - missed} of {total} faults seen ({share:.1%}; {SEEN:.0%} asked); "
+        f"survivors that are not listed: {unlisted}; {processor:.0f} s of processor time"
     )
     return int(share < SEEN or unlisted > 0)
 

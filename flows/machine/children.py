@@ -97,7 +97,7 @@ class Children:
         try:
             code = child.wait()
         finally:
-            self._end_group(child, signal.SIGKILL)  # grandchildren, if any
+            self.kill(child)  # grandchildren, if any
             with self._lock:
                 self._running.discard(child)
         if self.stopping.is_set():
@@ -109,27 +109,24 @@ class Children:
         self.stopping.set()
         running = list(self._running)
         for child in running:
-            self._end_group(child, signal.SIGTERM)
+            self.kill(child, signal.SIGTERM)
         deadline = time.monotonic() + GRACE_SECONDS
         for cluster in self._clusters.values():
             cluster.close()
         while time.monotonic() < deadline and any(child.poll() is None for child in running):
             time.sleep(0.05)
         for child in running:
-            self._end_group(child, signal.SIGKILL)
+            self.kill(child)
         if self._fork_server is not None:
             self._fork_server.close()
         end_descendants()  # what has left its group, as Ray's processes do
 
-    def kill(self, child: Child) -> None:
-        self._end_group(child, signal.SIGKILL)
-
     @staticmethod
-    def _end_group(child: Child, how: int) -> None:
-        if isinstance(child, Remote):  # ends with the connection to its cluster
-            return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, how)
+    def kill(child: Child, how: int = signal.SIGKILL) -> None:
+        """Send a signal to the child's group; a Remote ends with the connection to its cluster."""
+        if not isinstance(child, Remote):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, how)
 
 
 def last_line(path: Path) -> str:
@@ -140,5 +137,4 @@ def last_line(path: Path) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -1,24 +1,46 @@
-"""Trainings are held back while the disk has no room for what they will write: paused and said, instead of failing."""
+"""Trainings wait while the disk has no room for what they will write; a note in a run's folder says what it waits for."""
 
 from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pydantic import ValidationError
 
 from flows.machine.children import Stopped
-from flows.machine.waiting_note import WaitingNote
 from rpg.config.run_spec import RunSpec
-from rpg.planning.disk import disk
 from rpg.planning.gpu_estimate import Assumptions, problems_of
+from rpg.planning.space import disk
 from rpg.store import RunFolder
 from rpg.store.gc import size
+from rpg.store.run_writer import clear_waiting, write_waiting
 
 POLL_SECONDS = 2.0
 """How often a run that waits for space looks again."""
+REPEAT_SECONDS = 60.0
+"""How often a waiting note is written again: other hosts believe it while it is young."""
+
+
+class WaitingNote:
+    """What a run waits for, in its folder: `rpg status` shows it, on other machines too."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._text, self._written = "", 0.0
+
+    def write(self, why: str) -> None:
+        """Written when the text has changed or become old."""
+        if self._text != why or time.monotonic() - self._written > REPEAT_SECONDS:
+            write_waiting(self._folder, why)
+            self._text, self._written = why, time.monotonic()
+
+    def clear(self) -> None:
+        if self._text:
+            clear_waiting(self._folder)
+            self._text = ""
 
 
 class DiskSpace:
@@ -31,11 +53,7 @@ class DiskSpace:
 
     @contextmanager
     def reserve(self, folder: RunFolder, stopping: threading.Event) -> Iterator[None]:
-        """Wait until the disk has room for a training beside those that have begun; its share stays reserved inside.
-
-        Raises:
-            Stopped: `stopping` was set meanwhile.
-        """
+        """Wait (Stopped: `stopping` is set) until the disk has room beside the trainings that have begun, and keep it."""
         needed, note = bytes_needed(folder), WaitingNote(folder)
         while (why := self.take(folder, needed)) is not None:
             note.write(why)

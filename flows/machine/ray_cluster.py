@@ -8,7 +8,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +67,13 @@ class Cluster:
         self._ready = self._closed = self._was_up = False
         self._error: str | None = None
         self._running: dict[str, Remote] = {}
-        self._count = 0
+        self._keys = map(str, count(1))
 
     def start(
         self, module: str, folder: RunFolder, home: Path, threads: int, needs: Mapping[str, float]
     ) -> Remote:
-        """Ask for a training; it waits at the cluster until a node has room.
-
-        Raises:
-            ClusterGone: there is no such cluster, or no longer.
-        """
+        """Ask for a training, which waits until a node has room; ClusterGone if there is no such cluster (any more)."""
+        ours = {name: value for name, value in os.environ.items() if name.startswith("RPG_")}
         order = {
             "module": module,
             "program": asdict(FORKED[module]) if module in FORKED else None,
@@ -82,21 +81,18 @@ class Cluster:
             "home": str(home),
             "asked": {"pid": os.getpid(), "boot": here()["boot"], "birth": birth(os.getpid())},
             "threads": threads,
-            "environment": _environment(),
+            "environment": {name: value for name, value in ours.items() if name not in _NOT_SENT},
             "versions": provenance.embedded(),
             "needs": dict(needs),
         }
         with self._changed:
             self._connect()
-            self._count += 1
-            remote, key = Remote(folder), str(self._count)
+            remote, key = Remote(folder), next(self._keys)
             self._running[key] = remote
             assert self._process is not None and self._process.stdin is not None
-            try:
+            with suppress(OSError):  # it has just ended; the listener says so to all
                 self._process.stdin.write(json.dumps({"key": key, **order}) + "\n")
                 self._process.stdin.flush()
-            except OSError:  # it has just ended; the listener says so to all
-                pass
             return remote
 
     def _connect(self) -> None:
@@ -143,10 +139,8 @@ class Cluster:
                 self._changed.notify_all()
         process.wait()
         with self._changed:
-            self._error = (
-                self._error
-                or f"backend.place: the Ray cluster at {self.address!r} was lost (log: {self._log})"
-            )
+            lost = f"backend.place: the Ray cluster at {self.address!r} was lost (log: {self._log})"
+            self._error = self._error or lost
             self._process, self._ready = None, False
             for remote in self._running.values():
                 remote.answered({"lost": "the connection to the Ray cluster was lost"})
@@ -162,9 +156,3 @@ class Cluster:
         deadline = time.monotonic() + RELEASE_SECONDS
         while time.monotonic() < deadline and any(folder.lease() for folder in running):
             time.sleep(0.1)
-
-
-def _environment() -> dict[str, str]:
-    return {
-        name: value for name, value in os.environ.items() if name.startswith("RPG_") and name not in _NOT_SENT
-    }

@@ -52,12 +52,6 @@ class Held:
         for lock in self.locks:
             lock.close()
 
-    def __enter__(self) -> Held:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -81,18 +75,16 @@ class Machine:
                 f"needs {need.count} GPUs and this machine has {len(names)}: "
                 "set backend.gpus_per_node, or CUDA_VISIBLE_DEVICES, or use another machine"
             )
-        note = {"who": who, "user": _user()}
-        held = Held()
+        note = {"who": who, "user": os.environ.get("USER") or str(os.getuid())}
+        taken: dict[str, locks.Lock] = {}
         for name in names:
-            lock = locks.take(self.path(need.kind, name), note, locks.EVERYONE)
-            if lock:
-                held.locks.append(lock)
-                if len(held.locks) == need.count:
-                    if need.kind == "gpu":
-                        own = {str(self.path("gpu", gpu)): gpu for gpu in names}
-                        chosen = [own[str(lock.path)] for lock in held.locks]
-                        held.environment["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
-                    return held
+            path = self.path(need.kind, name)
+            if len(taken) < need.count and (lock := locks.take(path, note, locks.EVERYONE)):
+                taken[name] = lock
+        shown = {"CUDA_VISIBLE_DEVICES": ",".join(taken)} if need.kind == "gpu" else {}
+        held = Held(list(taken.values()), shown)
+        if len(taken) == need.count:
+            return held
         held.close()
         return None
 
@@ -104,10 +96,8 @@ class Machine:
         stopping: threading.Event,
         yield_to: threading.Event | None = None,
     ) -> Held:
-        """All that is needed, waiting for it; `note` gets the reason. While `yield_to` is set, others go first.
-
-        Raises:
-            Stopped: `stopping` was set meanwhile. UserError: a request that can never be met.
+        """All that is needed, waiting for it (Stopped: `stopping` was set); `note` gets the reason. While `yield_to` is set,
+        others go first. A request that can never be met is a UserError.
         """
         gate = None
         try:
@@ -134,14 +124,14 @@ class Machine:
 
     def taken(self, kind: str) -> list[dict[str, Any]]:
         """The notes of those who hold a slot now."""
-        paths = [self.path(kind, name) for name in self.names(kind)]
+        paths = (self.path(kind, name) for name in self.names(kind))
         return [locks.note(path) for path in paths if locks.held(path)]
 
     def why(self, need: Need) -> str:
         """What a run that got nothing waits for, in one line."""
         holders = [
-            f"{one.get('who', '?')} (process {one.get('pid', '?')}, user {one.get('user', '?')})"
-            for one in self.taken(need.kind)
+            f"{note.get('who', '?')} (process {note.get('pid', '?')}, user {note.get('user', '?')})"
+            for note in self.taken(need.kind)
         ]
         shown = ", ".join(holders[:3]) + (f" and {len(holders) - 3} more" if len(holders) > 3 else "")
         what = "a slot" if need.kind == "cpu" else "a GPU" if need.count == 1 else f"{need.count} GPUs"
@@ -150,11 +140,7 @@ class Machine:
 
 
 def machine(environment: Mapping[str, str] = os.environ) -> Machine:
-    """This machine as the environment describes it; the shared folder is made when it is not there.
-
-    Raises:
-        UserError: RPG_SLOTS is not a number, or the folder cannot be shared.
-    """
+    """This machine as the environment describes it; UserError if RPG_SLOTS is no number or the folder cannot be shared."""
     text = environment.get(SLOTS, "")
     if text and not (text.isdigit() and 1 <= int(text) <= MOST):
         raise UserError(
@@ -194,13 +180,7 @@ def _share(folder: Path) -> None:
 @cache
 def _gpus() -> tuple[str, ...]:
     try:
-        found = subprocess.run(
-            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True
-        ).stdout
+        text = subprocess.check_output(["nvidia-smi", "-L"], text=True, timeout=30, stderr=subprocess.DEVNULL)
     except (OSError, subprocess.SubprocessError):
         return ()
-    return tuple(str(i) for i, line in enumerate(x for x in found.splitlines() if x.startswith("GPU ")))
-
-
-def _user() -> str:
-    return os.environ.get("USER") or str(os.getuid())
+    return tuple(str(i) for i in range(sum(line.startswith("GPU ") for line in text.splitlines())))

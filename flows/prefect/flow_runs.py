@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from flows.prefect.server import end_group
 from rpg.errors import UserError
 from rpg.processes import die_with_parent, owner_mark, python_module
 from rpg.store import locks
@@ -67,14 +67,11 @@ def follow(
     """Run `rpg ARGUMENTS` to its end, calling `look` every few seconds; returns its last lines.
 
     Call it directly in a flow: then a cancellation reaches this thread, and the whole process tree has ended within
-    GRACE_SECONDS.
-
-    Raises:
-        CommandFailed: it ended with an exit code other than 0.
+    GRACE_SECONDS. CommandFailed if it ends with an exit code other than 0.
     """
     die_with_parent()
     child = subprocess.Popen(
-        python_module("flows.machine.run_with_parent", os.environ[COMMAND], *arguments),
+        python_module("rpg.processes", os.environ[COMMAND], *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -102,24 +99,9 @@ def follow(
                 looked = time.monotonic()
         reader.join(timeout=5)
     finally:
-        _end(child)
+        end_group(child, GRACE_SECONDS)
     if child.returncode:
-        raise CommandFailed(_why(lines) or f"rpg {arguments[0]} ended with code {child.returncode}")
+        errors = [line for line in lines if line.startswith(("error:", "failed:"))]
+        why = "; ".join(errors[-5:] or list(lines)[-1:])
+        raise CommandFailed(why or f"rpg {arguments[0]} ended with code {child.returncode}")
     return list(lines)
-
-
-def _end(child: subprocess.Popen[str]) -> None:
-    """SIGTERM to the command, which ends its own children; after the grace SIGKILL to its whole group."""
-    if child.poll() is None:
-        child.send_signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(GRACE_SECONDS)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-
-
-def _why(lines: Sequence[str]) -> str:
-    """The last lines that say what went wrong."""
-    errors = [line for line in lines if line.startswith(("error:", "failed:"))]
-    return "; ".join(errors[-5:] or list(lines)[-1:])

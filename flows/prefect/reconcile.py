@@ -1,4 +1,4 @@
-"""Repairs what a crash leaves behind. Files and kernel locks show what is alive; Prefect's states follow them."""
+"""Files and kernel locks show what is alive; Prefect's states and limits follow them, also after a crash."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from flows.machine.slots import Machine
 from flows.prefect.flow_runs import ALIVE, alive_path, folder_tag
-from flows.prefect.server import SERVE_LOCK, WORKERS, quiet_environment, using_api
+from flows.prefect.server import SERVE_LOCK, quiet_environment, using_api
 from rpg.processes import end_orphans, is_here
 from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
 from rpg.store.lease import read_lease
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun, State
 
+WORKERS = Path("serve") / "workers"
+"""In the data folder: a file for each other machine that works for `rpg serve`, locked by its `rpg worker`."""
 NEVER_STARTED_SECONDS = 600.0
 """A flow run that is Pending or Cancelling for so long, and never had a process, has lost its worker."""
 NO_PROCESS_SECONDS = 300.0
@@ -28,6 +31,8 @@ NO_PROCESS_SECONDS = 300.0
 process imports Prefect first, which may take more than a minute on a machine with much else to do."""
 UNFINISHED = ["RUNNING", "PENDING", "CANCELLING"]
 NOTHING_LOST = "nothing finished is lost: retry, or run the same sweep again"
+LIMITS = {"cpu": "training slots cpu", "gpu": "training slots gpu"}
+"""What the slots of this machine (flows.machine.slots) are called on Prefect's page *Concurrency*."""
 DEPLOYMENTS = ("sweep", "evaluate", "audit", "aggregate", "nightly")
 
 
@@ -73,26 +78,27 @@ def _tidy(folder: RunFolder) -> Iterator[str]:
 def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
+    from prefect.states import Cancelled
 
     if any(locks.alive(path) for path in (layout.home / WORKERS).glob("*")):
-        worker_since = None  # of another machine's worker (flows.serve.worker) it says nothing
+        worker_since = None  # of another machine's worker (`rpg worker`) it says nothing
     with get_client(sync_client=True) as client:
         for path in sorted((layout.home / ALIVE).glob("*")):
             if _may_live(path):
                 continue
             identifier, _, attempt = path.name.partition(".")
-            try:
+            run = None
+            with contextlib.suppress(ObjectNotFound, ValueError):
                 run = client.read_flow_run(UUID(identifier))
-            except (ObjectNotFound, ValueError):
-                run = None
-            state = run.state if run else None
-            # Else it is what an earlier attempt left, and of the retry, which may still be starting, it says nothing.
-            newest = run is not None and attempt == str(run.run_count)
-            if run and state and newest and (state.is_running() or state.is_cancelling()):
+            # Of the retry, which may still be starting, what an earlier attempt left says nothing.
+            state = run.state if run and attempt == str(run.run_count) else None
+            if run and state and (state.is_running() or state.is_cancelling()):
                 yield _close(client, run, "its process is gone")
             path.unlink(missing_ok=True)
         yield from _without_process(client, layout, worker_since)
-        _tasks_of_cancelled(client, layout)
+        # Prefect calls the tasks of a cancelled flow run Crashed, which would alarm every automation.
+        ours = {"tags": {"all_": [folder_tag(layout.home)]}, "state": {"type": {"any_": ["CANCELLED"]}}}
+        _set_tasks(client, ours, ["CRASHED"], Cancelled(message="its flow run was cancelled"))
 
 
 def _may_live(path: Path) -> bool:
@@ -137,14 +143,6 @@ def _without_process(client: SyncPrefectClient, layout: Layout, worker_since: fl
             yield _close(client, run, "its worker was lost before it began")
 
 
-def _tasks_of_cancelled(client: SyncPrefectClient, layout: Layout) -> None:
-    """Tasks of a cancelled flow run become Cancelled: Prefect calls them Crashed, which would alarm every automation."""
-    from prefect.states import Cancelled
-
-    flow_runs = {"tags": {"all_": [folder_tag(layout.home)]}, "state": {"type": {"any_": ["CANCELLED"]}}}
-    _set_tasks(client, flow_runs, ["CRASHED"], Cancelled(message="its flow run was cancelled"))
-
-
 def _close(client: SyncPrefectClient, run: FlowRun, why: str) -> str:
     """Give a flow run and its unfinished task runs the state that is true."""
     from prefect.states import Cancelled, Crashed
@@ -155,24 +153,44 @@ def _close(client: SyncPrefectClient, run: FlowRun, why: str) -> str:
     return f"flow run {run.name}: {new.__name__}, {why}"
 
 
-def cancelled(flow_run: UUID, why: str) -> None:
-    """Say at the API in the settings that a flow run was stopped on purpose: Prefect takes every interrupt for a crash."""
-    from prefect.client.orchestration import get_client
-    from prefect.states import Cancelled
+def cancelled(flow_run: UUID, why: str, only_tasks: bool = False) -> None:
+    """Say at the API in the settings that a flow run was stopped on purpose: Prefect takes every interrupt for a crash.
 
-    tasks_cancelled(flow_run, why)
-    with get_client(sync_client=True) as client:
-        client.set_flow_run_state(flow_run, Cancelled(message=f"{why}; {NOTHING_LOST}"), force=True)
-
-
-def tasks_cancelled(flow_run: UUID, why: str) -> None:
-    """The same for its tasks alone: the flow run's own process sets its state."""
+    `only_tasks`: the flow run's own process sets its state.
+    """
     from prefect.client.orchestration import get_client
     from prefect.states import Cancelled
 
     with get_client(sync_client=True) as client:
         states = [*UNFINISHED, "CRASHED"]
         _set_tasks(client, {"id": {"any_": [str(flow_run)]}}, states, Cancelled(message=why))
+        if not only_tasks:
+            client.set_flow_run_state(flow_run, Cancelled(message=f"{why}; {NOTHING_LOST}"), force=True)
+
+
+def mirror(machine: Machine) -> None:
+    """Show how many slots there are and how many are taken as concurrency limits, at the API in the settings.
+
+    The kernel's locks decide who trains; nobody but people reads this.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, GlobalConcurrencyLimitUpdate
+    from prefect.exceptions import ObjectNotFound
+
+    with get_client(sync_client=True) as client:
+        for kind, name in LIMITS.items():
+            limit, taken = len(machine.names(kind)), len(machine.taken(kind))
+            if not limit:
+                continue
+            try:
+                shown = client.read_global_concurrency_limit_by_name(name)
+            except ObjectNotFound:
+                new = GlobalConcurrencyLimitCreate(name=name, limit=limit, active_slots=taken)
+                client.create_global_concurrency_limit(new)
+                continue
+            if (shown.limit, shown.active_slots, shown.active) != (limit, taken, True):
+                update = GlobalConcurrencyLimitUpdate(limit=limit, active_slots=taken, active=True)
+                client.update_global_concurrency_limit(name, update)
 
 
 def _set_tasks(client: SyncPrefectClient, flow_runs: dict[str, Any], states: list[str], new: State) -> None:

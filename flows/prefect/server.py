@@ -7,6 +7,7 @@ same server, which ends when its parent does.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -16,6 +17,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from rpg.errors import UserError
 from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
@@ -27,8 +29,6 @@ START_SECONDS = 180
 HOST = "127.0.0.1"
 SERVE_LOCK = "serve.lock"
 """In the data folder: the lock of `rpg serve`; its note has the addresses of API, UI and dashboard."""
-WORKERS = Path("serve") / "workers"
-"""In the data folder: a file for each other machine that works for `rpg serve`, locked by its `rpg worker`."""
 EPHEMERAL = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 """No schedules, late runs and other services that only a shared server needs."""
 
@@ -53,18 +53,13 @@ def quiet_environment(home: Path) -> dict[str, str]:
 
 @contextmanager
 def prefect_api(home: Path) -> Iterator[str]:
-    """Yield the URL of the API to use; `PREFECT_API_URL` is set to it inside.
-
-    Raises:
-        ServerError: the private server ended or did not answer in START_SECONDS.
-    """
+    """Yield the URL of the API to use, to which `PREFECT_API_URL` is set inside; ServerError as of `wait_healthy`."""
     log = home / "prefect" / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)  # before Prefect is imported, which warns without it
     os.environ.update(quiet_environment(home))
     from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 
-    configured = PREFECT_API_URL.value()
-    if configured:
+    if configured := PREFECT_API_URL.value():
         yield configured
         return
     with socket.socket() as probe:
@@ -85,12 +80,18 @@ def prefect_api(home: Path) -> Iterator[str]:
         with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: ""}):  # it has no pages
             yield url
     finally:
-        server.terminate()
-        try:
-            server.wait(timeout=3)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        end_group(server, 3)
+
+
+def end_group(child: subprocess.Popen[Any], grace: float) -> None:
+    """SIGTERM to a child that leads a group, which ends its own children; after the grace SIGKILL to the whole group."""
+    if grace and child.poll() is None:
+        child.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(grace)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 @contextmanager
@@ -116,9 +117,7 @@ def wait_healthy(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:
-            raise ServerError(
-                f"the private Prefect server ended with code {server.returncode}; its log: {log}"
-            )
+            raise ServerError(f"the private Prefect server ended with code {server.poll()}; its log: {log}")
         if answers(f"{url}/health"):
             return
         time.sleep(0.1)
@@ -141,9 +140,9 @@ def _copy_empty_database() -> None:
     kept = user_cache() / f"prefect-{__version__}.db"
     if kept.exists():
         _copy(kept, database)
-        return
-    anyio.run(provide_database_interface().create_db)
-    _copy(database, kept)
+    else:
+        anyio.run(provide_database_interface().create_db)
+        _copy(database, kept)
 
 
 def _copy(source: Path, target: Path) -> None:

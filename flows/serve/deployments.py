@@ -10,20 +10,20 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal
 
 from prefect import flow
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.exceptions import FailedRun
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import Completed, Failed, State
+from prefect.states import Completed, Failed
 from pydantic import Field
 
 from flows.monitor import Watch
 from flows.nightly import place
-from flows.prefect import artifacts
+from flows.prefect import ui
 from flows.prefect.flow_runs import FLOW_RUN, WORK, alive, follow
 from flows.serve import forms
 from rpg.catalogue import algorithms
@@ -45,49 +45,45 @@ if WORK in os.environ:  # Prefect has imported this from an empty folder (flows.
 
 _ROOTS = forms.roots(home())
 CATALOGUE = "the whole catalogue"
+
+
+def choice(names: Iterable[str]) -> Any:
+    """One of these names, known at run time only. The server accepts no other, and neither does the command."""
+    return Field(json_schema_extra={"enum": list(names)})
+
+
 # Prefect takes the texts of a form from the Args of the docstrings below, and the bounds from these types.
-Config = Annotated[str, Field(json_schema_extra={"enum": list(forms.configs(_ROOTS))})]
-Nights = Annotated[str, Field(json_schema_extra={"enum": list(forms.nights(_ROOTS))})]
+Config = Annotated[str, choice(forms.configs(_ROOTS))]
+Nights = Annotated[str, choice(forms.nights(_ROOTS))]
 Seeds = list[Annotated[int, Field(ge=0, lt=2**31)]]
 Steps = Annotated[int, Field(ge=0, le=10_000_000)]
 Name = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]{0,63})?$")]
 Workers = Annotated[int, Field(ge=0, le=256)]
-if TYPE_CHECKING:  # the choices are known at run time only
-    Algorithm = str
-    Algorithms = list[str]
-    Backend = str
-    Engine = str
-    Benchmarks = list[str]
-else:
-    Algorithm = Literal[(CATALOGUE, *algorithms())]
-    Algorithms = list[Literal[tuple(algorithms())]]
-    Backend = Literal[(forms.AS_FILE, *BACKENDS)]
-    Engine = Literal[tuple(ENGINES)]
-    Benchmarks = Annotated[list[Literal[tuple(sorted(shipped_benchmarks()))]], Field(min_length=1)]
+Algorithm = Annotated[str, choice([CATALOGUE, *algorithms()])]
+Algorithms = list[Annotated[str, choice(algorithms())]]
+Backend = Annotated[str, choice([forms.AS_FILE, *BACKENDS])]
+Engine = Annotated[str, choice(ENGINES)]
+Benchmarks = Annotated[list[Annotated[str, choice(sorted(shipped_benchmarks()))]], Field(min_length=1)]
 
 LATE_SECONDS = 12 * 3600.0
 """A night that is later than this is skipped; the next one starts at its own time."""
 deployed = functools.partial(flow, persist_result=False)
+skipped = functools.partial(Completed, name="Skipped")
 
 
 def command(arguments: list[str], progress_of: str = "") -> list[str]:
-    """Run `rpg ARGUMENTS` as a child whose sweeps add their tasks to this flow run; returns its last lines.
-
-    Raises:
-        CommandFailed: it ended with an exit code other than 0.
-    """
+    """Run `rpg ARGUMENTS` as a child whose sweeps add their tasks to this flow run; as `follow`."""
     log = get_run_logger()
     log.info("rpg %s", " ".join(arguments))
     # The log consists of the command's own lines; what Prefect would say about the tasks is in their states.
     environment = {FLOW_RUN: str(flow_run.id), "PREFECT_LOGGING_LEVEL": "CRITICAL"}
     if not progress_of:
         return follow(arguments, log.info, environment=environment)
-    key = artifacts.key("progress", progress_of)
+    key = ui.key("progress", progress_of)
     artifact = create_progress_artifact(0.0, key=key, description=progress_of)
 
     def look() -> None:
-        done = _done(progress_of)
-        if done is not None:
+        if (done := _done(progress_of)) is not None:
             update_progress_artifact(artifact, done)
 
     lines = follow(arguments, log.info, look, environment=environment)
@@ -132,7 +128,7 @@ def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-@deployed(name="sweep", flow_run_name="sweep {config}", description="Train, evaluate and compare.")
+@deployed(flow_run_name="sweep {config}", description="Train, evaluate and compare.")
 @reasoned
 def sweep(
     config: Config,
@@ -160,15 +156,15 @@ def sweep(
         forms.roots(home()), config, algorithms=algorithms, seeds=seeds, steps=steps, backend=backend,
         overrides=overrides, name=name, workers=workers,
     )  # fmt: skip
-    artifacts.link(sweep_name)
+    ui.link(sweep_name)
     try:
         command(arguments, sweep_name)
     finally:
-        artifacts.report(Layout.at(), sweep_name)
+        ui.report(Layout.at(), sweep_name)
     return sweep_name
 
 
-@deployed(name="evaluate", flow_run_name="evaluate {checkpoint}", description="Grade a model on benchmarks.")
+@deployed(flow_run_name="evaluate {checkpoint}", description="Grade a model on benchmarks.")
 @reasoned
 def evaluate(
     checkpoint: Annotated[str, Field(min_length=1)],
@@ -194,17 +190,12 @@ def evaluate(
         forms.roots(home()), checkpoint, benchmarks, engine=engine, device=device, k=k, temperature=temperature,
         max_response_tokens=max_response_tokens,
     )  # fmt: skip
-    artifacts.text("evaluation", checkpoint, command(arguments))
+    ui.text("evaluation", checkpoint, command(arguments))
 
 
-@deployed(
-    name="audit", flow_run_name="audit {algorithm}", description="Exact bias and variance of every loss."
-)
+@deployed(flow_run_name="audit {algorithm}", description="Exact bias and variance of every loss.")
 @reasoned
-def audit(
-    algorithm: Algorithm = CATALOGUE,
-    preset: Literal["paper", "released"] = "paper",
-) -> None:
+def audit(algorithm: Algorithm = CATALOGUE, preset: Literal["paper", "released"] = "paper") -> None:
     """Compute what each loss optimises, by enumeration, as `rpg audit` does.
 
     Args:
@@ -212,25 +203,19 @@ def audit(
         preset: The paper's, or the released code's where the two differ.
     """
     names = [] if algorithm == CATALOGUE else [algorithm]
-    arguments = ["audit", *names, "--preset", preset, "--home", str(home())]
-    artifacts.text("audit", algorithm, command(arguments))
+    arguments = ["audit", "--preset", preset, "--home", str(home()), "--", *names]
+    ui.text("audit", algorithm, command(arguments))
 
 
-@deployed(
-    name="aggregate",
-    flow_run_name="aggregate",
-    description="Rebuild the results database from the run folders.",
-)
+@deployed(flow_run_name="aggregate", description="Rebuild the results database from the run folders.")
 @reasoned
 def aggregate() -> None:
     """Update the database, as `rpg aggregate` does."""
-    artifacts.text("aggregate", "database", command(["aggregate", "--home", str(home())]))
+    ui.text("aggregate", "database", command(["aggregate", "--home", str(home())]))
 
 
 @deployed(
-    name="nightly",
-    flow_run_name="nightly {sweeps}",
-    description="Small reproductions, compared with the last 30 nights.",
+    flow_run_name="nightly {sweeps}", description="Small reproductions, compared with the last 30 nights."
 )
 @reasoned
 def nightly(sweeps: Nights = forms.NIGHTLY, workers: Workers = 0) -> Any:
@@ -242,17 +227,13 @@ def nightly(sweeps: Nights = forms.NIGHTLY, workers: Workers = 0) -> Any:
     """
     due = flow_run.scheduled_start_time
     if due and time.time() - due.timestamp() > LATE_SECONDS:
-        return _skipped(f"was due at {due:%Y-%m-%d %H:%M}, when nobody was serving")
+        return skipped(message=f"was due at {due:%Y-%m-%d %H:%M}, when nobody was serving")
     folder, arguments = forms.nightly(forms.roots(home()), sweeps, workers)
     try:
         lines = command(arguments)
     finally:
-        artifacts.nightly(place(Layout.at(), folder), "" if sweeps == forms.NIGHTLY else folder.name)
-    return _skipped(lines[-1]) if lines and lines[-1].startswith(ALREADY) else None
-
-
-def _skipped(why: str) -> State:
-    return Completed(name="Skipped", message=why)
+        ui.nightly(place(Layout.at(), folder), "" if sweeps == forms.NIGHTLY else folder.name)
+    return skipped(message=lines[-1]) if lines and lines[-1].startswith(ALREADY) else None
 
 
 DEPLOYED = (sweep, evaluate, audit, aggregate, nightly)

@@ -22,8 +22,8 @@ from prefect.exceptions import ObjectNotFound
 
 from flows.prefect.flow_runs import WORK, folder_tag
 from flows.serve import forms
-from flows.serve.config_costs import ConfigCosts
 from flows.serve.deployments import DEPLOYED
+from flows.serve.form_sizes import cost_paragraph
 from rpg.processes import die_with_parent, parent_mark
 from rpg.store import StoreError, atomic_write_json, home
 from rpg.store.atomic_files import read_json_object
@@ -39,24 +39,24 @@ def main(cron: str | None = None) -> None:
     die_with_parent()
     threading.Thread(target=_refresh, daemon=True, name="forms").start()
     tags = [TAG, folder_tag(home())]
-    existing = _existing()
-    cron_file = home() / "serve" / "nightly-schedule.json"
+    existing = {}  # with what was changed in the UI: schedules, parameters, pauses
+    with get_client(sync_client=True) as client:
+        for flow in DEPLOYED:
+            with contextlib.suppress(ObjectNotFound):
+                existing[flow.name] = client.read_deployment_by_name(f"{flow.name}/{flow.name}")
+    cron_file, last = home() / "serve" / "nightly-schedule.json", None
+    with contextlib.suppress(StoreError):
+        last = read_json_object(cron_file).get("cron")
     # Only a cron line that `rpg serve` was not given before replaces what was edited in the UI.
-    new_cron = cron is not None and ("nightly" not in existing or _last(cron_file) != cron)
+    new_cron = cron is not None and ("nightly" not in existing or last != cron)
     deployments = []
     for flow in DEPLOYED:
-        before, rescheduled = existing.get(flow.name), new_cron and flow.name == "nightly"
-        deployments.append(
-            flow.to_deployment(
-                flow.name,
-                cron=(cron or None) if rescheduled else None,
-                schedules=None if rescheduled else _schedules(before),
-                parameters=before.parameters if before else None,
-                paused=before.paused if before else None,
-                tags=tags,
-                entrypoint_type=EntrypointType.MODULE_PATH,  # with a path Prefect would search the current folder, too
-            )
-        )
+        before, new = existing.get(flow.name), new_cron and flow.name == "nightly"
+        timing = {"cron": cron or None} if new else {"schedules": _schedules(before)}
+        kept = {"parameters": before.parameters, "paused": before.paused} if before else {}
+        # With a path instead of a module Prefect would search the current folder, too.
+        entry = {"tags": tags, "entrypoint_type": EntrypointType.MODULE_PATH}
+        deployments.append(flow.to_deployment(flow.name, **timing, **kept, **entry))
     if cron is not None:
         with contextlib.suppress(StoreError):  # a full disk: an edit is lost at the next start, no more
             atomic_write_json(cron_file, {"cron": cron})
@@ -65,39 +65,17 @@ def main(cron: str | None = None) -> None:
     serve(*deployments, limit=AT_ONCE, pause_on_shutdown=False, print_starting_message=False)
 
 
-def _existing() -> dict[str, DeploymentResponse]:
-    """The deployments that exist, with what was changed in the UI: schedules, parameters, pauses."""
-    existing = {}
-    with get_client(sync_client=True) as client:
-        for flow in DEPLOYED:
-            with contextlib.suppress(ObjectNotFound):
-                existing[flow.name] = client.read_deployment_by_name(f"{flow.name}/{flow.name}")
-    return existing
-
-
-def _last(cron_file: Path) -> object:
-    try:
-        return read_json_object(cron_file).get("cron")
-    except StoreError:
-        return None
-
-
 def _schedules(deployment: DeploymentResponse | None) -> list[DeploymentScheduleCreate] | None:
     """The schedules as they are: a deployment that is created again without any would lose them."""
-    if deployment is None or not deployment.schedules:
-        return None
     fields = ("schedule", "active", "max_scheduled_runs", "parameters", "slug")
-    return [
-        DeploymentScheduleCreate(**{name: getattr(schedule, name) for name in fields})
-        for schedule in deployment.schedules
-    ]
+    schedules = deployment.schedules if deployment else []
+    kept = ({name: getattr(schedule, name) for name in fields} for schedule in schedules)
+    return [DeploymentScheduleCreate(**values) for values in kept] or None
 
 
 def _enter_empty_folder(folder: Path) -> None:
-    """A flow run's process searches its current folder for modules first, whatever Python is told.
-
-    There a user's own folder `flows` would be taken for ours. The flows return to the folder that we came from before
-    they look for anything else (flows.serve.deployments).
+    """A flow run's process searches its current folder for modules first, whatever Python is told: it would take a user's
+    own folder `flows` for ours. The flows return to the folder that we came from first (flows.serve.deployments).
     """
     os.environ[WORK] = os.getcwd()
     for name in (forms.OWN, forms.DATA):
@@ -109,14 +87,14 @@ def _enter_empty_folder(folder: Path) -> None:
 
 def _refresh() -> None:
     """Keep the configurations in the forms, and their costs, as they are on disk."""
-    costs = ConfigCosts()
     while True:
         time.sleep(REFRESH_SECONDS)
         # Whatever fails here, the server being away or a file in the middle of an edit: the next try is seconds away.
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:
             roots = forms.roots(home())
+            configs = forms.configs(roots)
             for name, field, choices, note in (
-                ("sweep", "config", list(forms.configs(roots)), costs.paragraph(roots)),
+                ("sweep", "config", list(configs), cost_paragraph(configs, roots.home)),
                 ("nightly", "sweeps", list(forms.nights(roots)), ""),
             ):
                 deployment = client.read_deployment_by_name(f"{name}/{name}")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.serve import form_limits
+from flows.serve.form_sizes import check_limits, limits_of, texts
 from rpg.config import shipped
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping
@@ -69,17 +69,12 @@ def configs(where: Roots) -> dict[str, Path]:
 def nights(where: Roots) -> dict[str, Path]:
     """Sets of nightly sweeps by their name in a form: the shipped one, and each of the user's own folders with sweeps."""
     own = sorted(path for path in where.own.iterdir() if path.is_dir()) if where.own.is_dir() else []
-    return {NIGHTLY: shipped.NIGHTLY} | {
-        f"own/{path.name}": path for path in own if any(map(_is_sweep, path.glob("*.yaml")))
-    }
+    sets = {f"own/{path.name}": path for path in own if any(map(_is_sweep, path.glob("*.yaml")))}
+    return {NIGHTLY: shipped.NIGHTLY} | sets
 
 
 def nightly(where: Roots, sweeps: str, workers: int = 0) -> tuple[Path, list[str]]:
-    """(folder of the set, arguments of `rpg`) for a form.
-
-    Raises:
-        ConfigError: what is wrong with which value, and what would be accepted.
-    """
+    """(folder of the set, arguments of `rpg`) for a form; ConfigError as for a sweep."""
     sets = nights(where)
     _check_known(sweeps, sets, "sweeps")
     folder = where.check(sets[sweeps], "sweeps")
@@ -101,10 +96,8 @@ def sweep(
     name: str = "",
     workers: int = 0,
 ) -> tuple[str, list[str]]:
-    """(name of the sweep, arguments of `rpg`) for a form; 0 and empty mean: as in the file.
-
-    Raises:
-        ConfigError: what is wrong with which value, and what would be accepted.
+    """(name of the sweep, arguments of `rpg`) for a form; 0 and empty mean: as in the file. ConfigError says what is
+    wrong with which value, and what would be accepted.
     """
     files = configs(where)
     _check_known(config, files, "config")
@@ -116,11 +109,8 @@ def sweep(
         lines.append(f"training.steps={int(steps)}")
     if backend != AS_FILE:
         lines.append(f"backend.type={backend}")
-    axes: dict[str, list[Any]] = {}
-    if algorithms:
-        axes["algorithm"] = list(algorithms)
-    if seeds:
-        axes["seed"] = [int(seed) for seed in seeds]
+    chosen: dict[str, list[Any]] = {"algorithm": list(algorithms), "seed": [int(seed) for seed in seeds]}
+    axes = {field: values for field, values in chosen.items() if values}
     # No digest of the data: that would read files before their paths are checked.
     assignments = parse_assignments(lines)
     _check_no_code(assignments)
@@ -148,10 +138,10 @@ def evaluate(
                 "Face model, or a hub id such as Qwen/Qwen3-0.6B"
             )
     names = sorted(shipped_benchmarks())
-    for name in benchmarks:
-        _check_known(name, names, "benchmarks")
     if not benchmarks:
         raise ConfigError(f"benchmarks: name at least one of {', '.join(names)}")
+    for name in benchmarks:
+        _check_known(name, names, "benchmarks")
     return [
         "evaluate", "--home", str(where.home), f"--benchmarks={','.join(benchmarks)}", f"--engine={engine}",
         f"--device={device}", f"--temperature={float(temperature)}",
@@ -164,11 +154,9 @@ def _option(name: str, value: str | int) -> list[str]:
     return [f"--{name}={value}"] if value else []
 
 
-def _check_known(name: str, choices: Collection[str], field: str) -> None:
-    if name not in choices:
-        raise ConfigError(
-            f"{field}: {name!r} is not known{nearest(name, choices)} Known: {', '.join(choices)}"
-        )
+def _check_known(name: str, names: Collection[str], field: str) -> None:
+    if name not in names:
+        raise ConfigError(f"{field}: {name!r} is not known{nearest(name, names)} Known: {', '.join(names)}")
 
 
 def _is_sweep(path: Path) -> bool:
@@ -186,36 +174,30 @@ def _check_bases(path: Path, where: Roots, seen: tuple[Path, ...] = ()) -> None:
 
 
 def _check_planned(planned: Sweep, where: Roots) -> None:
-    _check_paths(planned, where)
-    _check_code(planned, where)
-    form_limits.check(planned, form_limits.limits_of(where.home), where.home)
-
-
-def _check_paths(planned: Sweep, where: Roots) -> None:
     """Every text in a resolved run that names a file must name one in an allowed folder; so must the files it names."""
-    seen: set[tuple[str, str]] = set()
+    named: dict[tuple[str, str], None] = {}
     for run in planned.runs:
-        named = [("task files", text) for text in run.spec.task.files()]
-        for field, text in (*_texts(run.spec.model_dump(mode="json")), *named):
-            if (field, text) in seen or field.endswith("template"):
-                continue
-            seen.add((field, text))
+        named |= dict.fromkeys(texts(run.spec.model_dump(mode="json")))
+        named |= dict.fromkeys(("task files", text) for text in run.spec.task.files())
+    for field, text in named:
+        if not field.endswith("template"):
             _check_text(text, field, Path.cwd(), where)
+    _check_code(planned, where)
+    check_limits(planned, limits_of(where.home), where.home)
 
 
 def _check_no_code(assignments: Mapping[str, Any]) -> None:
     """A form sets numbers and names; which code runs is decided by files of whoever serves."""
-    for field, value in assignments.items():
-        if field.split(".")[0] == "track":
+    for name, value in assignments.items():
+        parts = name.split(".")
+        if parts[0] == "track":
+            raise ConfigError(f"{name}: where numbers are sent is decided in a file in ${OWN}, not in a form")
+        code = (
+            parts[-1] in ("type", "function", "beside", "digest") or "python" in dict(texts(value)).values()
+        )
+        if parts[0] == "reward" and code:
             raise ConfigError(
-                f"{field}: where numbers are sent is decided in a file in ${OWN}, not in a form"
-            )
-        if field.split(".")[0] != "reward":
-            continue
-        texts = [text for _, text in _texts(value)]
-        if field.split(".")[-1] in ("type", "function", "beside", "digest") or "python" in texts:
-            raise ConfigError(
-                f"{field}: a reward function is code, and only comes from a file in ${OWN}, never from a form"
+                f"{name}: a reward function is code, and only comes from a file in ${OWN}, never from a form"
             )
 
 
@@ -241,14 +223,6 @@ def _check_text(text: str, field: str, beside: Path, where: Roots) -> None:
     if named:
         real = where.check(beside / path.expanduser(), field)
         if real.suffix in (".yaml", ".yml") and real.is_file():
-            for inner, value in _texts(read_mapping(real)):
+            for inner, value in texts(read_mapping(real)):
                 if not inner.endswith("template"):
                     _check_text(value, f"{field}: {inner}", real.parent, where)
-
-
-def _texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield at, value
-    elif isinstance(value, dict | list):
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _texts(inner, f"{at}.{key}" if at else str(key))

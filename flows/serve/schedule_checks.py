@@ -74,35 +74,31 @@ def schedule_problems(
         if deployment.id not in scheduled and up_for > UNSCHEDULED_SECONDS
     ]
     names = {deployment.id: deployment.name for deployment in deployments}
-    late = [run for run in runs if _due(run) and now - _due(run) > timedelta(seconds=LATE_SECONDS)]
+    latest = now - timedelta(seconds=LATE_SECONDS)
+    late = [run for run in runs if run.expected_start_time and run.expected_start_time < latest]
     if late:
-        first = min(late, key=_due)
+        first = min(late, key=lambda run: run.expected_start_time)
         name = names.get(first.deployment_id) or first.name
         problems.append(
             f"{len(late)} flow run{'s are' if len(late) > 1 else ' is'} late; the first, {name}, was due at "
-            f"{_due(first).astimezone():%Y-%m-%d %H:%M}: the worker takes none (8 at a time), see serve/worker.log"
+            f"{first.expected_start_time.astimezone():%Y-%m-%d %H:%M}: the worker takes none (8 at a time), see "
+            "serve/worker.log"
         )
     return problems
 
 
-def _due(run: Any) -> Any:
-    return run.expected_start_time
-
-
 def look(tag: str, up_for: float) -> list[str]:
-    """Problems with the schedules and runs of this data folder, according to the Prefect API in the settings.
-
-    `tag` is that of the data folder's deployments, `up_for` the seconds since server and worker were started.
+    """Problems with the schedules and runs of the deployments with this tag, according to the Prefect API in the settings,
+    `up_for` seconds after server and worker were started.
     """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
 
     with get_client(sync_client=True) as client:
         ours = {"tags": {"all_": [tag]}}
+        scheduled = {**ours, "state": {"type": {"any_": ["SCHEDULED"]}}}
         deployments = client.read_deployments(deployment_filter=DeploymentFilter.model_validate(ours))
-        runs = client.read_flow_runs(
-            flow_run_filter=FlowRunFilter.model_validate({**ours, "state": {"type": {"any_": ["SCHEDULED"]}}})
-        )
+        runs = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(scheduled))
         return schedule_problems(deployments, runs, datetime.now(UTC), up_for)
 
 
@@ -113,7 +109,6 @@ def show(problems: Sequence[str]) -> None:
 
     lines = [f"- {line}" for line in problems] or ["Nothing is wrong."]
     text = "\n".join([f"# rpg serve, {time.strftime('%Y-%m-%d %H:%M')}", "", *lines])
+    title = "Whether what is due happens"
     with get_client(sync_client=True) as client:
-        client.create_artifact(
-            ArtifactCreate(key=ARTIFACT, type="markdown", data=text, description="Whether what is due happens")
-        )
+        client.create_artifact(ArtifactCreate(key=ARTIFACT, type="markdown", data=text, description=title))

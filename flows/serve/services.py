@@ -1,14 +1,14 @@
-"""The children of `rpg serve` and `rpg worker`: how each is started, checked and stopped; and repairs beside them."""
+"""The children of `rpg serve` and `rpg worker`: how each is started, checked and stopped; repairs; the password."""
 
 from __future__ import annotations
 
-import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,15 +16,16 @@ import psutil
 
 from flows.prefect.flow_runs import COMMAND, DASHBOARD
 from flows.prefect.reconcile import reconcile
-from flows.prefect.server import HOST, ServerError, answers, quiet_environment
-from flows.serve.password import AUTH, SERVER_AUTH, client_environment
+from flows.prefect.server import HOST, ServerError, answers, end_group, quiet_environment
+from rpg.config.errors import ConfigError
 from rpg.processes import owner_mark, python_module
-from rpg.store import Layout
+from rpg.store import Layout, StoreError
+from rpg.store.atomic_files import readable
 from rpg.web import HEALTH
 
 Say = Callable[[str], None]
-LOOK_SECONDS = 1.0
-RECONCILE_SECONDS = 60.0
+AUTH = "RPG_AUTH"
+SERVER_AUTH, CLIENT_AUTH = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
 RESTARTS = 10
 """A service that ends this often within five minutes is given up."""
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,9 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to serve: the module of the command `rpg`, ports, the database's URL (None: SQLite), the cron line of the
-    nightly runs ("": none).
-    """
+    """What to serve: the module of `rpg`, ports, the database's URL (None: SQLite), the nights' cron line ("": none)."""
 
     command: str
     port: int
@@ -95,9 +94,7 @@ class Service:
         return sorted({c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN})
 
     def answers(self) -> bool:
-        if self.health is None:
-            return self.ports() != []
-        return answers(self.health)
+        return self.ports() != [] if self.health is None else answers(self.health)
 
     def restart(self) -> None:
         """Raises ServerError when it has been started too often of late."""
@@ -107,15 +104,8 @@ class Service:
         self.start()
 
     def stop(self, grace: float) -> None:
-        if self.process is None:
-            return
-        if grace and self.process.poll() is None:
-            self.process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(grace)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        if self.process:
+            end_group(self.process, grace)
 
 
 def repair(layout: Layout, api: str, say: Say, worker_since: float | None = None) -> None:
@@ -187,3 +177,51 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
             common | ({AUTH: plan.secret} if plan.secret else {}), logs / "dashboard.log",
         ),
     ]  # fmt: skip
+
+
+def secret_file(home: Path) -> Path:
+    return home / "serve" / "auth"
+
+
+def secret_of(home: Path, wanted: bool | None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """`user:password`, or None where nobody asked for one: `wanted` is --auth, --no-auth or neither.
+
+    RPG_AUTH (or Prefect's own name for it) alone is asking for one. Where --auth stands alone, a password is made at
+    the first time and kept. ConfigError if it is not of the form user:password, StoreError if it cannot be kept.
+    """
+    given = environment.get(AUTH) or environment.get(SERVER_AUTH) or environment.get(CLIENT_AUTH)
+    if wanted is False or (wanted is None and not given):
+        return None
+    if not given:
+        return _kept(secret_file(home))
+    user, colon, password = given.partition(":")
+    if not (user and colon and password) or not given.isprintable():
+        raise ConfigError(f"{AUTH}: expected user:password in one line")
+    return given
+
+
+def _kept(path: Path) -> str:
+    with readable("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except FileExistsError:
+            return _read(path)
+        with os.fdopen(fd, "w") as file:
+            file.write(f"rpg:{secrets.token_urlsafe(18)}\n")
+    return _read(path)
+
+
+def _read(path: Path) -> str:
+    with readable("read", path):
+        if path.stat().st_mode & 0o077:
+            raise StoreError(f"{path}: others may read this password; remove the file, or: chmod 600 {path}")
+        text = path.read_text(encoding="utf-8").strip()
+    if ":" not in text:
+        raise StoreError(f"{path}: expected user:password in one line; remove the file and a new one is made")
+    return text
+
+
+def client_environment(secret: str | None) -> dict[str, str]:
+    """For whoever calls Prefect's API."""
+    return {CLIENT_AUTH: secret} if secret else {}

@@ -1,4 +1,4 @@
-"""`rpg serve`: Prefect server, worker and dashboard as children of one process, on loopback, watched and restarted.
+"""`rpg serve`: Prefect server, worker and dashboard as children of one process, on loopback; `rpg worker`: one more worker.
 
 They all end with this process, even by `kill -9` (rpg.processes); one that ends by itself is restarted.
 """
@@ -15,27 +15,28 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from flows.machine.slots import machine
-from flows.prefect.concurrency import mirror
 from flows.prefect.flow_runs import folder_tag
+from flows.prefect.reconcile import WORKERS, mirror
 from flows.prefect.server import HOST, SERVE_LOCK, START_SECONDS, ServerError, quiet_environment, using_api
-from flows.serve.password import client_environment
 from flows.serve.schedule_checks import ServerLog, look, show
 from flows.serve.services import (
-    LOOK_SECONDS,
-    RECONCILE_SECONDS,
     Plan,
     Say,
     Service,
+    client_environment,
     clock,
     repair,
     services_of,
     stop_on_signals,
-)  # fmt: skip
+)
 from rpg.config.errors import ConfigError
+from rpg.processes import python_module
 from rpg.store import Layout, StoreError, locks
-from rpg.store.serve_health import write_problems
+from rpg.store.live_status import write_problems
 
+LOOK_SECONDS = 1.0
 HEALTH_SECONDS = 10.0
+RECONCILE_SECONDS = 60.0
 UNHEALTHY = 6
 """A service that does not answer this many times in a row is started again."""
 START_TRIES = 5
@@ -70,7 +71,13 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
             repair(layout, plan.api, say, services[1].since)
             if not stop.is_set():
                 _tell(say, plan.ui, plan.dashboard)
-                say(f"  access     {_access(plan)}")
+                access = (
+                    "with the password you gave, or that of serve/auth in the data folder"
+                    if plan.secret
+                    else "whoever has an account on this machine can start runs here and read everything; "
+                    "rpg serve --auth asks for a password"
+                )
+                say(f"  access     {access}")
                 _watch(layout, plan, services, stop, say)
         finally:
             _stop(layout, plan, services, say)
@@ -80,15 +87,6 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
 def _tell(say: Say, ui: str, dashboard: str) -> None:
     say(f"  Prefect    {ui}/deployments")
     say(f"  dashboard  {dashboard}")
-
-
-def _access(plan: Plan) -> str:
-    if plan.secret:
-        return "with the password you gave, or that of serve/auth in the data folder"
-    return (
-        "whoever has an account on this machine can start runs here and read everything; "
-        "rpg serve --auth asks for a password"
-    )
 
 
 def _tell_ports(worker: Service, told: list[int] | None, say: Say) -> list[int] | None:
@@ -119,9 +117,8 @@ def _check(plan: Plan) -> None:
         try:
             CronSchedule(cron=plan.nightly)
         except ValidationError as error:
-            raise ConfigError(
-                f"--nightly {plan.nightly!r}: {error.errors()[0]['msg']}; e.g. '0 2 * * *'"
-            ) from None
+            why = error.errors()[0]["msg"]
+            raise ConfigError(f"--nightly {plan.nightly!r}: {why}; e.g. '0 2 * * *'") from None
 
 
 def _start(services: list[Service], stop: threading.Event) -> None:
@@ -151,29 +148,24 @@ def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.
     while not stop.wait(LOOK_SECONDS):
         now = time.monotonic()
         told = _tell_ports(services[1], told, say)
-        ask, asked = now - asked > HEALTH_SECONDS, now if now - asked > HEALTH_SECONDS else asked
+        if ask := now - asked > HEALTH_SECONDS:
+            asked = now
         for service in services:
             code = service.ended()
             if code is None and ask:
                 service.silent = 0 if service.answers() else service.silent + 1
             if code is not None or service.silent >= UNHEALTHY:
                 service.restart()
-                say(
-                    f"{clock()} the {service.name} {'does not answer' if code is None else 'ended'}: started again"
-                )
+                why = "does not answer" if code is None else "ended"
+                say(f"{clock()} the {service.name} {why}: started again")
                 repaired = min(repaired, now - RECONCILE_SECONDS + 15)  # soon, when it is up
-        if ask:
-            _mirror(plan)
+        if ask:  # The server may be restarting; an invalid setting is reported by what trains.
+            with contextlib.suppress(Exception), using_api(plan.api):
+                mirror(machine())
         if now - repaired > RECONCILE_SECONDS:
             repaired = now
             repair(layout, plan.api, say, services[1].since)
             examiner.examine()
-
-
-def _mirror(plan: Plan) -> None:
-    # The server may be restarting; an invalid setting is reported by what trains.
-    with contextlib.suppress(Exception), using_api(plan.api):
-        mirror(machine())
 
 
 class Examiner:
@@ -215,3 +207,75 @@ def _stop(layout: Layout, plan: Plan, services: list[Service], say: Say) -> None
         repair(layout, plan.api, say, services[1].since)
     server.stop(3)
     say("stopped")
+
+
+def join(layout: Layout, plan: Plan, say: Say) -> int:
+    """Work for the server at `plan.api` until SIGINT or SIGTERM; returns the exit code.
+
+    Both work in the same data folder. A flow run goes to whichever machine asks Prefect first, so a machine that has
+    enough to do (flows.serve.flow_runner.AT_ONCE) leaves it to the others; its trainings take slots, GPUs and locks.
+
+    Raises:
+        ConfigError: the server works in another data folder than this machine, or there is none here.
+        ServerError: nobody answers there, or the worker ends again and again.
+    """
+    if not layout.home.is_dir():
+        raise ConfigError(f"--home {layout.home}: no such folder; expected the data folder of the server")
+    os.environ.update(quiet_environment(layout.home) | client_environment(plan.secret))
+    host = socket.gethostname()
+    path = layout.home / WORKERS / host
+    _check_server(layout, plan)
+    lock = locks.take(path, beat=True)
+    if lock is None:
+        say(f"this machine works for {plan.ui} already, {locks.who(path)}")
+        return 0
+    with lock:
+        worker = services_of(layout, plan)[1]
+        worker.command = python_module("flows.serve.flow_runner")
+        worker.log = layout.home / "serve" / f"worker-{host}.log"
+        stop = stop_on_signals()
+        worker.start()
+        say(f"{host} works for {plan.ui} in {layout.home}; its log: {worker.log}")
+        say("Ctrl-C stops it, and what it runs")
+        try:
+            repaired = time.monotonic()
+            while not stop.wait(LOOK_SECONDS):
+                if worker.ended() is not None:
+                    worker.restart()
+                    say(f"{clock()} the worker ended: started again")
+                if time.monotonic() - repaired > RECONCILE_SECONDS:
+                    repaired = time.monotonic()
+                    repair(layout, plan.api, say)
+        finally:
+            worker.stop(0)
+            time.sleep(0.5)  # the kernel ends its descendants one after the other
+            repair(layout, plan.api, say)
+            path.unlink(missing_ok=True)
+    return 0
+
+
+def _check_server(layout: Layout, plan: Plan) -> None:
+    """Check that there is a server, and that it works in the data folder of this machine."""
+    from prefect.client.orchestration import get_client
+
+    try:
+        socket.create_connection((HOST, plan.port), timeout=10).close()  # Prefect would try for long
+        with using_api(plan.api), get_client(sync_client=True) as client:
+            tags = client.read_deployment_by_name("sweep/sweep").tags
+    except Exception as error:  # noqa: BLE001 (of the network, of httpx and of Prefect)
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        hint = f"is it up, and the tunnel: ssh -N -L {plan.port}:127.0.0.1:{plan.port} THAT-MACHINE?"
+        if "401" in why:
+            hint = "it asks for a password: set RPG_AUTH, or give --auth"
+        raise ServerError(f"no rpg serve at {plan.ui} ({why}); {hint}") from None
+    if folder_tag(layout.home) not in tags:
+        theirs = ", ".join(tag.removeprefix(folder_tag("")) for tag in tags if tag.startswith(folder_tag("")))
+        raise ConfigError(
+            f"--home {layout.home}: the server at {plan.ui} works in {theirs or 'another data folder'}; expected the same "
+            "folder, at the same place, on storage that both machines share"
+        )
+    if not locks.alive(layout.home / SERVE_LOCK):
+        raise ConfigError(
+            f"--home {layout.home}: nobody serves this folder, as far as {layout.home / SERVE_LOCK} says, but "
+            f"{plan.ui} does: it is not the same storage on both machines"
+        )

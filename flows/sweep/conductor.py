@@ -6,10 +6,12 @@ folders, so running the same sweep again does exactly what is missing.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 from flows.machine import programs
@@ -20,7 +22,6 @@ from flows.prefect.server import prefect_api
 from flows.sweep.context import Context
 from flows.sweep.renewal import identified, renew, set_aside, upgrade
 from flows.sweep.sharing import Claims
-from flows.sweep.tracking import tracking
 from rpg import provenance
 from rpg.config.code import kept_sources
 from rpg.config.sweep_spec import PlannedRun, Sweep
@@ -31,6 +32,10 @@ from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.current import FRESH, imported_runs
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_writer import write_manifest
+
+TRACKING_LOG = "tracking.log"
+TRACKING_SECONDS = 60.0
+"""For the numbers that are still to be sent when a sweep is over; those that are not are sent with the next call."""
 
 
 class SweepBusy(UserError):
@@ -57,15 +62,14 @@ def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
 def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolder]:
     """Write sweep.json and a manifest for every run; what is already there for the same run stays untouched.
 
-    `fresh`: what other code than today's has trained is set aside, and nothing of the kind is taken over.
-
-    Raises:
-        StoreError: a folder cannot be written, or a run's folder holds the manifest of another run.
+    `fresh`: what other code than today's has trained is set aside, and nothing of the kind is taken over. StoreError if
+    a folder cannot be written, or a run's folder holds the manifest of another run.
     """
     upgrade(layout, sweep.spec.name, {run.data for run in sweep.runs})
     folders = [layout.run(sweep.spec.name, run.folder) for run in sweep.runs]
-    benchmarks = list(dict.fromkeys(name for run in sweep.runs for name in run.spec.benchmarks()))
-    previous = _created(layout, sweep.spec.name)
+    created = time.time()
+    with suppress(StoreError):
+        created = layout.read_sweep(sweep.spec.name).get("created") or created
     layout.write_sweep(
         {
             "name": sweep.spec.name,
@@ -73,9 +77,9 @@ def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolde
             "source": sweep.source,
             "path": str(sweep.path),
             "baseline": sweep.baseline,
-            "created": previous or time.time(),
+            "created": created,
             "runs": [*(run.folder for run in sweep.runs), *imported_runs(layout, sweep.spec.name)],
-            "benchmarks": benchmarks,
+            "benchmarks": list(dict.fromkeys(name for run in sweep.runs for name in run.spec.benchmarks())),
         }
     )
     for folder, run in zip(folders, sweep.runs, strict=True):
@@ -100,9 +104,8 @@ def conduct(
 
     Interrupting (Ctrl-C, SIGTERM) ends every child before it is re-raised.
     """
-    name = sweep.spec.name
+    name, claims = sweep.spec.name, Claims(layout)
     children = Children(_fork_server(sweep, layout) if due else None)
-    claims = Claims(layout)
     is_tracked = any(run.spec.track for run in sweep.runs)
     try:
         with tracking(layout.sweep_folder(name), children) if is_tracked else nullcontext():
@@ -110,7 +113,7 @@ def conduct(
                 slots = machine()
                 with prefect_api(layout.home):
                     with quick_imports():  # here, because Prefect reads its settings when it is imported
-                        from flows.prefect.task_owner import TaskOwner  # noqa: PLC0415 - see above
+                        from flows.prefect.ui import TaskOwner  # noqa: PLC0415 - see above
                         from flows.sweep.flow import run  # noqa: PLC0415 - see above
                     owner = TaskOwner(layout, name)
                     context = Context(layout, name, slots, children, claims, progress, owner)
@@ -123,6 +126,23 @@ def conduct(
         children.stop()
         claims.close()
     return None
+
+
+@contextmanager
+def tracking(folder: Path, children: Children) -> Iterator[None]:
+    """Send the numbers of a sweep's runs to their trackers while it goes on inside; no failure of it fails the sweep."""
+    child = children.start(programs.TRACKING, folder, log=folder / TRACKING_LOG, stdin=subprocess.PIPE)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if child.stdin:
+                child.stdin.close()
+        deadline = time.monotonic() + TRACKING_SECONDS
+        while child.poll() is None and time.monotonic() < deadline and not children.stopping.is_set():
+            time.sleep(0.1)
+        children.kill(child)
+        children.wait(child)
 
 
 def _fork_server(sweep: Sweep, layout: Layout) -> ForkServer | None:
@@ -140,25 +160,15 @@ def _one_line(error: BaseException) -> str | None:
     Files are the truth: when only the Prefect API failed (a full disk under its database, a lost server), the runs
     are as far as their folders say, and running the sweep again goes on from there.
     """
-    chain: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in chain:
+    chain = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
         chain.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    for link in chain:
-        if isinstance(link, UserError):
-            return str(link)
+    if ours := next((link for link in chain if isinstance(link, UserError)), None):
+        return str(ours)
     for link in chain:
         if type(link).__module__.split(".")[0] in ("prefect", "httpx"):
             return f"the Prefect server failed: {str(link).splitlines()[0] if str(link) else type(link).__name__}"
     return None
-
-
-def _created(layout: Layout, name: str) -> float | None:
-    try:
-        return layout.read_sweep(name).get("created")
-    except StoreError:
-        return None
 
 
 def _same_run(folder: RunFolder, run: PlannedRun) -> bool:
@@ -168,9 +178,8 @@ def _same_run(folder: RunFolder, run: PlannedRun) -> bool:
     except StoreError:
         return False
     if run_id != run.run_id:
-        raise StoreError(
-            f"{folder.manifest_path}: belongs to run {run_id}, not {run.run_id}; move that folder away"
-        )
+        mismatch = f"belongs to run {run_id}, not {run.run_id}; move that folder away"
+        raise StoreError(f"{folder.manifest_path}: {mismatch}")
     return True
 
 

@@ -15,7 +15,7 @@ from rpg.errors import UserError
 from rpg.store import Layout
 
 if TYPE_CHECKING:
-    from flows.prefect.task_owner import TaskOwner
+    from flows.prefect.ui import TaskOwner
 
 
 class RunFailed(UserError):

@@ -16,6 +16,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -40,45 +41,34 @@ Evaluation = tuple[str, str, int]
 
 
 def evaluate_checkpoints(context: Context, trainings_over: threading.Event) -> None:
-    """Evaluate all checkpoints of a sweep as they appear, until `trainings_over` is set and none is left.
-
-    Raises:
-        StageFailed: the evaluator ended badly several times. Stopped: the sweep is being stopped.
+    """Evaluate all checkpoints of a sweep as they appear, until `trainings_over` is set and none is left; StageFailed
+    when the evaluator has failed several times, Stopped when the sweep is being stopped.
     """
-    gpus = evaluator_gpus(context.layout, context.sweep) if context.machine.gpus else 0
-    if gpus:
+    if context.machine.gpus and (gpus := evaluator_gpus(context.layout, context.sweep)):
         alternate(context, trainings_over, gpus)
     else:
-        run_beside(context.layout, context.sweep, context.children, trainings_over, context.progress.tell)
+        folder = context.layout.sweep_folder(context.sweep)
+        run_beside(folder, context.children, trainings_over, context.progress.tell)
 
 
 def mark_done(folders: Sequence[RunFolder]) -> list[RunFolder]:
     """Write DONE.json for each run that is trained and evaluated; returns those that are done or failed."""
-    over = []
     for folder in folders:
-        if folder.done_path.exists() or folder.failed_path.exists():
-            over.append(folder)
+        if _over(folder) or folder.state() == "running":
             continue
-        if folder.state() == "running":
-            continue
-        manifest = folder.read_manifest()
-        if not folder.checkpoint(manifest["steps"]).exists() or pending_evaluations(folder):
+        if not _trained(folder) or pending_evaluations(folder):
             continue
         seconds = sum(row.get("seconds_step", 0.0) for row in folder.read_metrics().rows)
         with contextlib.suppress(StoreError, OSError):  # `rpg gc` does it another time
-            checkpoints_of(folder).settle()
+            checkpoints_of(folder).prune(newest=1)
         write_done(folder, seconds=seconds, attempts=len(folder.attempts()))
-        over.append(folder)
-    return over
+    return [folder for folder in folders if _over(folder)]
 
 
 def mark_unevaluated(folders: Sequence[RunFolder]) -> None:
     """When no evaluation will come any more, a trained run that still lacks one has failed, and says why."""
     for folder in folders:
-        if folder.done_path.exists() or folder.failed_path.exists():
-            continue
-        missing = pending_evaluations(folder)
-        if not missing or not folder.checkpoint(folder.read_manifest()["steps"]).exists():
+        if _over(folder) or not _trained(folder) or not (missing := pending_evaluations(folder)):
             continue
         benchmark, step = missing[0]
         record = folder.eval_path(benchmark, step).with_suffix(".error.json")
@@ -89,18 +79,20 @@ def mark_unevaluated(folders: Sequence[RunFolder]) -> None:
         write_failed(folder, str(why), step=step, log=str(folder.path.parent / EVALUATION_LOG))
 
 
-def run_beside(
-    layout: Layout,
-    sweep: str,
-    children: Children,
-    trainings_over: threading.Event,
-    note: Callable[[str], None] = lambda _: None,
-) -> None:
-    """One evaluator for all runs; closing its input tells it that no more checkpoints will come.
+def _over(folder: RunFolder) -> bool:
+    return folder.done_path.exists() or folder.failed_path.exists()
 
+
+def _trained(folder: RunFolder) -> bool:
+    return folder.checkpoint(folder.read_manifest()["steps"]).exists()
+
+
+def run_beside(
+    folder: Path, children: Children, trainings_over: threading.Event, note: Callable[[str], None]
+) -> None:
+    """One evaluator for all runs of a sweep's folder; closing its input tells it that no more checkpoints will come.
     `note` gets the last line of its log now and then.
     """
-    folder = layout.sweep_folder(sweep)
     log = folder / EVALUATION_LOG
     for _ in range(EVALUATOR_TRIES):
         child = children.start(programs.EVALUATOR, folder, log=log, stdin=subprocess.PIPE)
@@ -115,11 +107,11 @@ def run_beside(
         code = children.wait(child)
         if code == 0:
             return
-    raise _failed_again_and_again(layout, sweep, code)
+    raise _evaluation_failed(folder, code)
 
 
-def _failed_again_and_again(layout: Layout, sweep: str, code: int) -> StageFailed:
-    log = layout.sweep_folder(sweep) / EVALUATION_LOG
+def _evaluation_failed(folder: Path, code: int) -> StageFailed:
+    log = folder / EVALUATION_LOG
     return StageFailed(f"evaluation ended with code {code} {EVALUATOR_TRIES} times; its log: {log}")
 
 
@@ -147,7 +139,7 @@ def alternate(context: Context, trainings_over: threading.Event, gpus: int) -> N
             if code == 0:
                 tried |= evaluations  # what is still pending then, cannot be done: it has its error beside it
             elif (failures := failures + 1) == EVALUATOR_TRIES:
-                raise _failed_again_and_again(context.layout, context.sweep, code)
+                raise _evaluation_failed(context.layout.sweep_folder(context.sweep), code)
         elif last:
             return
         elif trainings_over.wait(POLL_SECONDS):
@@ -158,27 +150,24 @@ def alternate(context: Context, trainings_over: threading.Event, gpus: int) -> N
 
 def pending(context: Context) -> set[Evaluation]:
     """Evaluations whose checkpoints are there."""
-    evaluations: set[Evaluation] = set()
-    for folder in current_runs(context.layout, context.sweep):
-        if folder.manifest_path.exists():
-            saved = set(folder.checkpoint_steps())
-            evaluations |= {
-                (folder.name, b, step) for b, step in pending_evaluations(folder) if step in saved
-            }
-    return evaluations
+    return {
+        (folder.name, benchmark, step)
+        for folder in current_runs(context.layout, context.sweep)
+        if folder.manifest_path.exists()
+        for saved in [set(folder.checkpoint_steps())]
+        for benchmark, step in pending_evaluations(folder)
+        if step in saved
+    }
 
 
 @contextlib.contextmanager
 def _held_gpus(context: Context, gpus: int) -> Iterator[list[Held]]:
     """GPUs for an evaluator. While they are waited for, no further training of this sweep takes any."""
-
-    def note(why: str) -> None:
-        context.progress.tell(f"evaluation {why}")
-
+    who, tell = f"{context.sweep}/evaluation", context.progress.tell
     context.evaluation_waits.set()
     try:
-        who = f"{context.sweep}/evaluation"
-        held = [context.machine.wait(Need("gpu", gpus), who, note, context.children.stopping)]
+        need, stopping = Need("gpu", gpus), context.children.stopping
+        held = [context.machine.wait(need, who, lambda why: tell(f"evaluation {why}"), stopping)]
     except UserError as error:
         raise StageFailed(f"evaluation.engine.tensor_parallel: {error}") from None
     finally:
@@ -192,13 +181,11 @@ def _held_gpus(context: Context, gpus: int) -> Iterator[list[Held]]:
 
 def _take_more(context: Context, gpus: int, held: list[Held], most: int) -> None:
     """Further GPUs that are free now and that nobody waits for: each gets an evaluator with a share of the work."""
-    need = Need("gpu", gpus)
-    gate = context.machine.gate(need)
-    if gate is None:
-        return
-    with gate:
-        while len(held) < most and (slots := context.machine.take(need, f"{context.sweep}/evaluation")):
-            held.append(slots)
+    need, who = Need("gpu", gpus), f"{context.sweep}/evaluation"
+    if gate := context.machine.gate(need):
+        with gate:
+            while len(held) < most and (slots := context.machine.take(need, who)):
+                held.append(slots)
 
 
 def _run_evaluators(context: Context, held: Sequence[Held]) -> int:

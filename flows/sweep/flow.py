@@ -56,28 +56,23 @@ def stoppable(body: Callable[P, None]) -> Callable[P, State | None]:
 
 def run(runs: list[str], workers: int, context: Context) -> None:
     """Run the flow, or its body where the tasks belong to the flow run of another process."""
-    owner, arguments = context.owner, (context.sweep, runs, workers, context)
+    arguments = (context.sweep, runs, workers, context)
     try:
         with tags(folder_tag(context.layout.home)):
-            if owner.adopted:
-                with owner.adopt(sweep):
+            if context.owner.adopted:
+                with context.owner.adopt(sweep):
                     sweep.fn(*arguments)
             else:
                 title = f"sweep {context.sweep}: {len(runs)} run{'s' * (len(runs) != 1)}"
                 sweep.with_options(flow_run_name=title)(*arguments)
     except KeyboardInterrupt:
         with suppress(Exception):  # the API may be what is being stopped; `rpg reconcile` does it later
-            owner.stopped()
+            context.owner.stopped()
         raise
 
 
 # validate_parameters: pydantic would look for a schema of the context, which lives in this process only.
-@flow(
-    name="sweep",
-    task_runner=ThreadPoolTaskRunner(max_workers=64),
-    persist_result=False,
-    validate_parameters=False,
-)
+@flow(task_runner=ThreadPoolTaskRunner(max_workers=64), persist_result=False, validate_parameters=False)
 def sweep(sweep: str, runs: list[str], workers: int, context: Context) -> None:
     """Train and evaluate `runs` of a registered sweep, `workers` at a time; a run that fails leaves the others alone."""
     folders = [context.layout.run(sweep, name) for name in runs]
@@ -115,7 +110,7 @@ def run_stages(folders: Sequence[RunFolder], workers: int, context: Context) -> 
     return failures
 
 
-@task(name="prepare", task_run_name="prepare", **_uncached)
+@task(task_run_name="prepare", **_uncached)
 @stoppable
 def prepare(context: Context) -> None:
     """Data and warm starts of all runs, once each, in a process of its own (it imports torch)."""
@@ -129,14 +124,14 @@ def prepare(context: Context) -> None:
         raise StageFailed(f"{why} (log: {log})")
 
 
-@task(name="train", task_run_name="train {run}", **_uncached)
+@task(task_run_name="train {run}", **_uncached)
 @stoppable
 def train(run: str, context: Context) -> None:
     """One run's training, in a process group of its own."""
     train_run(context.layout.run(context.sweep, run), context)
 
 
-@task(name="evaluate", task_run_name="evaluate", **_uncached)
+@task(task_run_name="evaluate", **_uncached)
 @stoppable
 def evaluate(context: Context, trainings_over: threading.Event) -> None:
     """All checkpoints of all runs, as they appear."""
@@ -144,7 +139,7 @@ def evaluate(context: Context, trainings_over: threading.Event) -> None:
     context.progress.tell("")
 
 
-@task(name="aggregate", task_run_name="aggregate", **_uncached)
+@task(task_run_name="aggregate", **_uncached)
 def aggregate(layout: Layout) -> str:
     """Bring the results database up to date; returns its file name."""
     from rpg.store.database import build  # noqa: PLC0415 - pandas and duckdb: not while the first trainings begin
@@ -152,7 +147,7 @@ def aggregate(layout: Layout) -> str:
     return build(layout).path.name
 
 
-@task(name="report", task_run_name="report", **_uncached)
+@task(task_run_name="report", **_uncached)
 def report(layout: Layout, sweep: str) -> list[str]:
     """Write the report's files; returns their paths."""
     from rpg.report.sweep_report import write_report  # noqa: PLC0415 - as for the database
@@ -176,13 +171,13 @@ def train_all(folders: Sequence[RunFolder], workers: int, context: Context) -> l
                 break
             queue.remove(folder)
             running[train.submit(folder.name, context)] = folder
-        for future in _ended(running):
-            folder = running.pop(future)
-            failures += _failure(future)
-            failed = folder.read_failed() or {}
-            context.owner.log(
-                f"{folder.name}: {'failed: ' + str(failed.get('error')) if failed else 'trained'}"
-            )
+        futures = {future.wrapped_future: future for future in running}
+        for ended in wait(futures, POLL_SECONDS, FIRST_COMPLETED).done:
+            folder = running.pop(futures[ended])
+            failures += _failure(futures[ended])
+            failed = folder.read_failed()
+            outcome = f"failed: {failed.get('error')}" if failed else "trained"
+            context.owner.log(f"{folder.name}: {outcome}")
             trained.append(folder)
         if queue and not running:
             time.sleep(POLL_SECONDS)
@@ -220,11 +215,6 @@ class DatabaseUpdates:
 def _announce(context: Context, phase: str) -> None:
     context.owner.log(phase)
     context.progress.phase = phase
-
-
-def _ended(running: dict[PrefectFuture[Any], RunFolder]) -> list[PrefectFuture[Any]]:
-    futures = {future.wrapped_future: future for future in running}
-    return [futures[done] for done in wait(futures, POLL_SECONDS, FIRST_COMPLETED).done]
 
 
 def _failure(future: PrefectFuture[Any]) -> list[str]:

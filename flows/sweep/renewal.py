@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping
+from itertools import count
 from typing import Any
 
 from pydantic import ValidationError
@@ -84,23 +85,19 @@ def set_aside(layout: Layout, folder: RunFolder) -> bool:
     """Make room for a run that other code than today's has trained; False where there is nothing of the kind.
 
     What is there keeps all its files, under another name, and is superseded from now on. Can be killed at any moment.
-
-    Raises:
-        StoreError: somebody is training it.
+    StoreError if somebody is training it.
     """
-    found = run_provenance.outdated(folder)
-    if found is None:
+    outdated = run_provenance.outdated(folder)
+    if outdated is None:
         return False
     if folder.state() == "running":
         raise StoreError(
             f"{folder.path} is being trained by older code; stop that first, or wait for its end"
         )
-    manifest = folder.read_manifest() | {OUTDATED: found}
-    name = f"{folder.name}-code-{found['code']}"
-    others = (name if number == 1 else f"{name}-{number}" for number in range(1, 1000))
-    aside = next(
-        one for one in (layout.run(folder.sweep, other) for other in others) if not one.path.exists()
-    )
+    manifest = folder.read_manifest() | {OUTDATED: outdated}
+    name = f"{folder.name}-code-{outdated['code']}"
+    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    aside = next(run for run in (layout.run(folder.sweep, name) for name in names) if not run.path.exists())
     write_manifest(folder, manifest | {"run": aside.name})
     with readable("rename", folder.path):
         folder.path.rename(aside.path)
@@ -136,5 +133,6 @@ def _extend_samples(folder: RunFolder) -> None:
     for benchmark in folder.benchmarks():
         for step in folder.eval_steps(benchmark):
             if folder.checkpoint(step).exists():
-                with readable("rename", folder.eval_path(benchmark, step)):
-                    folder.eval_path(benchmark, step).rename(folder.fewer_path(benchmark, step))
+                samples = folder.eval_path(benchmark, step)
+                with readable("rename", samples):
+                    samples.rename(folder.fewer_path(benchmark, step))

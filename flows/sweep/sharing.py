@@ -1,9 +1,9 @@
 """Runs that several sweeps have in common are computed once.
 
 Two runs are the same when their identities are (rpg.config.identity); a longer run goes on where a shorter one ended that
-is the same otherwise. While a sweep works on a run, from the
-start of its training to its last evaluation, it holds the kernel lock of that identity; a sweep that comes to the
-same run meanwhile does its others first, then waits, then takes over the finished files as hard links.
+is the same otherwise. While a sweep works on a run, from the start of its training to its last evaluation, it holds the
+kernel lock of that identity. A sweep that comes to the same run meanwhile does its others first, then waits, then takes
+over the finished files as hard links.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ import errno
 import os
 import shutil
 import time
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from flows.machine.disk_space import WaitingNote
 from rpg.store import Layout, RunFolder, StoreError, locks, run_provenance
 from rpg.store.atomic_files import atomic_path, atomic_write_json, folder_aside, readable
 from rpg.store.current import FRESH, OUTDATED
 from rpg.store.run_folder import folders
-from rpg.store.run_writer import note_removed, write_waiting
+from rpg.store.run_writer import note_removed
 
 
 class Claims:
@@ -29,22 +32,20 @@ class Claims:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._held: dict[str, locks.Lock] = {}
-        self._ids: dict[str, str] = {}
-        self._said: dict[str, str] = {}
-        self._names: dict[str, tuple[int, list[str]]] = {}
-        self._known_roots: dict[str, tuple[int, list[tuple[str, str, int]]]] = {}
+        self._notes: dict[str, WaitingNote] = {}
+        self._run_id = cache(lambda folder: folder.read_manifest()["run_id"])
+        # With 1,000 runs these are what a search costs. A folder's time changes when one comes into it or goes.
+        self._names = lru_cache(lambda path, _changed: folders(path))
+        self._roots = lru_cache(self._read_roots)
 
     def take(self, folder: RunFolder) -> bool:
-        """Claim the run's identity; False while another sweep, which the run's folder then names, or another host
-        works on it.
-        """
+        """Claim the run's identity; False while another sweep (its waiting note names it) or another host works on it."""
         path = self._layout.runs / ".claims" / self._run_id(folder)
         lock = locks.take(path, {"sweep": folder.sweep})
         if lock is None:
-            why = f"waits for the same run of sweep {locks.note(path).get('sweep', '?')} ({locks.who(path)})"
-            if self._said.get(folder.name) != why:
-                write_waiting(folder, why)
-                self._said[folder.name] = why
+            holder = f"{locks.note(path).get('sweep', '?')} ({locks.who(path)})"
+            note = self._notes.setdefault(folder.name, WaitingNote(folder))
+            note.write(f"waits for the same run of sweep {holder}")
             return False
         if folder.holder():  # somebody's who has no claim that could be seen from here
             lock.close()
@@ -52,17 +53,11 @@ class Claims:
         self._held[folder.name] = lock
         return True
 
-    def _run_id(self, folder: RunFolder) -> str:
-        if folder.name not in self._ids:
-            self._ids[folder.name] = folder.read_manifest()["run_id"]
-        return self._ids[folder.name]
-
     def fd(self, folder: RunFolder) -> int:
         return self._held[folder.name].fd
 
     def release(self, folder: RunFolder) -> None:
-        lock = self._held.pop(folder.name, None)
-        if lock:
+        if lock := self._held.pop(folder.name, None):
             lock.close()
 
     def close(self) -> None:
@@ -72,55 +67,49 @@ class Claims:
 
     def duplicate(self, folder: RunFolder) -> RunFolder | None:
         """The furthest folder of the same run elsewhere, else of a shorter one; None when this one is as far."""
-        manifest = folder.read_manifest()
+        manifest, here = folder.read_manifest(), progress(folder)
+        for others in (self._same(folder, manifest), self._shorter(folder, manifest)):
+            if manifest.get(FRESH):  # made afresh: only of what today's code has made
+                others = (other for other in others if run_provenance.outdated(other) is None)
+            further = [(progress(other), other) for other in others]
+            best, other = max(further, key=lambda pair: pair[0], default=(here, folder))
+            if best > here:
+                return other
+        return None
+
+    def _same(self, folder: RunFolder, manifest: Mapping[str, Any]) -> Iterator[RunFolder]:
         ids = [manifest[name] for name in ("run_id", "former_id") if name in manifest]
-        best, found = progress(folder), None
-        for sweep in self._layout.sweeps():
-            for name in self._folder_names(sweep):
+        endings = tuple(f"-{run_id[:8]}" for run_id in ids)
+        for sweep, changed in self._sweeps():
+            for name in self._names(self._layout.sweep_folder(sweep), changed):
                 other = self._layout.run(sweep, name)
-                named = any(name.endswith(f"-{one[:8]}") for one in ids)
-                if named and other != folder and _is(other, ids) and _usable(manifest, other):
-                    there = progress(other)
-                    if there > best:
-                        best, found = there, other
-        return found or self._shorter(folder, manifest, best)
-
-    def _shorter(
-        self, folder: RunFolder, manifest: dict[str, Any], best: tuple[int, int]
-    ) -> RunFolder | None:
-        """The same run with fewer steps, when it is further than this one and nobody works on it."""
-        found = None
-        for sweep in self._layout.sweeps():
-            for name, root, steps in self._roots(sweep):
-                other = self._layout.run(sweep, name)
-                if root != manifest.get("root_id") or steps >= manifest["steps"] or other == folder:
-                    continue
-                there = progress(other)
-                if there > best and other.state() != "running" and _usable(manifest, other):
-                    best, found = there, other
-        return found
-
-    def _roots(self, sweep: str) -> list[tuple[str, str, int]]:
-        """(folder, root, steps) of a sweep's runs, read again when folders have come or gone."""
-        names = self._folder_names(sweep)
-        changed = self._names[sweep][0]
-        if sweep not in self._known_roots or self._known_roots[sweep][0] != changed:
-            roots = []
-            for name in names:
                 with contextlib.suppress(StoreError):
-                    manifest = self._layout.run(sweep, name).read_manifest()
-                    if "root_id" in manifest and OUTDATED not in manifest:
-                        roots.append((name, manifest["root_id"], manifest["steps"]))
-            self._known_roots[sweep] = (changed, roots)
-        return self._known_roots[sweep][1]
+                    if name.endswith(endings) and other != folder and other.read_manifest()["run_id"] in ids:
+                        yield other
 
-    def _folder_names(self, sweep: str) -> list[str]:
-        """Names in a sweep's folder, listed again when it has changed: with 1,000 runs that is what a look costs."""
-        path = self._layout.sweep_folder(sweep)
-        changed = path.stat().st_mtime_ns if path.exists() else 0
-        if self._names.get(sweep, (None,))[0] != changed:
-            self._names[sweep] = (changed, folders(path))
-        return self._names[sweep][1]
+    def _shorter(self, folder: RunFolder, manifest: Mapping[str, Any]) -> Iterator[RunFolder]:
+        """The same run with fewer steps, where nobody works on it."""
+        for sweep, changed in self._sweeps():
+            for other, root, steps in self._roots(sweep, changed):
+                same = root == manifest.get("root_id") and other != folder
+                if same and steps < manifest["steps"] and other.state() != "running":
+                    yield other
+
+    def _sweeps(self) -> list[tuple[str, int]]:
+        """Every sweep, and when a folder came into its own or went."""
+        paths = {sweep: self._layout.sweep_folder(sweep) for sweep in self._layout.sweeps()}
+        return [(sweep, path.stat().st_mtime_ns) for sweep, path in paths.items() if path.exists()]
+
+    def _read_roots(self, sweep: str, changed: int) -> list[tuple[RunFolder, str, int]]:
+        """(folder, root, steps) of a sweep's runs."""
+        roots = []
+        for name in self._names(self._layout.sweep_folder(sweep), changed):
+            folder = self._layout.run(sweep, name)
+            with contextlib.suppress(StoreError):
+                manifest = folder.read_manifest()
+                if "root_id" in manifest and OUTDATED not in manifest:
+                    roots.append((folder, manifest["root_id"], manifest["steps"]))
+        return roots
 
 
 def progress(folder: RunFolder) -> tuple[int, int]:
@@ -136,12 +125,11 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
     appended to. Checkpoints and graded samples never change once they are in place, so they are linked: the samples first,
     because an evaluator draws its own for a checkpoint that it finds without them.
     """
-    first = folder.next_attempt()
-    for number, attempt in enumerate(source.attempts()):
+    for number, attempt in enumerate(source.attempts(), folder.next_attempt()):
         if source.provenance_path(attempt).exists():
-            with atomic_path(folder.provenance_path(first + number)) as temporary:
+            with atomic_path(folder.provenance_path(number)) as temporary:
                 shutil.copyfile(source.provenance_path(attempt), temporary)
-        with atomic_path(folder.metrics_path(first + number)) as temporary:
+        with atomic_path(folder.metrics_path(number)) as temporary:
             shutil.copyfile(source.metrics_path(attempt), temporary)
     mine, theirs = folder.read_manifest(), source.read_manifest()
     alike = mine.get("evaluation_id") == theirs.get("evaluation_id", mine.get("evaluation_id"))
@@ -160,21 +148,8 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
     for step in source.checkpoint_steps():
         if not folder.checkpoint(step).exists():
             _link_tree(source.checkpoint(step), folder.checkpoint(step))
-    atomic_write_json(
-        folder.path / "shared.json", {"sweep": source.sweep, "run": source.name, "time": time.time()}
-    )
-
-
-def _is(folder: RunFolder, ids: list[str]) -> bool:
-    try:
-        return folder.read_manifest()["run_id"] in ids
-    except StoreError:
-        return False
-
-
-def _usable(manifest: dict[str, Any], other: RunFolder) -> bool:
-    """Whether a run may take over what another folder has: one that is to be made afresh, only what today's code made."""
-    return not manifest.get(FRESH) or run_provenance.outdated(other) is None
+    origin = {"sweep": source.sweep, "run": source.name, "time": time.time()}
+    atomic_write_json(folder.path / "shared.json", origin)
 
 
 def _link_tree(source: Path, target: Path) -> None:
@@ -188,11 +163,10 @@ def _link_tree(source: Path, target: Path) -> None:
                 for name in names:
                     _link(Path(at) / name, inside / name)
             aside.rename(target)
-        except FileNotFoundError:
+        except BaseException as error:
             shutil.rmtree(aside, ignore_errors=True)
-        except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise
+            if not isinstance(error, FileNotFoundError):
+                raise
 
 
 def _link(source: Path, target: Path) -> None:

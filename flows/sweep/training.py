@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from pydantic import TypeAdapter, ValidationError
 
 from flows.machine import programs
 from flows.machine.children import Child, Stopped
+from flows.machine.disk_space import WaitingNote
 from flows.machine.ray_cluster import LOST, Remote
 from flows.machine.slots import Held, need_of
-from flows.machine.waiting_note import WaitingNote
 from flows.sweep.context import Context, RunFailed
 from flows.sweep.sharing import take_over
 from rpg.config.backend import BACKENDS, Backend, BackendSection, LocalBackend, OnNodes
 from rpg.errors import UserError
 from rpg.processes import BUSY
 from rpg.store import RunFolder
+from rpg.store.live_status import TRAINING, read_progress
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_writer import clear_waiting, write_failed, write_waiting
-from rpg.store.step_progress import TRAINING, read_progress
 
 _BACKEND: TypeAdapter[BackendSection] = TypeAdapter(Backend)
 LEASE_SECONDS = 2.0
@@ -35,16 +35,13 @@ SHARED_SECONDS = 60.0
 
 
 def train_run(folder: RunFolder, context: Context) -> None:
-    """One training to its end, in a process of its own that holds a slot of this machine.
-
-    Nothing is trained when another sweep has the same run already.
+    """One training to its end, in its own process that holds a slot; nothing is trained that another sweep has already.
 
     Raises:
         RunFailed: it failed; FAILED.json holds the same line.
         Stopped: the sweep is being stopped.
     """
-    duplicate = context.claims.duplicate(folder)
-    if duplicate:
+    if duplicate := context.claims.duplicate(folder):
         take_over(folder, duplicate)
         trained = folder.checkpoint(folder.read_manifest()["steps"]).exists()
         if trained and not pending_evaluations(folder):
@@ -56,12 +53,11 @@ def train_run(folder: RunFolder, context: Context) -> None:
         while folder.holder():
             if context.children.stopping.wait(LEASE_SECONDS):
                 raise Stopped
-        with (
-            context.disk.reserve(folder, context.children.stopping),
-            slot(folder, backend, context) as held,
-        ):
+        space = context.disk.reserve(folder, context.children.stopping)
+        with space, slot(folder, backend, context) as held:
             clear_waiting(folder)
-            archive_failure(folder)
+            if folder.failed_path.exists():  # kept, for those who look back
+                folder.failed_path.replace(folder.path / f"FAILED-{max(folder.next_attempt() - 1, 0)}.json")
             began = time.time()
             child = _start(folder, backend, context, held)
             code = context.children.wait(child)
@@ -108,10 +104,8 @@ def _start(folder: RunFolder, backend: BackendSection, context: Context, held: H
 
 
 def _settle(folder: RunFolder, child: Remote, losses: int, context: Context) -> int:
-    """The exit code of a training on a cluster, after what its end means for the run's folder.
-
-    Raises:
-        RunFailed: the cluster cannot run it, or lost it again and again, or its files do not get here.
+    """The exit code of a training on a cluster, after what its end means for the run's folder; RunFailed when the cluster
+    cannot run it, has lost it too often, or its files do not get here.
     """
     clear_waiting(folder)
     refused, lost, code = child.answer.get("refused"), child.answer.get("lost"), child.returncode or 0
@@ -149,17 +143,18 @@ def backend_of(folder: RunFolder) -> BackendSection:
     try:
         return _BACKEND.validate_python(section)
     except ValidationError as error:
-        known = ", ".join(BACKENDS)
-        line = f"{folder.manifest_path}: spec.backend: {error.errors()[0]['msg']} (back ends here: {known})"
+        backends = ", ".join(BACKENDS)
+        line = (
+            f"{folder.manifest_path}: spec.backend: {error.errors()[0]['msg']} (back ends here: {backends})"
+        )
         write_failed(folder, line)
         raise RunFailed(f"{folder.name}: {line}") from None
 
 
 @contextmanager
 def slot(folder: RunFolder, backend: BackendSection, context: Context) -> Iterator[Held]:
-    """What the run needs of this machine, waiting for it where need be; the run's folder says for what."""
-    need = need_of(backend, context.machine)
-    if need is None:
+    """What the run needs of this machine; while it waits, its folder says for what."""
+    if (need := need_of(backend, context.machine)) is None:
         yield Held()
         return
     who, note = f"{folder.sweep}/{folder.name}", WaitingNote(folder)
@@ -169,12 +164,5 @@ def slot(folder: RunFolder, backend: BackendSection, context: Context) -> Iterat
     except UserError as error:
         write_failed(folder, str(error))
         raise RunFailed(f"{folder.name}: {error}") from None
-    with held:
+    with closing(held):
         yield held
-
-
-def archive_failure(folder: RunFolder) -> None:
-    """Before a run is tried again its FAILED.json is kept beside the new attempt, for those who look back."""
-    if folder.failed_path.exists():
-        attempt = max(folder.next_attempt() - 1, 0)
-        folder.failed_path.replace(folder.path / f"FAILED-{attempt}.json")

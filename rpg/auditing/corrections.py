@@ -18,8 +18,7 @@ from rpg.auditing.studies import StudyResult, scale_and_bias
 from rpg.auditing.subjects import spread
 from rpg.auditing.worlds import World, world
 from rpg.catalogue import Algorithm, algorithm
-from rpg.losses.correction import rollout_weights
-from rpg.losses.policy_loss import LossOutput, policy_loss
+from rpg.losses.policy_loss import LossOutput, policy_loss, rollout_weights
 
 CORRECTIONS: dict[str, dict[str, object]] = {
     "none: exact ratio": {"type": "none"},

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rpg.store.step_progress import WRITE_SECONDS, clear_progress, progress_line, write_progress
+from rpg.store.live_status import WRITE_SECONDS, clear_progress, progress_line, write_progress
 
 SAY_SECONDS = 9.0
 """How often a step that takes longer than this gets a line in the log."""
@@ -64,11 +64,6 @@ class Progress:
             "tokens_per_second": self.tokens / seconds if seconds > 0 and self.tokens else None, "left": left,
         }  # fmt: skip
 
-    @property
-    def step_seconds(self) -> float:
-        """Seconds since the step began."""
-        return time.monotonic() - self._began
-
 
 class Reporter:
     """Writes a :class:`Progress` to its file and the log from a separate thread, while a block runs."""
@@ -92,11 +87,11 @@ class Reporter:
         step = 0
         while not self._over.wait(WRITE_SECONDS):
             record = self.progress.record()
-            if record is None or self.progress.step_seconds < WRITE_SECONDS:
+            if record is None or record["seconds"] < WRITE_SECONDS:
                 continue
             write_progress(self.path, record)
             if record["step"] != step:  # the line of the step before was the last one in the log
-                step, logged = record["step"], time.monotonic() - self.progress.step_seconds
+                step, logged = record["step"], time.monotonic() - record["seconds"]
             if time.monotonic() - logged > SAY_SECONDS:
                 logged = time.monotonic()
                 self.say(f"{time.strftime('%H:%M:%S')} {progress_line(record)}")

@@ -13,6 +13,7 @@ However this process ends, Ray then ends everything that it started.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -61,14 +62,12 @@ def _serve(ray: Any, orders: queue.Queue[dict[str, Any]], answers: IO[str]) -> i
     fitted: dict[Any, float] = {}  # reference -> when a node that is large enough was last there
     checked = 0.0
     while True:
-        try:
+        with contextlib.suppress(queue.Empty):
             fields = orders.get(timeout=0 if running else None)
             key, order = fields.pop("key"), Order(**fields)
             reference = task.options(max_retries=0, **order.needs).remote(order)
             running[reference], fitted[reference] = (key, order.needs), time.monotonic()
             continue
-        except queue.Empty:
-            pass
         ready, _ = ray.wait(list(running), timeout=POLL_SECONDS)
         if time.monotonic() - checked > NODES_SECONDS:
             checked = time.monotonic()
@@ -88,10 +87,8 @@ def _outcome(ray: Any, reference: Any) -> dict[str, Any]:
     try:
         return dict(ray.get(reference))
     except ray.exceptions.RayTaskError as error:
-        cause = error.cause
-        return {
-            "refused": str(cause) if isinstance(cause, UserError) else f"backend.place: {last_line(error)}"
-        }
+        is_ours = isinstance(error.cause, UserError)
+        return {"refused": str(error.cause) if is_ours else f"backend.place: {last_line(error)}"}
     except ray.exceptions.RuntimeEnvSetupError as error:
         return {"refused": f"backend.place: this version cannot be sent to the cluster: {last_line(error)}"}
     except ray.exceptions.OutOfMemoryError:
@@ -100,13 +97,8 @@ def _outcome(ray: Any, reference: Any) -> dict[str, Any]:
         return {"lost": _LOSSES.get(type(error).__name__, last_line(error))}
 
 
-_LOSSES = {
-    "NodeDiedError": "its node is gone",
-    "WorkerCrashedError": "its worker on the node was killed",
-    "LocalRayletDiedError": "its node is gone",
-}
-
-
+_LOSSES = {"WorkerCrashedError": "its worker on the node was killed"}
+_LOSSES |= dict.fromkeys(("NodeDiedError", "LocalRayletDiedError"), "its node is gone")
 _RESOURCES = {
     "num_cpus": ("CPU", "cpus", 1),
     "num_gpus": ("GPU", "gpus", 1),

@@ -32,7 +32,8 @@ def connect(address: str, field: str) -> Any:
     """
     use_token()
     try:
-        _probe(address)
+        if ":" in address.removeprefix("ray://"):
+            probe(address)
         import ray  # noqa: PLC0415 (optional, and takes a second)
 
         if not ray.is_initialized():
@@ -53,12 +54,10 @@ def connect(address: str, field: str) -> Any:
 
 def last_line(error: BaseException) -> str:
     """The reason in one of Ray's errors of many lines, which comes last."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    return str(error).strip().rpartition("\n")[2].strip() or type(error).__name__
 
 
-def _probe(address: str) -> None:
+def probe(address: str) -> None:
     """Fail at once when nothing answers at `host:port`: Ray itself would try for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if colon:
-        socket.create_connection((host, int(port)), timeout=10).close()
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    socket.create_connection((host, int(port)), timeout=10).close()

@@ -74,11 +74,7 @@ def train_here(order: Order) -> dict[str, Any]:
     with folder.log_path.open("ab") as output:
         child = _forked(order, folder, output.fileno()) or _started(order, output)
     code = child.wait()
-    return {
-        "node": socket.gethostname(),
-        "code": code,
-        "newest": (folder.checkpoint_steps() or [-1])[-1],
-    }
+    return {"node": socket.gethostname(), "code": code, "newest": max(folder.checkpoint_steps(), default=-1)}
 
 
 def _forked(order: Order, folder: RunFolder, log: int) -> ForkedProcess | None:
@@ -115,15 +111,12 @@ def _arguments(order: Order) -> list[str]:
 
 def _check_versions(versions: dict[str, str]) -> None:
     installed = provenance.embedded()
-    differences = [
-        f"{name} {installed.get(name, 'is missing')} instead of {version}"
-        for name, version in versions.items()
-        if installed.get(name) != version
-    ]
-    if differences:
+    different = {name: version for name, version in versions.items() if installed.get(name) != version}
+    if different:
+        pairs = (f"{n} {installed.get(n, 'is missing')} instead of {different[n]}" for n in different)
         raise UserError(
             f"backend.place: the cluster node {socket.gethostname()} has other packages, with which the bits may differ: "
-            f"{', '.join(differences)}; install the same versions there"
+            f"{', '.join(pairs)}; install the same versions there"
         )
 
 

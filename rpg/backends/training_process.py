@@ -1,8 +1,4 @@
-"""The process of one training on any back end: its lease, heartbeat, signals and error message.
-
-Exit codes: 0 all steps are trained, 1 failed (FAILED.json says why in one line), 75 another process works on this
-run, 130 and 143 stopped by a signal. The process ends when its parent does, unless --detached.
-"""
+"""The process of one training on any back end: its lease, heartbeat, signals, exit code and error message."""
 
 from __future__ import annotations
 
@@ -99,7 +95,7 @@ def run_training(
 
 def _failed(folder: RunFolder, error: Exception) -> int:
     """FAILED.json gets one line, the log the traceback."""
-    message = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    message = str(error).strip().partition("\n")[0].strip()
     if not isinstance(error, UserError):
         message = f"{type(error).__name__}: {message}".rstrip(": ")
     message = message or "unknown error"
@@ -109,14 +105,9 @@ def _failed(folder: RunFolder, error: Exception) -> int:
         print(f"FAILED: {message}", file=sys.stderr, flush=True)
     log, tail = (error.log, error.tail) if isinstance(error, TrainingFailed) else (None, None)
     try:
-        steps = folder.read_metrics().rows
-        write_failed(
-            folder,
-            message,
-            step=steps[-1]["step"] if steps else None,
-            log=str(log) if log else None,
-            tail=tail,
-        )
+        rows = folder.read_metrics().rows
+        step = rows[-1]["step"] if rows else None
+        write_failed(folder, message, step=step, log=str(log) if log else None, tail=tail)
     except (OSError, UserError) as unwritten:  # a full disk may not even take this
         with contextlib.suppress(OSError):
             print(f"FAILED.json cannot be written: {unwritten}", file=sys.stderr, flush=True)
@@ -130,9 +121,7 @@ def _beat(folder: RunFolder, stop: threading.Event, end: Callable[[], None], par
                 release_run(folder)
             os._exit(143)
         try:
-            if not renew_lease(
-                folder
-            ):  # another host began at the same time, and file locks do not reach there
+            if not renew_lease(folder):  # another host began, too, and file locks do not reach there
                 print("another process has taken over this run", file=sys.stderr, flush=True)
                 end()
                 os._exit(BUSY)

@@ -1,71 +1,36 @@
 """The catalogue: what each algorithm is, as data. The whole vocabulary is importable from here."""
 
-from rpg.catalogue.components import (
-    GAE,
-    KL,
-    Advantage,
-    AggregationMode,
-    BatchAdvantage,
-    Clip,
-    EveryK,
-    ExactRatio,
-    FixedReference,
-    GroupAdvantage,
-    GroupThenBatch,
-    IgnoreSampler,
-    KLAbove,
-    LeaveOneOut,
-    LossKL,
-    MaskedWeights,
-    NoKL,
-    ObjectiveKL,
-    OldReference,
-    Overlong,
-    RatioLevel,
-    RawReward,
-    Reference,
-    RewardKL,
-    RolloutCorrection,
-    Schedule,
-    TruncatedWeights,
-)
-from rpg.catalogue.divergences import DIVERGENCES, Divergence
-from rpg.catalogue.entry import Algorithm, AlgorithmError
-from rpg.catalogue.lookup import algorithm, algorithms, override
-
-__all__ = [
-    "DIVERGENCES",
-    "GAE",
-    "KL",
-    "Advantage",
-    "AggregationMode",
-    "Algorithm",
-    "AlgorithmError",
-    "BatchAdvantage",
-    "Clip",
-    "Divergence",
-    "EveryK",
-    "ExactRatio",
-    "FixedReference",
-    "GroupAdvantage",
-    "GroupThenBatch",
-    "IgnoreSampler",
-    "KLAbove",
-    "LeaveOneOut",
-    "LossKL",
-    "MaskedWeights",
-    "NoKL",
-    "ObjectiveKL",
-    "OldReference",
-    "Overlong",
-    "RatioLevel",
-    "RawReward",
-    "Reference",
-    "RewardKL",
-    "RolloutCorrection",
-    "Schedule",
-    "TruncatedWeights",
-    "algorithm",
-    "algorithms",
-    "override",
-]
+from rpg.catalogue.components import GAE as GAE
+from rpg.catalogue.components import KL as KL
+from rpg.catalogue.components import Advantage as Advantage
+from rpg.catalogue.components import AggregationMode as AggregationMode
+from rpg.catalogue.components import BatchAdvantage as BatchAdvantage
+from rpg.catalogue.components import Clip as Clip
+from rpg.catalogue.components import EveryK as EveryK
+from rpg.catalogue.components import ExactRatio as ExactRatio
+from rpg.catalogue.components import FixedReference as FixedReference
+from rpg.catalogue.components import GroupAdvantage as GroupAdvantage
+from rpg.catalogue.components import GroupThenBatch as GroupThenBatch
+from rpg.catalogue.components import IgnoreSampler as IgnoreSampler
+from rpg.catalogue.components import KLAbove as KLAbove
+from rpg.catalogue.components import LeaveOneOut as LeaveOneOut
+from rpg.catalogue.components import LossKL as LossKL
+from rpg.catalogue.components import MaskedWeights as MaskedWeights
+from rpg.catalogue.components import NoKL as NoKL
+from rpg.catalogue.components import ObjectiveKL as ObjectiveKL
+from rpg.catalogue.components import OldReference as OldReference
+from rpg.catalogue.components import Overlong as Overlong
+from rpg.catalogue.components import RatioLevel as RatioLevel
+from rpg.catalogue.components import RawReward as RawReward
+from rpg.catalogue.components import Reference as Reference
+from rpg.catalogue.components import RewardKL as RewardKL
+from rpg.catalogue.components import RolloutCorrection as RolloutCorrection
+from rpg.catalogue.components import Schedule as Schedule
+from rpg.catalogue.components import TruncatedWeights as TruncatedWeights
+from rpg.catalogue.divergences import DIVERGENCES as DIVERGENCES
+from rpg.catalogue.divergences import Divergence as Divergence
+from rpg.catalogue.entry import Algorithm as Algorithm
+from rpg.catalogue.entry import AlgorithmError as AlgorithmError
+from rpg.catalogue.lookup import algorithm as algorithm
+from rpg.catalogue.lookup import algorithms as algorithms
+from rpg.catalogue.lookup import override as override

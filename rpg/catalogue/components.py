@@ -37,9 +37,7 @@ class NoKL(Frozen):
 
 
 class ObjectiveKL(Frozen):
-    """beta * D is part of the objective, and the surrogate differentiates it exactly (paper, Tables 1, 2
-    and 4).
-    """
+    """beta * D is part of the objective, and the surrogate differentiates it exactly (paper, Tables 1, 2 and 4)."""
 
     type: Literal["objective"] = "objective"
     divergence: DivergenceName = "urkl"
@@ -99,8 +97,7 @@ def _within(low: float, high: float, what: str) -> Callable[[_Bound], _Bound]:
 
 
 class Clip(Frozen):
-    """Ratios inside (1 - low, 1 + high) are left alone; `c` bounds them where the advantage is negative
-    (dual clip).
+    """Ratios inside (1 - low, 1 + high) are left alone; `c` bounds them where the advantage is negative (dual clip).
 
     `gradient` says what a *fully differentiable* RPG loss does with the regularised advantage A, which
     depends on the policy too (paper, Algorithm 1; the other losses hold A constant and do not read this
@@ -144,9 +141,7 @@ class EveryK(Frozen):
 
 
 class KLAbove(Frozen):
-    """A copy of the policy, renewed when the moving average of the token KL exceeds kappa (nats per
-    token).
-    """
+    """A copy of the policy, renewed when the moving average of the token KL exceeds kappa (nats per token)."""
 
     type: Literal["kl_above"] = "kl_above"
     kappa: float = Field(default=0.01, gt=0)
@@ -216,9 +211,7 @@ Advantage = Annotated[
 
 
 class Overlong(Frozen):
-    """Soft overlong punishment (DAPO): linear to -factor over the last buffer_fraction of the response
-    budget.
-    """
+    """Soft overlong punishment (DAPO): linear to -factor over the last buffer_fraction of the response budget."""
 
     buffer_fraction: float = Field(default=0.25, gt=0, le=1)
     factor: float = Field(default=1.0, ge=0)

@@ -65,7 +65,7 @@ def declare(record: Divergence) -> None:
     DIVERGENCES[record.name] = record
 
 
-declare(
+for _record in (
     Divergence(
         name="fkl",
         penalty="KL(ref‖π)",
@@ -76,9 +76,7 @@ declare(
         prefix=True,
         advantage_slope=True,
         paper_tables=("Table 8",),
-    )
-)
-declare(
+    ),
     Divergence(
         name="rkl",
         penalty="KL(π‖ref)",
@@ -89,9 +87,7 @@ declare(
         prefix=True,
         advantage_slope=True,
         paper_tables=("Table 8",),
-    )
-)
-declare(
+    ),
     Divergence(
         name="ufkl",
         penalty="UKL(ref‖π)",
@@ -103,9 +99,7 @@ declare(
         prefix=True,
         advantage_slope=True,
         paper_tables=_UNNORMALISED_TABLES,
-    )
-)
-declare(
+    ),
     Divergence(
         name="urkl",
         penalty="UKL(π‖ref)",
@@ -117,5 +111,6 @@ declare(
         prefix=True,
         advantage_slope=True,
         paper_tables=_UNNORMALISED_TABLES,
-    )
-)
+    ),
+):
+    declare(_record)

@@ -1,8 +1,7 @@
 """What an algorithm *is*, as data: no torch, no prose that decides anything.
 
-An :class:`Algorithm` names the surrogate that multiplies the advantage, where the KL goes (one union, no
-pair of flags), the clipping, the ratio level, the aggregation, the reference policy and the advantage
-estimator.
+An :class:`Algorithm` names the surrogate that multiplies the advantage, where the KL goes (one union, no pair of flags),
+the clipping, the ratio level, the aggregation, the reference policy and the advantage estimator.
 """
 
 from __future__ import annotations

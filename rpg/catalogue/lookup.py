@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rpg.catalogue.components import MODELS, Schedule, named
+from rpg.catalogue.components import MODELS, ObjectiveKL, Schedule, named
+from rpg.catalogue.divergences import DIVERGENCES
 from rpg.catalogue.entries import entries
 from rpg.catalogue.entry import PROSE, Algorithm, AlgorithmError
 
@@ -47,7 +48,8 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
             raise AlgorithmError(field, overrides[field], fields, f"{field} is not a field of an algorithm")
     data = base.model_dump()
     for field, value in overrides.items():
-        data[field] = _merge(data[field], _as_data(value), field)
+        plain = value.model_dump() if isinstance(value, BaseModel) else value
+        data[field] = _merge(data[field], plain, field)
     if "beta" not in overrides and "kl" in overrides:
         if data["kl"] == {"type": "none"}:
             data["beta"] = 0.0
@@ -59,10 +61,6 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
         return Algorithm.model_validate(data)
     except ValidationError as error:
         raise _explain(error) from None
-
-
-def _as_data(value: Any) -> Any:
-    return value.model_dump() if isinstance(value, BaseModel) else value
 
 
 _UNIONS = ("kl", "reference", "advantage", "rollout_correction")
@@ -103,3 +101,19 @@ def _explain(error: ValidationError) -> AlgorithmError:
     if not path:
         return AlgorithmError("algorithm", value, "", reason)
     return AlgorithmError(path, value, "", f"{path}: {value!r} is refused: {reason}")
+
+
+def divergence_of(algo: Algorithm) -> str:
+    """The KL that a loss is meant to have, a name of DIVERGENCES that is its own `normalised`; `none` without."""
+    if algo.kl.type == "none" or not algo.beta:
+        return "none"
+    # k1, k2 and k3 are estimators of KL(policy || reference)
+    return DIVERGENCES[algo.kl.divergence].normalised if isinstance(algo.kl, ObjectiveKL) else "rkl"
+
+
+def exact_loss(divergence: str, beta: float, **overrides: Any) -> Algorithm:
+    """The unclipped RPG loss of a divergence (or of `none`), of several the least noisy; `overrides` of the rest."""
+    less_noisy = (d.name for d in DIVERGENCES.values() if d.normalised == divergence and d.unnormalised)
+    if divergence == "none":
+        return algorithm("rpg-urkl", kl="none", clip=None, **overrides)
+    return algorithm(f"rpg-{next(less_noisy, divergence)}", beta=beta, clip=None, **overrides)

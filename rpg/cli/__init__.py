@@ -14,35 +14,30 @@ from rpg.processes import collect_seldom
 if TYPE_CHECKING:
     import typer
 
-# Title on the help page -> its commands, in order. Each is a module of this package, which registers itself on import.
+# Modules of this package that register their commands when they are imported.
+_MODULES = """algorithms data data_folder doctor evaluate execution export import_ init model render report serve
+    show""".split()
+# Title on the help page -> its commands, in order.
 _COMMANDS = {
-    "Run": ("init", "show", "execution", "data", "model", "evaluate"),
-    "Results": (
-        "status",
-        "report",
-        "dashboard",
-        "sql",
-        "export",
-        "import_",
-        "merge",
-        "note",
-        "push",
-        "aggregate",
-    ),
-    "Algorithms": ("list", "audit", "paper", "render"),
-    "Operations": ("serve", "worker", "nightly", "reconcile", "rm", "gc", "doctor"),
+    "Run": "init show sweep train data model evaluate",
+    "Results": "status report dashboard sql export import merge note tag push aggregate",
+    "Algorithms": "list audit paper render",
+    "Operations": "serve worker nightly reconcile rm gc doctor",
 }
 
 
 def load() -> typer.Typer:
     """The application with all its commands."""
     app: typer.Typer = import_module("rpg.cli.app").app
-    for title, names in _COMMANDS.items():
-        for name in names:
-            known = len(app.registered_commands)
-            import_module(f"rpg.cli.{name}")
-            for command in app.registered_commands[known:]:
-                command.rich_help_panel = title
+    for module in _MODULES:
+        import_module(f"rpg.cli.{module}")
+    titles = {name: title for title, names in _COMMANDS.items() for name in names.split()}
+    commands = {
+        entry.name or getattr(entry.callback, "__name__", ""): entry for entry in app.registered_commands
+    }
+    for name, entry in commands.items():
+        entry.rich_help_panel = titles[name]
+    app.registered_commands = [commands[name] for name in titles]
     return app
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from rpg.errors import visible
 
@@ -89,11 +91,33 @@ Preset = Annotated[
 ]
 
 
+def layout_at(home: Path | None) -> Layout:
+    """The data folder that a command works on."""
+    from rpg.store import Layout
+
+    return Layout.at(home)
+
+
+def refuse(message: str) -> NoReturn:
+    """Raises ConfigError."""
+    from rpg.config.errors import ConfigError
+
+    raise ConfigError(message)
+
+
+def columns(*headings: str, right: Collection[str] = ()) -> Table:
+    """An empty table without lines; the columns of `right`, which hold numbers, are aligned on the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left")
+    return table
+
+
 def require_sweep(sweep: str, layout: Layout) -> None:
     """Raises ConfigError if the data folder has no such sweep."""
-    from rpg.config.errors import ConfigError, nearest
+    from rpg.config.errors import nearest
 
     sweeps = layout.sweeps()
     if sweep not in sweeps:
         existing = f"There are: {', '.join(sweeps)}" if sweeps else "There are none yet"
-        raise ConfigError(f"no sweep {sweep!r} in {layout.home}{nearest(sweep, sweeps)} {existing}")
+        refuse(f"no sweep {sweep!r} in {layout.home}{nearest(sweep, sweeps)} {existing}")

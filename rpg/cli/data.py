@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from rpg.cli.app import File, Home, Set, app, console, error_console, say
+from rpg.cli.app import File, Home, Set, app, columns, console, error_console, layout_at, say
 
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
@@ -31,22 +30,22 @@ def data(
             help="Preview five problems: prompts as the model sees them, their lengths, gold answers as they are read.",
         ),
     ] = False,
-) -> int:
+) -> None:
     """Prepare the problems of a run or sweep, and report what was left out and why: repeats, leaks into benchmarks."""
     from rpg.config.load import parse_assignments
     from rpg.config.sweep_spec import load_file
-    from rpg.store import Layout
     from rpg.tasks.preparation import data_digest, prepare_data
 
     sweep = load_file(file, parse_assignments(set_), data_digest)
     if look:
-        return _look(sweep.runs[0].spec, Layout.at(home).home, as_json)
+        _look(sweep.runs[0].spec, layout_at(home).home, as_json)
+        return
     prepared = {}
     for run in sweep.runs:
         digest = data_digest(run.spec)
         if digest not in prepared:
             with error_console.status("reading, comparing and writing problems ..."):
-                prepared[digest] = prepare_data(run.spec, Layout.at(home).home).train.parent
+                prepared[digest] = prepare_data(run.spec, layout_at(home).home).train.parent
     # Data prepared by an older version is as good, but its report holds less.
     missing: dict[str, Any] = {"sources": [], "near_duplicates": [], "notes": []}
     reports = {
@@ -55,13 +54,12 @@ def data(
     }
     if as_json:
         print(json.dumps(reports, indent=1, ensure_ascii=False))
-        return 0
+        return
     for digest, report in reports.items():
         _print(digest, report)
-    return 0
 
 
-def _look(spec: RunSpec, home: Path, as_json: bool) -> int:
+def _look(spec: RunSpec, home: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
     from rpg.models.prompt_preview import preview_prompts
@@ -70,7 +68,7 @@ def _look(spec: RunSpec, home: Path, as_json: bool) -> int:
         preview = preview_prompts(spec, home)
     if as_json:
         print(json.dumps(asdict(preview), indent=1, ensure_ascii=False, default=str))
-        return 0
+        return
     for prompt in preview.shown:
         console.rule(f"{prompt.problem.id}: {prompt.tokens} tokens", align="left", characters="-")
         say(prompt.text)
@@ -91,13 +89,11 @@ def _look(spec: RunSpec, home: Path, as_json: bool) -> int:
         f"{preview.longest} tokens, rollout.max_prompt_tokens is {preview.limit}",
         None if fits else "yellow",
     )
-    return 0
 
 
 def _print(digest: str, report: dict[str, Any]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("problems", "from", "rows", "distinct", "left out", "kept", "digest"):
-        table.add_column(heading, justify="right" if heading in ("rows", "distinct", "kept") else "left")
+    headings = ("problems", "from", "rows", "distinct", "left out", "kept", "digest")
+    table = columns(*headings, right=("rows", "distinct", "kept"))
     for part in report["sources"]:
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in part["dropped"].items())
         numbers = (f"{part['rows']:,}", f"{part['distinct']:,}", dropped or "-", f"{part['kept']:,}")

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpg.cli.app import Home, Set, app, say
+from rpg.cli.app import Home, Set, app, layout_at, say
 from rpg.cli.execution import cores
 from rpg.cli.missing_packages import install_command
+from rpg.cli.show import DigestIfPresent
 
 if TYPE_CHECKING:
-    from rpg.config.run_spec import RunSpec
     from rpg.store import Layout
 
 
@@ -46,11 +46,10 @@ def doctor(
     With --backend verl also check what verl needs: versions, flash attention, GPUs, shared memory, network, a Ray cluster.
     """
     from rpg.config.load import parse_assignments
-    from rpg.store import Layout
 
     if backend not in (None, "verl"):
         raise typer.BadParameter(f"{backend!r}; accepted: verl", param_hint="--backend")
-    layout, overrides = Layout.at(home), parse_assignments(set_)
+    layout, overrides = layout_at(home), parse_assignments(set_)
     findings = [*_of_packages(), *_of_machine(layout.home)]
     if backend == "verl":
         findings += _of_verl(file, overrides, ray)
@@ -97,7 +96,6 @@ def _of_machine(folder: Path) -> Iterator[Finding]:
 def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> list[Finding]:
     """What verl needs, for the runs of a file that train on it; without a file, for a run on all GPUs of this machine."""
     from rpg.backends.verl.readiness import facts, judge, of_cluster
-    from rpg.cli.data_digest import DigestIfPresent
     from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
     from rpg.config.sweep_spec import load_file
 
@@ -122,8 +120,8 @@ def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> l
 def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]:
     """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, ports, and its problems."""
     from flows.machine.slots import machine, need_of
-    from rpg.cli.data_digest import DigestIfPresent
     from rpg.config.sweep_spec import load_file
+    from rpg.models.device import missing
     from rpg.models.initial_policy import check_lengths
     from rpg.planning.preflight import preflight, unreachable
     from rpg.tasks import DataError, load_problems
@@ -136,9 +134,8 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
         if need is not None and (need.kind != "gpu" or need.count > len(here.gpus)):
             wanted = spec.backend.workers_here() or 1
             lines.append(f"backend: wants {wanted} GPUs, and this machine shows {len(here.gpus)}")
-    lines += unreachable(specs) + [
-        f"backend.device: {why}" for why in {_no_metal(spec) for spec in specs} if why
-    ]
+    reasons = {missing("mps") for spec in specs if spec.backend.device == "mps"}
+    lines += unreachable(specs) + [f"backend.device: {why}" for why in reasons if why]
     splits = {}
     for task in {spec.task.model_dump_json(): spec.task for spec in specs}.values():
         try:
@@ -154,12 +151,3 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
         too_long = check_lengths(spec, splits[task_json], layout.home) if task_json in splits else None
         lines += [too_long] if too_long else []
     return list(dict.fromkeys(lines))
-
-
-def _no_metal(spec: RunSpec) -> str:
-    """Why a run that needs the GPU of a Mac cannot have it; empty if it needs none, or has it."""
-    if spec.backend.device != "mps":
-        return ""
-    from rpg.models.device import missing
-
-    return missing("mps")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from rpg.cli.app import Home, app, complain, console, require_sweep, say
+from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_sweep, say
 
 if TYPE_CHECKING:
     from rpg.evaluation.regrade import Regraded
@@ -19,92 +18,6 @@ if TYPE_CHECKING:
 OWN_OF_JOIN = ("checkpoint", "join", "step", "revision", "home")
 """Parameters that go with --join; everything else comes from the sweep."""
 
-Checkpoint = Annotated[
-    str,
-    typer.Argument(
-        help="Hugging Face model: a folder (any checkpoint of a run), a name that `rpg model` lists, or a hub id."
-    ),
-]
-Benchmarks = Annotated[
-    str, typer.Option("--benchmarks", "-b", help="Benchmarks: names or YAML files, separated by commas.")
-]
-Engine = Annotated[str, typer.Option(help="Engine: local, huggingface or vllm.")]
-K = Annotated[
-    int | None, typer.Option("--k", min=1, help="Samples per problem. Default: that of each benchmark.")
-]
-Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, help="Evaluate only this many problems of each benchmark.")
-]
-Temperature = Annotated[
-    float, typer.Option(min=0, help="Sampling temperature; 0 is greedy decoding with one sample.")
-]
-TopP = Annotated[
-    float,
-    typer.Option(
-        min=0.0001,
-        max=1,
-        help="Nucleus sampling: sample from the most probable tokens with this total probability.",
-    ),
-]
-TopK = Annotated[
-    int | None, typer.Option(min=1, help="Sample from this many most probable tokens. Default: all.")
-]
-MinP = Annotated[
-    float,
-    typer.Option(
-        min=0, max=0.9999, help="Sample from tokens at least this probable relative to the most probable one."
-    ),
-]
-Stop = Annotated[
-    list[str],
-    typer.Option("--stop", help="Stop string: ends a response and remains part of it. Repeatable."),
-]
-MaxResponse = Annotated[int, typer.Option(min=1, help="Maximum length of a response, in tokens.")]
-MaxPrompt = Annotated[int, typer.Option(min=1, help="Maximum length of a prompt, in tokens.")]
-Data = Annotated[
-    Path | None,
-    typer.Option(help="Folder with local copies of benchmarks. Default: $RPG_DATA, then the hub."),
-]
-Training = Annotated[
-    str | None,
-    typer.Option(help="File of training problems; reports which of them occur in a benchmark."),
-]
-Out = Annotated[
-    Path | None, typer.Option(help="Folder for the results. Default: evaluations/ in the data folder.")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
-Device = Annotated[str, typer.Option(help="Device: cpu, cuda or mps.")]
-Dtype = Annotated[str, typer.Option(help="Precision: float32 or bfloat16.")]
-Revision = Annotated[str | None, typer.Option(help="Commit or branch of the model on the hub.")]
-Ray = Annotated[
-    str | None, typer.Option(help="Evaluate on a Ray cluster: auto, host:port or ray://host:port.")
-]
-Workers = Annotated[int, typer.Option(min=1, help="Number of copies of the model on the cluster.")]
-Gpus = Annotated[float, typer.Option(min=0, help="GPUs per copy on the cluster.")]
-Regrade = Annotated[
-    bool,
-    typer.Option(
-        "--regrade",
-        help="Sample nothing: grade the stored samples by other rules; the first grades are kept.",
-    ),
-]
-Rules = Annotated[
-    str | None,
-    typer.Option(
-        help="With --regrade: default, or recipe (verl's math_dapo). Default: the rules that were not used."
-    ),
-]
-Join = Annotated[
-    str | None,
-    typer.Option(
-        help="SWEEP/RUN of an imported run: evaluate the checkpoint like the sweep's own runs, and store the samples "
-        "there. Needs --step; the sweep determines benchmarks, sampling and engine."
-    ),
-]
-Step = Annotated[
-    int | None, typer.Option("--step", min=0, help="With --join: the training step of the checkpoint.")
-]
-
 
 @app.command(
     epilog="Examples: rpg evaluate Qwen/Qwen3-4B --benchmarks aime24,amc23 --engine vllm --device cuda · "
@@ -113,48 +26,113 @@ Step = Annotated[
 )
 def evaluate(
     context: typer.Context,
-    checkpoint: Checkpoint,
-    benchmarks: Benchmarks = "aime24,aime25,amc23",
-    engine: Engine = "local",
-    k: K = None,
-    limit: Limit = None,
-    temperature: Temperature = 1.0,
-    top_p: TopP = 1.0,
-    top_k: TopK = None,
-    min_p: MinP = 0.0,
-    stop: Stop = [],
-    max_response_tokens: MaxResponse = 2048,
-    max_prompt_tokens: MaxPrompt = 2048,
-    data: Data = None,
-    training: Training = None,
-    out: Out = None,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    revision: Revision = None,
-    ray: Ray = None,
-    workers: Workers = 1,
-    gpus: Gpus = 0.0,
-    regrade: Regrade = False,
-    rules: Rules = None,
-    join: Join = None,
-    step: Step = None,
+    checkpoint: Annotated[
+        str,
+        typer.Argument(
+            help="Hugging Face model: a folder (any checkpoint of a run), a name that `rpg model` lists, or a hub id."
+        ),
+    ],
+    benchmarks: Annotated[
+        str, typer.Option("--benchmarks", "-b", help="Benchmarks: names or YAML files, separated by commas.")
+    ] = "aime24,aime25,amc23",
+    engine: Annotated[str, typer.Option(help="Engine: local, huggingface or vllm.")] = "local",
+    k: Annotated[
+        int | None, typer.Option("--k", min=1, help="Samples per problem. Default: that of each benchmark.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Evaluate only this many problems of each benchmark.")
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(min=0, help="Sampling temperature; 0 is greedy decoding with one sample.")
+    ] = 1.0,
+    top_p: Annotated[
+        float,
+        typer.Option(
+            min=0.0001,
+            max=1,
+            help="Nucleus sampling: sample from the most probable tokens with this total probability.",
+        ),
+    ] = 1.0,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Sample from this many most probable tokens. Default: all.")
+    ] = None,
+    min_p: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=0.9999,
+            help="Sample from tokens at least this probable relative to the most probable one.",
+        ),
+    ] = 0.0,
+    stop: Annotated[
+        list[str],
+        typer.Option("--stop", help="Stop string: ends a response and remains part of it. Repeatable."),
+    ] = [],
+    max_response_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum length of a response, in tokens.")
+    ] = 2048,
+    max_prompt_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum length of a prompt, in tokens.")
+    ] = 2048,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with local copies of benchmarks. Default: $RPG_DATA, then the hub."),
+    ] = None,
+    training: Annotated[
+        str | None,
+        typer.Option(help="File of training problems; reports which of them occur in a benchmark."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results. Default: evaluations/ in the data folder.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda or mps.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="Precision: float32 or bfloat16.")] = "float32",
+    revision: Annotated[str | None, typer.Option(help="Commit or branch of the model on the hub.")] = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Evaluate on a Ray cluster: auto, host:port or ray://host:port.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Number of copies of the model on the cluster.")] = 1,
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs per copy on the cluster.")] = 0.0,
+    regrade: Annotated[
+        bool,
+        typer.Option(
+            "--regrade",
+            help="Sample nothing: grade the stored samples by other rules; the first grades are kept.",
+        ),
+    ] = False,
+    rules: Annotated[
+        str | None,
+        typer.Option(
+            help="With --regrade: default, or recipe (verl's math_dapo). Default: the rules that were not used."
+        ),
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            help="SWEEP/RUN of an imported run: evaluate the checkpoint like the sweep's own runs, and store the samples "
+            "there. Needs --step; the sweep determines benchmarks, sampling and engine."
+        ),
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option("--step", min=0, help="With --join: the training step of the checkpoint.")
+    ] = None,
     home: Home = None,
-) -> int:
+) -> None:
     """Grade a model on benchmarks: mean@k, pass@k and maj@k with standard errors. Every sample is kept.
 
     Run the same command again to do only what is missing. With --regrade, CHECKPOINT may also be the folder of an
     evaluation, of a run or of a sweep.
     """
-    from rpg.store import Layout
-
-    layout = Layout.at(home)
+    layout = layout_at(home)
     _require("device", device, ("cpu", "cuda", "mps"))
     _require("dtype", dtype, ("float32", "bfloat16"))
     if join is not None or step is not None:
-        return _join(context, layout, checkpoint, join, step, revision)
+        _join(context, layout, checkpoint, join, step, revision)
+        return
     if regrade or rules is not None:
-        return _regrade(layout, checkpoint, out, regrade, rules)
+        _regrade(layout, checkpoint, out, regrade, rules)
+        return
     from rpg.evaluation.standalone import default_folder
     from rpg.evaluation.standalone import evaluate as evaluate_model
     from rpg.models.model_cache import pretrained_folder
@@ -181,29 +159,19 @@ def evaluate(
         say=complain,
     )
     _show_results(results)
-    return 0
-
-
-def _refuse(message: str) -> NoReturn:
-    from rpg.config.errors import ConfigError
-
-    raise ConfigError(message)
 
 
 def _require(option: str, value: str, accepted: tuple[str, ...]) -> None:
     if value not in accepted:
-        _refuse(f"--{option} {value!r}: expected {', '.join(accepted[:-1])} or {accepted[-1]}")
+        refuse(f"--{option} {value!r}: expected {', '.join(accepted[:-1])} or {accepted[-1]}")
 
 
 def _place(ray: str | None, workers: int, gpus: float) -> dict[str, Any] | None:
     if ray is not None:
         return {"address": ray, "workers": workers, "gpus": gpus}
     if workers != 1 or gpus:
-        _refuse("--workers and --gpus are for a Ray cluster; name it with --ray, e.g. --ray auto")
+        refuse("--workers and --gpus are for a Ray cluster; name it with --ray, e.g. --ray auto")
     return None
-
-
-# --- evaluate --join -----------------------------------------------------------------------------------
 
 
 def _join(
@@ -213,10 +181,10 @@ def _join(
     run: str | None,
     step: int | None,
     revision: str | None,
-) -> int:
+) -> None:
     """Evaluate a checkpoint like a sweep's own runs; its samples join an imported run."""
     if run is None or step is None:
-        _refuse("--join and --step belong together, e.g. --join quickstart/trl-grpo-s0-1a2b3c4d --step 300")
+        refuse("--join and --step belong together, e.g. --join quickstart/trl-grpo-s0-1a2b3c4d --step 300")
     others = [
         f"--{name.replace('_', '-')}"
         for name in context.params
@@ -224,7 +192,7 @@ def _join(
         and getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
     ]
     if others:
-        _refuse(
+        refuse(
             f"{', '.join(others)}: --join evaluates like the sweep's own runs; omit "
             f"{'it' if len(others) == 1 else 'them'}, or evaluate without --join"
         )
@@ -240,16 +208,12 @@ def _join(
     for benchmark, path in samples.items():
         say(f"{benchmark}: {path}")
     say(f"the report contains them: rpg report {sweep}", "dim")
-    return 0
 
 
-# --- evaluate --regrade --------------------------------------------------------------------------------
-
-
-def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, rules: str | None) -> int:
+def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, rules: str | None) -> None:
     """Grade stored samples by other rules, and show what changes."""
     if rules is not None and (not regrade or rules not in ("default", "recipe")):
-        _refuse(f"--rules {rules!r}: expected default or recipe, together with --regrade")
+        refuse(f"--rules {rules!r}: expected default or recipe, together with --regrade")
     from rpg.evaluation.regrade import regrade as grade_again
     from rpg.evaluation.standalone import default_folder
 
@@ -257,7 +221,6 @@ def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, r
     if out is None and _has_samples(Path(checkpoint)):
         folder = Path(checkpoint)
     _show_regraded(grade_again(folder, rules, say=complain))
-    return 0
 
 
 def _has_samples(folder: Path) -> bool:
@@ -267,9 +230,8 @@ def _has_samples(folder: Path) -> bool:
 
 
 def _show_regraded(regraded: list[Regraded]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("problem", "samples", "correct before", "correct now"):
-        table.add_column(heading, justify="left" if heading == "problem" else "right")
+    numbers = ("samples", "correct before", "correct now")
+    table = columns("problem", *numbers, right=numbers)
     for file in regraded:
         table.add_row(
             file.what, str(file.samples), str(file.right_before), str(file.right_after), style="bold"
@@ -286,13 +248,9 @@ def _show_regraded(regraded: list[Regraded]) -> None:
         say(f"grades: {file.grades}", "dim")
 
 
-# --- the table of results ------------------------------------------------------------------------------
-
-
 def _show_results(results: list[Result]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("benchmark", "problems", "k", "mean@k", "pass@k", "maj@k", "tokens", "cut off"):
-        table.add_column(heading, justify="left" if heading == "benchmark" else "right")
+    numbers = ("problems", "k", "mean@k", "pass@k", "maj@k", "tokens", "cut off")
+    table = columns("benchmark", *numbers, right=numbers)
     for result in results:
         for label, s in ((result.benchmark, result.summary), ("  without leaks", result.without_leaks)):
             if s is not None:

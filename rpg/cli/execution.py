@@ -1,4 +1,4 @@
-"""`rpg sweep` and `rpg train`: runs conducted in the foreground, with their progress shown."""
+"""`rpg sweep`, `rpg train` and `rpg nightly`: runs conducted in the foreground, with their progress shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpg.cli.app import Home, RunFile, Set, SweepFile, app, complain, console, say
+from rpg.cli.app import Home, RunFile, Set, SweepFile, app, complain, console, layout_at, refuse, say
 
 if TYPE_CHECKING:
     from rpg.config.sweep_spec import Sweep
@@ -65,13 +65,7 @@ def sweep(
 
 
 @app.command(epilog="Example: rpg train chain --set algorithm=rpg-reinforce-urkl --set seed=3")
-def train(
-    file: RunFile,
-    set_: Set = [],
-    name: Name = None,
-    home: Home = None,
-    fresh: Fresh = False,
-) -> int:
+def train(file: RunFile, set_: Set = [], name: Name = None, home: Home = None, fresh: Fresh = False) -> int:
     """Train one run. It is evaluated and reported like a sweep of one run."""
     from rpg.config.load import parse_assignments
     from rpg.config.sweep_spec import single_run
@@ -85,17 +79,15 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
     from flows.monitor import Progress
     from flows.sweep.conductor import conduct, register, sweep_lock, unfinished
     from rpg.cli.missing_packages import require
-    from rpg.config.errors import ConfigError
     from rpg.config.shipped import short
     from rpg.planning.preflight import preflight, wrong_paths
     from rpg.processes import end_orphans
-    from rpg.store import Layout
     from rpg.store.run_provenance import of_other_code
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
-    specs, layout = [run.spec for run in planned.runs], Layout.at(home)
+    specs, layout = [run.spec for run in planned.runs], layout_at(home)
     if lines := wrong_paths(specs, layout):
-        raise ConfigError("\n".join(f"{short(planned.path)}: {line}" for line in lines))
+        refuse("\n".join(f"{short(planned.path)}: {line}" for line in lines))
     name, workers = planned.spec.name, workers or default_workers(planned)
     again = f"rpg {'sweep' if planned.spec.axes else 'train'} {short(planned.path)}"
     try:
@@ -177,3 +169,61 @@ def _interrupted_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@app.command(
+    epilog="Examples: rpg nightly · rpg nightly my-sweeps/ · rpg nightly accept --why 'new default of the clip'"
+)
+def nightly(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[accept] [FOLDER]", help="Folder of sweep files. Default: the shipped nightly sweeps."
+        ),
+    ] = None,
+    why: Annotated[
+        str | None, typer.Option(help="With accept: why the numbers were meant to change.")
+    ] = None,
+    set_: Set = [],
+    home: Home = None,
+    workers: Workers = None,
+    keep: Annotated[
+        int, typer.Option(min=1, help="Number of nights whose runs stay on disk; the numbers always stay.")
+    ] = 30,
+) -> int:
+    """Run small sweeps from scratch and compare their numbers with earlier nights. Exit code 1 if they have changed.
+
+    `rpg nightly accept --why ...` accepts the newest night; later nights are compared with it.
+    """
+    from flows.nightly import accept, run_night
+    from rpg.config.load import parse_assignments
+    from rpg.config.shipped import NIGHTLY
+    from rpg.report.nightly_bands import ALREADY
+
+    layout = layout_at(home)
+    words = list(words or [])
+    accepting = words[:1] == ["accept"]
+    folders = words[1:] if accepting else words
+    if len(folders) > 1:
+        refuse(f"nightly {' '.join(words)}: expected one folder; for several sets, one call each")
+    folder = Path(folders[0]) if folders else NIGHTLY
+    if accepting:
+        say(f"accepted: night {accept(layout, folder, why or '')}; later nights are compared with it")
+        return 0
+    if why is not None:
+        refuse("--why goes with accept: rpg nightly accept --why '...'")
+    night = run_night(layout, folder, parse_assignments(set_), lambda one: execute(one, home, workers), keep)
+    if night is None:
+        say(f"{ALREADY} in {layout.home}; this one is skipped")
+        return 0
+    say(night.table.read_text(encoding="utf-8"))
+    for name, reason in night.failed.items():
+        complain(f"failed: {name}: {reason}")
+    if night.bits:
+        complain(f"failed: {night.said}")
+    for finding in night.findings:
+        if finding.red:
+            complain(f"failed: {finding}")
+    if night.red and not night.failed:
+        complain("if this change is intended: rpg nightly accept --why '...'")
+    return 1 if night.red else 0

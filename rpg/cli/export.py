@@ -1,4 +1,4 @@
-"""The command `rpg export`: write the results database as files, or send sweeps to trackers."""
+"""The commands `rpg sql` and `rpg export`: the results database as tables and files, or sent to trackers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,63 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-from rpg.cli.app import Home, app, complain, require_sweep, say
+from rpg.cli.app import Home, app, complain, console, layout_at, refuse, require_sweep, say
 
 if TYPE_CHECKING:
     from rpg.store import Layout
+
+
+@app.command(epilog='Example: rpg sql "select variant, seed, state from runs" --out runs.csv')
+def sql(
+    query: Annotated[str, typer.Argument(help="DuckDB SQL. docs/database.md describes the tables.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Write the whole result to a file (.csv, .parquet or .json).")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Number of rows to print.")] = 50,
+    home: Home = None,
+) -> None:
+    """Query the results database. It is updated first; queries cannot change it."""
+    import duckdb
+
+    from rpg.store import atomic_path
+    from rpg.store.database import build, connect
+
+    writers = {".csv": "to_csv", ".parquet": "to_parquet", ".json": "to_json"}
+    if out is not None and out.suffix not in writers:
+        refuse(f"--out {out}: the name must end in .csv, .parquet or .json")
+    layout = layout_at(home)
+    build(layout)
+    with connect(layout) as db:
+        try:
+            result = db.execute(query)
+        except duckdb.Error as error:
+            refuse(f"sql: {str(error).strip()}")
+        if out is not None:
+            frame = result.df()
+            with atomic_path(out.absolute()) as temporary:
+                options = {"orient": "records"} if out.suffix == ".json" else {"index": False}
+                getattr(frame, writers[out.suffix])(temporary, **options)
+            say(f"wrote {len(frame):,} rows to {out}")
+            return
+        names, lines = [column[0] for column in result.description or ()], result.fetchall()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(Text(str(name)))
+    for line in lines[:rows]:
+        table.add_row(*(Text(_shown(value)) for value in line))
+    console.print(table)
+    if len(lines) > rows:
+        console.print(f"... {len(lines) - rows:,} more rows; --rows N or --out FILE shows them", style="dim")
+
+
+def _shown(value: object) -> str:
+    """A value; null is empty."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 class Target(StrEnum):
@@ -43,18 +95,16 @@ def export(
     home: Home = None,
 ) -> int:
     """Write the results database as files for other tools, or send finished sweeps to a tracker."""
-    from rpg.config.errors import ConfigError
-    from rpg.store import Layout
-
-    layout = Layout.at(home)
+    layout = layout_at(home)
     if to in (Target.parquet, Target.csv):
         if where is None:
-            raise ConfigError("WHERE: name a folder for the files, e.g. rpg export results --to csv")
-        return _files(layout, Path(where), to.value)
+            refuse("WHERE: name a folder for the files, e.g. rpg export results --to csv")
+        _files(layout, Path(where), to.value)
+        return 0
     return _send(layout, to, where, sweep, online)
 
 
-def _files(layout: Layout, folder: Path, ending: str) -> int:
+def _files(layout: Layout, folder: Path, ending: str) -> None:
     from rpg.store import atomic_path
     from rpg.store.database import build, connect
     from rpg.store.schema import TABLES, VIEWS
@@ -67,16 +117,14 @@ def _files(layout: Layout, folder: Path, ending: str) -> int:
                 write = query.write_parquet if ending == "parquet" else query.write_csv
                 write(str(temporary))
                 say(f"{folder / name}.{ending}")
-    return 0
 
 
 def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], online: bool) -> int:
-    from rpg.config.errors import ConfigError
     from rpg.config.tracking import tracker_of
     from rpg.tracking.follower import Follower, tracking_folder
 
     if not sweeps:
-        raise ConfigError(
+        refuse(
             f"--sweep: name a sweep to send to {to.value}. There are: {', '.join(layout.sweeps()) or 'none'}"
         )
     value: dict[str, str] = {"type": to.value}
@@ -85,9 +133,7 @@ def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], onli
     elif to is Target.wandb:
         value |= {"mode": "online" if online else "offline"} | ({"project": where} if where else {})
     elif where is not None:
-        raise ConfigError(
-            f"WHERE: {where!r}; tensorboard files go to {tracking_folder(layout) / 'tensorboard'}"
-        )
+        refuse(f"WHERE: {where!r}; tensorboard files go to {tracking_folder(layout) / 'tensorboard'}")
     tracker = tracker_of(value)
     failed = 0
     for name in sweeps:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, app, say
+from rpg.cli.app import Home, app, layout_at, refuse, say
 
 _SHOWN = 12
 """Number of unused columns that are listed; verl logs more than a hundred."""
@@ -84,38 +84,25 @@ def import_(
         ),
     ] = None,
     home: Home = None,
-) -> int:
+) -> None:
     """Import a run that was trained elsewhere: its curves and scores appear beside yours, marked as imported.
 
     It has no samples, so there is no interval over problems and no paired test for its scores; to get them, evaluate its
     checkpoints with `rpg evaluate CHECKPOINT --join SWEEP/RUN --step N`.
     """
     from rpg.config.errors import nearest
-    from rpg.config.imports import read_import
-    from rpg.config.load import parse_assignments
+    from rpg.config.load import parse_assignments, read_import
     from rpg.importing import own_benchmarks, read, take_over
-    from rpg.store import Layout
     from rpg.store.database import build
 
-    options: dict[str, object] = {"sweep": sweep, "variant": variant, "seed": seed, "algorithm": algorithm}
-    options["updates"] = updates
+    options = {"sweep": sweep, "variant": variant, "seed": seed, "algorithm": algorithm, "updates": updates}
     tables = {"axes": parse_assignments(axis), "map": _pairs(map_, "--map"), "eval": _pairs(eval_, "--eval")}
     given = {k: v for k, v in options.items() if v is not None} | {k: v for k, v in tables.items() if v}
     chosen = read_import(settings, given)
     log = read(kind.value, file, chosen.map, chosen.eval, chosen.updates)
-    layout = Layout.at(home)
-    folder = take_over(
-        layout,
-        log,
-        kind=kind.value,
-        source=file,
-        sweep=chosen.sweep,
-        variant=chosen.variant,
-        seed=chosen.seed,
-        algorithm=chosen.algorithm,
-        axes=chosen.axes,
-        updates=chosen.updates,
-    )
+    layout = layout_at(home)
+    settings_of_run = chosen.model_dump(exclude={"map", "eval"})
+    folder = take_over(layout, log, kind=kind.value, source=file, **settings_of_run)
     build(layout)
     metrics = sorted({name for row in log.steps for name in row if name != "step"})
     last = f", the last is {log.steps[-1]['step']:,}" if log.steps else ""
@@ -138,16 +125,14 @@ def import_(
     if rest:
         more = f" and {len(rest) - _SHOWN} more" if len(rest) > _SHOWN else ""
         say(f"not imported: {', '.join(rest[:_SHOWN])}{more}; import one with --map NAME=COLUMN", "dim")
-    return 0
 
 
 def _pairs(given: list[str], option: str) -> dict[str, str]:
-    from rpg.config.errors import ConfigError
 
     pairs = {}
     for pair in given:
         name, sign, column = pair.partition("=")
         if not sign or not name.strip() or not column.strip():
-            raise ConfigError(f"{option} {pair!r}: write name=column, e.g. {option} reward=train/reward")
+            refuse(f"{option} {pair!r}: write name=column, e.g. {option} reward=train/reward")
         pairs[name.strip()] = column.strip()
     return pairs

@@ -8,16 +8,13 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import app, say
+from rpg.cli.app import app, refuse, say
 
 
 @app.command(epilog="Example: rpg init my-lab")
-def init(
-    folder: Annotated[Path, typer.Argument(help="Folder to create.")],
-) -> int:
+def init(folder: Annotated[Path, typer.Argument(help="Folder to create.")]) -> None:
     """Create a folder with an example task, a run and a commented sweep, ready to run and edit."""
     from rpg.cli.lab import make_data
-    from rpg.config.errors import ConfigError
 
     with as_file(files("rpg.cli.lab")) as lab:
         shipped = {
@@ -26,16 +23,13 @@ def init(
         del shipped["__init__.py"]
         for name in (*shipped, "train.jsonl", "test.jsonl"):
             if (folder / name).exists():
-                raise ConfigError(
-                    f"{folder / name}: already exists and was not changed; choose another folder"
-                )
+                refuse(f"{folder / name}: already exists and was not changed; choose another folder")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise ConfigError(f"{folder}: is a file, and a folder is expected") from None
+            refuse(f"{folder}: is a file, and a folder is expected")
         for name, path in shipped.items():
             (folder / name).write_bytes(path.read_bytes())
     make_data.write(folder)
     say(f"created {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
     say(f"next: cd {folder} && rpg sweep sweep.yaml")
-    return 0

@@ -1,4 +1,4 @@
-"""The command `rpg model`: put a pretrained model into the data folder."""
+"""The commands `rpg model` and `rpg push`: models from the Hugging Face hub, and checkpoints to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpg.cli.app import Home, app, console, say
+from rpg.cli.app import Home, app, columns, console, layout_at, refuse, say
+from rpg.errors import first_line
 
 if TYPE_CHECKING:
     from rpg.store import Layout
@@ -31,29 +32,22 @@ def model(
     ] = None,
     revision: Annotated[str | None, typer.Option(help="Commit or branch of the model on the hub.")] = None,
     home: Home = None,
-) -> int:
+) -> None:
     """Fetch, check and convert a pretrained model once; then `model: {type: pretrained, path: NAME}` needs no network."""
-    from rpg.store import Layout
-
-    layout = Layout.at(home)
+    layout = layout_at(home)
     if source is None:
         _list(layout)
-        return 0
+        return
     from rpg.models.model_cache import keep
 
     folder = keep(source, layout.home, name=name, file=file, revision=revision, say=say)
     say(f"use it with: model: {{type: pretrained, path: {folder.name.replace('--', '/')}}}")
-    return 0
 
 
 def _list(layout: Layout) -> None:
-    from rich.table import Table
+    from rpg.config.model import KNOWN_MODELS, kept_under, models_folder
 
-    from rpg.config.pretrained import KNOWN_MODELS, kept_under, models_folder
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("name", "model", "parameters", "licence", "here"):
-        table.add_column(heading, justify="right" if heading == "parameters" else "left")
+    table = columns("name", "model", "parameters", "licence", "here", right=("parameters",))
     for model in KNOWN_MODELS.values():
         here = (kept_under(layout.home, model.name) / "config.json").is_file()
         count = f"{model.parameters / 1e6:.0f} M"
@@ -65,3 +59,66 @@ def _list(layout: Layout) -> None:
         if name not in KNOWN_MODELS:
             table.add_row(name, str(json.loads(folder.read_text("utf-8"))["source"]), "", "", "yes")
     console.print(table, markup=False)
+
+
+_OURS = ("training/", "checkpoint.json", "README.md")
+"""Not uploaded: the training state and our record of files; the model card is generated."""
+
+
+@app.command(epilog="Example: rpg push quickstart/rpg-ufkl-s0-1a2b3c4d/step-000040 me/my-model --private")
+def push(
+    checkpoint: Annotated[
+        str, typer.Argument(help="SWEEP/RUN/step-000040, or the folder of a run's checkpoint.")
+    ],
+    repo: Annotated[
+        str, typer.Argument(help="Repository on the hub, e.g. me/my-model; created if it does not exist.")
+    ],
+    private: Annotated[bool, typer.Option("--private", help="Create it as a private repository.")] = False,
+    home: Home = None,
+) -> None:
+    """Upload a checkpoint to the Hugging Face hub, with a model card that contains settings, curve and scores.
+
+    Log in as for the hub's own tools: with HF_TOKEN, or `hf auth login`.
+    """
+    from httpx import TransportError
+    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    from rpg.store import RunFolder
+    from rpg.store.model_card import model_card
+
+    folder = _folder(layout_at(home), checkpoint)
+    run = RunFolder(folder.parents[1])
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = {path: path.relative_to(folder).as_posix() for path in files}
+    chosen = [path for path in files if not names[path].startswith(_OURS)]
+    card = model_card(run, int(folder.name.partition("-")[2]), repo.rpartition("/")[2])
+    operations = [CommitOperationAdd(names[path], path) for path in chosen]
+    operations.append(CommitOperationAdd("README.md", card.encode()))
+    api = HfApi()
+    try:
+        api.create_repo(repo, private=private, exist_ok=True)
+        done = api.create_commit(repo, operations, commit_message=f"{run.sweep}/{run.name}, {folder.name}")
+    except TransportError as error:
+        refuse(f"{repo}: the hub at {api.endpoint} cannot be reached ({error})")
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        token = "" if isinstance(error, HFValidationError) else ". Is HF_TOKEN set, or `hf auth login` done?"
+        refuse(f"{repo}: the hub refuses the upload: {first_line(error)}{token}")
+    say(f"{len(operations)} files: {done.commit_url}")
+
+
+def _folder(layout: Layout, checkpoint: str) -> Path:
+
+    parts = checkpoint.strip("/").split("/")
+    folder = Path(checkpoint).expanduser()
+    existing = ""
+    if not folder.is_dir() and len(parts) in (2, 3):
+        run = layout.run(parts[0], parts[1])
+        folder = run.checkpoints / (parts[2] if len(parts) == 3 else "step")
+        names = [run.checkpoint(step).name for step in run.checkpoint_steps()]
+        existing = f". {run.sweep}/{run.name} has {', '.join(names)}" if names else ""
+    if not (folder / "checkpoint.json").is_file() or not (folder.parents[1] / "manifest.json").is_file():
+        refuse(
+            f"{checkpoint}: not a checkpoint of a run; expected SWEEP/RUN/step-000040 or the path of such a folder{existing}"
+        )
+    return folder.resolve()

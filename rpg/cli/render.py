@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpg.cli.app import File, Home, Set, app, complain, console
-from rpg.cli.data_digest import UNKNOWN
+from rpg.cli.app import File, Home, Set, app, complain, console, layout_at, refuse
+from rpg.cli.show import UNKNOWN, DigestIfPresent
 
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
@@ -32,12 +32,9 @@ def render(
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything of the hub's is imported
     from rpg.backends.verl.overrides import Paths, plan
-    from rpg.cli.data_digest import DigestIfPresent
-    from rpg.config.errors import ConfigError
     from rpg.config.load import parse_assignments, read_mapping
     from rpg.config.sweep_spec import load_sweep, single_run
     from rpg.config.verl_keys import unknown
-    from rpg.store import Layout
     from rpg.tasks.preparation import data_files
 
     load = load_sweep if "name" in read_mapping(file) else single_run
@@ -46,12 +43,12 @@ def render(
     chosen = _choose(sweep.runs, run, file)
     spec, known = chosen.spec, digest.known(chosen.spec)
     if spec.backend.type != "verl":
-        raise ConfigError(
+        refuse(
             f"{file}: backend.type: {spec.backend.type!r}, and only a run on verl is rendered; try: --set backend.type=verl"
         )
     if wrong := unknown(spec.backend.verl):
-        raise ConfigError("\n".join(f"{file}: {line}" for line in wrong))
-    layout = Layout.at(home)
+        refuse("\n".join(f"{file}: {line}" for line in wrong))
+    layout = layout_at(home)
     folder = layout.run(sweep.spec.name, chosen.folder)
     paths = Paths.of(
         folder.path, data_files(spec, layout.home, chosen.data), _model(spec, layout.home, known)
@@ -74,7 +71,7 @@ def render(
 
 
 def _choose(runs: tuple[PlannedRun, ...], name: str | None, file: Path) -> PlannedRun:
-    from rpg.config.errors import ConfigError, nearest
+    from rpg.config.errors import nearest
 
     known = [one.folder for one in runs]
     found = [one for one in runs if name is None or one.folder == name] or [
@@ -89,13 +86,13 @@ def _choose(runs: tuple[PlannedRun, ...], name: str | None, file: Path) -> Plann
             f"--run {name!r} fits {len(found) or 'none'} of its runs{'' if found else nearest(name, known)}"
         )
     shown = ", ".join(known[:10]) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
-    raise ConfigError(f"{file}: {what}. There are: {shown}")
+    refuse(f"{file}: {what}. There are: {shown}")
 
 
 def _model(spec: RunSpec, home: Path, known: bool) -> str | Path:
     """The folder of a tiny model's warm start, made or not; a pretrained model's path or hub id."""
     if spec.model.type == "pretrained" and spec.model.warm_start is None:
-        from rpg.config.pretrained import located
+        from rpg.config.model import located
 
         local = located(spec.model.path, home)
         return local.resolve() if local else spec.model.path

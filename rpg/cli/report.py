@@ -1,4 +1,4 @@
-"""The command `rpg report`: compare the variants of one or several sweeps, as tables and files."""
+"""The commands `rpg status` and `rpg report`: the state of every run, and the comparison of variants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,49 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, app, console, require_sweep, say
+from rpg.cli.app import Home, app, complain, console, layout_at, refuse, require_sweep, say
+
+
+@app.command(epilog="Example: rpg status quickstart")
+def status(
+    sweep: Annotated[str | None, typer.Argument(help="Name of the sweep; all sweeps if omitted.")] = None,
+    home: Home = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Update until Ctrl-C.")] = False,
+) -> None:
+    """Show the state of every run, read from its files."""
+    import time
+
+    from flows.monitor import Watch, headline, table
+    from rpg.store.current import current_runs, is_imported, superseded
+    from rpg.store.live_status import read_problems
+    from rpg.store.run_provenance import provenance_notes
+
+    layout = layout_at(home)
+    for problem in read_problems(layout.home):
+        complain(f"rpg serve: {problem}")
+    sweeps = layout.sweeps()
+    if sweep:
+        require_sweep(sweep, layout)
+    if not sweeps:
+        console.print(f"no sweeps in {layout.home} yet; start one with: rpg sweep quickstart")
+        return
+    watches = {name: Watch(current_runs(layout, name)) for name in ([sweep] if sweep else sweeps)}
+    computed = {
+        name: provenance_notes(folder for folder in current_runs(layout, name) if not is_imported(folder))
+        for name in watches
+    }
+    while True:
+        for name, watch_ in watches.items():
+            views = watch_.views()
+            console.print(headline(name, views, "", None))
+            console.print(table(views))
+            for line in computed[name]:
+                say(f"  ! {line}", "yellow")
+            for run, why in superseded(layout, name).items():
+                say(f"  superseded: {run}: {why}", "dim")
+        if not watch:
+            return
+        time.sleep(2)
 
 
 @app.command(
@@ -19,8 +61,7 @@ def report(
         list[str], typer.Argument(help="Names of sweeps, e.g. quickstart.", metavar="SWEEP...")
     ],
     superseded: Annotated[
-        bool,
-        typer.Option("--superseded", help="Also show superseded runs, as separate variants."),
+        bool, typer.Option("--superseded", help="Also show superseded runs, as separate variants.")
     ] = False,
     variant: Annotated[list[str], typer.Option("--variant", help="Only this variant. Repeatable.")] = [],
     panel: Annotated[
@@ -31,35 +72,31 @@ def report(
         str | None, typer.Option(help="Compare with this variant instead of the sweep's baseline.")
     ] = None,
     html: Annotated[
-        Path | None,
-        typer.Option("--html", help="Write the selection to this self-contained file."),
+        Path | None, typer.Option("--html", help="Write the selection to this self-contained file.")
     ] = None,
     home: Home = None,
-) -> int:
+) -> None:
     """Compare the variants of a sweep: last and best with intervals. Writes PNG, SVG, HTML, Markdown and LaTeX.
 
     Several sweeps, or a selection of variants and panels, become one HTML file that can be shared.
     """
-    from rpg.config.errors import ConfigError
     from rpg.report.shared_page import Choice, default_path, print_shared, write_shared
     from rpg.report.sweep_report import print_report, write_report
-    from rpg.store import Layout
     from rpg.store.database import build
 
-    layout = Layout.at(home)
+    layout = layout_at(home)
     sweeps = list(dict.fromkeys(sweeps))
     for name in sweeps:
         require_sweep(name, layout)
     chosen = len(sweeps) > 1 or bool(variant or panel or baseline or html)
     if html is not None and html.suffix not in (".html", ".htm"):
-        raise ConfigError(f"--html {html}: the name must end in .html")
+        refuse(f"--html {html}: the name must end in .html")
     build(layout)
     if not chosen:
         write_report(layout, sweeps[0])
         print_report(layout, sweeps[0], console, superseded)
-        return 0
+        return
     choice = Choice(tuple(sweeps), tuple(variant), tuple(panel), baseline, superseded=superseded)
     path = write_shared(layout, choice, (html or default_path(layout, choice)).absolute())
     print_shared(layout, choice, console)
     say(f"wrote {path}")
-    return 0

@@ -1,4 +1,4 @@
-"""The command `rpg serve`: Prefect, worker and dashboard, until Ctrl-C."""
+"""The commands `rpg serve`, `rpg worker`, `rpg dashboard` and `rpg reconcile`: what keeps running, and its repair."""
 
 from __future__ import annotations
 
@@ -6,7 +6,43 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, app, say
+from rpg.cli.app import Home, app, console, error_console, layout_at, say
+
+
+@app.command(epilog="Example: rpg dashboard --port 8600")
+def dashboard(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8501,
+    address: Annotated[
+        str, typer.Option(help="Address to listen on. Anyone who can reach it can read the results.")
+    ] = "127.0.0.1",
+    home: Home = None,
+) -> int:
+    """Compare variants in the browser. Listens on loopback by default and sends nothing anywhere."""
+    import os
+    import socket
+    import subprocess
+
+    from rpg.cli.missing_packages import require
+
+    require("streamlit")
+    from flows.serve.services import dashboard as command
+    from rpg.processes import parent_mark
+    from rpg.store.database import build
+
+    layout = layout_at(home)
+    build(layout)
+    with socket.socket() as probe:
+        if probe.connect_ex((address, port)) == 0:
+            error_console.print(
+                f"error: port {port} on {address} is in use; choose another: rpg dashboard --port {port + 1}"
+            )
+            return 2
+    say(f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)")
+    environment = {**os.environ, "RPG_HOME": str(layout.home), **parent_mark()}
+    try:
+        return subprocess.run(command(address, port), env=environment).returncode
+    except KeyboardInterrupt:
+        return 0
 
 
 @app.command(epilog="Example: rpg serve --port 4200 --dashboard-port 8501")
@@ -37,14 +73,62 @@ def serve(
     from rpg.cli.missing_packages import require
 
     require("prefect", "streamlit")
-    from flows.serve.password import secret_of
-    from flows.serve.services import Plan
+    from flows.serve.services import Plan, secret_of
     from flows.serve.supervisor import serve as run
-    from rpg.store import Layout
 
-    layout = Layout.at(home)
+    layout = layout_at(home)
     return run(
         layout,
         Plan("rpg.__main__", port, dashboard_port, database, nightly, secret_of(layout.home, auth)),
         say,
     )
+
+
+@app.command(epilog="Example: rpg worker --home /shared/data")
+def worker(
+    port: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Where the server of the other machine answers here, on loopback: the tunnel.",
+        ),
+    ] = 4200,
+    dashboard_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of its dashboard, for links.")
+    ] = 8501,
+    auth: Annotated[
+        bool | None,
+        typer.Option(
+            "--auth/--no-auth",
+            help="The server asks for a password: user:password from $RPG_AUTH, else that of serve/auth in the data folder.",
+            show_default=False,
+        ),
+    ] = None,
+    home: Home = None,
+) -> int:
+    """Run what is started at the `rpg serve` of another machine here as well; both share the data folder.
+
+    The server listens on loopback of its machine: a tunnel leads there, ssh -N -L 4200:127.0.0.1:4200 that-machine.
+    """
+    from rpg.cli.missing_packages import require
+
+    require("prefect")
+    from flows.serve.services import Plan, secret_of
+    from flows.serve.supervisor import join
+
+    layout = layout_at(home)
+    return join(
+        layout, Plan("rpg.__main__", port, dashboard_port, None, "", secret_of(layout.home, auth)), say
+    )
+
+
+@app.command(epilog="Example: rpg reconcile")
+def reconcile(home: Home = None) -> None:
+    """Repair what a crash left behind: orphaned processes, stale leases, flow runs without a process."""
+    from flows.prefect.reconcile import reconcile
+
+    done = reconcile(layout_at(home))
+    for line in done:
+        say(line)
+    console.print(f"{len(done)} repaired" if done else "nothing to repair")

@@ -6,12 +6,17 @@ import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from rpg.cli.app import File, Home, Set, app, complain, console
+from rpg.cli.app import File, Home, Set, app, columns, complain, console, layout_at, refuse, say
 
 if TYPE_CHECKING:
-    from rpg.config.sweep_spec import PlannedRun
+    from rpg.config.run_spec import RunSpec
+    from rpg.config.sweep_spec import PlannedRun, Sweep
+    from rpg.planning.gpu_estimate import Estimate
+    from rpg.store import Layout
+
+UNKNOWN = "not-known-yet"
+"""Placeholder for an identity that depends on data that are neither here nor currently available."""
 
 
 @app.command(epilog="Example: rpg show quickstart --set training.steps=10")
@@ -27,16 +32,15 @@ def show(
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before any package of the hub is imported
     import yaml
 
-    from rpg.cli.data_digest import DigestIfPresent, refuse_wrong_paths
-    from rpg.cli.print_cost import print_cost
     from rpg.config.load import parse_assignments
     from rpg.config.sweep_spec import load_file
     from rpg.planning.cost import cost
-    from rpg.store import Layout
+    from rpg.planning.preflight import wrong_paths
 
     digest = DigestIfPresent()
     sweep = load_file(file, parse_assignments(set_), digest)
-    refuse_wrong_paths([run.spec for run in sweep.runs], file, Layout.at(home))
+    if lines := wrong_paths([run.spec for run in sweep.runs], layout_at(home)):
+        refuse("\n".join(f"{file}: {line}" for line in lines))
     if as_json:
         runs = [
             {
@@ -53,20 +57,13 @@ def show(
     console.rule(f"first run, resolved ({sweep.runs[0].variant}, seed {first.seed})", align="left")
     print(yaml.safe_dump(first.model_dump(mode="json"), sort_keys=False), end="")
     console.rule(f"{len(sweep.runs)} runs", align="left")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("variant", "seed", "rollouts", "updates", "folder"):
-        table.add_column(name, justify="right" if name in ("seed", "rollouts", "updates") else "left")
+    table = columns("variant", "seed", "rollouts", "updates", "folder", right=("seed", "rollouts", "updates"))
     for r in sweep.runs:
         c = cost(r.spec)
-        table.add_row(
-            r.variant,
-            str(r.spec.seed),
-            f"{c.rollouts:,}",
-            f"{c.optimizer_steps:,}",
-            _folder(r, digest.known(r.spec)),
-        )
+        numbers = (str(r.spec.seed), f"{c.rollouts:,}", f"{c.optimizer_steps:,}")
+        table.add_row(r.variant, *numbers, _folder(r, digest.known(r.spec)))
     console.print(table, markup=False)
-    print_cost(sweep, Layout.at(home))
+    print_cost(sweep, layout_at(home))
     for reason in dict.fromkeys(digest.absent.values()):
         complain(f"the data are not here, so identities are unknown (????????): {reason}", "yellow")
 
@@ -74,3 +71,141 @@ def show(
 def _folder(run: PlannedRun, known: bool) -> str:
     """A run's folder, without the digits of its identity if that is unknown."""
     return run.folder if known else f"{run.folder[:-8]}????????"
+
+
+def print_cost(sweep: Sweep, layout: Layout) -> None:
+    """Print counts for all runs, then times as far as they are known."""
+    from rpg.planning.cost import cost, measured
+
+    costs = [cost(run.spec) for run in sweep.runs]
+    total = sum(costs[1:], start=costs[0])
+    console.rule("cost", align="left")
+    say(
+        f"{total.rollouts:,} responses of at most {total.response_tokens_at_most:,} tokens in all, "
+        f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} checkpoints to evaluate"
+    )
+    _print_disk(sweep)
+    _print_memory(sweep)
+    measurements = measured(layout)
+    times = [(measurements.seconds_per_step(r.spec), r.spec.training.steps) for r in sweep.runs]
+    if all(m for m, _ in times):
+        minutes = sum(m[0] * steps for m, steps in times if m) / 60
+        runs_like = min(m[1] for m, _ in times if m)
+        kind = "core-minutes" if sweep.runs[0].spec.backend.device == "cpu" else "minutes"
+        console.print(
+            f"about {minutes:.1f} {kind} of training, measured on {runs_like} or more finished runs of the same size here"
+        )
+    elif any(run.spec.backend.type == "verl" and run.spec.backend.device == "cuda" for run in sweep.runs):
+        _print_estimates(sweep)
+    else:
+        console.print("time: unknown until a run of this size has finished in this data folder")
+
+
+def _print_disk(sweep: Sweep) -> None:
+    from rpg.planning.gpu_estimate import Assumptions, problems_of
+    from rpg.planning.space import disk
+
+    sizes = [disk(run.spec, problems_of(run.spec, Assumptions())) for run in sweep.runs]
+    known = [size for size in sizes if size]
+    if len(known) < len(sizes):
+        say("disk: unknown, because the size of the model is not known; give its local folder")
+        return
+    after, last, most = sum(d.after for d in known), sum(d.if_last for d in known), sum(d.most for d in known)
+    less = f" ({size_text(last)} if the last checkpoint is the best)" if last < after else ""
+    say(
+        f"about {size_text(after)} on disk afterwards{less}, at most {size_text(most)} if all train at once; "
+        f"training.keep_checkpoints: {sweep.runs[0].spec.training.keep_checkpoints}"
+    )
+
+
+def _print_memory(sweep: Sweep) -> None:
+    """Print the memory of the run that needs most, if known."""
+    from rpg.planning.space import memory, with_layers_again
+
+    needs = [(need, run.spec) for run in sweep.runs if (need := memory(run.spec)) is not None]
+    if not needs:
+        return
+    need, spec = max(needs, key=lambda item: item[0].most)
+    parts = f"{size_text(need.fixed)} for process and weights, {size_text(need.rollout)} for rollouts or"
+    line = (
+        f"memory of a training: about {size_text(need.most)} ({parts} {size_text(need.update)} for updates)"
+    )
+    again = memory(with_layers_again(spec))
+    if again is not None and again.most < 0.9 * need.most:
+        line += (
+            f"; {size_text(again.most)} with backend.gradient_checkpointing: true and bit-identical results"
+        )
+    say(line)
+
+
+def size_text(size: float) -> str:
+    """`1.6 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def _print_estimates(sweep: Sweep) -> None:
+    from rpg.planning.gpu_estimate import GB, Assumptions, estimate
+
+    usual = Assumptions()
+    groups: dict[tuple[Estimate | None, Estimate | None], list[PlannedRun]] = {}
+    for run in sweep.runs:
+        low = estimate(run.spec, usual)
+        high = estimate(run.spec, Assumptions(response_share=1.0))
+        groups.setdefault((low, high), []).append(run)
+    if all(low is None for low, _ in groups):
+        console.print("time: unknown, because the size of the model is not known; give its local folder")
+        return
+    numbers = ("GPUs", "hours each", "evaluator", "GPU hours each", "at most", "memory", "disk each")
+    table = columns("runs", *numbers, right=numbers)
+    total = most = 0.0
+    for (low, high), runs in groups.items():
+        names = ", ".join(dict.fromkeys(run.spec.algorithm.name for run in runs))
+        if low is None or high is None:
+            table.add_row(f"{len(runs)} ({names})", *["unknown"] * 7)
+            continue
+        need = max(low.memory_rollout, low.memory_update)
+        fits = "" if need <= usual.machine.memory else " !"
+        table.add_row(
+            f"{len(runs)} ({names})", str(low.gpus), f"{low.hours:.0f}", f"{low.evaluation_hours:.0f}",
+            f"{low.gpu_hours:,.0f}", f"{high.gpu_hours:,.0f}", f"{need / GB:.0f} GB{fits}",
+            f"{low.disk_bytes / GB:.0f} GB",
+        )  # fmt: skip
+        total, most = total + low.gpu_hours * len(runs), most + high.gpu_hours * len(runs)
+    console.print(table)
+    say(
+        f"about {total:,.0f} GPU hours in total, {most:,.0f} if every response has the maximum length: calculated for "
+        f"{usual.machine.name}, not measured (docs/paper.md). ! does not fit into its memory."
+    )
+
+
+class DigestIfPresent:
+    """`data_digest` for `rpg show` and `rpg render`; `absent` maps tasks without known digest to the reason.
+
+    A missing local file is a mistake (rpg.planning.preflight), not absent data.
+    """
+
+    def __init__(self) -> None:
+        self.absent: dict[str, str] = {}
+
+    def __call__(self, spec: RunSpec) -> str:
+        from rpg.config.errors import ConfigError
+        from rpg.tasks import DataError
+        from rpg.tasks.preparation import data_digest
+
+        task = spec.task.model_dump_json()
+        if task not in self.absent:
+            try:
+                return data_digest(spec)
+            except DataError as error:
+                if isinstance(error.__cause__, ConfigError):
+                    raise
+                self.absent[task] = str(error)
+        return UNKNOWN
+
+    def known(self, spec: RunSpec) -> bool:
+        """Whether the identity of a run is known."""
+        return spec.task.model_dump_json() not in self.absent

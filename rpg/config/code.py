@@ -42,11 +42,8 @@ def digest(sources: list[Source]) -> str:
 
 
 def sources(function: str, beside: Path, where: str) -> list[Source]:
-    """The module of `module:function` and what it imports from the folder `beside`, the module itself first.
-
-    Raises:
-        ConfigError: there is no such module or function, or the file is not valid Python.
-    """
+    """The module of `module:function` and what it imports from the folder `beside`, the module itself first. Raises
+    ConfigError: there is no such module or function, or the file is not valid Python."""
     module, _, name = function.partition(":")
     read: dict[str, Source] = {}
     queue = [module]
@@ -79,11 +76,8 @@ def locate(data: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 def with_digests(spec: RunSpec, where: str) -> RunSpec:
-    """The run with the digest of each function that it names.
-
-    Raises:
-        ConfigError: a function cannot be found or read, or its digest differs from the one in the file.
-    """
+    """The run with the digest of each function that it names. Raises ConfigError: a function cannot be found or read,
+    or its digest differs from the one in the file."""
     if not any(isinstance(part, PythonReward) for part in spec.reward):
         return spec
     parts = tuple(_with_digest(p, where) if isinstance(p, PythonReward) else p for p in spec.reward)
@@ -91,20 +85,14 @@ def with_digests(spec: RunSpec, where: str) -> RunSpec:
 
 
 def kept_sources(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
-    """For a manifest: name of a part of the reward -> the source from which its function is executed.
-
-    Raises:
-        ConfigError: it has changed since the run was planned.
-    """
+    """For a manifest: name of a part of the reward -> the source from which its function is executed. Raises
+    ConfigError: it has changed since the run was planned."""
     return {part.called(): kept_source(part) for part in spec.reward if isinstance(part, PythonReward)}
 
 
 def kept_source(part: PythonReward) -> list[dict[str, str]]:
-    """The modules of one function as they are now, as plain data.
-
-    Raises:
-        ConfigError: they cannot be read, or are not those of the part's digest.
-    """
+    """The modules of one function as they are now, as plain data. Raises ConfigError: they cannot be read, or are not
+    those of the part's digest."""
     modules = sources(part.function, part.beside or Path.cwd(), "reward")
     if part.digest is not None and digest(modules) != part.digest:
         raise ConfigError(f"{modules[0].path}: was changed after the run was planned; try again")

@@ -17,11 +17,8 @@ FORMS = 'a column, a.b for field b of column a, boxed(a), asked(a), after("####"
 
 
 def parsed_column(text: str) -> tuple[str, str, str]:
-    """(form, its text, column) of a column expression; the form is empty for the column as it is.
-
-    Raises:
-        ValueError: not a column expression; the message says what would be accepted.
-    """
+    """(form, its text, column) of a column expression; the form is empty for the column as it is. Raises ValueError:
+    not a column expression; the message says what would be accepted."""
     if _PLAIN.fullmatch(text):
         return "", "", text
     match = _FORM.fullmatch(text.strip())

@@ -22,10 +22,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else "."
 
 
-def _short(value: object) -> str:
-    return _cut(repr(value), 80)
-
-
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
 
@@ -84,10 +80,6 @@ def _at(where: str, found: tuple[Path, int] | None) -> str:
     return f"{where}: {file}:{line}"
 
 
-def _nowhere(_field: Sequence[str], _value: object) -> None:
-    return None
-
-
 def explain(
     error: ValidationError, model: type[BaseModel], where: str, place: Places | None = None
 ) -> ConfigError:
@@ -96,7 +88,7 @@ def explain(
     `place` (rpg.config.yaml_lines) finds the file and line of a field with a value; then `where` is `file:line`.
     """
     lines = []
-    place = place or _nowhere
+    place = place or (lambda *_: None)
     for item in error.errors(include_url=False):
         cause = item.get("ctx", {}).get("error")
         path = _written(model, item["loc"])
@@ -111,6 +103,7 @@ def explain(
         found = place(path, item.get("input")) if path else None
         field = ".".join(path) or "(whole file)"
         value, kind, context = item.get("input"), item["type"], item.get("ctx", {})
+        shown = _cut(repr(value), 80)
         if kind == "extra_forbidden":
             known = _fields_at(model, location)
             what = f"unknown field{nearest(str(location[-1]), known)} Accepted: {', '.join(known)}"
@@ -122,11 +115,13 @@ def explain(
         elif kind == "missing":
             what = "this field is required"
         elif kind == "string_pattern_mismatch":
-            what = f"{_short(value)} is not accepted; use lower-case letters, digits and dashes, a letter or digit first"
+            what = (
+                f"{shown} is not accepted; use lower-case letters, digits and dashes, a letter or digit first"
+            )
         else:
             message = item["msg"].removeprefix("Value error, ")
             message = message[0].lower() + message[1:] if message[:5] == "Input" else message
-            what = f"{message} (got {_short(value)})" if not isinstance(value, dict | BaseModel) else message
+            what = f"{message} (got {shown})" if not isinstance(value, dict | BaseModel) else message
         lines.append(
             f"{_at(where, found)}: {_cut(field, 200)}: {_cut(what, 2000)}"
         )  # a key may be as long as a file

@@ -1,22 +1,133 @@
 """A run's identity: one hash of everything that affects its training.
 
 It covers the digest of the run's data and every training field that differs from a default frozen for the format
-(rpg.config.frozen_defaults). So a new field with a default changes no identity; fields that evaluate or operate are
-not part of it. Runs stored under an identity of format 1, which covered every field, are found by `former_identity`.
+(frozen_defaults.json). So a new field with a default changes no identity; fields that evaluate or operate are not part
+of it. Runs stored under an identity of format 1, which covered every field, are found by `former_identity`.
+
+A line of frozen_defaults.json never changes, whatever becomes of the default in the code: that is what keeps the
+identities of finished runs. A new field gets a line in `added`, with the default it came with
+(tests/config/test_identity.py asks for it); then no run that does not use it gets another identity.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined, to_jsonable_python
 
-from rpg.config.fields import REQUIRED, SECTION, Leaf, leaves
-from rpg.config.frozen_defaults import ADDED, ALGORITHMS, DEFAULTS, FORMAT, FROZEN, is_frozen_kind
+from rpg.catalogue import Algorithm
+from rpg.catalogue.entry import PROSE
 from rpg.config.run_spec import RunSpec
-from rpg.config.section import EVALUATES, TRAINS
+from rpg.config.section import BY_CONTENT, EVALUATES, TRAINS, Kind
+
+SECTION = "section"
+"""Value of a section that has only one type: that it is there at all."""
+REQUIRED = object()
+"""Default of a field that has none."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One field of a run. Values are plain JSON.
+
+    `dotted` is the field as people write it (`training.optimizer.learning_rate`); `place` also tells the kinds of a section
+    apart (`training.optimizer.adamw.learning_rate`), so that it names one field of one model. Of a list of sections the
+    parts are numbered in `dotted` (`reward.0.weight`), and told by their kind in `place` (`reward.correctness.weight`).
+    """
+
+    dotted: str
+    place: str
+    kind: Kind
+    value: Any
+    default: Any
+
+
+def leaves(model: BaseModel, dotted: str = "", place: str = "", kind: Kind = TRAINS) -> Iterator[Leaf]:
+    """The fields of a run or of a part of it, parents before children; an algorithm's prose is left out."""
+    for name, field in type(model).model_fields.items():
+        if (
+            name == "type"
+            or field.exclude
+            or (isinstance(model, Algorithm) and name in PROSE and name != "name")
+        ):
+            continue
+        value, own = getattr(model, name), kind_of(field, kind)
+        at, where = _join(dotted, name), _join(place, name)
+        if isinstance(value, BaseModel) and not isinstance(value, Algorithm):
+            tag = _tag(value)
+            ending = ".type" if tag != SECTION else ""
+            yield Leaf(at + ending, where + ending, own, tag, _default(field))
+        if _is_list(value) and own is not BY_CONTENT:
+            yield Leaf(f"{at}.type", f"{where}.type", own, [_tag(one) for one in value], _default(field))
+            for number, one in enumerate(value):
+                yield from leaves(one, _join(at, str(number)), _join(where, _tag(one)), own)
+        elif isinstance(value, BaseModel):
+            below = where if _tag(value) == SECTION else _join(where, _tag(value))
+            yield from leaves(value, at, below, own)
+        else:
+            yield Leaf(at, where, own, to_jsonable_python(value), _default(field))
+
+
+def kind_of(field: FieldInfo, inherited: Kind) -> Kind:
+    """The kind in a field's annotation, else that of the section it stands in."""
+    return next((mark for mark in field.metadata if isinstance(mark, Kind)), inherited)
+
+
+def _default(field: FieldInfo) -> Any:
+    default = field.get_default(call_default_factory=True)
+    if default is PydanticUndefined:
+        return REQUIRED
+    if _is_list(default):
+        return [_tag(one) for one in default]
+    return _tag(default) if isinstance(default, BaseModel) else to_jsonable_python(default)
+
+
+def _is_list(value: Any) -> bool:
+    """Whether it is a list of sections: the leaf is their types, and each has the fields below its place."""
+    return isinstance(value, tuple) and bool(value) and all(isinstance(one, BaseModel) for one in value)
+
+
+def _tag(model: BaseModel) -> str:
+    return str(getattr(model, "type", SECTION))
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+_RECORD: dict[str, Any] = json.loads(Path(__file__).with_name("frozen_defaults.json").read_text("utf-8"))
+
+FORMAT: int = _RECORD["format"]
+
+ADDED: dict[str, Any] = _RECORD["added"]
+"""Defaults of fields that came after the format, by place."""
+
+DEFAULTS: dict[str, Any] = _RECORD["defaults"]
+"""Place in the schema -> default. A field without a default is not listed."""
+
+ALGORITHMS: dict[str, dict[str, Any]] = _RECORD["algorithms"]
+"""Algorithm -> the settings of its entry in the catalogue."""
+
+FROZEN = {**ADDED, **DEFAULTS}
+_SECTIONS = {".".join(place.split(".")[:end]) for place in FROZEN for end in range(1, place.count(".") + 1)}
+
+
+def is_frozen_kind(place: str) -> bool:
+    """Whether the section of a field was there when defaults were frozen, or has been added to the file since.
+
+    A kind of section that came later (a task type, a back end) has no runs whose identity is to be kept: all its
+    fields count, whatever their default becomes, and no line is needed. So do all settings of a new algorithm.
+    """
+    section = place.rpartition(".")[0]
+    return not section or section in _SECTIONS
+
 
 SCHEDULE = "training.optimizer.schedule"
 STEPS = "training.steps"
@@ -82,7 +193,9 @@ def frozen_dump(section: BaseModel, place: str = "") -> dict[str, Any]:
 def _settings(fields: list[Leaf]) -> dict[str, Any]:
     """The fields that differ from their frozen default."""
     entry = next((ALGORITHMS.get(leaf.value, {}) for leaf in fields if leaf.place == "algorithm.name"), {})
-    kinds = {leaf.dotted.removesuffix(".type"): leaf.value for leaf in fields if _is_kind(leaf)}
+    kinds = {
+        leaf.dotted.removesuffix(".type"): leaf.value for leaf in fields if leaf.dotted.endswith(".type")
+    }
     return {leaf.dotted: leaf.value for leaf in fields if not _same(leaf, _frozen(leaf, entry, kinds))}
 
 
@@ -97,10 +210,6 @@ def _frozen(leaf: Leaf, entry: dict[str, Any], kinds: dict[str, Any]) -> Any:
     if not is_frozen_kind(leaf.place):
         return REQUIRED
     return FROZEN.get(leaf.place, leaf.default)
-
-
-def _is_kind(leaf: Leaf) -> bool:
-    return leaf.dotted.endswith(".type") or leaf.value == SECTION
 
 
 def _same(leaf: Leaf, default: Any) -> bool:

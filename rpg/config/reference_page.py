@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterator
 from typing import Literal, get_args, get_origin
 
@@ -13,7 +12,7 @@ from pydantic_core import PydanticUndefined
 
 from rpg.catalogue import Algorithm, Clip, Overlong, algorithm
 from rpg.config.errors import models_in
-from rpg.config.fields import kind_of
+from rpg.config.identity import kind_of
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import ADDS, EVALUATES, OPERATES, TRAINS
 from rpg.config.sweep_spec import SweepSpec
@@ -42,7 +41,7 @@ _PARAGRAPHS = {
         "A name from `rpg list`, or a mapping with the `name` and overrides, e.g. "
         "`{name: rpg-urkl, beta: 0.001, clip: {low: 0.1, high: 0.1}}`. `preset: released` selects the settings of the "
         "released code where they differ from the paper. The default of each field is the catalogue's entry for that name."
-    ),
+    )
 }
 
 
@@ -80,11 +79,8 @@ def _first(model: type[BaseModel]) -> str:
 
 
 def _doc(model: type[BaseModel]) -> str:
-    return (
-        re.sub(r"``", "`", inspect.cleandoc(model.__doc__ or model.__name__))
-        .replace("\n", " ")
-        .replace("  ", "\n\n")
-    )
+    text = inspect.cleandoc(model.__doc__ or model.__name__)
+    return text.replace("``", "`").replace("\n", " ").replace("  ", "\n\n")
 
 
 def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:

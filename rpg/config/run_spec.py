@@ -142,10 +142,8 @@ class RunSpec(Section):
         return int(self.backend.type == "verl")
 
     def half_weights(self) -> bool:
-        """Whether the embedded trainer's model holds bfloat16 weights, beside the float32 ones that are updated.
-
-        On a GPU, where the arithmetic is bfloat16. A CPU keeps float32 weights and rounds them for each product.
-        """
+        """Whether the embedded trainer's model holds bfloat16 weights, beside the float32 ones that are updated. On a
+        GPU, where the arithmetic is bfloat16. A CPU keeps float32 weights and rounds them for each product."""
         return bfloat16(self.model) and self.backend.device == "cuda"
 
     def eval_steps(self) -> tuple[int, ...]:

@@ -31,11 +31,8 @@ def lookup(given: str) -> Path | None:
 
 
 def find(given: Path) -> Path:
-    """The file itself if it exists, else the shipped one of that name.
-
-    Raises:
-        ConfigError: it looks like a name, and no shipped file has it.
-    """
+    """The file itself if it exists, else the shipped one of that name. Raises ConfigError: it looks like a name, and no
+    shipped file has it."""
     if given.is_file():
         return given
     if path := lookup(str(given)):

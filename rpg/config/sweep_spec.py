@@ -83,12 +83,9 @@ def load_sweep(
 ) -> Sweep:
     """Read, check and expand a sweep file.
 
-    `overrides` (from `--set`) replace an axis of the same name by the one value; `axes` (from `--axis`) replace an
-    axis or add one; `name` replaces the file's. `data_digest` maps a run to the digest of its data, which is part of
-    the run's identity.
-
-    Raises:
-        ConfigError: naming the file, the field, the value and what would be accepted.
+    `overrides` (from `--set`) replace an axis of the same name by the one value; `axes` (from `--axis`) replace an axis
+    or add one; `name` replaces the file's. `data_digest` maps a run to the digest of its data, which is part of the
+    run's identity. Raises ConfigError: naming the file, the field, the value and what would be accepted.
     """
     spec = _read_spec(path, axes, name)
     base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
@@ -130,11 +127,7 @@ def load_file(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunS
 def single_run(
     path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str], *, name: str | None = None
 ) -> Sweep:
-    """A run file as a sweep of one, under `name` or that of the file.
-
-    Raises:
-        ConfigError: as `load_sweep`.
-    """
+    """A run file as a sweep of one, under `name` or that of the file. Raises ConfigError: as `load_sweep`."""
     data = load_raw_run(path)
     for dotted in overrides:
         _check_field(dotted, path, "--set")

@@ -67,11 +67,7 @@ Trackers = Annotated[tuple[Tracker, ...], BeforeValidator(_listed), AfterValidat
 
 
 def tracker_of(value: dict[str, str]) -> TrackerSection:
-    """A tracker from its fields.
-
-    Raises:
-        ConfigError: naming the field and what would be accepted.
-    """
+    """A tracker from its fields. Raises ConfigError: naming the field and what would be accepted."""
     try:
         return TypeAdapter[TrackerSection](Tracker).validate_python(value)
     except ValidationError as error:

@@ -48,7 +48,7 @@ def refused(settings: dict[str, Any]) -> str | None:
             return f"{key!r}: expected a dotted key of verl's configuration, e.g. actor_rollout_ref.rollout.max_num_seqs"
         field = next((fields[at] for at in _above(parts) if at in fields), None)
         if field is not None:
-            return f"{key}: {_instead(field)}"
+            return f"{key}: cannot be set {field if field.startswith('(') else f'here; set {field} instead'}"
         below = next((derived_key for derived_key in fields if derived_key.startswith(f"{name}.")), None)
         if below is not None:
             return f"{key}: contains {below}, which cannot be set here; name single settings of the section"
@@ -57,9 +57,7 @@ def refused(settings: dict[str, Any]) -> str | None:
 
 def unknown(settings: dict[str, Any]) -> list[str]:
     """Which of these settings verl does not have, or has with another type of value; nothing if verl is not installed.
-
-    A key with a leading `+` is one that verl's YAML lacks; it is passed on unchanged.
-    """
+    A key with a leading `+` is one that verl's YAML lacks; it is passed on unchanged."""
     schema = _schema()
     if schema is None:
         return []
@@ -88,10 +86,6 @@ def is_added(key: str) -> bool:
 def sections() -> list[str]:
     """The top-level sections of verl's configuration; none if verl is not installed."""
     return sorted({key.partition(".")[0] for key in _schema() or {}})
-
-
-def _instead(field: str) -> str:
-    return f"cannot be set {field}" if field.startswith("(") else f"cannot be set here; set {field} instead"
 
 
 def _above(parts: list[str]) -> list[str]:

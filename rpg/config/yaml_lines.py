@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -73,8 +74,9 @@ def place(file: Path, field: Sequence[str], value: object) -> Place | None:
             *(found for start in starts for found in _under(start, list(field))),
             *_axes(sections.get("axes"), list(field)),
         ]:
-            if _says(node, value):
-                return file, line + 1
+            with contextlib.suppress(yaml.YAMLError):
+                if StrictLoader("").construct_document(node) == value:
+                    return file, line + 1
         base = sections.get("base")
         if not isinstance(base, yaml.ScalarNode):
             return None
@@ -103,11 +105,3 @@ def _axes(axes: yaml.Node | None, field: list[str]) -> Iterator[tuple[int, yaml.
             if field[: len(parts)] == parts and isinstance(values, yaml.SequenceNode):
                 for choice in values.value:
                     yield from _under(choice, field[len(parts) :])
-
-
-def _says(node: yaml.Node, value: object) -> bool:
-    """Whether the node is the source of the value."""
-    try:
-        return bool(StrictLoader("").construct_document(node) == value)
-    except yaml.YAMLError:
-        return False

@@ -41,8 +41,7 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> Summary:
     problems are a sample of all possible problems, so the errors come from their spread: with 30 problems, that spread
     and not the number of samples limits the precision.
 
-    Raises:
-        ValueError: no rows, or problems with different numbers of samples.
+    Raises ValueError: no rows, or problems with different numbers of samples.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:

@@ -22,9 +22,8 @@ from rpg.errors import UserError
 from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
-from rpg.evaluation.graded_samples import Progress, evaluate_problems, graded_again
+from rpg.evaluation.graded_samples import Partial, Progress, evaluate_problems, graded_again
 from rpg.evaluation.kl_to_initial import DriftMeter
-from rpg.evaluation.partial_samples import Partial
 from rpg.evaluation.resource_limits import explained, strictest
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
@@ -36,9 +35,9 @@ from rpg.store.atomic_files import StoreError, atomic_path, atomic_write_json
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.current import current_runs
 from rpg.store.layout import Layout
+from rpg.store.live_status import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
 from rpg.store.run_folder import RunFolder, pending_evaluations, step_name
 from rpg.store.samples import drift_path, graded_by, read_samples, write_eval
-from rpg.store.step_progress import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import data_digest, prepare_data, read_problems
 
@@ -154,17 +153,13 @@ class Evaluator:
 
     def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:
         """The engine for these settings with this checkpoint loaded; engines are started once per settings."""
-        place = spec.evaluation.place.model_dump(mode="json")
-        key = json.dumps([_engine_key(spec), sampling_of(spec).record(), place])
+        settings = [
+            spec.evaluation.engine.model_dump(mode="json"),
+            spec.evaluation.place.model_dump(mode="json"),
+        ]
+        key = json.dumps([*settings, sampling_of(spec).record(), spec.backend.device, bfloat16(spec.model)])
         if key not in self._engines:
-            self._engines[key] = start_engine(
-                spec.evaluation.engine,
-                sampling_of(spec),
-                spec.backend.device,
-                bfloat16(spec.model),
-                spec.evaluation.place,
-                self.say,
-            )
+            self._engines[key] = engine_of(spec, self.say)
         loaded = f"{weights} {chat_of(spec.task).model_dump_json()}"  # the tokenizer's template is the task's
         if self._loaded.get(key) != loaded:
             self._loaded.pop(key, None)
@@ -234,16 +229,16 @@ def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
     return strictest(places)
 
 
+def engine_of(spec: RunSpec, say: Callable[[str], None]) -> Engine:
+    evaluation, device = spec.evaluation, spec.backend.device
+    weights = bfloat16(spec.model)
+    return start_engine(evaluation.engine, sampling_of(spec), device, weights, evaluation.place, say)
+
+
 def sampling_of(spec: RunSpec) -> Sampling:
-    """How a run's checkpoints are sampled."""
     rollout, temperature = spec.rollout, spec.evaluation.temperature
     restriction = evaluation_restriction(spec)
     return Sampling(temperature, rollout.max_prompt_tokens, rollout.max_response_tokens, restriction)
-
-
-def _engine_key(spec: RunSpec) -> dict[str, Any]:
-    engine = spec.evaluation.engine.model_dump(mode="json")
-    return {**engine, "device": spec.backend.device, "bfloat16": bfloat16(spec.model)}
 
 
 def _sampling_settings(spec: RunSpec) -> dict[str, Any]:

@@ -1,17 +1,20 @@
-"""Sampling and grading one checkpoint's responses to one benchmark, with any engine."""
+"""Sampling and grading one checkpoint's responses to one benchmark, with any engine; a kill loses no graded sample."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from rpg.evaluation.engines.protocol import Completion, Engine, Request
-from rpg.evaluation.partial_samples import Partial
 from rpg.rewards import Grading, Item
 from rpg.rewards.scoring import Answered, Scorer
+from rpg.store.atomic_files import readable
+from rpg.store.samples import EVAL_COLUMNS, REWARD_COLUMNS
 from rpg.tasks import Problem
 
 _FLUSH_ROWS = 64
@@ -75,11 +78,8 @@ def evaluate_problems(
 
     The engine must have a model. Greedy sampling (temperature 0) takes one sample per problem. Sample k of a problem
     depends only on the seed, the problem's id and k: a rerun, another order of problems or more samples per problem give
-    the same ones. Samples in `partial` are not drawn again.
-
-    Raises:
-        DataError: a prompt is too long; GradingError, RewardError: answers cannot be graded; StoreError: `partial`
-            cannot be written.
+    the same ones. Samples in `partial` are not drawn again. Raises DataError: a prompt is too long; GradingError,
+    RewardError: answers cannot be graded; StoreError: `partial` cannot be written.
     """
     count = 1 if engine.sampling.temperature == 0 else samples_per_problem
     samples = [(problem, k) for problem in problems for k in range(count)]
@@ -117,31 +117,19 @@ def evaluate_problems(
 
 
 def graded_again(rows: Sequence[dict[str, Any]], grader: Grading) -> list[dict[str, Any]]:
-    """Stored samples with the grades of this grader.
-
-    Raises:
-        GradingError: answers cannot be graded.
-    """
+    """Stored samples with the grades of this grader. Raises GradingError: answers cannot be graded."""
     grades = grader.grade([Item(row["response"], row["answer"], row["truncated"]) for row in rows])
     return [{**row, **asdict(grade)} for row, grade in zip(rows, grades, strict=True)]
 
 
 def request(problem: Problem, k: int, seed: int) -> Request:
-    """Sample k of a problem."""
     return Request(problem.given(), (seed, "evaluation", problem.id, k))
 
 
 def _grade(samples: Sequence[tuple[Problem, int, Completion]], scorer: Scorer) -> list[dict[str, Any]]:
     answered = [
-        Answered(
-            completion.text,
-            len(completion.ids),
-            completion.truncated,
-            problem.answer,
-            problem.asked(),
-            problem.columns,
-        )
-        for problem, _, completion in samples
+        Answered(text, len(ids), truncated, problem.answer, problem.asked(), problem.columns)
+        for problem, _, (text, ids, truncated) in samples
     ]
     rows = []
     for (problem, sample, completion), scored in zip(samples, scorer.score(answered), strict=True):
@@ -161,3 +149,67 @@ def _grade(samples: Sequence[tuple[Problem, int, Completion]], scorer: Scorer) -
             row |= {"reward": scored.reward, "rewards": json.dumps(scored.parts)}
         rows.append(row)
     return rows
+
+
+Key = tuple[str, int]
+"""(problem id, sample)."""
+
+
+class Partial:
+    """A file of JSON lines: the evaluation's `identity`, then a row per graded sample, flushed to disk.
+
+    Rows of another identity (other weights, problems or settings) are discarded; a torn last line is ignored.
+    """
+
+    def __init__(self, path: Path, identity: str):
+        self.path = path
+        self.rows: dict[Key, dict[str, Any]] = {}
+        with readable("read", path):
+            keep = self._read(identity)
+        with readable("write", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not keep:
+                path.write_text(json.dumps({"identity": identity}) + "\n", encoding="ascii")
+
+    def _read(self, identity: str) -> bool:
+        """Read the existing rows; False if the file must start anew."""
+        if not self.path.exists():
+            return False
+        lines = self.path.read_bytes().split(b"\n")
+        if _object(lines[0]) != {"identity": identity}:
+            return False
+        for line in lines[1:]:
+            row = _object(line)
+            if row is not None and set(row) - set(REWARD_COLUMNS) == set(EVAL_COLUMNS):
+                self.rows[row["problem_id"], row["sample"]] = row
+        if lines[-1]:  # torn: the next row must start on a new line
+            with open(self.path, "ab") as handle:
+                handle.write(b"\n")
+        return True
+
+    def add(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Append graded samples; when this returns they are on disk."""
+        rows = list(rows)
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        with readable("write", self.path), open(self.path, "ab") as handle:
+            handle.write(text.encode("ascii"))
+            handle.flush()
+            os.fsync(handle.fileno())
+        self.rows.update({(row["problem_id"], row["sample"]): row for row in rows})
+
+    def know(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Add samples that are stored elsewhere and need not be drawn again."""
+        for row in rows:
+            self.rows.setdefault((row["problem_id"], row["sample"]), row)
+
+    def remove(self) -> None:
+        """Delete the file, when the evaluation is finished and its samples are stored."""
+        self.path.unlink(missing_ok=True)
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -11,11 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rpg.backends.manifest import spec_of
-from rpg.config.model import bfloat16
 from rpg.config.task import chat_of
 from rpg.errors import UserError
-from rpg.evaluation.engines.factory import start_engine
-from rpg.evaluation.evaluator import sampling_of
+from rpg.evaluation.evaluator import engine_of
 from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
@@ -45,20 +43,16 @@ def join(
 ) -> dict[str, Path]:
     """Benchmark -> file with the samples of `checkpoint`, which is step `step` of the imported run `name` (SWEEP/RUN).
 
-    Existing samples are replaced when all samples of a benchmark are drawn.
-
-    Raises:
-        JoinError: there is no such imported run, or the sweep has no run whose evaluation to copy.
-        UserError: the model, the problems or the engine cannot be used.
+    Existing samples are replaced when all samples of a benchmark are drawn. Raises JoinError: there is no such imported
+    run, or the sweep has no run whose evaluation to copy; UserError: the model, the problems or the engine cannot be used.
     """
     sweep, _, run = name.partition("/")
     folder = _imported(layout, sweep, run)
     manifest = folder.read_manifest()
     if step > manifest["steps"]:
         updates = manifest["imported"].get("updates", 1)
-        in_log = (
-            "" if updates == 1 else f" (step {updates * manifest['steps']} of its log: --updates {updates})"
-        )
+        log = f" (step {updates * manifest['steps']} of its log: --updates {updates})"
+        in_log = "" if updates == 1 else log
         raise JoinError(
             f"--step {step}: {sweep}/{folder.name} ends at step {manifest['steps']}{in_log}. Import a longer log first, or "
             "name the step of the run that the checkpoint is"
@@ -73,11 +67,7 @@ def join(
         )
     configure_device(spec.backend.device)
     prepared = prepare_data(spec, layout.home)
-    place = spec.evaluation.place
-    engine = start_engine(
-        spec.evaluation.engine, sampling_of(spec), spec.backend.device, bfloat16(spec.model), place, say
-    )
-    written = {}
+    engine, written = engine_of(spec, say), {}
     try:
         engine.load(checkpoint, revision)
         with scorer_of(spec, model_run.read_manifest().get("rewards") or {}) as scorer:
@@ -90,9 +80,8 @@ def join(
                     scorer=scorer,
                     progress=progress_lines(benchmark, say),
                 )
-                written[benchmark] = write_eval(
-                    folder, benchmark, step, rows, rules_name(verifier_of(spec.task))
-                )
+                rules = rules_name(verifier_of(spec.task))
+                written[benchmark] = write_eval(folder, benchmark, step, rows, rules)
     finally:
         engine.close()
     benchmarks = [*manifest["benchmarks"], *(b for b in written if b not in manifest["benchmarks"])]

@@ -64,11 +64,8 @@ def regrade(
     """Grade the samples in a folder by `default` or `recipe` rules (None: the rules that were not used).
 
     `folder` is that of an evaluation, a run, a sweep, or a checkpoint of a run. Existing grades by the same version of the
-    rules are used.
-
-    Raises:
-        ConfigError: the folder has no samples, or their answers were not graded as mathematics.
-        GradingError, StoreError: answers cannot be graded, a file cannot be read or written.
+    rules are used. Raises ConfigError: the folder has no samples, or their answers were not graded as mathematics;
+    GradingError, StoreError: answers cannot be graded, a file cannot be read or written.
     """
     stored = list(_stored(folder))
     if not stored:

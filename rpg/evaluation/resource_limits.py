@@ -33,10 +33,8 @@ def strictest(places: Iterable[Place]) -> ThisMachine | None:
 
 
 def confine(place: ThisMachine) -> None:
-    """Apply the limits of `place` to this process and to the threads and processes it starts.
-
-    Raises:
-        LimitError: the process uses more memory already.
+    """Apply the limits of `place` to this process and to the threads and processes it starts. Raises LimitError: the process
+    uses more memory already.
     """
     os.nice(place.niceness)
     import torch  # noqa: PLC0415 (the limits below count from before it is loaded)

@@ -19,10 +19,10 @@ from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.benchmark_summary import Summary, summarise
 from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.protocol import Engine, Sampling
-from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
-from rpg.evaluation.partial_samples import Partial
+from rpg.evaluation.graded_samples import Partial, evaluate_problems, progress_lines
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
+from rpg.models.warm_start_cache import local_files
 from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer
 from rpg.store.atomic_files import atomic_write_json, read_json_object
@@ -90,9 +90,8 @@ def evaluate(
         restriction: which tokens can be sampled, and stop strings.
         limit: the number of problems to take from each benchmark, to try things out.
 
-    Raises:
-        ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one readable line. If two
-            calls use one folder at the same time, the second gets Busy, a StoreError.
+    Raises ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one readable line. If two
+    calls use one folder at the same time, the second gets Busy, a StoreError.
     """
     checkpoint = pretrained_folder(str(checkpoint), home(), say)
     spec, where = _section(EngineSpec, engine, "engine"), _place(place)
@@ -227,12 +226,8 @@ def _identity(checkpoint: str | Path, revision: str | None) -> str:
         return f"{checkpoint}@{revision or 'newest'}"
     if (folder / "checkpoint.json").is_file():
         return model_digest(folder)
-    files = [
-        (p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(folder.iterdir()) if p.is_file()
-    ]
-    return hashlib.sha256(json.dumps(files).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(local_files(folder)).encode()).hexdigest()
 
 
 def default_folder(checkpoint: str | Path, home: Path) -> Path:
-    """The default folder of a model's results."""
     return home / "evaluations" / (str(checkpoint).strip("/").replace("/", "--") or "model")

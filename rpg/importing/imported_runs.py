@@ -47,6 +47,9 @@ def take_over(
     steps = max([row["step"] for row in log.steps] + evaluated, default=0)
     # `rpg evaluate --join` may have added benchmarks to a run that is imported again.
     benchmarks = sorted({*log.scores, *folder.benchmarks()})
+    origin = {"from": kind, "file": str(source.resolve()), "updates": updates}
+    origin["sha256"] = hashlib.sha256(source.read_bytes()).hexdigest()
+    created = time.time()
     manifest = {
         "run_id": identity,
         "variant": variant,
@@ -56,18 +59,12 @@ def take_over(
         "axes": dict(axes or {}),
         "spec": {},
         "versions": {},
-        "created": time.time(),
+        "created": created,
         "steps": steps,
         "eval_steps": [],
         "benchmarks": benchmarks,
-        "imported": {
-            "from": kind,
-            "file": str(source.resolve()),
-            "updates": updates,
-            "sha256": hashlib.sha256(source.read_bytes()).hexdigest(),
-        },
+        "imported": origin,
     }
-    created = manifest["created"]
     lines = "".join(json.dumps({"time": created, **row, "attempt": 1}) + "\n" for row in log.steps)
     write_manifest(folder, manifest)
     atomic_write_text(folder.metrics_path(1), lines)
@@ -102,16 +99,8 @@ def _record(layout: Layout, sweep: str) -> dict[str, Any]:
     """The contents of sweep.json, existing or to be written. A file that cannot be read is an error, not a new sweep."""
     if (layout.sweep_folder(sweep) / "sweep.json").exists():
         return layout.read_sweep(sweep)
-    return {
-        "name": sweep,
-        "source": "",
-        "path": "",
-        "baseline": None,
-        "created": time.time(),
-        "runs": [],
-        "benchmarks": [],
-        "description": "imported runs",
-    }
+    new: dict[str, Any] = {"name": sweep, "source": "", "path": "", "baseline": None, "created": time.time()}
+    return new | {"runs": [], "benchmarks": [], "description": "imported runs"}
 
 
 def _add_to_sweep(layout: Layout, record: dict[str, Any], run: str, benchmarks: list[str]) -> None:

@@ -95,17 +95,14 @@ def read(
     if kind == "trl":
         functions = (re.fullmatch(r"rewards/(.+)/mean", name) for name in names)
         columns |= {f"reward_{match[1]}": match[0] for match in functions if match}
-    if reserved := _COUNTED & set(mapping or {}):
-        name = min(reserved)
-        raise LogError(
-            f"--map {name}: this name is reserved; give the column another name, e.g. their_{name}"
-        )
+    if (name := min(_COUNTED & set(mapping or {}), default=None)) is not None:
+        advice = f"give the column another name, e.g. their_{name}"
+        raise LogError(f"--map {name}: this name is reserved; {advice}")
     columns |= dict(mapping or {})
     _require(path, names, (*columns.values(), *scores.values()))
     if not columns and not scores:
-        raise LogError(
-            f"{path}: say which column holds what: --map reward=COLUMN. There are: {', '.join(names)}"
-        )
+        there = ", ".join(names)
+        raise LogError(f"{path}: say which column holds what: --map reward=COLUMN. There are: {there}")
     steps: dict[int, Row] = {}
     for row in rows:
         values = {ours: row[theirs] for ours, theirs in columns.items() if _is_number(row.get(theirs))}
@@ -118,10 +115,8 @@ def read(
     others = [name for name in names if name not in taken]
     likely = (name for name in others if _SCORE.fullmatch(name))
     offered = [n for n in likely if all(0 <= row[n] <= 1 for row in rows if _is_number(row.get(n)))]
-    accuracies = {
-        folder_name(name, "benchmark"): _scores(path, rows, column, updates)
-        for name, column in scores.items()
-    }
+    curves = {name: _scores(path, rows, column, updates) for name, column in scores.items()}
+    accuracies = {folder_name(name, "benchmark"): curve for name, curve in curves.items()}
     return Log(ascending if updates == 1 else _rollouts(ascending, updates), accuracies, others, offered)
 
 
@@ -139,9 +134,8 @@ def _require(path: Path, names: Iterable[str], columns: Iterable[str]) -> None:
 
 def _scores(path: Path, rows: Iterable[Row], column: str, updates: int) -> dict[int, float]:
     """The accuracies of a column by step of ours."""
-    scores = {
-        math.ceil(row["step"] / updates): float(row[column]) for row in rows if _is_number(row.get(column))
-    }
+    measured = (row for row in rows if _is_number(row.get(column)))
+    scores = {math.ceil(row["step"] / updates): float(row[column]) for row in measured}
     for step, value in scores.items():
         if not 0 <= value <= 1:
             raise LogError(f"{path}: step {step}: {column} is {value:g}; expected an accuracy from 0 to 1")
@@ -189,9 +183,8 @@ def _trl(text: str, path: Path) -> Iterable[Row]:
     state = _json(text, path)
     history = state.get("log_history") if isinstance(state, dict) else None
     if not isinstance(history, list):
-        raise LogError(
-            f"{path}: field log_history is missing; expected a trainer_state.json of transformers or TRL"
-        )
+        expected = "expected a trainer_state.json of transformers or TRL"
+        raise LogError(f"{path}: field log_history is missing; {expected}")
     return [_of_one_set(row) for row in history if isinstance(row, dict) and _is_step(row.get("step"))]
 
 

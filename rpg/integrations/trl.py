@@ -63,9 +63,8 @@ class RPGTrainer(GRPOTrainer):
         else:
             earned, keep = self._earned[first : first + rows], slice(None)
         group = torch.arange(len(earned), device=mask.device) // size
-        values = advantages_of(
-            self.algorithm, rewards=earned.to(mask.device), group=group, response_mask=mask
-        )
+        rewards = earned.to(mask.device)
+        values = advantages_of(self.algorithm, rewards=rewards, group=group, response_mask=mask)
         output["advantages"] = values[keep, : output["completion_mask"].shape[1]]
         return output
 
@@ -120,11 +119,11 @@ def _check(algorithm: Algorithm, config: Any) -> None:
         raise AlgorithmError(field, value, accepted, f"{field}: {value!r} {why}")
 
     if algorithm.advantage.type == "gae":
-        accepted = "group, group_then_batch, batch"
-        refuse("advantage", "gae", accepted, "needs a critic, and GRPOTrainer has none")
+        refuse(
+            "advantage", "gae", "group, group_then_batch, batch", "needs a critic, and GRPOTrainer has none"
+        )
     if algorithm.kl.type == "reward" and algorithm.beta > 0:
-        accepted = "a KL in the loss or the objective, or beta=0"
-        refuse("kl", "reward", accepted, "has no place in GRPOTrainer")
+        refuse("kl", "reward", "a KL in the loss or the objective, or beta=0", "has no place in GRPOTrainer")
     if algorithm.needs_reference and algorithm.reference.type != "fixed":
         refuse("reference", algorithm.reference.type, "old, fixed", "is not available in GRPOTrainer")
     if config is not None and getattr(config, "use_liger_kernel", False):

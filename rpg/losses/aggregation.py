@@ -13,12 +13,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Counts:
-    """Sizes of the WHOLE mini-batch, so that the losses of its micro-batches add up to the loss of the
-    mini-batch.
+    """Sizes of the WHOLE mini-batch, so that the losses of its micro-batches add up to the loss of the mini-batch.
 
-    tokens: response tokens; sequences: responses with at least one token; horizon: the response budget in
-    tokens, the constant that `seq-mean-token-sum-norm` divides by (None: the width of the tensors, which
-    depends on padding).
+    tokens: response tokens; sequences: responses with at least one token; horizon: the response budget in tokens, the
+    constant that `seq-mean-token-sum-norm` divides by (None: the width of the tensors, which depends on padding).
     """
 
     tokens: float
@@ -55,8 +53,6 @@ def token_weights(
 
 
 def aggregate(loss: Tensor, response_mask: Tensor, mode: str, counts: Counts | None = None) -> Tensor:
-    """Scalar mean of a per-token loss (B, T) under `mode`; masked positions may hold anything, NaN
-    included.
-    """
+    """Scalar mean of a per-token loss (B, T) under `mode`; masked positions may hold anything, NaN included."""
     mask = response_mask != 0
     return (torch.where(mask, loss, 0) * token_weights(mask, mode, counts, loss.dtype)).sum()

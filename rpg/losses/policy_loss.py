@@ -1,9 +1,8 @@
 """policy_loss: the loss of any algorithm of the catalogue on one batch.
 
 Shapes: B responses (rows), T token positions; log-probabilities are natural logs, of the sampled tokens.
-:mod:`rpg.losses.surrogates` writes each token's loss as (value, slope); here the slopes are weighted, summed up
-and handed to autograd in one piece. That is one pass without a graph of temporaries, and masked positions
-can hold anything.
+:mod:`rpg.losses.surrogates` writes each token's loss as (value, slope); here the slopes are weighted, summed up and handed
+to autograd in one piece. That is one pass without a graph of temporaries, and masked positions can hold anything.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from rpg.catalogue import Algorithm
+from rpg.catalogue import Algorithm, ExactRatio, IgnoreSampler, RolloutCorrection, TruncatedWeights
 from rpg.losses.advantages import require_reference
 from rpg.losses.aggregation import Counts, token_weights
 from rpg.losses.kl_terms import bounded_exp, k3
@@ -26,9 +25,7 @@ _CHUNK = 65_536  # tokens per pass on a CPU: the temporaries of a pass then stay
 
 @dataclass(frozen=True)
 class LossOutput:
-    """loss: scalar to call backward() on; metrics: plain floats; weight: how many tokens they are a mean
-    over.
-    """
+    """loss: scalar to call backward() on; metrics: plain floats; weight: how many tokens they are a mean over."""
 
     loss: Tensor
     metrics: dict[str, float]
@@ -140,8 +137,7 @@ _SUMS = (
 def _measure(x: TokenInputs, ratio: Ratio, loss: Tensor) -> tuple[Tensor, Tensor]:
     """The sums of _SUMS over unmasked tokens, and the largest ratio; nothing leaves the device.
 
-    KL(p || q) = E_p[q/p - 1 - log(q/p)] (paper, Appendix D), its expectation carried over to samples from
-    `old`.
+    KL(p || q) = E_p[q/p - 1 - log(q/p)] (paper, Appendix D), its expectation carried over to samples from `old`.
     """
     w = bounded_exp(x.log_w)
     kls = [k3(x.log_w).sum(), (w * k3(-x.log_w)).sum()]
@@ -200,3 +196,42 @@ def _explain_not_finite(loss: float, inputs: dict[str, Tensor], mask: Tensor) ->
     return FloatingPointError(
         f"the loss is {loss}: advantages or rollout_weights are too large or not finite"
     )
+
+
+def rollout_weights(
+    setting: RolloutCorrection, *, old_log_prob: Tensor, sampler_log_prob: Tensor, response_mask: Tensor
+) -> Tensor | None:
+    """The `rollout_weights` of :func:`rpg.policy_loss`; None for `none` and `ignore`.
+
+    old_log_prob, sampler_log_prob (B, T): log-probabilities of the sampled tokens under the policy at the beginning of
+    the step and under the one that drew them; response_mask (B, T): non-zero where a token counts. Returns (B, T) for
+    level token, (B, 1) for level sequence, whose ratio is the product over a response.
+    """
+    if isinstance(setting, ExactRatio | IgnoreSampler):
+        return None
+    with torch.no_grad():
+        log_ratio = torch.where(response_mask != 0, old_log_prob - sampler_log_prob, 0)
+        if setting.level == "sequence":
+            log_ratio = log_ratio.sum(-1, keepdim=True)
+        ratio = bounded_exp(log_ratio)
+        if isinstance(setting, TruncatedWeights):
+            return ratio.clamp(max=setting.cap)
+        return torch.where((ratio >= setting.low) & (ratio <= setting.high), ratio, 0)
+
+
+def weight_metrics(setting: RolloutCorrection, weights: Tensor, response_mask: Tensor) -> dict[str, float]:
+    """Statistics of :func:`rollout_weights`: the mean, the effective sample size as a fraction of their number, and the
+    share that was truncated or masked to zero. Over tokens, or over responses for level sequence.
+    """
+    counted = response_mask != 0
+    if weights.shape != counted.shape:
+        counted = counted.any(-1, keepdim=True)
+    held = weights[counted].double()
+    n = max(1, held.numel())
+    total, squares = float(held.sum()), float((held * held).sum())
+    cap = setting.cap if isinstance(setting, TruncatedWeights) else 0.0
+    return {
+        "rollout_weight_mean": total / n,
+        "rollout_weight_ess": total * total / (n * squares) if squares else 0.0,
+        "rollout_weight_bounded": float((held == torch.tensor(cap, dtype=weights.dtype)).sum()) / n,
+    }

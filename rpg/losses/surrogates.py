@@ -1,8 +1,7 @@
 """The surrogates: what multiplies the advantage, as a per-token (value, slope), slope = d value / d log_prob.
 
-Shapes: b responses (rows), T token positions. w = pi/old, v = ref/old, d = log(pi/ref), R the advantage.
-`value` is the loss a token reports; `slope` is what training follows and what the tests hold against
-autograd and enumeration.
+Shapes: b responses (rows), T token positions. w = pi/old, v = ref/old, d = log(pi/ref), R the advantage. `value` is the
+loss a token reports; `slope` is what training follows and what the tests hold against autograd and enumeration.
 """
 
 from __future__ import annotations
@@ -129,8 +128,7 @@ _SURROGATES = {"ppo_clip": _ppo_clip, "gspo": _gspo, "cispo": _cispo, "policy_gr
 class _Level:
     """The quantities of one ratio level, broadcasting to (b, T).
 
-    `spread` is the part of a response's scalar loss that one of its tokens reports, so that they add up to
-    it.
+    `spread` is the part of a response's scalar loss that one of its tokens reports, so that they add up to it.
     """
 
     w: Tensor
@@ -142,9 +140,7 @@ class _Level:
 
 
 def _level(algo: Algorithm, x: TokenInputs) -> _Level:
-    """Ratios and KL term where a sample is a token given its prefix (token) or a whole response (prefix,
-    sequence).
-    """
+    """Ratios and KL term where a sample is a token given its prefix (token) or a whole response (prefix, sequence)."""
     kl = algo.kl if algo.beta and isinstance(algo.kl, ObjectiveKL) else None
     log_v = torch.zeros_like(x.log_w) if x.log_v is None else x.log_v
     if algo.ratio == "token":

@@ -11,10 +11,8 @@ from rpg.config.errors import ConfigError
 
 
 def configure_device(device: str) -> None:
-    """Make a CPU give the same bits for the same seed; check that a GPU is available.
-
-    Raises:
-        ConfigError: torch does not see this device.
+    """Make a CPU give the same bits for the same seed; check that a GPU is available. Raises ConfigError: torch does not see
+    this device.
     """
     if device == "cpu":
         torch.use_deterministic_algorithms(True)

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from rpg.models.chunked_log_prob import Closed, entropy_of
-from rpg.models.response_batch import Batch, token_log_prob
+from rpg.models.decoding import Batch, token_log_prob
 from rpg.models.truncated_sampling import among
 
 
@@ -27,9 +27,7 @@ class CacheEngine:
         width = max(map(len, prompts))
         ids = torch.zeros(len(prompts), width, dtype=torch.long)
         attend = torch.zeros_like(ids)
-        for row, prompt in enumerate(
-            prompts
-        ):  # padded on the left, so that all rows append at the same place
+        for row, prompt in enumerate(prompts):  # padded on the left: all rows append at the same place
             ids[row, width - len(prompt) :] = torch.tensor(prompt)
             attend[row, width - len(prompt) :] = 1
         attend = attend.to(self.device)
@@ -103,9 +101,6 @@ def _of_logits(
         return torch.where(mask, values, 0.0), None
     logits = logits[mask] if at is None else logits[row[mask], at[mask]]  # (C, V)
 
-    def spread_out(values: Tensor) -> Tensor:
-        return torch.zeros(mask.shape, device=values.device).masked_scatter(mask, values)
-
     logits = logits.float() / temperature
     if support is not None and support.index is None:
         logits = Closed(support.early(mask), torch.tensor(support.ends, device=logits.device)).shut(logits)
@@ -116,7 +111,7 @@ def _of_logits(
     else:
         chosen = log_p.gather(1, tokens[:, None])[:, 0]
         spread = entropy_of(log_p) if entropy else None
-    return spread_out(chosen), None if spread is None else spread_out(spread)
+    return batch.placed(chosen), None if spread is None else batch.placed(spread)
 
 
 def _padded(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor]:

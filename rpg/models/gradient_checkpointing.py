@@ -33,10 +33,8 @@ def recomputed(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def layers_recomputed(model: nn.Module) -> Iterator[None]:
     """In this context the layers of a transformers model run by :func:`recomputed`; the backward pass may come later.
 
-    The switch of transformers itself works only in training mode and without a cache.
-
-    Raises:
-        ModelError: the model does not mark its layers.
+    The switch of transformers itself works only in training mode and without a cache. Raises ModelError: the model does
+    not mark its layers.
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
@@ -85,10 +83,8 @@ def _run(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 class _Past:
-    """A cache as it was before a layer ran; holds no references to what the layer did not change.
-
-    Raises:
-        ModelError: the cache is changed in place.
+    """A cache as it was before a layer ran; holds no references to what the layer did not change. Raises ModelError: the
+    cache is changed in place.
     """
 
     def __init__(self, cache: Cache):

@@ -13,8 +13,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rpg.config.model import PretrainedModel, bfloat16, lora_of
-from rpg.config.pretrained import located
+from rpg.config.model import PretrainedModel, bfloat16, located, lora_of
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
 from rpg.models.lora import adapt
@@ -31,10 +30,8 @@ from rpg.tasks.preparation import once
 def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Path | None:
     """Make sure that a run's warm-started model is in the cache and return its folder; None if there is no warm start.
 
-    Several processes may call this at once: one does the warm start, the others wait for it.
-
-    Raises:
-        ModelError, DataError, StoreError
+    Several processes may call this at once: one does the warm start, the others wait for it. Raises ModelError, DataError,
+    StoreError.
     """
     if isinstance(spec.model, PretrainedModel) and spec.model.warm_start is None:
         pretrained_folder(spec.model.path, home, say)
@@ -50,9 +47,7 @@ def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print)
 
 def folder_with_chat_template(spec: RunSpec, home: Path, model: Path) -> Path:
     """A cached copy of a pretrained model with the chat template of the run's task; the model itself if it needs none.
-
-    Raises:
-        ModelError, DataError, StoreError
+    Raises ModelError, DataError, StoreError.
     """
     if not changes_chat_template(chat_of(spec.task)):
         return model
@@ -86,11 +81,7 @@ def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
 
 
 def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
-    """The policy that a run starts from, on its device.
-
-    Raises:
-        ModelError, DataError, StoreError
-    """
+    """The policy that a run starts from, on its device. Raises ModelError, DataError, StoreError."""
     folder = prepare_model(spec, home, say)
     if folder is None:
         model, tokenizer = _pretrained(spec, home, say)
@@ -107,11 +98,7 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
 
 
 def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
-    """:func:`initial_policy`, with adapters if the run trains adapters.
-
-    Raises:
-        ModelError, DataError, StoreError
-    """
+    """:func:`initial_policy`, with adapters if the run trains adapters. Raises ModelError, DataError, StoreError."""
     policy = initial_policy(spec, home, say)
     if lora := lora_of(spec.model):
         adapt(policy.model, lora, spec.seed)

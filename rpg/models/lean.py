@@ -5,7 +5,7 @@ The tokens of all sequences are packed into one tensor (only attention has paddi
 (biases, norms of queries and keys, scaling of positions) are read from the modules. Weights are read from the
 transformers model at every call, so nothing has to be kept in sync. Tests compare both, values and gradients.
 
-Shapes: M packed tokens, E hidden size, H query heads, K key-value heads, D head size; P, N, T as in response_batch.py.
+Shapes: M packed tokens, E hidden size, H query heads, K key-value heads, D head size; P, N, T as in decoding.py.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from transformers import (
 )
 
 from rpg.models.chunked_log_prob import Closed, chosen_and_entropy, chosen_log_prob
+from rpg.models.decoding import Batch
 from rpg.models.gradient_checkpointing import recomputed
 from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, SwiGLU, Taken
 from rpg.models.lora import weight_and_bias
 from rpg.models.packing import Packing
-from rpg.models.response_batch import Batch
 from rpg.models.truncated_sampling import among
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -106,15 +106,11 @@ def log_probs_and_entropy(
             early = torch.zeros(len(hidden), dtype=torch.bool, device=hidden.device)
             early[pack.predictor_of[support.early(mask)]] = True
             closed = Closed(early, torch.tensor(support.ends, device=hidden.device))
-        chosen, of_position = chosen_and_entropy(
-            hidden, weight, pack.predictor_of, tokens, temperature, closed, entropy
-        )
-        spread = None if of_position is None else of_position[pack.predictor_of]
+        of = pack.predictor_of
+        chosen, of_position = chosen_and_entropy(hidden, weight, of, tokens, temperature, closed, entropy)
+        spread = None if of_position is None else of_position[of]
 
-    def spread_out(values: Tensor) -> Tensor:
-        return torch.zeros(mask.shape, device=values.device).masked_scatter(mask, values)
-
-    return spread_out(chosen), None if spread is None else spread_out(spread)
+    return batch.placed(chosen), None if spread is None else batch.placed(spread)
 
 
 def _hidden(model: PreTrainedModel, pack: Packing, recompute: bool) -> Tensor:
@@ -122,9 +118,8 @@ def _hidden(model: PreTrainedModel, pack: Packing, recompute: bool) -> Tensor:
     sizes = Sizes.of(model)
     embedding = model.model.embed_tokens
     x = F.embedding(pack.ids, embedding.weight, embedding.padding_idx)
-    cos, sin = (
-        table[pack.positions][:, None].to(x.dtype) for table in rotary(model, int(pack.positions.max()) + 1)
-    )
+    tables = rotary(model, int(pack.positions.max()) + 1)
+    cos, sin = (table[pack.positions][:, None].to(x.dtype) for table in tables)
     for layer in model.model.layers:
         run = partial(_layer, layer, sizes, pack, cos, sin)
         x = recomputed(run, x) if recompute else run(x)
@@ -161,9 +156,8 @@ def concatenated(modules: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
 def _projected(h: Tensor, modules: Sequence[nn.Linear], small: bool) -> Sequence[Tensor]:
     if not small:
         return [module(h) for module in modules]
-    parts: tuple[Tensor, ...] = F.linear(h, *concatenated(modules)).split(
-        [m.out_features for m in modules], -1
-    )
+    sizes = [module.out_features for module in modules]
+    parts: tuple[Tensor, ...] = F.linear(h, *concatenated(modules)).split(sizes, -1)
     return parts
 
 
@@ -181,9 +175,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, pack: Packing) -> Tensor:
     of_queries = [block.queries.numel() for block in pack.blocks]
     of_keys = [block.keys.numel() for block in pack.blocks]
     parts = []
-    for block, *rows in zip(
-        pack.blocks, qs.split(of_queries), ks.split(of_keys), vs.split(of_keys), strict=True
-    ):
+    split = qs.split(of_queries), ks.split(of_keys), vs.split(of_keys)
+    for block, *rows in zip(pack.blocks, *split, strict=True):
         q, k, v = (x.view(len(block.queries), -1, *x.shape[1:]).transpose(1, 2) for x in rows)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=block.mask.to(q.dtype), enable_gqa=True)
         parts.append(out.transpose(1, 2).flatten(2).flatten(0, 1))

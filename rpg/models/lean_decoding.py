@@ -95,7 +95,6 @@ class LeanEngine:
     """
 
     def __init__(self, model: PreTrainedModel, rows: int = 0):
-        """`rows`: the number of responses."""
         self.model, self.rows = model, rows
         self.device: torch.device = model.lm_head.weight.device
         self.sizes = Sizes.of(model)
@@ -105,7 +104,6 @@ class LeanEngine:
         """The unfinished rows of the cache, if it also contains finished ones."""
 
     def _read_weights(self, positions: int) -> None:
-        """Prepare the weights as they are now."""
         cos, sin = rotary(self.model, positions)
         scale = self.size**-0.5
         scales = torch.ones(self.heads + self.kv_heads, self.size, device=self.device)
@@ -168,9 +166,7 @@ class LeanEngine:
             x = self._finish(x, o.transpose(1, 2).flatten(2), layer)
         logits = self._logits(x[:, -1])
         if max_new_tokens >= _PACKED_STEPS and not self.sizes.small and _packs(self.head.weight):
-            for index, layer in enumerate(
-                self.layers
-            ):  # one at a time: the old copies of its weights are freed
+            for index, layer in enumerate(self.layers):  # one at a time: old copies of weights are freed
                 self.layers[index] = layer.reordered(self.rows)
             self.head = _packed([self.head])
         return logits
@@ -236,7 +232,6 @@ def _multiplied(linear: tuple[Tensor, Tensor | None], norm: Tensor | None = None
 
 
 def _packs(weight: Tensor) -> bool:
-    """Whether oneDNN can pack such weights on this machine."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     dtype = _dtype(weight)

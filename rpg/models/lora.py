@@ -23,10 +23,8 @@ _WRAPPED = ".base_layer."
 
 
 def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
-    """Add adapters to `model`, in place, and freeze everything else. The same seed gives the same adapters.
-
-    Raises:
-        ModelError: peft is not installed, or a target is not a linear layer of this model.
+    """Add adapters to `model`, in place, and freeze everything else. The same seed gives the same adapters. Raises
+    ModelError: peft is not installed, or a target is not a linear layer of this model.
     """
     try:
         from peft import LoraConfig, inject_adapter_in_model  # noqa: PLC0415 (optional)
@@ -59,7 +57,6 @@ def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
 
 
 def adapted(model: nn.Module) -> bool:
-    """Whether a model has adapters."""
     return any(_LORA in name for name, _ in model.named_parameters())
 
 
@@ -69,11 +66,7 @@ def adapters(model: nn.Module) -> dict[str, Tensor]:
 
 
 def put_adapters(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Restore what :func:`adapters` returned.
-
-    Raises:
-        KeyError: they belong to another model.
-    """
+    """Restore what :func:`adapters` returned. Raises KeyError: they belong to another model."""
     current = adapters(model)
     for name, value in tensors.items():
         current[name].copy_(value)

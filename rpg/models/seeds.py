@@ -20,8 +20,7 @@ def number(*key: object) -> int:
 
 def uniforms(rows: int, columns: int, *key: object) -> Tensor:
     """(rows, columns) in [0, 1)."""
-    generator = torch.Generator().manual_seed(number(*key))
-    return torch.rand(rows, columns, generator=generator)
+    return torch.rand(rows, columns, generator=torch.Generator().manual_seed(number(*key)))
 
 
 def permutation(size: int, *key: object) -> Tensor:

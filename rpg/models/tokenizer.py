@@ -1,4 +1,4 @@
-"""A tokenizer with one token per character; encoding of prompts, chat templates and end tokens for any tokenizer."""
+"""A tokenizer with one token per character; prompts, chat templates, end tokens and stop strings for any tokenizer."""
 
 from __future__ import annotations
 
@@ -41,10 +41,8 @@ def build_tokenizer(characters: Iterable[str]) -> PreTrainedTokenizerFast:
 def encode_prompts(
     tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], limit: int
 ) -> list[list[int]]:
-    """Token ids of user messages or conversations, formatted by the tokenizer's chat template if it has one.
-
-    Raises:
-        DataError: a prompt has no tokens, or more than `limit`; the template cannot format a conversation.
+    """Token ids of user messages or conversations, formatted by the tokenizer's chat template if it has one. Raises
+    DataError: a prompt has no tokens, or more than `limit`; the template cannot format a conversation.
     """
     encoded = encode(tokenizer, [rendered(tokenizer, prompt) for prompt in prompts])
     if (problem := _outside_limit(prompts, encoded, limit)) is not None:
@@ -83,10 +81,8 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[in
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given) -> str:
-    """The text that the model sees before its response.
-
-    Raises:
-        DataError: a conversation without a template, or one that the template cannot format.
+    """The text that the model sees before its response. Raises DataError: a conversation without a template, or one that the
+    template cannot format.
     """
     if not tokenizer.chat_template:
         if isinstance(prompt, str):
@@ -107,10 +103,8 @@ def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given) -> str:
 def set_chat_template(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
     """Write a task's template, its options and the assistant's prefix into the tokenizer's chat template.
 
-    They are then saved with every checkpoint and used by everybody: our engines, verl, vLLM, a user.
-
-    Raises:
-        DataError: there is a prefix or an option, but no template.
+    They are then saved with every checkpoint and used by everybody: our engines, verl, vLLM, a user. Raises DataError:
+    there is a prefix or an option, but no template.
     """
     if not changes_chat_template(chat):
         return
@@ -134,3 +128,39 @@ def stop_tokens(tokenizer: PreTrainedTokenizerBase, generation_config: Generatio
     configured = getattr(generation_config, "eos_token_id", None)
     ids = configured if isinstance(configured, list) else [configured]
     return sorted({i for i in (*ids, tokenizer.eos_token_id) if i is not None})
+
+
+_MARGIN = 4
+"""Tokens to decode beyond the bytes of a stop string: tokens may be parts of characters, or depend on their neighbours."""
+
+
+class Stopper:
+    """Recognises responses that have just completed one of `texts`; special tokens count as text.
+
+    Attributes:
+        tail: how many of a response's last tokens are decoded.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]):
+        self.tokenizer, self.texts = tokenizer, tuple(texts)
+        self.tail = max(len(text.encode()) for text in texts) + _MARGIN
+
+    def __call__(self, responses: list[list[int]]) -> list[bool]:
+        """For each response (token ids; the last `tail` suffice), whether its last token completes a stop string."""
+        tails = [ids[-self.tail :] for ids in responses]
+        completed = []
+        for tail, text in zip(tails, self._decoded(tails), strict=True):
+            contained = [stop for stop in self.texts if stop in text]
+            before = self._decoded([tail[:-1]])[0] if contained else ""
+            completed.append(any(_count(stop, text) > _count(stop, before) for stop in contained))
+        return completed
+
+    def _decoded(self, ids: list[list[int]]) -> list[str]:
+        how = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        texts: list[str] = self.tokenizer.batch_decode(ids, **how)
+        return texts
+
+
+def _count(stop: str, text: str) -> int:
+    """Occurrences, overlapping ones included: `aa` is twice in `aaa`."""
+    return sum(text.startswith(stop, place) for place in range(len(text)))

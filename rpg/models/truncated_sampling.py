@@ -46,7 +46,6 @@ class Restriction:
 
     @property
     def truncates(self) -> bool:
-        """Whether improbable tokens are left out."""
         return self.top_k is not None or self.top_p < 1 or self.min_p > 0
 
     def kept(self, logits: Tensor) -> Tensor:

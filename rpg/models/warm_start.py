@@ -11,9 +11,9 @@ import torch
 
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import TaskSection
+from rpg.models.decoding import Batch
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
-from rpg.models.response_batch import Batch
 from rpg.models.tokenizer import encode_prompts
 from rpg.rewards import Item, grader_for
 from rpg.tasks import DataError, verifier_of
@@ -38,11 +38,8 @@ def warm_start(
     warm: WarmStart,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Train `policy` in place and report progress to `say`.
-
-    Raises:
-        ModelError: the target accuracy was not reached within warm.max_steps.
-        DataError: a demonstration is longer than the model allows.
+    """Train `policy` in place and report progress to `say`. Raises ModelError: the target accuracy was not reached within
+    warm.max_steps; DataError: a demonstration is longer than the model allows.
     """
     rng = random.Random(f"warm start {warm.seed}")
     optimizer = _ability(policy, task, demos, warm, rng, say)
@@ -58,10 +55,8 @@ def warm_start(
 def supervised_start(
     policy: Policy, demos: Demonstrations, start: SupervisedStart, say: Callable[[str], None] = print
 ) -> None:
-    """Fine-tune `policy` in place on demonstrations and report progress to `say`.
-
-    Raises:
-        DataError: a demonstration is longer than the model allows.
+    """Fine-tune `policy` in place on demonstrations and report progress to `say`. Raises DataError: a demonstration is
+    longer than the model allows.
     """
     rng = random.Random(f"supervised start {start.seed}")
     optimizer = _optimizer(policy, start.learning_rate)

@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 
 from rpg.config.identity import frozen_dump
-from rpg.config.model import PretrainedModel
-from rpg.config.pretrained import KNOWN_MODELS, located
+from rpg.config.model import KNOWN_MODELS, PretrainedModel, located
 from rpg.config.run_spec import RunSpec
 from rpg.tasks.preparation import data_digest
 

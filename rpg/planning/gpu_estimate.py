@@ -14,8 +14,8 @@ from rpg.config.backend import SglangRollout, VerlBackend, VllmRollout
 from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import ChainTask, OperatorsTask, WordsTask
-from rpg.planning.disk import disk
 from rpg.planning.model_shapes import Shape, shape_of
+from rpg.planning.space import disk
 from rpg.tasks.benchmarks import benchmarks
 
 GB = 1e9
@@ -83,7 +83,7 @@ class Estimate:
     """Capacity of the key-value caches of one vLLM server."""
     evaluates_here: bool
     disk_bytes: float
-    """What `training.keep_checkpoints` leaves (rpg.planning.disk)."""
+    """What `training.keep_checkpoints` leaves (rpg.planning.space)."""
 
     @property
     def hours(self) -> float:
@@ -177,9 +177,8 @@ class _Server:
     def _step(self, sequences: float) -> float:
         """Seconds to decode one token of each of these sequences."""
         machine, gpus = self.a.machine, self.tensor_parallel
-        read = (self.weights + sequences * self.bytes_per_sequence) / (
-            machine.bandwidth * self.a.decoding_efficiency * gpus
-        )
+        bandwidth = machine.bandwidth * self.a.decoding_efficiency * gpus
+        read = (self.weights + sequences * self.bytes_per_sequence) / bandwidth
         flops = sequences * _flops_per_token(self.shape, self.response)
         return max(read, flops / (machine.flops * self.a.training_efficiency * gpus))
 

@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from rpg.config.model import Lora, PretrainedModel, TinyModel
-from rpg.config.pretrained import KNOWN_MODELS
+from rpg.config.model import KNOWN_MODELS, Lora, PretrainedModel, TinyModel
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def tiny_shape(model: TinyModel) -> Shape:
 
 
 def shape_of(model: object) -> Shape | None:
-    """Sizes of a run's model; None if only the hub knows them."""
+    """Sizes of a pretrained model; None if only the hub knows them."""
     if not isinstance(model, PretrainedModel):
         return None
     return KNOWN.get(model.path) or _from_config(Path(model.path) / "config.json")

@@ -16,14 +16,12 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from rpg.config.model import PretrainedModel, lora_of
-from rpg.config.pretrained import KNOWN_MODELS, located
+from rpg.config.model import KNOWN_MODELS, PretrainedModel, located, lora_of
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import ChainTask, FileTask, MathTask, is_name
 from rpg.config.verl_keys import unknown
-from rpg.planning.disk import disk
 from rpg.planning.gpu_estimate import Assumptions, problems_of
-from rpg.planning.memory import memory, with_layers_again
+from rpg.planning.space import disk, memory, with_layers_again
 from rpg.store.layout import Layout
 
 REACH_SECONDS = 3.0
@@ -37,13 +35,8 @@ def wrong_paths(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
 
 def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     """All problems that can be found without reading data, loading a model or using the network."""
-    checks = (
-        _lengths(specs),
-        _packages(specs),
-        _verl_settings(specs),
-        _folder(specs, layout),
-        _memory(specs),
-    )
+    settings = [line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)]
+    checks = (_lengths(specs), _packages(specs), settings, _folder(specs, layout), _memory(specs))
     return list(dict.fromkeys([*wrong_paths(specs, layout), *itertools.chain.from_iterable(checks)]))
 
 
@@ -99,15 +92,12 @@ def _model(spec: RunSpec, layout: Layout) -> list[str]:
         return []  # the path is one of the cluster's file system
     path = located(spec.model.path, layout.home) or Path(spec.model.path).expanduser()
     if path.is_dir():
-        missing = [] if (path / "config.json").is_file() else ["config.json"]
-        missing += [] if any(path.glob("*.safetensors")) else ["*.safetensors"]
-        missing += [] if any(path.glob("tokenizer*")) else ["a tokenizer"]
-        lacks = ", ".join(missing)
-        return [f"model.path: {path} is not a Hugging Face model: it lacks {lacks}"] if missing else []
+        needed = {"config.json": "config.json", "*.safetensors": "*.safetensors", "tokenizer*": "a tokenizer"}
+        lacks = ", ".join(name for pattern, name in needed.items() if not any(path.glob(pattern)))
+        return [f"model.path: {path} is not a Hugging Face model: it lacks {lacks}"] if lacks else []
     if path.suffix == ".gguf" and path.is_file():
-        return [
-            f"model.path: {path} is a GGUF file; convert it first: rpg model {path}, then name it {path.stem.lower()}"
-        ]
+        advice = f"convert it first: rpg model {path}, then name it {path.stem.lower()}"
+        return [f"model.path: {path} is a GGUF file; {advice}"]
     if path.exists():
         return [f"model.path: {path} is a file; expected the folder of a Hugging Face model"]
     if spec.model.path in KNOWN_MODELS:
@@ -159,11 +149,6 @@ def _packages(specs: Sequence[RunSpec]) -> list[str]:
     ]
 
 
-def _verl_settings(specs: Sequence[RunSpec]) -> list[str]:
-    """Settings of verl that verl does not have."""
-    return [line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)]
-
-
 def free_memory() -> float:
     """Bytes available to a new process on this machine or in this container."""
     free = psutil.virtual_memory().available
@@ -184,9 +169,8 @@ def _memory(specs: Sequence[RunSpec]) -> list[str]:
     line = f"memory: a training takes about {need.most / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
     less = memory(with_layers_again(spec))
     if less is not None and less.most < need.most:
-        line += (
-            f"; with backend.gradient_checkpointing: true, {less.most / 1e9:.1f} GB with identical results"
-        )
+        size = f"{less.most / 1e9:.1f} GB with identical results"
+        line += f"; with backend.gradient_checkpointing: true, {size}"
     return [line]
 
 

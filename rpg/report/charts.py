@@ -96,9 +96,7 @@ def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str
     # Streamlit draws once before it has the data: without domains that would be a warning for every axis.
     near, far = float(data["x"].min()), float(data["x"].max()) or 1.0
     ends = [min(0.0, near), 1.08 * far]
-    if (
-        near > far / 3
-    ):  # far from the initial model: with it in view, the points would lie on top of each other
+    if near > far / 3:  # far from the initial model, with which in view points would lie on top of each other
         ends = [near - 0.08 * (far - near), far + 0.08 * (far - near)]
     across = alt.X("x:Q", title=x, scale=alt.Scale(nice=False, domain=ends))
     scale = alt.Scale(nice=False, domain=_around(data["lowest"], data["highest"]))
@@ -156,7 +154,6 @@ def over_k(
 
 
 def _around(low: pandas.Series, high: pandas.Series) -> list[float]:
-    """The range of these shares with a margin."""
     bottom, top = float(low.min()), float(high.max())
     margin = 0.08 * (top - bottom) or 0.02
     return [max(0.0, bottom - margin), min(1.02, top + margin)]

@@ -26,7 +26,6 @@ HOVERED = 20  # points of a curve that show their values
 
 
 def metric_of(panel: str) -> Metric | None:
-    """The metric that a panel shows."""
     return METRICS.get(panel.partition(REFERENCE)[0])
 
 
@@ -177,16 +176,18 @@ def panels(
     data: pandas.DataFrame,
     labels: Sequence[str],
     names: Sequence[str],
-    scores: Sequence[str],
+    scores: Sequence[str] = (),
     x: str = "step",
+    each: pandas.DataFrame | None = None,
+    **options: Any,
 ) -> list[alt.LayerChart]:
-    """A panel for each of `names` that has data, with the bands of a report; `scores` are those that show accuracies."""
+    """A :func:`panel` for each of `names` that has data, with the bands of a report; `scores` show accuracies."""
     seeds = int(data["seeds"].max())
     present = [label for label in labels if label in set(data["label"])]
     return [
         panel(
             data[data["name"] == name], labels, name=name, x=x, band=band_for(seeds, name in scores), legend=present,
-            points=name in scores,
+            points=name in scores, each=None if each is None else each[each["name"] == name], **options,
         )
         for name in panels_of(data, names)
     ]  # fmt: skip

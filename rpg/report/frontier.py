@@ -195,10 +195,6 @@ def over_k(
         for measure, values in diversity(db, sweep, variant, step=step).items():
             for k, arrays in values.items():
                 estimate = stats.accuracy(arrays)
-                rows.append(
-                    {
-                        "label": label, "measure": measure, "k": k, "mean": estimate.mean, "low": estimate.low,
-                        "high": estimate.high, "seeds": estimate.seeds,
-                    }
-                )  # fmt: skip
+                numbers = estimate.mean, estimate.low, estimate.high, estimate.seeds
+                rows.append((label, measure, k, *numbers))
     return pandas.DataFrame(rows, columns=["label", "measure", "k", "mean", "low", "high", "seeds"])

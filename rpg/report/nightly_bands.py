@@ -130,9 +130,8 @@ def band(metric: str, values: Sequence[float], errors: Sequence[float] = ()) -> 
     scatter = 1.4826 * statistics.median(abs(v - middle) for v in values)
     chance = math.sqrt(2 * statistics.fmean(e * e for e in errors)) if errors else 0.0
     declared = METRICS.get(metric)
-    floor = (declared and declared.nightly) or Band(
-        0.25, 0.0
-    )  # an older version may have stored other metrics
+    # An older version may have stored other metrics.
+    floor = (declared and declared.nightly) or Band(0.25, 0.0)
     half = max(WIDTH * scatter, SEEDS_WIDTH * chance, floor.part * abs(middle), floor.least)
     return (-math.inf if floor.only_above else middle - half, middle + half)
 
@@ -184,7 +183,6 @@ def markdown(
     said: str = "",
     bits: bool = False,
 ) -> str:
-    """The table of a night."""
     red = sum(number.red for number in numbers) + len(failed)
     parts = [*(["bits changed"] if bits else []), *([f"{red} out of band"] if red else [])]
     lines = [f"# Night {night}: {', '.join(parts) or 'as before'}", ""]

@@ -24,28 +24,24 @@ _NUMERIC = ("python", "torch", "transformers", "numpy", "schedulefree")
 
 
 def run_digest(folder: RunFolder) -> dict[str, Any]:
-    """{"spec", "steps", "metrics": {name: the digests of all steps, concatenated}, "weights", "samples"} of a run.
-
-    Raises:
-        StoreError, OSError: a part of the run is missing.
+    """{"spec", "steps", "metrics": {name: the digests of all steps, concatenated}, "weights", "samples"} of a run. Raises
+    StoreError, OSError: a part of the run is missing.
     """
     manifest, rows = folder.read_manifest(), folder.read_metrics().rows
-    names = dict.fromkeys(name for row in rows for name in row)
+    metrics = dict.fromkeys(name for row in rows for name in row)
     return {
         "spec": _short(json.dumps(manifest["spec"], sort_keys=True), 16),
         "steps": [row["step"] for row in rows],
         "metrics": {
             name: "".join(_short(repr(row.get(name)), _HEX) for row in rows)
-            for name in names
+            for name in metrics
             if name not in _CLOCK and not name.startswith("seconds_") and name != "step"
         },
         "weights": model_digest(folder.checkpoint(manifest["steps"])),
         "samples": {
-            f"{benchmark} at step {step}": _short(
-                json.dumps(read_eval(folder, benchmark, step).to_pylist()), 16
-            )
-            for benchmark in folder.benchmarks()
-            for step in folder.eval_steps(benchmark)
+            f"{name} at step {step}": _short(json.dumps(read_eval(folder, name, step).to_pylist()), 16)
+            for name in folder.benchmarks()
+            for step in folder.eval_steps(name)
         },
     }
 
@@ -160,9 +156,6 @@ def verdict(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> 
     if change is None:
         return f"bits are the same as in night {before['night']}", False
     changes = ", ".join(causes(tonight, before))
-    why = (
-        f"changed since: {changes}"
-        if changes
-        else ("code, package versions, processor and configuration are the same: not deterministic")
-    )
+    same = "code, package versions, processor and configuration are the same: not deterministic"
+    why = f"changed since: {changes}" if changes else same
     return f"bits changed since {_commit(before)}: {change}; {why}", True

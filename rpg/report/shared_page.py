@@ -13,9 +13,8 @@ from rich.console import Console
 
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, tables
-from rpg.report.html_page import Section, document, section
 from rpg.report.summary import Summary, recorded_looks, series_labels, summarise
-from rpg.report.sweep_report import POINTS, curve_data, score_names
+from rpg.report.sweep_report import POINTS, Section, curve_data, document, score_names, section
 from rpg.report.theme import specification
 from rpg.store import Layout, StoreError, atomic_write_text, queries
 from rpg.store.database import connect
@@ -37,11 +36,7 @@ class Choice:
 
 
 def shared_page(layout: Layout, db: duckdb.DuckDBPyConnection, choice: Choice) -> str:
-    """The page.
-
-    Raises:
-        StoreError: the database does not hold a sweep, a variant, a panel or the baseline.
-    """
+    """The page. Raises StoreError: the database does not hold a sweep, a variant, a panel or the baseline."""
     summaries = [_summary(db, layout, sweep, choice) for sweep in choice.sweeps]
     chart = _curves(db, choice, _series(db, choice))
     drawn = [] if chart is None else [("Curves", specification(chart))]
@@ -64,13 +59,11 @@ _SEVERAL = (
 def write_shared(layout: Layout, choice: Choice, path: Path) -> Path:
     """Write the page to `path`. Raises StoreError, as :func:`shared_page`."""
     with connect(layout) as db:
-        text = shared_page(layout, db, choice)
-    atomic_write_text(path, text)
+        atomic_write_text(path, shared_page(layout, db, choice))
     return path
 
 
 def default_path(layout: Layout, choice: Choice) -> Path:
-    """The default path of the page."""
     return layout.reports("+".join(choice.sweeps)) / "shared.html"
 
 
@@ -84,16 +77,13 @@ def print_shared(layout: Layout, choice: Choice, console: Console) -> None:
 def _summary(db: duckdb.DuckDBPyConnection, layout: Layout, sweep: str, choice: Choice) -> Summary:
     """A sweep's summary with the chosen variants and benchmarks; tests are corrected for all of its variants."""
     benchmarks = [name for name in queries.benchmarks(db, [sweep]) if name in choice.panels]
-    baseline = _baseline(db, sweep, choice)
-    summary = summarise(
-        db, sweep, baseline, benchmarks or None, choice.superseded, tuple(recorded_looks(layout, sweep))
-    )
+    looks = recorded_looks(layout, sweep)
+    summary = summarise(db, sweep, _baseline(db, sweep, choice), benchmarks or None, choice.superseded, looks)
     notes = [*summary.notes, *layout.read_data_notes(sweep), *_notes_and_tags(db, sweep)]
     kept = _chosen_variants(summary, choice)
     if len(kept) < len(summary.variants):
-        notes.append(
-            f"{len(kept)} of {len(summary.variants)} variants are shown; tests are corrected for all of them"
-        )
+        shown = f"{len(kept)} of {len(summary.variants)} variants are shown"
+        notes.append(f"{shown}; tests are corrected for all of them")
     table = summary.table[summary.table["variant"].isin(kept)].reset_index(drop=True)
     return summary._replace(table=table, variants=kept, notes=notes)
 
@@ -122,8 +112,7 @@ def _chosen_variants(summary: Summary, choice: Choice) -> list[str]:
 def _series(db: duckdb.DuckDBPyConnection, choice: Choice) -> dict[queries.Series, str]:
     """The chosen variants with their labels. Raises StoreError if one of them does not exist."""
     baselines = queries.sweeps(db).set_index("sweep")["baseline"]
-    variants = queries.variants(db, choice.sweeps, choice.superseded)
-    labels = series_labels(variants, baselines, choice.sweeps)
+    labels = series_labels(queries.variants(db, choice.sweeps, choice.superseded), baselines, choice.sweeps)
     names = {series: {series.variant, label, label.rpartition(" · ")[2]} for series, label in labels.items()}
     for name in choice.variants:
         if not any(name in accepted for accepted in names.values()):
@@ -143,8 +132,7 @@ def _curves(
     for name in panels:
         if name not in scores and name not in metrics:
             raise StoreError(f"--panel {name!r}: accepted are {', '.join([*scores, *metrics])}")
-    chosen_scores = [name for name in panels if name in scores]
-    data = curve_data(db, labels, chosen_scores, panels, choice.x, POINTS)
+    data = curve_data(db, labels, [name for name in panels if name in scores], panels, choice.x, POINTS)
     if data.empty:
         return None
     data = curves.by_reference(data, queries.references(db, list(choice.sweeps)))
@@ -169,10 +157,8 @@ def _overview(summaries: Sequence[Summary]) -> tables.Grid:
 def _benchmarks_in_common(summaries: Sequence[Summary]) -> str:
     benchmarks = [set(summary.benchmarks) for summary in summaries]
     common, total = set.intersection(*benchmarks), set.union(*benchmarks)
-    shared = (
-        "the same benchmarks" if common == total else f"{len(common)} of {len(total)} benchmarks in common"
-    )
-    return f"{len(summaries)} sweeps with {shared}."
+    some = f"{len(common)} of {len(total)} benchmarks in common"
+    return f"{len(summaries)} sweeps with {'the same benchmarks' if common == total else some}."
 
 
 def _notes_and_tags(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:

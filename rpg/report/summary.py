@@ -110,12 +110,10 @@ def summarise(
     superseded: bool = False,
     looks: Sequence[stats.Look] = (),
 ) -> Summary:
-    """Judge the variants of a sweep. `baseline` replaces the sweep's own; `names` picks benchmarks (default
-    all); `superseded`: with the older runs of the same name as variants of their own; `looks`: at the sweep, until now.
-
-    Raises:
-        StoreError: the database does not hold the sweep.
-        NotComparable: current runs differ in more than the sweep's axes (rpg.store.current.require_comparable).
+    """Judge the variants of a sweep. `baseline` replaces the sweep's own; `names` picks benchmarks (default all);
+    `superseded`: with the older runs of the same name as variants of their own; `looks`: those taken at the sweep before.
+    Raises StoreError: the database does not hold the sweep; NotComparable: current runs differ in more than the sweep's
+    axes (rpg.store.current.require_comparable).
     """
     known = queries.sweeps(db).set_index("sweep")
     if sweep not in known.index:
@@ -124,8 +122,7 @@ def summarise(
         )
     require_comparable(queries.manifests(db, sweep))
     runs = queries.runs(db, sweep, superseded)
-    all_benchmarks = queries.benchmarks(db, [sweep])
-    benchmarks = [name for name in all_benchmarks if names is None or name in names]
+    benchmarks = [name for name in queries.benchmarks(db, [sweep]) if names is None or name in names]
     found = queries.variants(db, [sweep], superseded)
     baseline = baseline or known.loc[sweep, "baseline"]
     baseline = baseline if isinstance(baseline, str) else None
@@ -184,9 +181,8 @@ def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str], sa
     for row in runs[~runs["state"].isin(["done", "pending"])].itertuples():
         place = f" at step {row.step:.0f}" if pandas.notna(row.step) else ""
         if row.state == "failed":
-            notes.append(
-                f"{row.run} failed{place}: {row.error if isinstance(row.error, str) else 'unknown error'}"
-            )
+            error = row.error if isinstance(row.error, str) else "unknown error"
+            notes.append(f"{row.run} failed{place}: {error}")
         else:
             of = f" of {row.steps:.0f}" if place and pandas.notna(row.steps) else ""
             notes.append(f"{row.run} is {row.state}{place}{of}")
@@ -226,7 +222,6 @@ def _checkpoint(scores: pandas.DataFrame, variant: str, benchmarks: list[str]) -
 
 
 def _has(scores: pandas.DataFrame, variant: str, benchmark: str) -> bool:
-    """Whether a variant has a score on a benchmark at all."""
     return bool(((scores["variant"] == variant) & (scores["benchmark"] == benchmark)).any())
 
 
@@ -285,9 +280,8 @@ def _kl_shares(
     for run, manifest in queries.manifests(db, sweep).items():
         settings = manifest["spec"].get("algorithm", {})
         beta, kind = settings.get("beta"), settings.get("kl", {}).get("type")
-        name = (
-            "kl_policy_to_old" if settings.get("reference", {}).get("type") == "old" else "kl_policy_to_ref"
-        )
+        old = settings.get("reference", {}).get("type") == "old"
+        name = "kl_policy_to_old" if old else "kl_policy_to_ref"
         values = [row[name] for row in rows.get(run, []) if name in row and pandas.notna(row[name])]
         if kind is None or not isinstance(beta, int | float) or not (values or kind == "none"):
             continue
@@ -337,27 +331,33 @@ def _rows(
             # The mean's curve is averaged here, not taken from the database: `names` may pick benchmarks.
             curve = own[own["benchmark"].isin(parts)].groupby(["run", "step"])
             curve = curve[["accuracy", "pass_at_k", "maj_at_k"]].mean()[curve.size() == len(parts)]
-            first_step = int(curve.index.get_level_values("step").min())
             at_last = curve.xs(step, level="step")
-            row = {
-                "variant": variant,
-                "benchmark": benchmark,
+            row = _course(variant, benchmark, curve["accuracy"], step, steps[variant]) | {
                 "seeds": len(seeds),
                 "problems": estimate.problems,
                 "k": min(problems.samples[run, step, name] for name in parts for run in seeds.values()),
-                "step": step,
-                "steps": int(steps[variant]) if pandas.notna(steps[variant]) else step,
-                "first_step": first_step,
-                "first": float(curve.xs(first_step, level="step")["accuracy"].mean()),
                 "last": estimate.mean,
                 "low": estimate.low,
                 "high": estimate.high,
-                "best": float(curve["accuracy"].groupby("run").max().mean()),
                 "pass_at_k": float(at_last["pass_at_k"].mean()),
                 "maj_at_k": float(at_last["maj_at_k"].mean()),
             }
             rows.append(row)
     return rows
+
+
+def _course(variant: str, benchmark: str, accuracy: pandas.Series, step: int, steps: float) -> dict[str, Any]:
+    """The part of a row that the accuracies by (run, step) decide: the first ones and the best."""
+    first_step = int(accuracy.index.get_level_values("step").min())
+    return {
+        "variant": variant,
+        "benchmark": benchmark,
+        "step": step,
+        "steps": int(steps) if pandas.notna(steps) else step,
+        "first_step": first_step,
+        "first": float(accuracy.xs(first_step, level="step").mean()),
+        "best": float(accuracy.groupby("run").max().mean()),
+    }
 
 
 def _scored(
@@ -366,28 +366,14 @@ def _scored(
     """The row of a variant with scores but without samples; its interval is over seeds and needs three of them."""
     parts = scores.groupby(["run", "step"])["accuracy"]
     curve = parts.mean()[parts.size() == scores["benchmark"].nunique()]
-    first_step = int(curve.index.get_level_values("step").min())
     last = curve.xs(step, level="step")
     half = math.nan
     if len(last) > 2:
         half = float(stats.t_quantile(len(last) - 1) * last.std() / math.sqrt(len(last)))
-    return {
-        "variant": variant,
-        "benchmark": benchmark,
-        "seeds": len(last),
-        "problems": 0,
-        "k": 0,
-        "step": step,
-        "steps": int(steps) if pandas.notna(steps) else step,
-        "first_step": first_step,
-        "first": float(curve.xs(first_step, level="step").mean()),
-        "last": float(last.mean()),
-        "low": float(last.mean()) - half,
-        "high": float(last.mean()) + half,
-        "best": float(curve.groupby("run").max().mean()),
-        "pass_at_k": math.nan,
-        "maj_at_k": math.nan,
-    }
+    mean = float(last.mean())
+    numbers = {"seeds": len(last), "last": mean, "low": mean - half, "high": mean + half}
+    missing = {"problems": 0, "k": 0, "pass_at_k": math.nan, "maj_at_k": math.nan}
+    return _course(variant, benchmark, curve, step, steps) | numbers | missing
 
 
 def recorded_looks(layout: Layout, sweep: str) -> list[stats.Look]:
@@ -411,14 +397,7 @@ def _judge(
     table["verdict"] = ""
     if not groups:
         return None
-    compared = sorted(
-        {
-            run
-            for group in groups
-            for side in (group.baseline, *group.variants.values())
-            for run, _ in side.values()
-        }
-    )
+    compared = sorted({run for run, _ in verdicts.checkpoints(groups)})
     kept = runs[runs["superseded"].isna() & ~runs["state"].eq("failed")]
     baseline = kept.loc[kept["run"].isin([run for run, _ in groups[0].baseline.values()]), "variant"].iloc[0]
     steps = sorted({step for group in groups for _, place in group.baseline.values() for step, _ in place})

@@ -1,21 +1,28 @@
 """`rpg report SWEEP`: the summary on the terminal, and figure, page and tables under reports/<sweep>/."""
 
+import contextlib
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import altair as alt
 import duckdb
+import jinja2
+import markupsafe
+import numpy as np
 import pandas
 import vl_convert
 from rich.console import Console
 
+from rpg import stats
 from rpg.metrics import shown as shown_metrics
-from rpg.report import curves, tables
-from rpg.report.html_page import document, section
-from rpg.report.intervals import score_curves
+from rpg.report import charts, curves, tables
 from rpg.report.summary import MEAN, Summary, recorded_looks, summarise
-from rpg.report.theme import specification
-from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
+from rpg.report.theme import specification, themed
+from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
 from rpg.store.database import connect
 
 POINTS = 60  # points per training curve of the figure, whose panels are small
@@ -108,3 +115,102 @@ def _figure(summary: Summary, data: pandas.DataFrame) -> alt.ConcatChart:
     labels = [summary.labels[variant] for variant in summary.variants]
     panels = curves.panels(data, labels, [*scores, *shown_metrics()], scores)
     return curves.figure(panels, summary.sweep, [*curves.explanation(data), *tables.significant(summary)])
+
+
+def score_curves(
+    db: duckdb.DuckDBPyConnection, series: Sequence[queries.Series], names: Sequence[str], x: str = "step"
+) -> pandas.DataFrame:
+    """`queries.score_curves` with `name` for `benchmark`, and low and high from `stats.accuracy`.
+
+    With two or three seeds an interval over seeds alone is of little use. A point whose seeds did not answer the same
+    problems keeps Student's interval over seeds.
+    """
+    curves = queries.score_curves(db, series, names, x).rename(columns={"benchmark": "name"})
+    arrays = {}
+    for sweep in dict.fromkeys(key.sweep for key in series):
+        scores = queries.scores(db, sweep, superseded=True)
+        variants = [key.variant for key in series if key.sweep == sweep]
+        runs = scores[scores["variant"].isin(variants)]
+        runs = runs[["run", "variant", "step"]].drop_duplicates()
+        checkpoints = list(runs[["run", "step"]].itertuples(index=False, name=None))
+        problems = queries.problem_scores(db, sweep, checkpoints).merge(runs, on=["run", "step"])
+        for key, part in problems.groupby(["variant", "step", "benchmark"]):
+            arrays[sweep, *key] = _array(part)
+        benchmarks = queries.benchmarks(db, [sweep])
+        for place, row in curves[curves["sweep"] == sweep].iterrows():
+            at = sweep, row["variant"], row["step"]
+            # The mean is over the run's own benchmarks; one that was imported may bring others into the sweep.
+            parts = [b for b in benchmarks if (*at, b) in arrays] if row["name"] == MEAN else [row["name"]]
+            scored = [array for name in parts if (array := arrays.get((*at, name))) is not None]
+            if len(scored) < len(parts) or len({len(array) for array in scored}) != 1:
+                continue
+            estimate = stats.accuracy(scored)
+            if np.isclose(estimate.mean, row["mean"]):
+                curves.loc[place, ["low", "high"]] = estimate.low, estimate.high
+    return curves
+
+
+def _array(part: pandas.DataFrame) -> np.ndarray | None:
+    """(seeds, problems) of rows ordered by run and problem, or None where a seed lacks a problem."""
+    runs = part["run"].nunique()
+    if len(part) % runs:
+        return None
+    problems = part["problem_id"].to_numpy().reshape(runs, -1)
+    return part["accuracy"].to_numpy().reshape(runs, -1) if (problems == problems[0]).all() else None
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page. `charts`: (title, specification)."""
+
+    title: str
+    grids: Sequence[tables.Grid] = ()
+    charts: Sequence[tuple[str, dict[str, Any]]] = ()
+    caption: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    lines: Sequence[str] = ()
+    """Sentences before everything else."""
+
+
+def section(summary: Summary, specs: Sequence[tuple[str, dict[str, Any]]] = (), title: str = "") -> Section:
+    """The tables of a sweep, the chart of its differences from the baseline, and the charts `specs`."""
+    judged = tables.judged(summary)
+    drawn = list(specs)
+    if len(judged):
+        chart = charts.differences(judged, tables.baseline_label(summary))
+        drawn.insert(0, ("What is real", specification(themed(chart))))
+    lines = [summary.spending] if summary.spending else []
+    if summary.table.empty:
+        lines = ["No checkpoint has been evaluated on all benchmarks yet."]
+    return Section(title, tables.grids(summary), drawn, tables.caption(summary), summary.notes, lines)
+
+
+def document(title: str, sections: Sequence[Section]) -> str:
+    """The page. All of it is escaped, except for the library that draws the charts."""
+    template = jinja2.Environment(autoescape=True).from_string(
+        resources.files("rpg.report").joinpath("page.html").read_text("utf-8")
+    )
+    parts, count = [], 0
+    for part in sections:
+        numbered = [(count + i, name, _script(spec)) for i, (name, spec) in enumerate(part.charts, 1)]
+        count += len(numbered)
+        parts.append((part, numbered))
+    code = markupsafe.Markup(library().replace("</script", "<\\/script"))
+    return template.render(title=title, sections=parts, count=count, library=code)
+
+
+def library() -> str:
+    """The JavaScript that draws charts; cached, because bundling it takes more than a second."""
+    cache = user_cache() / f"vega-{vl_convert.__version__}.js"  # type: ignore[attr-defined]  # lacks in its stubs
+    if cache.is_file():
+        return cache.read_text("utf-8")
+    code: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stubs ask for an optional argument
+    with contextlib.suppress(OSError, StoreError):  # the cache cannot be written: bundled again each time
+        atomic_write_text(cache, code)
+    return code
+
+
+def _script(spec: dict[str, Any]) -> markupsafe.Markup:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(spec, separators=(",", ":"))
+    return markupsafe.Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

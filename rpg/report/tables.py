@@ -26,9 +26,9 @@ from rpg.stats import ERROR
 BEST_NOTE = "Best is the maximum over checkpoints, chosen on the same problems, and therefore optimistic."
 INTERVAL_NOTE = "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
 TEST_NOTE = (
-    "Differences are tested as one family (docs/statistics.md): of sweeps whose variants are equal, at most 5 % "
-    "have one called better or worse; above 0.05 a difference is within noise. Intervals hold for all differences together, so that one "
-    "may just include zero although its verdict is not noise."
+    "Differences are tested as one family (docs/statistics.md): of sweeps whose variants are equal, at most 5 % have one "
+    "called better or worse; above 0.05 a difference is within noise. Intervals hold for all differences together, so "
+    "that one may just include zero although its verdict is not noise."
 )
 TOO_FEW_NOTE = "Verdicts need three seeds: two do not show how much seeds differ."
 BOLD_NOTE = (
@@ -57,7 +57,8 @@ def main_table(summary: Summary) -> Grid:
     """Mean accuracy (or the only benchmark's): first, last, best, and the difference to the baseline."""
     name = headline(summary)
     data = summary.table[summary.table["benchmark"] == name]
-    header = ["Variant", "Seeds", first_title(data), "Last", "Best"]
+    steps = set(data["first_step"])
+    header = ["Variant", "Seeds", f"Step {steps.pop()}" if len(steps) == 1 else "First", "Last", "Best"]
     compared = bool(data["verdict"].ne("").any())
     if compared:
         header += ["Last − baseline", "p", "Verdict"]
@@ -140,11 +141,6 @@ def headline(summary: Summary) -> str:
     return MEAN if len(summary.benchmarks) > 1 else (summary.benchmarks or [MEAN])[0]
 
 
-def first_title(data: pandas.DataFrame) -> str:
-    steps = set(data["first_step"])
-    return f"Step {steps.pop()}" if len(steps) == 1 else "First"
-
-
 def judged(summary: Summary) -> pandas.DataFrame:
     """The rows of the table that compare a variant with the baseline, on what variants are judged by."""
     table = summary.table
@@ -174,7 +170,6 @@ def significant(summary: Summary) -> list[str]:
 
 
 def caption(summary: Summary) -> list[str]:
-    """Sentences that explain the tables."""
     lines = [BEST_NOTE, INTERVAL_NOTE]
     if summary.table["verdict"].ne("").any():
         lines += [TEST_NOTE, BOLD_NOTE]
@@ -280,7 +275,6 @@ def markdown(summary: Summary) -> str:
 
 
 def markdown_grid(grid: Grid) -> list[str]:
-    """One table as lines of Markdown."""
     rows = [[f"**{_md(cell.text)}**" if cell.bold else _md(cell.text) for cell in row] for row in grid.rows]
     return [
         "| " + " | ".join(map(_md, grid.header)) + " |",
@@ -305,7 +299,8 @@ def latex(summary: Summary) -> str:
         words = rf"{BEST_NOTE} See Table~\ref{{{first}}}."
         if not first:
             words = _tex(" ".join([summary.spending, *caption(summary)]).strip())
-        lines += [rf"\caption{{{_tex(summary.sweep)}: {_tex(_small(grid.title))}. {words}}}"]
+        title = grid.title[:1].lower() + grid.title[1:]
+        lines += [rf"\caption{{{_tex(summary.sweep)}: {_tex(title)}. {words}}}"]
         # Shrunk to the width of the column, but never enlarged.
         lines += [rf"\label{{tab:{name}-{grid.key}}}", r"\sbox0{%", *body, "}"]
         lines += [r"\ifdim\wd0>\columnwidth\resizebox{\columnwidth}{!}{\usebox0}\else\usebox0\fi"]
@@ -315,10 +310,6 @@ def latex(summary: Summary) -> str:
         lines += [r"\end{table}", ""]
         first = f"tab:{name}-{grid.key}"
     return "\n".join(lines)
-
-
-def _small(title: str) -> str:
-    return title[:1].lower() + title[1:]
 
 
 def number(value: float) -> str:

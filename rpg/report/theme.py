@@ -104,7 +104,6 @@ def encodings(labels: Sequence[str], legend: bool | Sequence[str] = True) -> dic
 
 
 def on_dark(spec: Any) -> Any:
-    """The specification of a chart for a dark page."""
     if isinstance(spec, dict):
         return {name: on_dark(value) for name, value in spec.items()}
     if isinstance(spec, list):
@@ -113,7 +112,6 @@ def on_dark(spec: Any) -> Any:
 
 
 def themed(chart: Any) -> Any:
-    """The chart in the theme of all charts."""
     return chart.configure(**THEME)
 
 

@@ -53,10 +53,8 @@ def write_all(fd: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; on success fsync it and rename it to `path`, else remove it.
-
-    The temporary name starts with a dot, so that patterns such as `step-*.parquet` never match it.
-    """
+    """Yield a temporary path in the same folder; on success fsync it and rename it to `path`, else remove it. The
+    temporary name starts with a dot, so that patterns such as `step-*.parquet` never match it."""
     path = Path(path)
     with readable("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,8 +105,8 @@ def fsync_tree(folder: Path) -> None:
 
 
 def atomic_write_bytes(path: Path, data: bytes) -> None:
-    with atomic_path(path) as temporary, open(temporary, "wb") as handle:
-        handle.write(data)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def atomic_write_text(path: Path, text: str) -> None:

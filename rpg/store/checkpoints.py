@@ -52,10 +52,6 @@ class CheckpointFolder:
         build.replace(final)
         fsync_folder(final.parent)
 
-    def prune(self) -> None:
-        """Keep checkpoints that are not evaluated yet, those of `keep`, and the newest ones with their training states."""
-        self._keep_newest(_KEEP)
-
     def wait_for_space(self, needed: float, say: Callable[[str], None], seconds: float = 2.0) -> None:
         """Pause, and say so, until this many bytes are free: a full disk would end the run."""
         waiting = False
@@ -75,10 +71,6 @@ class CheckpointFolder:
             clear_waiting(self.folder)
             say("continues: there is enough disk space again")
 
-    def settle(self) -> None:
-        """Like `prune`, after the end of a run: only the last checkpoint keeps its training state, to continue from."""
-        self._keep_newest(1)
-
     def superfluous(self, newest: int = 1) -> tuple[list[int], list[int]]:
         """(steps whose checkpoint is no longer needed, steps whose training state is no longer needed)."""
         steps = self.folder.checkpoint_steps()
@@ -88,7 +80,9 @@ class CheckpointFolder:
         idle = [s for s in old if s in stay and (self.folder.checkpoint(s) / "training").exists()]
         return [step for step in old if step not in stay], idle
 
-    def _keep_newest(self, newest: int) -> None:
+    def prune(self, newest: int = _KEEP) -> None:
+        """Keep checkpoints that are not evaluated yet, those of `keep`, and the newest ones with their training states.
+        After the end of a run, `newest` is 1: only the last checkpoint keeps its training state, to continue from."""
         gone, idle = self.superfluous(newest)
         evaluated = self.eval_steps.intersection(gone)
         if evaluated:  # recorded first, so that they do not count as lost and are not trained again
@@ -159,11 +153,7 @@ class CheckpointFolder:
 
 
 def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
-    """The checkpoints of a run, kept by the rule in its manifest.
-
-    Raises:
-        StoreError: no readable manifest.
-    """
+    """The checkpoints of a run, kept by the rule in its manifest. Raises StoreError: no readable manifest."""
     manifest = folder.read_manifest()
     keep = manifest["spec"].get("training", {}).get("keep_checkpoints", KEEP)
     return CheckpointFolder(folder, manifest["eval_steps"], keep)

@@ -38,10 +38,8 @@ class NotComparable(StoreError):
 
 
 def current_runs(layout: Layout, sweep: str) -> list[RunFolder]:
-    """The runs of the sweep's newest file, started or not, in its order.
-
-    If sweep.json cannot be read, no run is superseded: all run folders on disk.
-    """
+    """The runs of the sweep's newest file, started or not, in its order. If sweep.json cannot be read, no run is
+    superseded: all run folders on disk."""
     try:
         names = layout.read_sweep(sweep)["runs"]
         return [layout.run(sweep, folder_name(name, "run")) for name in names]
@@ -99,11 +97,8 @@ def differing(mine: Manifest, other: Manifest) -> list[str]:
 
 
 def require_comparable(runs: Mapping[str, Manifest]) -> None:
-    """Check that the runs of a table differ in the sweep's axes and in nothing else.
-
-    Raises:
-        NotComparable: naming two runs and the settings in which they differ, or runs that would be counted twice.
-    """
+    """Check that the runs of a table differ in the sweep's axes and in nothing else. Raises NotComparable: naming two
+    runs and the settings in which they differ, or runs that would be counted twice."""
     counts = Counter((manifest["variant"], manifest["seed"]) for manifest in runs.values())
     for (variant, seed), count in counts.items():
         if count > 1:

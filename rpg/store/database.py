@@ -19,8 +19,8 @@ import duckdb
 
 from rpg.store.atomic_files import StoreError, atomic_write_text, readable
 from rpg.store.ingest import forget, ingest
+from rpg.store.ingest_files import fingerprint_beside_runs, run_sources
 from rpg.store.layout import Layout
-from rpg.store.run_sources import fingerprint_beside_runs, run_sources
 from rpg.store.schema import CREATE_TABLES, VERSION
 
 KEEP = 3  # versions that stay on disk: a reader may just have read an older CURRENT
@@ -60,10 +60,8 @@ def current(layout: Layout) -> Path | None:
 
 
 def usable(layout: Layout) -> Path | None:
-    """The newest database file, rebuilt if its schema is of another version; None before the first build.
-
-    Raises StoreError if it has to be rebuilt and cannot be.
-    """
+    """The newest database file, rebuilt if its schema is of another version; None before the first build. Raises
+    StoreError if it has to be rebuilt and cannot be."""
     path = current(layout)
     if path is None:
         return None
@@ -102,10 +100,8 @@ def open_file(path: Path, external: bool = False) -> duckdb.DuckDBPyConnection:
 
 
 def build(layout: Layout) -> Build:
-    """Update the database from the run folders; if nothing has changed, the newest version stays.
-
-    Raises StoreError if it cannot be written.
-    """
+    """Update the database from the run folders; if nothing has changed, the newest version stays. Raises StoreError if
+    it cannot be written."""
     with readable("write", layout.analytics):
         layout.analytics.mkdir(parents=True, exist_ok=True)
         with open(layout.analytics / ".lock", "w") as lock:
@@ -126,7 +122,9 @@ def _build(layout: Layout) -> Build:
         # Reading everything costs little more than reading most of it, and leaves no holes in the file.
         changed, previous = sources, None
 
-    versions = [int(match[1]) for name in os.listdir(layout.analytics) if (match := _NAME.fullmatch(name))]
+    versions = {
+        int(match[1]): name for name in os.listdir(layout.analytics) if (match := _NAME.fullmatch(name))
+    }
     path = layout.analytics / f"results-{max(versions, default=0) + 1:06d}.duckdb"
     temporary = path.with_name(f".{path.name}.tmp")
     for stale in layout.analytics.glob(".results-*.tmp*"):  # of builders that were killed: we hold the lock
@@ -148,7 +146,10 @@ def _build(layout: Layout) -> Build:
         temporary.unlink(missing_ok=True)
         temporary.with_name(f"{temporary.name}.wal").unlink(missing_ok=True)
     atomic_write_text(layout.analytics / "CURRENT", path.name + "\n")
-    _prune(layout)
+    for version in sorted(versions)[
+        : -(KEEP - 1)
+    ]:  # a reader that has one open keeps it until it closes the file
+        (layout.analytics / versions[version]).unlink(missing_ok=True)
     return Build(path, len(changed), len(here) - len(changed), len(dropped), True)
 
 
@@ -163,10 +164,3 @@ def _fingerprints(path: Path) -> dict[tuple[str, str], str] | None:
     except (StoreError, duckdb.Error, ValueError):
         return None
     return {(sweep, run): fingerprint for sweep, run, fingerprint in rows} | {NO_RUN: rest}
-
-
-def _prune(layout: Layout) -> None:
-    """Remove all but the newest versions; a reader that has one open keeps it until it closes the file."""
-    names = {int(match[1]): name for name in os.listdir(layout.analytics) if (match := _NAME.fullmatch(name))}
-    for version in sorted(names)[:-KEEP]:
-        (layout.analytics / names[version]).unlink(missing_ok=True)

@@ -83,11 +83,8 @@ def _of_run(folder: RunFolder) -> Iterator[Item]:
 
 
 def remove(layout: Layout, name: str) -> Path:
-    """Move a sweep (`quickstart`) or a run (`quickstart/grpo-s0-12345678`) to the trash; returns its new path.
-
-    Raises:
-        StoreError: it does not exist, or is running.
-    """
+    """Move a sweep (`quickstart`) or a run (`quickstart/grpo-s0-12345678`) to the trash; returns its new path. Raises
+    StoreError: it does not exist, or is running."""
     sweep, _, run = name.strip("/").partition("/")
     path = layout.run(sweep, run).path if run else layout.sweep_folder(sweep)
     if not path.is_dir():

@@ -8,14 +8,22 @@ import duckdb
 
 from rpg.store import run_provenance
 from rpg.store.atomic_files import StoreError, read_json_object
-from rpg.store.bulk_rows import Rows, insert_rows, run_key, temporary_table
 from rpg.store.current import OUTDATED, current_runs, superseded_runs, superseded_variant, why_superseded
-from rpg.store.ingest_files import ingest_drift, ingest_metrics, ingest_samples, summarise_evaluations
+from rpg.store.ingest_files import (
+    Rows,
+    Source,
+    ingest_drift,
+    ingest_metrics,
+    ingest_samples,
+    insert_rows,
+    run_key,
+    summarise_evaluations,
+    temporary_table,
+)
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
 from rpg.store.notes import notes_and_tags
 from rpg.store.run_folder import IMPORTED
-from rpg.store.run_sources import Source
 from rpg.store.schema import KEYS, VERSION, create_views
 
 

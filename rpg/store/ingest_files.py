@@ -1,11 +1,124 @@
-"""Metrics, samples and drift of run folders into the tables of an open database, thousands of files per statement."""
+"""What the database is built from: the run folders with their fingerprints, and their metrics, samples and drift, which
+are read into the tables of an open database thousands of files per statement.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow
 
-from rpg.store.bulk_rows import Rows, each_readable, patterns, run_key, temporary_table
-from rpg.store.run_sources import Source
+from rpg.store.layout import Layout
+from rpg.store.notes import FILE as NOTES
+from rpg.store.run_folder import RunFolder
 from rpg.store.samples import EVAL_COLUMNS, drift_path
 from rpg.store.schema import KEYS, TABLES, quote
+
+
+class Source(NamedTuple):
+    """A run and the state of its files: with an equal fingerprint nothing has to be read again."""
+
+    folder: RunFolder
+    state: str
+    fingerprint: str
+
+
+def run_sources(layout: Layout) -> list[Source]:
+    """Every run with its state and fingerprint, without opening its files."""
+    return [_source(folder) for sweep in layout.sweeps() for folder in layout.run_folders(sweep)]
+
+
+def _source(folder: RunFolder) -> Source:
+    # Files that a live process renews are left out: they change often and add nothing to the state.
+    seen = []
+    if folder.path.is_dir():
+        for entry in os.scandir(folder.path):
+            if entry.name.endswith((".json", ".jsonl")) and entry.name not in ("lease.json", "waiting.json"):
+                seen.append(_signature(entry.name, entry))
+        evals = folder.path / "evals"
+        for benchmark in folder.benchmarks():
+            for entry in os.scandir(evals / benchmark):
+                if entry.name.endswith(".parquet") and not entry.name.startswith("."):
+                    seen.append(_signature(f"{benchmark}/{entry.name}", entry))
+    state = folder.state()
+    return Source(folder, state, f"{state} {_digest(sorted(seen))}")
+
+
+def _signature(name: str, entry: os.DirEntry[str] | Path) -> str:
+    stat = entry.stat()
+    return f"{name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def fingerprint_beside_runs(layout: Layout) -> str:
+    """A fingerprint of the files that belong to no run: sweep files and audits."""
+    paths = [
+        *layout.runs.glob("*/sweep.json"),
+        *layout.runs.glob(f"*/{NOTES}"),
+        *layout.audits.glob("*.json"),
+    ]
+    return _digest(sorted(_signature(str(path), path) for path in paths))
+
+
+Rows = list[dict[str, Any]]
+
+_ARROW = {
+    "VARCHAR": pyarrow.string(),
+    "JSON": pyarrow.string(),
+    "VARCHAR[]": pyarrow.list_(pyarrow.string()),
+    "INTEGER": pyarrow.int32(),
+    "BIGINT": pyarrow.int64(),
+    "DOUBLE": pyarrow.float64(),
+}
+
+
+def insert_rows(db: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> None:
+    """Append rows, missing keys as null; through Arrow, since parameters cost a millisecond a row."""
+    if rows:
+        schema = pyarrow.schema([(name, _ARROW[kind]) for name, (kind, _) in TABLES[table].items()])
+        db.register("incoming", pyarrow.Table.from_pylist(rows, schema))
+        db.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
+        db.unregister("incoming")
+
+
+def temporary_table(db: duckdb.DuckDBPyConnection, table: str, rows: Rows, columns: tuple[str, ...]) -> None:
+    data = {name: [row[name] for row in rows] for name in columns}
+    kinds = [(name, pyarrow.int64() if name in ("attempt", "step") else pyarrow.string()) for name in columns]
+    db.register("incoming", pyarrow.table(data, pyarrow.schema(kinds)))
+    db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM incoming")
+    db.unregister("incoming")
+
+
+def run_key(folder: RunFolder) -> dict[str, str]:
+    return {"sweep": folder.sweep, "run": folder.name}
+
+
+def patterns(files: Rows) -> list[str]:
+    """The files' names, escaped so that DuckDB takes no character in them for a pattern."""
+    return [file["filename"].replace("[", "[[]").replace("*", "[*]").replace("?", "[?]") for file in files]
+
+
+def each_readable(files: Rows, read: Callable[[Rows], object], warnings: Rows) -> Rows:
+    """Call `read` on all files at once, or, when it fails, on halves: the files that could be read. One statement over
+    thousands of files is a hundred times faster than one statement per file."""
+    try:
+        read(files)
+        return files
+    except duckdb.Error as error:
+        if len(files) > 1:
+            half = len(files) // 2
+            return each_readable(files[:half], read, warnings) + each_readable(files[half:], read, warnings)
+        file = files[0]
+        message = f"{file['filename']} left out: {str(error).splitlines()[0]}"
+        warnings.append({"sweep": file["sweep"], "run": file["run"], "message": message})
+        return []
+
 
 # Runs whose samples have a reward beside the verifier's verdict (rpg.rewards.scoring.Scorer.plain).
 _REWARDED = """SELECT sweep, run FROM runs
@@ -26,7 +139,8 @@ def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warning
     if not files:
         return
     kinds = {"step": "JSON", "optimizer_step": "BIGINT", "time": "DOUBLE"} | dict.fromkeys(names, "DOUBLE")
-    columns = ", ".join(f"'{_sql_text(name)}': '{kind}'" for name, kind in kinds.items())
+    quoted = {name.replace("'", "''"): kind for name, kind in kinds.items()}
+    columns = ", ".join(f"'{name}': '{kind}'" for name, kind in quoted.items())
     db.execute(
         f"""CREATE OR REPLACE TEMP TABLE raw AS SELECT * REPLACE (
               CASE WHEN regexp_full_match(step::VARCHAR, '[0-9]+') THEN try_cast(step AS BIGINT) END AS step)
@@ -66,10 +180,8 @@ def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warning
 
 
 def _measurements(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) -> tuple[Rows, list[str]]:
-    """The files that can be opened, and the names of all measurements in them.
-
-    Columns ignore case, so of `A` and `a` only the first is kept.
-    """
+    """The files that can be opened, and the names of all measurements in them. Columns ignore case, so of `A` and `a`
+    only the first is kept."""
     found: set[str] = set()
 
     def scan(part: Rows) -> None:
@@ -185,7 +297,3 @@ def ingest_drift(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings:
                   FROM read_json(?, columns={{{columns}}}, filename=true, hive_partitioning=false) d
                   JOIN files f USING (filename) WHERE d.{direction} IS NOT NULL"""
         files = each_readable(files, lambda part, sql=sql: db.execute(sql, [patterns(part)]), warnings)  # type: ignore[misc]
-
-
-def _sql_text(text: str) -> str:
-    return text.replace("'", "''")

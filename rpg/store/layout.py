@@ -23,11 +23,8 @@ from rpg.store.run_folder import FORMAT, RunFolder, folder_name, folders, read_c
 
 
 def home(path: str | os.PathLike[str] | None = None) -> Path:
-    """The data folder: the argument, else $RPG_HOME, else ./rpg-data (absolute; not created).
-
-    Raises:
-        StoreError: the path cannot be used.
-    """
+    """The data folder: the argument, else $RPG_HOME, else ./rpg-data (absolute; not created). Raises StoreError: the
+    path cannot be used."""
     folder = Path(path or os.environ.get("RPG_HOME") or "rpg-data").expanduser().absolute()
     advice = "choose another data folder with --home or RPG_HOME"
     if "?" in str(folder):
@@ -86,9 +83,7 @@ class Layout:
 
     def run_folders(self, sweep: str) -> list["RunFolder"]:
         """All run folders on disk, including superseded ones, and those that sweep.json plans (pending), sorted.
-
-        rpg.store.current decides which of them are current.
-        """
+        rpg.store.current decides which of them are current."""
         names = set(folders(self.sweep_folder(sweep)))
         with contextlib.suppress(StoreError):
             names.update(folder_name(run, "run") for run in self.read_sweep(sweep)["runs"])

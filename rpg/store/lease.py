@@ -61,14 +61,8 @@ def release(path: Path) -> None:
 def lease_of(pid: int, pgid: int | None = None) -> dict[str, Any]:
     """A new lease of a process on this machine."""
     now = time.time()
-    return {
-        **here(),
-        "pid": pid,
-        "pgid": os.getpgid(pid) if pgid is None else pgid,
-        "started": now,
-        "heartbeat": now,
-        "birth": birth(pid),
-    }
+    group = os.getpgid(pid) if pgid is None else pgid
+    return {**here(), "pid": pid, "pgid": group, "started": now, "heartbeat": now, "birth": birth(pid)}
 
 
 def read_lease(path: Path) -> dict[str, Any] | None:
@@ -81,17 +75,13 @@ def read_lease(path: Path) -> dict[str, Any] | None:
 
 def is_own(lease: Mapping[str, Any]) -> bool:
     """Whether it is the lease of this process."""
-    place = here()
-    return lease.get("pid") == os.getpid() and all(
-        lease.get(part, value) == value for part, value in place.items()
-    )
+    same_place = all(lease.get(part, value) == value for part, value in here().items())
+    return lease.get("pid") == os.getpid() and same_place
 
 
 def holder(path: Path) -> dict[str, Any] | None:
-    """The lease if its process lives; for a process about to write, since the clocks of two hosts may differ.
-
-    The age of another host's lease is measured by the clock of the storage: its file against a file created now.
-    """
+    """The lease if its process lives; for a process about to write, since the clocks of two hosts may differ. The age
+    of another host's lease is measured by the clock of the storage: its file against a file created now."""
     lease = read_lease(path)
     if lease is None:
         return None
@@ -104,10 +94,8 @@ def holder(path: Path) -> dict[str, Any] | None:
 
 
 def lease_alive(lease: Mapping[str, Any], now: float | None = None) -> bool:
-    """Whether the process of a lease still lives: here by its pid, elsewhere by its heartbeat.
-
-    Pids are reused, so a process that began after the lease was written is another one; a zombie is dead.
-    """
+    """Whether the process of a lease still lives: here by its pid, elsewhere by its heartbeat. Pids are reused, so a
+    process that began after the lease was written is another one; a zombie is dead."""
     try:
         pid, started, heartbeat = int(lease["pid"]), float(lease["started"]), float(lease["heartbeat"])
     except (KeyError, TypeError, ValueError):

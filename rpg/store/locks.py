@@ -47,10 +47,8 @@ class Lock:
         if self._beat:
             self._beat.join()
             self._beat = None
-            with contextlib.suppress(
-                OSError
-            ):  # so that no other host waits for the heartbeat to become stale
-                os.ftruncate(self.fd, 0)
+            with contextlib.suppress(OSError):
+                os.ftruncate(self.fd, 0)  # so that no other host waits for the heartbeat to become stale
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -77,10 +75,8 @@ def take(
 ) -> Lock | None:
     """The lock, with a note about its holder in the file; None if another process holds it. Never waits.
 
-    With `beat`, also None if the note of another machine has a heartbeat younger than STALE_SECONDS.
-
-    Raises:
-        StoreError: the file cannot be made or opened.
+    With `beat`, also None if the note of another machine has a heartbeat younger than STALE_SECONDS. Raises StoreError:
+    the file cannot be made or opened.
     """
     try:
         fd = _open(path, mode)
@@ -101,11 +97,7 @@ def take(
 
 @contextlib.contextmanager
 def only_one(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock `path` for the block.
-
-    Raises:
-        Busy: "`what` by process 123" already.
-    """
+    """Hold the lock `path` for the block. Raises Busy: "`what` by process 123" already."""
     lock = take(path)
     if lock is None:
         raise Busy(f"{what} by {who(path)}")
@@ -125,20 +117,16 @@ def _beats_elsewhere(path: Path, fd: int) -> bool:
 def other_machine(note: Mapping[str, Any]) -> bool:
     """Whether a holder is on a machine whose locks this machine's kernel may not see."""
     place = here()
-    return (
-        bool(note) and note.get("host", place["host"]) != place["host"] and note.get("boot") != place["boot"]
-    )
+    other_host = note.get("host", place["host"]) != place["host"]
+    return bool(note) and other_host and note.get("boot") != place["boot"]
 
 
 def who(path: Path) -> str:
     """`process 4711`, with host and time if it is on another host; for messages."""
     holder = note(path)
     process = f"process {holder.get('pid', '?')}"
-    return (
-        f"{process} {whereabouts(holder)}"
-        if holder.get("host", here()["host"]) != here()["host"]
-        else process
-    )
+    elsewhere = holder.get("host", here()["host"]) != here()["host"]
+    return f"{process} {whereabouts(holder)}" if elsewhere else process
 
 
 def held(path: Path) -> bool:
@@ -175,10 +163,8 @@ def note(path: Path) -> dict[str, Any]:
 
 
 def _open(path: Path, mode: int | None) -> int:
-    """Open for writing, creating it if necessary; a symbolic link is refused.
-
-    Without O_CREAT first: in a folder that everyone may write to, Linux forbids O_CREAT on a file of another user.
-    """
+    """Open for writing, creating it if necessary; a symbolic link is refused. Without O_CREAT first: in a folder that
+    everyone may write to, Linux forbids O_CREAT on a file of another user."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(FileNotFoundError):
         return os.open(path, flags)

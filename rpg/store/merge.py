@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from rpg.store.atomic_files import StoreError, folder_aside, fsync_tree, readable
 from rpg.store.gc import remove
@@ -30,11 +29,8 @@ class Merged:
 
 
 def merge(layout: Layout, other: Layout) -> Merged:
-    """Copy the runs of `other`, which stays unchanged.
-
-    Raises:
-        StoreError: there are no results, or a folder cannot be read or written.
-    """
+    """Copy the runs of `other`, which stays unchanged. Raises StoreError: there are no results, or a folder cannot be
+    read or written."""
     if other.home.resolve() == layout.home.resolve():
         raise StoreError(f"{other.home}: this is the data folder itself")
     if not other.sweeps():
@@ -81,9 +77,10 @@ def _difference(ours: RunFolder, theirs: RunFolder) -> str | None:
     for row in ours.read_metrics().rows:
         other = rows.get(row["step"], {})
         for name in sorted(row.keys() & other.keys()):
-            if name in _CLOCK or name.startswith("seconds_") or _equal(row[name], other[name]):
-                continue
-            return f"step {row['step']}: {name} is {row[name]!r} here and {other[name]!r} there; ours is kept"
+            here, there = row[name], other[name]
+            same = here == there or (here != here and there != there)  # NaN equals NaN
+            if name not in _CLOCK and not name.startswith("seconds_") and not same:
+                return f"step {row['step']}: {name} is {here!r} here and {there!r} there; ours is kept"
     for benchmark in ours.benchmarks():
         for step in set(ours.eval_steps(benchmark)) & set(theirs.eval_steps(benchmark)):
             if _verdicts(ours, benchmark, step) != _verdicts(theirs, benchmark, step):
@@ -94,10 +91,6 @@ def _difference(ours: RunFolder, theirs: RunFolder) -> str | None:
 def _verdicts(folder: RunFolder, benchmark: str, step: int) -> dict[tuple[str, int], bool]:
     rows = read_eval(folder, benchmark, step).select(["problem_id", "sample", "correct"]).to_pylist()
     return {(row["problem_id"], row["sample"]): row["correct"] for row in rows}
-
-
-def _equal(ours: Any, theirs: Any) -> bool:
-    return bool(ours == theirs or (ours != ours and theirs != theirs))  # NaN equals NaN here
 
 
 def _copy(theirs: RunFolder, ours: RunFolder) -> None:

@@ -13,11 +13,8 @@ _ROWS = 12
 
 
 def model_card(folder: RunFolder, step: int, title: str) -> str:
-    """The card as Markdown with the header that the hub expects.
-
-    Raises:
-        StoreError: the run's manifest or metrics cannot be read.
-    """
+    """The card as Markdown with the header that the hub expects. Raises StoreError: the run's manifest or metrics
+    cannot be read."""
     manifest = folder.read_manifest()
     spec = manifest["spec"]
     algorithm = manifest.get("display_name") or manifest["algorithm"]
@@ -29,14 +26,8 @@ def model_card(folder: RunFolder, step: int, title: str) -> str:
     base = spec.get("model", {}).get("path")
     if isinstance(base, str) and base.count("/") == 1 and not base.startswith((".", "/", "~")):
         header["base_model"] = base
-    lines = [
-        "---",
-        *(f"{key}: {json.dumps(value)}" for key, value in header.items()),
-        "---",
-        "",
-        f"# {_markdown_text(title)}",
-        "",
-    ]
+    front = [f"{key}: {json.dumps(value)}" for key, value in header.items()]
+    lines = ["---", *front, "---", "", f"# {_markdown_text(title)}", ""]
     version = manifest.get("versions", {}).get("rpg-lab", "")
     lines += [
         f"Step {step} of {manifest['steps']} of the run `{folder.sweep}/{folder.name}`, trained with "
@@ -51,12 +42,8 @@ def model_card(folder: RunFolder, step: int, title: str) -> str:
     rows = [row for row in folder.read_metrics().rows if row["step"] <= step]
     names = [name for name in _CURVE if any(name in row for row in rows)]
     if rows and names:
-        chosen = sorted(
-            {
-                round(i * (len(rows) - 1) / max(1, min(_ROWS, len(rows)) - 1))
-                for i in range(min(_ROWS, len(rows)))
-            }
-        )
+        count = min(_ROWS, len(rows))
+        chosen = sorted({round(i * (len(rows) - 1) / max(1, count - 1)) for i in range(count)})
         lines += ["## Training", "", f"| step | {' | '.join(names)} |", "|" + "---|" * (len(names) + 1)]
         lines += [
             f"| {rows[i]['step']} | " + " | ".join(_number(rows[i].get(name)) for name in names) + " |"

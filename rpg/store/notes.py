@@ -17,11 +17,7 @@ _TAG = re.compile(r"[\w.:/-]{1,50}")
 
 
 def place(layout: Layout, name: str) -> Path:
-    """The folder of `SWEEP` or `SWEEP/RUN`.
-
-    Raises:
-        StoreError: there is no such folder.
-    """
+    """The folder of `SWEEP` or `SWEEP/RUN`. Raises StoreError: there is no such folder."""
     sweep, slash, run = name.partition("/")
     folder = layout.run(sweep, run).path if slash else layout.sweep_folder(sweep)
     if not folder.is_dir():

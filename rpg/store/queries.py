@@ -121,10 +121,8 @@ def metric_names(db: duckdb.DuckDBPyConnection) -> list[str]:
 def variants(
     db: duckdb.DuckDBPyConnection, names: Sequence[str], superseded: bool = False
 ) -> pandas.DataFrame:
-    """Variants of these sweeps: sweep, variant, algorithm behind it, its display_name, number of seeds.
-
-    Superseded runs have variants of their own, which are left out unless asked for.
-    """
+    """Variants of these sweeps: sweep, variant, algorithm behind it, its display_name, number of seeds. Superseded runs
+    have variants of their own, which are left out unless asked for."""
     return frame(
         db,
         """SELECT sweep, variant, any_value(algorithm) AS algorithm, any_value(display_name) AS display_name,
@@ -373,9 +371,7 @@ def health_metrics(
 
 def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
     """For each current run's last evaluation of a benchmark: run, benchmark, step, share of samples without an answer.
-
-    Where the reward decides what is right (rpg.rewards.graders), no answer is extracted.
-    """
+    Where the reward decides what is right (rpg.rewards.graders), no answer is extracted."""
     return frame(
         db,
         """SELECT s.run, s.benchmark, s.step, avg((s.extracted IS NULL)::INTEGER) AS missing

@@ -8,19 +8,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rpg.processes import is_here
 from rpg.store import lease as leases
-from rpg.store.atomic_files import (
-    StoreError,
-    read_json_object,
-    readable,
-)
-from rpg.store.step_progress import EVALUATION, TRAINING, progress_line, read_progress
-
-if TYPE_CHECKING:
-    pass
+from rpg.store.atomic_files import StoreError, read_json_object, readable
+from rpg.store.live_status import EVALUATION, TRAINING, progress_line, read_progress
 
 FORMAT = 1
 State = Literal["pending", "running", "done", "failed", "interrupted"]
@@ -147,7 +140,7 @@ class RunFolder:
             for line in lines:
                 if not line.strip():
                     continue
-                record = _parse(line)
+                record = parse_row(line)
                 if record is None:
                     corrupt += 1
                 else:
@@ -167,7 +160,7 @@ class RunFolder:
                 size = handle.seek(0, os.SEEK_END)
                 handle.seek(max(0, size - most))
                 lines = handle.read().split(b"\n")[size > most :]
-            rows = [row for line in lines if (row := _parse(line)) is not None]
+            rows = [row for line in lines if (row := parse_row(line)) is not None]
             if rows:
                 return [{"time": 0.0, **row, "attempt": attempt} for row in rows]
         return []
@@ -233,7 +226,7 @@ def is_step(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def parse_row(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
     except ValueError:
@@ -274,13 +267,8 @@ def _steps(folder: Path, suffix: str) -> list[int]:
 
 
 def pending_evaluations(folder: RunFolder) -> list[tuple[str, int]]:
-    """(benchmark, step) pairs of the manifest without samples, steps ascending.
-
-    Checkpoints that were removed on purpose, after they were evaluated, have no pending evaluations.
-
-    Raises:
-        StoreError: no readable manifest.
-    """
+    """(benchmark, step) pairs of the manifest without samples, steps ascending. Checkpoints that were removed on
+    purpose, after they were evaluated, have no pending evaluations. Raises StoreError: no readable manifest."""
     manifest = folder.read_manifest()
     present = {benchmark: set(folder.eval_steps(benchmark)) for benchmark in manifest["benchmarks"]}
     removed = folder.removed_steps() - set(folder.checkpoint_steps())

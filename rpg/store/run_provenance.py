@@ -28,11 +28,7 @@ def write(folder: RunFolder, attempt: int, packages: Sequence[str] = ()) -> None
 
 
 def read(folder: RunFolder, attempt: int) -> dict[str, Any]:
-    """The record of an attempt, {} if there is none.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
+    """The record of an attempt, {} if there is none. Raises StoreError: it cannot be read."""
     path = folder.provenance_path(attempt)
     record = read_json_object(path) if path.exists() else {}
     if record and not isinstance(record.get("sources"), dict):

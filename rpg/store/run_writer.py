@@ -63,10 +63,7 @@ def renew_lease(folder: RunFolder) -> bool:
 
 
 def release_run(folder: RunFolder) -> None:
-    """Remove the lease (a clean stop before the end: the state becomes `interrupted`).
-
-    The lease of another living process, or of another host, stays.
-    """
+    """Remove the lease, unless it is another process's (a clean stop before the end: the state becomes `interrupted`)."""
     leases.release(folder.lease_path)
 
 
@@ -101,13 +98,6 @@ def write_failed(
     line = next((line.strip() for line in error.splitlines() if line.strip()), "unknown error")
     with readable("remove", folder.done_path):
         folder.done_path.unlink(missing_ok=True)
-    record: dict[str, Any] = {
-        "error": line,
-        "log": log or str(folder.log_path),
-        "step": step,
-        "time": time.time(),
-    }
-    if tail:
-        record["tail"] = tail
-    atomic_write_json(folder.failed_path, record)
+    record = {"error": line, "log": log or str(folder.log_path), "step": step, "time": time.time()}
+    atomic_write_json(folder.failed_path, {**record, "tail": tail} if tail else record)
     release_run(folder)

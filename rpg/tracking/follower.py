@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -16,8 +17,7 @@ from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_obje
 from rpg.store.current import current_runs, is_imported
 from rpg.store.layout import Layout
 from rpg.store.run_folder import RunFolder
-from rpg.tracking.records import Record, info, records
-from rpg.tracking.trackers import Sink, open_sink, starts_over
+from rpg.tracking.trackers import Record, Sink, info, open_sink, records, starts_over
 
 POLL_SECONDS = 2.0
 RETRY_SECONDS = 30.0
@@ -52,8 +52,7 @@ class Follower:
         for folder in current_runs(self.layout, self.sweep):
             if not folder.manifest_path.exists() or (is_imported(folder) and not self.imported):
                 continue
-            for tracker in self._trackers(folder):
-                count += self._follow(folder, tracker)
+            count += sum(self._follow(folder, tracker) for tracker in self._trackers(folder))
         return count
 
     def until(self, over: Callable[[], bool]) -> None:
@@ -66,7 +65,6 @@ class Follower:
         self.close()
 
     def close(self) -> None:
-        """Close all connections."""
         for (run, name), sink in self._open.items():
             try:
                 sink.close(self.layout.run(self.sweep, run).done_path.exists())
@@ -88,7 +86,8 @@ class Follower:
         if time.monotonic() - self._failed.get(key, -RETRY_SECONDS) < RETRY_SECONDS:
             return 0
         try:
-            sent = self._sent.setdefault(key, self._state(folder, name))
+            keys = self._state(folder)[1].get(name)
+            sent = self._sent.setdefault(key, set(keys) if isinstance(keys, list) else set())
             new: list[Record] = list(records(folder, sent))
             if not new:
                 return 0
@@ -103,29 +102,21 @@ class Follower:
             self._warn(folder.name, name, error)
             return 0
         sent |= {record.key for record in new}
-        self._remember(folder, name, sent)
+        path, state = self._state(folder)
+        atomic_write_json(path, {**state, name: sorted(sent)})
         self.failures.pop(name, None)
         return len(new)
 
     def _warn(self, run: str, name: str, error: Exception) -> None:
-        lines = str(error).strip().splitlines()
-        first = lines[0] if lines else type(error).__name__
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         if self.failures.get(name) != first:
             self.failures[name] = first
             self.say(f"warning: {run}: {name}: {first}; will retry, and the training does not wait for it")
 
-    def _path(self, folder: RunFolder) -> Path:
-        return tracking_folder(self.layout) / "state" / self.sweep / f"{folder.name}.json"
-
-    def _state(self, folder: RunFolder, name: str) -> set[str]:
-        path = self._path(folder)
-        keys = read_json_object(path).get(name) if path.exists() else None
-        return set(keys) if isinstance(keys, list) else set()
-
-    def _remember(self, folder: RunFolder, name: str, sent: set[str]) -> None:
-        path = self._path(folder)
-        state = read_json_object(path) if path.exists() else {}
-        atomic_write_json(path, {**state, name: sorted(sent)})
+    def _state(self, folder: RunFolder) -> tuple[Path, dict[str, Any]]:
+        """The file of what each tracker has received of a run, and its contents."""
+        path = tracking_folder(self.layout) / "state" / self.sweep / f"{folder.name}.json"
+        return path, read_json_object(path) if path.exists() else {}
 
 
 def _name(tracker: TrackerSection) -> str:

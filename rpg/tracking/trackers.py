@@ -1,10 +1,16 @@
-"""The trackers behind one interface: open a run, log records, close. Their packages are imported when used."""
+"""The trackers behind one interface (open a run, log records, close), and the records that they are sent.
+
+Their packages are imported when they are used.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +19,72 @@ from rpg.config.section import registered
 from rpg.config.tracking import TRACKERS, MlflowTracker, TensorBoardTracker, TrackerSection, WandbTracker
 from rpg.errors import UserError
 from rpg.store.current import flat
-from rpg.tracking.records import Record, RunInfo
+from rpg.store.run_folder import RunFolder
+from rpg.store.samples import read_eval
+
+_NOT_MEASURED = ("step", "attempt", "time")
+
+
+@dataclass(frozen=True)
+class Record:
+    """Numbers of one step. `key` identifies the record, which is sent once."""
+
+    key: str
+    step: int
+    time: float
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a tracker gets to know about a run."""
+
+    sweep: str
+    run: str
+    run_id: str
+    variant: str
+    settings: dict[str, Any]
+
+
+def info(folder: RunFolder) -> RunInfo:
+    """The run according to its manifest. Raises StoreError if that cannot be read."""
+    manifest = folder.read_manifest()
+    return RunInfo(folder.sweep, folder.name, manifest["run_id"], manifest["variant"], manifest["spec"])
+
+
+def records(folder: RunFolder, sent: set[str]) -> Iterator[Record]:
+    """Steps and evaluations on disk whose keys are not in `sent`, without values that are not finite numbers.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    last = 0.0
+    for row in folder.read_metrics().rows:
+        last = row.get("time", last)
+        key = f"step {row['step']}"
+        if key not in sent:
+            values = {name: x for name, x in row.items() if name not in _NOT_MEASURED and _finite(x)}
+            yield Record(key, row["step"], last, values)
+    for benchmark in folder.benchmarks():
+        for step in folder.eval_steps(benchmark):
+            key = f"{benchmark} {step}"
+            if key not in sent:
+                changed = folder.eval_path(benchmark, step).stat().st_mtime
+                yield Record(key, step, changed, evaluated(folder, benchmark, step))
+
+
+def evaluated(folder: RunFolder, benchmark: str, step: int) -> dict[str, float]:
+    """mean@k as in the database (the mean over problems of the share of right samples), and tokens per response."""
+    table = read_eval(folder, benchmark, step)
+    by_problem = table.group_by("problem_id").aggregate([("correct", "mean")])
+    columns = {"accuracy": by_problem.column("correct_mean"), "tokens": table.column("tokens")}
+    values = {name: column.to_pylist() for name, column in columns.items() if len(column)}
+    return {f"eval/{benchmark}/{name}": sum(column) / len(column) for name, column in values.items()}
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
 
 _BATCH = 500
 """Numbers per call of MLflow, which accepts at most 1,000."""
@@ -21,6 +92,16 @@ _BATCH = 500
 
 class TrackerError(UserError):
     """A tracker that cannot be used. `str(error)` is one line."""
+
+
+@contextmanager
+def _needs(name: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise TrackerError(
+            f"track: {name} needs the package {name}, which is not installed (pip install 'rpg-lab[trackers]')"
+        ) from error
 
 
 class Sink(Protocol):
@@ -37,10 +118,8 @@ class TensorBoard:
     """Event files, as TensorBoard's own writer makes them."""
 
     def __init__(self, _tracker: TensorBoardTracker, run: RunInfo, folder: Path):
-        try:
+        with _needs("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise missing("tensorboard", "tensorboard") from error
         self._writer = SummaryWriter(str(folder / "tensorboard" / run.sweep / run.run))
 
     def log(self, records: Sequence[Record]) -> None:
@@ -59,15 +138,13 @@ class Wandb:
     def __init__(self, tracker: WandbTracker, run: RunInfo, folder: Path):
         os.environ.setdefault("WANDB_SILENT", "true")
         os.environ.setdefault("WANDB_CONSOLE", "off")
-        try:
+        with _needs("wandb"):
             import wandb
-        except ImportError as error:
-            raise missing("wandb", "wandb") from error
         (folder / "wandb").mkdir(parents=True, exist_ok=True)
         name = f"{run.sweep}-{run.run_id}"[:128]
-        self._former: list[Path] = []
-        if tracker.mode == "offline":  # the new folder will hold everything, so earlier ones are not needed
-            self._former = list((folder / "wandb/wandb").glob(f"offline-run-*-{escape(name)}"))
+        # The new folder of an offline run will hold everything, so earlier ones are not needed.
+        former = (folder / "wandb/wandb").glob(f"offline-run-*-{escape(name)}")
+        self._former = list(former) if tracker.mode == "offline" else []
         self._run = wandb.init(
             project=tracker.project,
             entity=tracker.entity,
@@ -98,11 +175,9 @@ class Mlflow:
     def __init__(self, tracker: MlflowTracker, run: RunInfo, _folder: Path):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-        try:
+        with _needs("mlflow"):
             from mlflow import MlflowClient
             from mlflow.entities import Metric, Param
-        except ImportError as error:
-            raise missing("mlflow", "mlflow") from error
         self._client, self._metric = MlflowClient(tracking_uri=tracker.uri), Metric
         name = tracker.experiment or run.sweep
         existing = self._client.get_experiment_by_name(name)
@@ -132,11 +207,7 @@ class Mlflow:
             self._client.set_terminated(self._id)
 
 
-_SINKS: dict[type[TrackerSection], Any] = {
-    TensorBoardTracker: TensorBoard,
-    WandbTracker: Wandb,
-    MlflowTracker: Mlflow,
-}
+_SINKS: dict[type, Any] = {TensorBoardTracker: TensorBoard, WandbTracker: Wandb, MlflowTracker: Mlflow}
 registered("tracker", TRACKERS.values(), _SINKS, "rpg/tracking/trackers.py")
 
 
@@ -155,9 +226,3 @@ def starts_over(tracker: TrackerSection) -> bool:
     of several folders in pieces.
     """
     return isinstance(tracker, WandbTracker) and tracker.mode == "offline"
-
-
-def missing(name: str, package: str) -> TrackerError:
-    return TrackerError(
-        f"track: {name} needs the package {package}, which is not installed (pip install 'rpg-lab[trackers]')"
-    )

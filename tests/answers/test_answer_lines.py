@@ -1,7 +1,9 @@
-"""Answer lines of every kind, decided as a mathematician would: by hand, by the classes of tests/answers/generated, and
-every gold answer of the real benchmarks in other forms (right) and near misses (wrong)."""
+"""Answer lines of every kind, decided as a mathematician would: by hand (right.jsonl, wrong.jsonl), by the classes of
+tests/answers/generated, and every gold answer of the real benchmarks in other forms (right) and near misses (wrong)."""
 
+import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +11,6 @@ from rpg.answers.comparison import equivalent
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
 from rpg.tasks.benchmarks import benchmark, load_benchmark
-from tests.answers.answer_lines import EXAMPLES_RIGHT, EXAMPLES_WRONG, RIGHT, WRONG, pairs
 from tests.answers.generated import cases, real_golds, sample_golds
 from tests.answers.generated.case import last_line
 from tests.answers.variants import equivalents, near_misses
@@ -34,13 +35,21 @@ def grader():
         yield grader
 
 
-@pytest.mark.parametrize(("gold", "line"), pairs(EXAMPLES_RIGHT) + pairs(RIGHT))
+def pairs(verdict):
+    """(gold answer, answer line) of the lines that were written by hand."""
+    rows = map(
+        json.loads, Path(__file__).with_name(f"{verdict}.jsonl").read_text(encoding="utf-8").splitlines()
+    )
+    return [(row["gold"], row["line"]) for row in rows]
+
+
+@pytest.mark.parametrize(("gold", "line"), pairs("right"))
 def test_right(grader, gold, line):
     [grade] = grader.grade([(last_line(line), gold)])
     assert grade.correct, grade
 
 
-@pytest.mark.parametrize(("gold", "line"), pairs(EXAMPLES_WRONG) + pairs(WRONG))
+@pytest.mark.parametrize(("gold", "line"), pairs("wrong"))
 def test_wrong(grader, gold, line):
     [grade] = grader.grade([(last_line(line), gold)])
     assert not grade.correct, grade

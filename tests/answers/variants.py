@@ -27,15 +27,13 @@ def equivalents(gold: str) -> dict[str, str]:
     }
     value = number(bare)
     if value is not None:
-        exact = value.value * (100 if value.percent else 1)
-        forms["over one"] = f"{exact.numerator}/{exact.denominator}" + ("%" if value.percent else "")
-        forms["fraction"] = rf"\frac{{{exact.numerator}}}{{{exact.denominator}}}" + (
-            "%" if value.percent else ""
-        )
-        forms["with a unit"] = bare + (r"\text{ cm}" if not value.percent else "")
+        exact, mark = value.value * (100 if value.percent else 1), "%" if value.percent else ""
+        forms["over one"] = f"{exact.numerator}/{exact.denominator}{mark}"
+        forms["fraction"] = rf"\frac{{{exact.numerator}}}{{{exact.denominator}}}{mark}"
+        forms["with a unit"] = bare + (r"\text{ cm}" if not mark else "")
         forms["with a name"] = f"x = {bare}"
         if Fraction(exact).limit_denominator(1000) == exact and set(_primes(exact.denominator)) <= {2, 5}:
-            forms["decimal"] = _decimal(exact) + ("%" if value.percent else "")
+            forms["decimal"] = _decimal(exact) + mark
         if exact.denominator == 1 and abs(exact) >= 1000 and not value.percent:
             forms["thousands"] = f"{exact.numerator:,}"
             forms["TeX thousands"] = f"{exact.numerator:,}".replace(",", "{,}")

@@ -5,7 +5,7 @@ import torch
 
 from rpg.auditing.corrections import CORRECTIONS, correction_study
 from rpg.catalogue import AlgorithmError, algorithm
-from rpg.losses.correction import rollout_weights
+from rpg.losses.policy_loss import rollout_weights
 
 OURS, OLDS, WHOLE = "token, sampler's prefixes", "token, old's prefixes", "response"
 

@@ -15,9 +15,8 @@ NAMES = [f"rpg-{style}{d}" for style in ("", "reinforce-") for d in DIVERGENCES]
 
 def test_names_and_prose():
     assert list(rpg.algorithms()) == NAMES
-    assert {f"rpg-{style}{d}" for style in ("", "reinforce-") for d in FOUR} <= set(NAMES), (
-        "the paper's eight"
-    )
+    eight = {f"rpg-{style}{d}" for style in ("", "reinforce-") for d in FOUR}
+    assert eight <= set(NAMES), "those of the paper"
     for preset in ("paper", "released"):
         for name, algo in rpg.algorithms(preset).items():
             assert algo.name == name and algo.display_name
@@ -27,16 +26,13 @@ def test_names_and_prose():
 
 
 def test_import_is_light():
-    code = (
-        "import sys, rpg; rpg.algorithms(); assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
-    )
+    code = "import sys, rpg; rpg.algorithms(); assert not {'torch', 'numpy'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_overrides_merge_into_nested_settings():
-    algo = rpg.algorithm(
-        "rpg-ufkl", beta=1e-3, clip={"high": 0.4}, kl={"divergence": "rkl"}, reference="fixed"
-    )
+    changes = {"beta": 1e-3, "clip": {"high": 0.4}, "kl": {"divergence": "rkl"}, "reference": "fixed"}
+    algo = rpg.algorithm("rpg-ufkl", **changes)
     assert (algo.clip.low, algo.clip.high, algo.clip.c) == (0.2, 0.4, 10.0)
     assert algo.kl.divergence == "rkl" and algo.kl.style == "differentiable"
     assert algo.reference.type == "fixed" and algo.beta == 1e-3
@@ -105,9 +101,7 @@ def test_needs_reference():
 
 
 def test_released_presets_say_what_the_released_scripts_run():
-    """paper.md section 9: the rf_clip_ppo scripts run the same dual-clip PPO, without KL, for all four
-    names.
-    """
+    """paper.md section 9: the rf_clip_ppo scripts run the same dual-clip PPO, without KL, for all four names."""
     same = {str(rpg.algorithm(f"rpg-reinforce-{d}", "released").settings()) for d in FOUR}
     assert len(same) == 1 and rpg.algorithm("rpg-reinforce-ufkl", "released").kl.type == "none"
     released = rpg.algorithm("rpg-ufkl", "released")

@@ -11,15 +11,19 @@ from pydantic import BaseModel
 from rpg.catalogue import Algorithm
 from rpg.catalogue.entry import PROSE
 from rpg.config.errors import models_in
-from rpg.config.fields import REQUIRED, kind_of, leaves
-from rpg.config.frozen_defaults import FROZEN, is_frozen_kind
 from rpg.config.identity import (
+    FROZEN,
+    REQUIRED,
     STEPS,
+    canonical_json,
     evaluation_identity,
     former_identity,
     frozen_dump,
     identity,
     identity_record,
+    is_frozen_kind,
+    kind_of,
+    leaves,
     root,
 )
 from rpg.config.load import resolve
@@ -275,10 +279,18 @@ def test_a_kind_that_came_later_needs_no_frozen_default_and_all_its_fields_count
     class Late(ChainTask):
         type: Literal["late"] = "late"
         planted: int = 3
+        empty: str | None = None
 
     late = RunSpec().model_copy(update={"task": Late()})
     settings = identity_record(late, "d")["settings"]
     assert (
         settings["task.type"] == "late" and settings["task.planted"] == 3 and settings["task.data_seed"] == 0
     )
+    assert settings["task.empty"] is None, "also a field that is null by default"
     assert "training.steps" not in settings
+
+
+def test_one_value_has_one_text_and_no_number_that_is_none():
+    assert canonical_json({"b": [1.0, 1e-7], "a": {"é": None}}) == '{"a":{"é":null},"b":[1.0,1e-07]}'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json(float("nan"))

@@ -100,6 +100,12 @@ def pick(tab, label, option):
     return settled(tab)
 
 
+def press(tab, name):
+    """One of a row of buttons."""
+    buttons = tab.get_by_role("button", name=name, exact=True)
+    tab.get_by_role("radio", name=name).or_(buttons).first.click()
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_opens_and_shows_hostile_names_as_text(page, address, name):
     page.goto(f"{address}/{name}?sweep=hostile&sweeps=hostile")
@@ -158,9 +164,7 @@ def test_a_figure_can_be_saved_and_waits_for_the_reader(page, address):
     page.locator("[data-testid=stVegaLiteChart]").first.wait_for()
     page.get_by_text("Save or share").click()
     for kind, begin in (("PNG", b"\x89PNG"), ("PDF", b"%PDF"), ("HTML", b"<!DOCTYPE html>")):
-        page.get_by_role("radio", name=kind).or_(
-            page.get_by_role("button", name=kind, exact=True)
-        ).first.click()
+        press(page, kind)
         page.get_by_role("button", name="Make").click()
         button = "Page as HTML" if kind == "HTML" else f"Figure as {kind}"
         page.get_by_role("button", name=button).wait_for()
@@ -224,7 +228,7 @@ def saved(tab, name):
 def test_a_sample_is_found(page, address):
     page.goto(f"{address}/run?sweep=demo&run=grpo-seed0&benchmark=easy&search=problem%203%20of")
     settled(page)
-    page.get_by_role("radio", name="Samples").or_(page.get_by_role("button", name="Samples")).first.click()
+    press(page, "Samples")
     page.get_by_text("4 of 24 samples").wait_for()
     page.locator("code", has_text="Compute problem 3 of easy.").wait_for()
 
@@ -248,9 +252,7 @@ def test_the_pages_of_a_real_sweep(page, bench):
         run = layout.run_folders("small")[0].name
         page.goto(f"{address}/run?sweep=small&run={run}&benchmark=chain-easy&step=6")
         settled(page)
-        page.get_by_role("radio", name="Samples").or_(
-            page.get_by_role("button", name="Samples")
-        ).first.click()
+        press(page, "Samples")
         page.get_by_text(f"{samples // 2} of {samples // 2} samples").wait_for()
 
 

@@ -46,10 +46,7 @@ def test_the_three_walks_take_five_steps_each():
 
 def test_each_step_of_a_walk_is_reached_from_the_room_before_it():
     """A walk follows the arrows of the code: the source around a step mentions what the next one is called."""
-    source = {
-        name: (ROOT / name).read_text(encoding="utf-8")
-        for name in subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    }  # fmt: skip
+    source = {name: (ROOT / name).read_text(encoding="utf-8") for name in _git("ls-files", "*.py")}
     for title, steps in WALKS.items():
         for path, name in PLACE.findall(steps):
             if name:
@@ -64,6 +61,11 @@ def test_each_step_of_a_walk_is_reached_from_the_room_before_it():
 def test_the_words_of_the_glossary_are_the_words_of_the_code():
     rows = re.findall(r"^\| `([\w@.]+)` \|", PAGE.partition("## Words")[2].partition("\n## ")[0], re.M)
     assert len(rows) >= 20
-    text = subprocess.run(["git", "grep", "-h", "-w", "-o", "-E", "|".join(map(re.escape, rows)), "--", "rpg/*.py", "docs/*.md"],
-                          cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()  # fmt: skip
-    assert set(rows) <= set(text), set(rows) - set(text)
+    used = _git("grep", "-h", "-w", "-o", "-E", "|".join(map(re.escape, rows)), "--", "rpg/*.py", "docs/*.md")
+    assert set(rows) <= set(used), set(rows) - set(used)
+
+
+def _git(*words):
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 from benchmarks.synthetic import write_sweep
 from rpg.cli import load
-from rpg.config.imports import read_import
-from rpg.config.load import parse_assignments, parse_axes, parse_yaml, read_mapping
+from rpg.config.load import parse_assignments, parse_axes, parse_yaml, read_import, read_mapping
 from rpg.config.sweep_spec import load_file, load_sweep, single_run
 from rpg.store import Layout
 from rpg.store.database import build, connect

@@ -28,9 +28,9 @@ def test_a_planted_phrase_is_found_across_a_line_break():
 
 
 def test_no_banned_phrase_is_in_a_tracked_file():
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "*.py", "*.md", "*.yaml", "*.toml", "*.html"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout  # fmt: skip
+    patterns = ("*.py", "*.md", "*.yaml", "*.toml", "*.html")
+    command = ["git", "ls-files", "-z", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     phrases = banned()
     assert len(phrases) > 30
     offences = [

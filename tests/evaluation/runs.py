@@ -22,16 +22,8 @@ def register(layout, run, checkpoints, engine="local", seed=0, **evaluation):
     steps = {"steps": 1, "eval_steps": [0, 1], "benchmarks": ["chain-easy"]}
     write_manifest(folder, fields | steps | {"spec": spec.model_dump(mode="json")})
     runs = {path.name for path in layout.sweep_folder("sweep").iterdir() if path.is_dir()}
-    layout.write_sweep(
-        {
-            "name": "sweep",
-            "source": "",
-            "baseline": None,
-            "created": 0,
-            "runs": sorted(runs),
-            "benchmarks": [],
-        }
-    )
+    about = {"name": "sweep", "source": "", "baseline": None, "created": 0, "benchmarks": []}
+    layout.write_sweep(about | {"runs": sorted(runs)})
     return folder
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from rpg.config.run_spec import RunSpec
+from rpg.evaluation.engines.protocol import Request
 
 KNOWS_SOME = {"target_accuracy": 0.3, "consolidation_steps": 0, "behaviour_steps": 20}
 SPEC = RunSpec.model_validate(
@@ -21,6 +22,11 @@ except ImportError as error:
     WITHOUT_VLLM = (
         f"vllm is not installed ({error}); see docs/evaluation.md for how to run this test on a CPU"
     )
+
+
+def requests_for(problems, count):
+    return [Request(p.prompt, (0, "evaluation", p.id, k)) for p in problems for k in range(count)]
+
 
 VLLM = pytest.param(
     "vllm", marks=[pytest.mark.slow, pytest.mark.skipif(bool(WITHOUT_VLLM), reason=str(WITHOUT_VLLM))]

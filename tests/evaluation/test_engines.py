@@ -13,19 +13,15 @@ from safetensors.torch import load_file, save_file
 
 from rpg.config.evaluation import EngineSpec
 from rpg.evaluation.engines.factory import start_engine
-from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
+from rpg.evaluation.engines.protocol import EngineError, Sampling
 from rpg.models.model_loading import ModelError
 from rpg.models.truncated_sampling import WHOLE, Restriction
-from tests.evaluation.small_model import VLLM, WITHOUT_VLLM
+from tests.evaluation.small_model import VLLM, WITHOUT_VLLM, requests_for
 
 
 def start(kind, temperature, restriction=WHOLE, **settings):
     spec = TypeAdapter(EngineSpec).validate_python({"type": kind, **settings})
     return start_engine(spec, Sampling(temperature, 64, 32, restriction))
-
-
-def requests_for(problems, count):
-    return [Request(p.prompt, (0, "evaluation", p.id, k)) for p in problems for k in range(count)]
 
 
 def complete(engine, requests):

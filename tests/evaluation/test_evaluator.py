@@ -84,13 +84,6 @@ def test_by_hand_a_checkpoint_gives_the_samples_of_its_sweep(layout, checkpoints
     own.write_text(
         "source: {chain: {tiers: {easy: 2}, train_problems: 2000}}\nverifier: {type: marker, marker: '#'}\n"
     )
-    [result] = evaluate(
-        folder.checkpoint(1),
-        [own],
-        out=tmp_path / "out",
-        samples_per_problem=2,
-        max_prompt_tokens=64,
-        max_response_tokens=42,
-        say=str,
-    )
+    how = {"samples_per_problem": 2, "max_prompt_tokens": 64, "max_response_tokens": 42}
+    [result] = evaluate(folder.checkpoint(1), [own], out=tmp_path / "out", say=str, **how)
     assert read_samples(result.samples).to_pylist() == rows(folder, 1)

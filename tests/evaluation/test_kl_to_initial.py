@@ -42,13 +42,8 @@ def exact(p, q, prompt):
 
 def test_the_estimate_is_the_kl_of_one_token_within_its_error(policies, problems):
     first, moved = policies
-    found = drift(
-        moved,
-        first,
-        [sampled(moved, problems, 200, 1, "own")],
-        [sampled(first, problems, 200, 1, "initial")],
-        1.0,
-    )
+    own, initial = sampled(moved, problems, 200, 1, "own"), sampled(first, problems, 200, 1, "initial")
+    found = drift(moved, first, [own], [initial], 1.0)
     for direction, p, q in (("policy_to_initial", moved, first), ("initial_to_policy", first, moved)):
         truth = sum(exact(p, q, problem.prompt) for problem in problems) / len(problems)
         measured = found[direction]

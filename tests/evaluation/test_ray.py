@@ -14,7 +14,7 @@ from flows.machine.children import Children
 from flows.machine.programs import EVALUATOR, FORKED
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.engines.factory import start_engine
-from rpg.evaluation.engines.protocol import EngineError, Request, Sampling
+from rpg.evaluation.engines.protocol import EngineError, Sampling
 from rpg.evaluation.engines.ray import deal
 from rpg.evaluation.evaluator import Evaluator
 from rpg.fork_server import ForkServer
@@ -22,6 +22,7 @@ from rpg.processes import owner_mark
 from rpg.store.layout import Layout
 from tests.evaluation.ray_head import ray_head
 from tests.evaluation.runs import register, rows
+from tests.evaluation.small_model import requests_for
 from tests.waiting import until
 
 # Not imported here: whether Ray shows a token is decided before its import.
@@ -62,10 +63,6 @@ def workers(address):
     found = engine(address, workers=2)
     yield found
     found.close()
-
-
-def requests_for(problems, count):
-    return [Request(p.prompt, (0, "evaluation", p.id, k)) for p in problems for k in range(count)]
 
 
 def test_problems_are_dealt_out_whole(problems):

@@ -33,12 +33,8 @@ def rows():
             for sample, (response, default, _) in enumerate(responses):
                 [grade] = grader.grade([(response, answer)])
                 assert grade.correct is default
-                row = dict.fromkeys(EVAL_COLUMNS, "") | {
-                    "problem_id": problem,
-                    "sample": sample,
-                    "answer": answer,
-                }
-                row |= {"response": response, "tokens": 3, "truncated": False}
+                row = dict.fromkeys(EVAL_COLUMNS, "") | {"problem_id": problem, "sample": sample}
+                row |= {"answer": answer, "response": response, "tokens": 3, "truncated": False}
                 found.append(row | {"extracted": grade.extracted, "correct": default, "reason": grade.reason})
     return found
 
@@ -48,11 +44,8 @@ def by_hand(tmp_path):
     folder = tmp_path / "evaluations" / "model"
     folder.mkdir(parents=True)
     write_samples(folder / "mine.parquet", rows(), LINES)
-    verifier = {
-        "type": "math",
-        "fallback": "none",
-        "relative_tolerance": 0.0,
-    }  # as written before `rules` was a field
+    # As written before `rules` was a field.
+    verifier = {"type": "math", "fallback": "none", "relative_tolerance": 0.0}
     record = {"mine": {"identity": {"verifier": verifier}, "rules": LINES, "summary": {"k": 2}}}
     (folder / "evaluation.json").write_text(json.dumps(record))
     return folder
@@ -102,13 +95,8 @@ def test_a_run_and_a_sweep(tmp_path):
     layout = Layout.at(tmp_path)
     folder = register(layout, "one", [])
     manifest = folder.read_manifest()
-    verifier = {"type": "math"}
-    manifest["spec"]["task"] = {
-        "type": "math",
-        "train": "x.jsonl",
-        "benchmarks": ["aime24"],
-        "verifier": verifier,
-    }
+    task = {"type": "math", "train": "x.jsonl", "benchmarks": ["aime24"], "verifier": {"type": "math"}}
+    manifest["spec"]["task"] = task
     write_manifest(folder, manifest)
     write_eval(folder, "aime24", 4, rows(), LINES)
     [found] = regrade(folder.path, say=str)
@@ -128,11 +116,8 @@ def test_the_command_shows_what_changed_per_problem(by_hand, monkeypatch, capsys
     out, err = capsys.readouterr()
     assert not ended.value.code and f"mine: 8 samples graded by {RECIPE}" in err
     lines = [line.split() for line in out.splitlines()]
-    assert (
-        ["mine", "8", "5", "6"] in lines
-        and ["half", "2", "2", "1"] in lines
-        and ["six", "2", "0", "1"] in lines
-    )
+    for line in ("mine 8 5 6", "half 2 2 1", "six 2 0 1"):
+        assert line.split() in lines
     assert not any(line[:1] == ["ten"] for line in lines)
     assert f"before: graded by {LINES}; now: by {RECIPE}." in out and "3 problems changed." in out
 

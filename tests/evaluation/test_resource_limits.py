@@ -170,7 +170,9 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
     partial = folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
     fork_server = ForkServer(tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark())
     over, children = threading.Event(), Children(fork_server)
-    task = threading.Thread(target=run_beside, args=(layout, "sweep", children, over))
+    task = threading.Thread(
+        target=run_beside, args=(layout.sweep_folder("sweep"), children, over, lambda _: None)
+    )
     task.start()
     try:
         wait_for_samples(partial, 1)

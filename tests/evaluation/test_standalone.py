@@ -10,7 +10,7 @@ import pytest
 
 from rpg.config.errors import ConfigError
 from rpg.evaluation import evaluate
-from rpg.evaluation.partial_samples import Partial
+from rpg.evaluation.graded_samples import Partial
 from rpg.models.truncated_sampling import Restriction
 from rpg.store.locks import Busy, only_one
 from rpg.store.samples import EVAL_COLUMNS, read_samples
@@ -41,13 +41,8 @@ def test_every_sample_is_kept_with_what_was_extracted_and_why(checkpoints, own_b
 def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchmark, tmp_path):
     def run(**changes):
         lines = []
-        [result] = evaluate(
-            changes.pop("model", checkpoints[0]),
-            [own_benchmark],
-            out=tmp_path,
-            say=lines.append,
-            **LIMITS | changes,
-        )
+        model = changes.pop("model", checkpoints[0])
+        [result] = evaluate(model, [own_benchmark], out=tmp_path, say=lines.append, **LIMITS | changes)
         return lines, samples(result)
 
     _, first = run()
@@ -173,16 +168,9 @@ def test_leaks_and_duplicates_are_reported_with_the_numbers(checkpoints, tmp_pat
     )
     train = tmp_path / "train.jsonl"
     train.write_text(json.dumps({"problem": " 1+2-3= ", "answer": "0"}) + "\n")
-    [result] = evaluate(
-        checkpoints[0],
-        [tmp_path / "own.yaml"],
-        training=str(train),
-        out=tmp_path / "out",
-        samples_per_problem=2,
-        max_prompt_tokens=200,
-        max_response_tokens=20,
-        say=str,
-    )
+    how = {"samples_per_problem": 2, "max_prompt_tokens": 200, "max_response_tokens": 20, "say": str}
+    own, out = tmp_path / "own.yaml", tmp_path / "out"
+    [result] = evaluate(checkpoints[0], [own], training=str(train), out=out, **how)
     found, ids = result.checks, [row["problem_id"] for row in samples(result)][::2]
     assert found.rows == 5 and len(ids) == 4
     [(one, other, similarity)] = found.near_duplicates
@@ -195,17 +183,20 @@ def test_leaks_and_duplicates_are_reported_with_the_numbers(checkpoints, tmp_pat
 
 
 def test_mistakes_are_said_in_one_line(checkpoints, own_benchmark, tmp_path):
-    with pytest.raises(ConfigError, match=r"benchmark 'aime42' is not known; did you mean 'aime2[45]'\?"):
-        evaluate(checkpoints[0], ["aime42"], out=tmp_path)
-    with pytest.raises(ConfigError, match="known: local, huggingface, vllm"):
-        evaluate(checkpoints[0], [own_benchmark], engine="sglang", out=tmp_path)
-    with pytest.raises(ConfigError, match="benchmarks: 'mine' is named twice"):
-        evaluate(checkpoints[0], [own_benchmark, own_benchmark], out=tmp_path)
-    with pytest.raises(ConfigError, match="benchmarks: none is named"):
-        evaluate(checkpoints[0], [], out=tmp_path)
-    with pytest.raises(ConfigError, match=r"engine\.rows: Input should be greater than .* \(got 0\)"):
-        evaluate(checkpoints[0], [own_benchmark], engine={"type": "local", "rows": 0}, out=tmp_path)
-    with pytest.raises(ConfigError, match=r"place\.worker: Extra inputs are not permitted"):
-        evaluate(checkpoints[0], [own_benchmark], place={"worker": 2}, out=tmp_path)
+    mine = own_benchmark
+    for benchmarks, options, words in (
+        (["aime42"], {}, r"benchmark 'aime42' is not known; did you mean 'aime2[45]'\?"),
+        ([mine], {"engine": "sglang"}, "known: local, huggingface, vllm"),
+        ([mine, mine], {}, "benchmarks: 'mine' is named twice"),
+        ([], {}, "benchmarks: none is named"),
+        (
+            [mine],
+            {"engine": {"type": "local", "rows": 0}},
+            r"engine\.rows: Input should be greater than .* \(got 0\)",
+        ),
+        ([mine], {"place": {"worker": 2}}, r"place\.worker: Extra inputs are not permitted"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            evaluate(checkpoints[0], benchmarks, out=tmp_path, **options)
     with pytest.raises(DataError, match=r"max_prompt_tokens: 3, but 24 prompts are longer"):
         evaluate(checkpoints[0], [own_benchmark], out=tmp_path, max_prompt_tokens=3)

@@ -4,7 +4,6 @@ import fcntl
 import os
 import signal
 import subprocess
-import time
 import warnings
 
 import pytest
@@ -14,6 +13,7 @@ from flows.machine.children import Children, Stopped
 from rpg.fork_server import ForkServer
 from rpg.processes import birth, owner_mark
 from tests.tiny import make_run, make_spec
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +28,6 @@ def fork_server(tmp_path_factory):
 def busy(tmp_path):
     """The sweep of a run that somebody works on: an evaluator waits there until its input is closed."""
     return make_run(tmp_path, "one", make_spec()).path.parent
-
-
-def until(condition):
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.05)
-    pytest.fail("it did not happen within half a minute")
 
 
 def test_a_child_has_its_log_its_exit_code_and_its_environment(fork_server, tmp_path):

@@ -42,12 +42,8 @@ MINE = {"pid": os.getpid()}
 
 def order(folder, **changes):
     usual = {"asked": MINE, "threads": 1, "environment": {}, "versions": {}, "needs": {"num_cpus": 1}}
-    place = {
-        "module": "rpg.backends.local",
-        "program": None,
-        "folder": str(folder.path),
-        "home": str(folder.path.parents[2]),
-    }
+    place = {"module": "rpg.backends.local", "program": None}
+    place |= {"folder": str(folder.path), "home": str(folder.path.parents[2])}
     return Order(**{**place, **usual, **changes})
 
 
@@ -81,16 +77,14 @@ def test_a_sweep_asks_a_cluster_for_all_its_runs_and_this_machine_for_one_per_co
 def test_a_node_with_other_packages_is_refused(folder):
     write_waiting(folder, "a node")
     versions = provenance.embedded() | {"torch": "1.0", "sympy": "0.1"}
-    with pytest.raises(
-        UserError, match=r"cluster node .* other packages.*: torch \S+ instead of 1\.0, sympy"
-    ):
+    other = r"cluster node .* other packages.*: torch \S+ instead of 1\.0, sympy"
+    with pytest.raises(UserError, match=other):
         train_here(order(folder, versions=versions))
 
 
 def test_a_node_without_the_data_folder_is_refused_even_when_it_has_a_copy(folder, monkeypatch):
-    with pytest.raises(
-        UserError, match=r"data folder /nowhere .* is not the one on the cluster node .* share"
-    ):
+    elsewhere = r"data folder /nowhere .* is not the one on the cluster node .* share"
+    with pytest.raises(UserError, match=elsewhere):
         train_here(order(folder, home="/nowhere"))
     monkeypatch.setattr(ray_task, "SEEN_SECONDS", 0.1)
     write_waiting(folder, "a node")
@@ -109,14 +103,8 @@ def test_what_no_node_is_large_enough_for_is_said_with_the_numbers():
 
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(75)", 75), ("os.kill(os.getpid(), 9)", -9)])
 def test_the_exit_of_a_training_comes_through_its_guard(end, code):
-    command = [
-        sys.executable,
-        "-m",
-        "rpg.backends.ray_supervisor",
-        sys.executable,
-        "-c",
-        f"import os, sys; {end}",
-    ]
+    training = [sys.executable, "-c", f"import os, sys; {end}"]
+    command = [sys.executable, "-m", "rpg.backends.ray_supervisor", *training]
     assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == code
 
 
@@ -164,9 +152,8 @@ def test_a_training_whose_worker_is_killed_gives_its_lease_back(folder, tmp_path
 
 def test_no_cluster_is_said_in_a_line(folder, tmp_path):
     cluster = Cluster("127.0.0.1:9", tmp_path / "ray.log")
-    with pytest.raises(
-        ClusterGone, match=r"backend\.place: no Ray cluster at '127\.0\.0\.1:9' .*refused.*`ray status`"
-    ):
+    refused = r"backend\.place: no Ray cluster at '127\.0\.0\.1:9' .*refused.*`ray status`"
+    with pytest.raises(ClusterGone, match=refused):
         cluster.start("rpg.backends.local", folder, folder.path.parents[2], 1, {"num_cpus": 1})
     cluster.close()
 
@@ -176,7 +163,7 @@ import json, sys
 print(json.dumps(json.loads(sys.argv[1])), flush=True)
 sys.stdin.readline()
 """
-"""Instead of rpg.backends.ray_bridge: says what it found, and is gone (as Ray's own end does it) when the first order comes."""
+"""Instead of rpg.backends.ray_bridge: says what it found, and is gone when the first order comes, as Ray itself ends."""
 
 
 def test_when_the_head_is_lost_its_trainings_are_lost_and_the_next_one_asks_again(
@@ -197,9 +184,8 @@ def test_when_the_head_is_lost_its_trainings_are_lost_and_the_next_one_asks_agai
             assert lost.wait() == remote.LOST
             assert lost.answer == {"lost": "the connection to the Ray cluster was lost"}
             assert len(found) == left
-        with pytest.raises(
-            ClusterGone, match=r"no Ray cluster.*; every run goes on from its last checkpoint when the same"
-        ):
+        resumed = r"no Ray cluster.*; every run goes on from its last checkpoint when the same"
+        with pytest.raises(ClusterGone, match=resumed):
             cluster.start(*arguments)
     finally:
         cluster.close()
@@ -260,26 +246,16 @@ def test_what_a_node_refuses_fails_that_run(folder, tmp_path, monkeypatch):
 
 def test_a_checkpoint_that_does_not_get_here_is_a_failure(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "SHARED_SECONDS", 0.1)
-    with pytest.raises(
-        RunFailed, match=r"node a wrote checkpoint 3, which this machine does not see .* share"
-    ):
+    unseen = r"node a wrote checkpoint 3, which this machine does not see .* share"
+    with pytest.raises(RunFailed, match=unseen):
         trained(folder, tmp_path, monkeypatch, {"code": 0, "newest": 3, "node": "a"})
 
 
 STEPS = 24
-SWEEP = {
-    "name": "cluster",
-    "description": "Twelve runs.",
-    "run": merged(
-        BASE,
-        {
-            "training": {"steps": STEPS, "checkpoint_every": 6},
-            "evaluation": {"every": STEPS, "samples_per_problem": 2},
-        },
-    ),
-    "axes": {"algorithm": ["grpo", "rpg-urkl", "rpg-reinforce-urkl"], "seed": [0, 1, 2, 3]},
-    "baseline": "grpo",
-}
+EVALUATED = {"every": STEPS, "samples_per_problem": 2}
+RUN = merged(BASE, {"training": {"steps": STEPS, "checkpoint_every": 6}, "evaluation": EVALUATED})
+AXES = {"algorithm": ["grpo", "rpg-urkl", "rpg-reinforce-urkl"], "seed": [0, 1, 2, 3]}
+SWEEP = {"name": "cluster", "description": "Twelve runs.", "run": RUN, "axes": AXES, "baseline": "grpo"}
 
 
 class Hosts:

@@ -121,12 +121,8 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(sweep, layout):
     source = Claims(layout).duplicate(long)
     assert source == short
     take_over(long, source)
-    assert long.checkpoint_steps() == [0, 2, 4] and [r["step"] for r in long.read_metrics().rows] == [
-        1,
-        2,
-        3,
-        4,
-    ]
+    assert long.checkpoint_steps() == [0, 2, 4]
+    assert [r["step"] for r in long.read_metrics().rows] == [1, 2, 3, 4]
     assert {step for _, step in pending_evaluations(long)} == {6, 8}
     assert short.state() == "done", "the shorter run stays what it was"
     [shorter, _] = register(sweep(**{"training.steps": 2}), layout)
@@ -142,7 +138,7 @@ def test_other_settings_that_train_are_no_beginning_of_a_longer_run(sweep, layou
 @pytest.fixture
 def by_code(monkeypatch):
     """Which of our files a training imports, and what is in them today."""
-    today = {"rpg/losses/policy_loss.py": "1", "rpg/models/response_batch.py": "1"}
+    today = {"rpg/losses/policy_loss.py": "1", "rpg/models/decoding.py": "1"}
     monkeypatch.setattr(code, "_now", today.get)
     return today
 
@@ -168,7 +164,7 @@ def test_fresh_sets_aside_what_older_code_has_trained_and_only_that(sweep, layou
     assert kept == new and kept.state() == "done"
     assert again == old and again.state() == "pending" and not again.checkpoint_steps()
     [[aside, why]] = superseded(layout, "demo").items()
-    was = code.code({"rpg/losses/policy_loss.py": "1", "rpg/models/response_batch.py": "1"})
+    was = code.code({"rpg/losses/policy_loss.py": "1", "rpg/models/decoding.py": "1"})
     assert aside == f"{again.name}-code-{was}"
     assert why == f"code={was}, now other: rpg/losses/policy_loss.py"
     build(layout)

@@ -30,11 +30,8 @@ def numbers(home, name="small"):
     for folder in Layout.at(home).run_folders(name):
         rows = [{k: v for k, v in row.items() if k not in CLOCK and not k.startswith("seconds_")}
                 for row in folder.read_metrics().rows]  # fmt: skip
-        evals = {
-            (b, s): read_eval(folder, b, s).to_pylist()
-            for b in folder.benchmarks()
-            for s in folder.eval_steps(b)
-        }
+        drawn = [(b, s) for b in folder.benchmarks() for s in folder.eval_steps(b)]
+        evals = {(b, s): read_eval(folder, b, s).to_pylist() for b, s in drawn}
         steps = folder.read_manifest()["steps"]
         weights = (folder.checkpoint(steps) / "model.safetensors").read_bytes()
         out[folder.name] = (rows, evals, weights)

@@ -13,8 +13,8 @@ from rpg.cli import load
 from rpg.importing import read, take_over
 from rpg.importing.trainer_logs import VERL, LogError
 from rpg.report import tables
-from rpg.report.intervals import score_curves
 from rpg.report.summary import summarise
+from rpg.report.sweep_report import score_curves
 from rpg.store import Layout, StoreError, queries
 from rpg.store.current import current_runs, is_imported
 from rpg.store.database import build, connect

@@ -79,12 +79,8 @@ def as_trl(batch, pad):
     width = max(map(len, prompts))
     ids = torch.tensor([[pad] * (width - len(p)) + list(p) for p in prompts])
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
-    return {
-        "prompt_ids": ids,
-        "prompt_mask": mask,
-        "completion_ids": batch.tokens,
-        "completion_mask": batch.mask.int(),
-    }
+    completions = {"completion_ids": batch.tokens, "completion_mask": batch.mask.int()}
+    return {"prompt_ids": ids, "prompt_mask": mask, **completions}
 
 
 def gradient(model):
@@ -99,15 +95,13 @@ def test_the_gradient_is_the_embedded_trainers(home, integration, monkeypatch, t
     algorithm = rpg.algorithm(name, dynamic_sampling=False, overlong=None)
     if algorithm.kl.type == "reward" or algorithm.needs_reference:
         algorithm = rpg.algorithm(name, beta=0.0)
-    ours = make(
-        home, lean=False, algorithm={"name": name, **algorithm.settings()}, training={"mini_batch_prompts": 8}
-    )
+    settings = {"name": name, **algorithm.settings()}
+    ours = make(home, lean=False, algorithm=settings, training={"mini_batch_prompts": 8})
     rollout = ours.roller.roll(ours.policy, 1)
     monkeypatch.setattr(ours.roller, "roll", lambda policy, step: rollout)
     expected = []
-    monkeypatch.setattr(
-        ours.optimizer, "step", lambda *_: expected.append(gradient(ours.policy.model).clone()) or (1.0, 0.0)
-    )
+    step = lambda *_: expected.append(gradient(ours.policy.model).clone()) or (1.0, 0.0)  # noqa: E731
+    monkeypatch.setattr(ours.optimizer, "step", step)
     ours.step(1)
 
     model, batch = ours.policy.model, rollout.kept.samples.batch

@@ -15,21 +15,9 @@ from rpg.models.initial_policy import initial_policy
 from rpg.models.lora import adapt, adapters
 from rpg.models.model_loading import load_pretrained
 from rpg.models.policy import Policy
-from tests.tiny import make_run, make_spec, numbers
+from tests.tiny import Killed, killed_in, make_run, make_spec, numbers
 
 quiet = lambda line: None  # noqa: E731
-
-
-class Killed(BaseException):
-    pass
-
-
-def killed_in(step):
-    def say(line):
-        if f"step {step}/" in line:
-            raise Killed
-
-    return say
 
 
 @pytest.fixture(scope="module")
@@ -50,22 +38,17 @@ def spec_of(start, dtype="float32", **algo):
     return RunSpec.model_validate(spec)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        {},
-        {"dtype": "bfloat16"},
-        {"dtype": "bfloat16", "masters": True},
-        {"reference": {"type": "every_k", "k": 3}},
-    ],
-    ids=["fixed", "half", "masters", "every"],
-)
-def test_killed_it_goes_on_to_the_same_bits_and_checkpoints_are_merged(home, start, case, monkeypatch):
-    masters, name = "masters" in case, "-".join(["lora", *map(str, case)])
+HALF = {"dtype": "bfloat16"}
+CASES = {"fixed": {}, "half": HALF, "masters": HALF, "every": {"reference": {"type": "every_k", "k": 3}}}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_killed_it_goes_on_to_the_same_bits_and_checkpoints_are_merged(home, start, name, monkeypatch):
+    masters = name == "masters"
     if masters:
         monkeypatch.setattr(RunSpec, "half_weights", lambda spec: True)
-    spec = spec_of(start, **{key: value for key, value in case.items() if key != "masters"})
-    whole, torn = make_run(home, f"{name}-whole", spec), make_run(home, f"{name}-torn", spec)
+    spec = spec_of(start, **CASES[name])
+    whole, torn = (make_run(home, f"lora-{name}-{which}", spec) for which in ("whole", "torn"))
     train(whole, home, quiet)
     for step in (1, 2):
         with pytest.raises(Killed):
@@ -75,8 +58,7 @@ def test_killed_it_goes_on_to_the_same_bits_and_checkpoints_are_merged(home, sta
     divergences = [row["kl_policy_to_ref"] for row in numbers(whole)]
     assert 0 < divergences[0] < 0.05 and max(divergences) > divergences[0]  # its reference is where it began
     last = whole.checkpoint(3)
-    files = ["model.safetensors", "training/adapters.safetensors", "training/optimizer.safetensors"]
-    for file in files:
+    for file in ("model.safetensors", "training/adapters.safetensors", "training/optimizer.safetensors"):
         assert (last / file).read_bytes() == (torn.checkpoint(3) / file).read_bytes(), file
 
     # The folder is an ordinary model: the initial one plus the products of the trained matrices.

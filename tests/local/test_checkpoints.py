@@ -15,11 +15,11 @@ from rpg.backends.local.checkpoints import Checkpoints, load_past, load_training
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.training_loop import train
 from rpg.config.run_spec import RunSpec
-from rpg.planning.disk import disk
+from rpg.planning.space import disk
 from rpg.store import RunFolder, StoreError
 from rpg.store.checkpoints import damaged, damaged_training
 from rpg.store.gc import size
-from tests.tiny import make_run, make_spec, numbers
+from tests.tiny import Killed, killed_in, make_run, make_spec, numbers
 
 quiet = lambda line: None  # noqa: E731
 
@@ -61,48 +61,34 @@ def test_only_owed_and_the_newest_two_are_kept(folder, policy):
     assert [path.name for path in folder.checkpoints.iterdir() if path.name.startswith(".")] == []
 
 
-def damage_truncate(path):
-    file = path / "model.safetensors"
+def truncate(file):
     file.write_bytes(file.read_bytes()[:-7])
 
 
-def damage_flip(path):
-    file = path / "training" / "optimizer.safetensors"
-    data = bytearray(file.read_bytes())
-    data[-1] ^= 1
-    file.write_bytes(data)
+def flip(file):
+    *data, last = file.read_bytes()
+    file.write_bytes(bytes([*data, last ^ 1]))
 
 
-def damage_missing(path):
-    (path / "config.json").unlink()
+DAMAGES = {
+    "model.safetensors": (truncate, "model.safetensors has"),
+    "training/optimizer.safetensors": (flip, "optimizer.safetensors is corrupt"),
+    "config.json": (lambda file: file.unlink(), "config.json is missing"),
+    "checkpoint.json": (lambda file: file.write_text('{"files": '), "checkpoint.json is unreadable"),
+    "training/state.json": (lambda file: file.write_text("[]"), "state.json is unreadable"),
+}
 
 
-def damage_record(path):
-    (path / "checkpoint.json").write_text('{"files": ')
-
-
-def damage_empty(path):
-    (path / "training" / "state.json").write_text("[]")
-
-
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (damage_truncate, "model.safetensors has"),
-        (damage_flip, "optimizer.safetensors is corrupt"),
-        (damage_missing, "config.json is missing"),
-        (damage_record, "checkpoint.json is unreadable"),
-        (damage_empty, "state.json is unreadable"),
-    ],
-)
-def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(folder, policy, damage, said):
+@pytest.mark.parametrize("file", DAMAGES)
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(folder, policy, file):
+    damage, said = DAMAGES[file]
     keeper = save(folder, policy, range(1, 4))
     # A text file is a link to that of the checkpoint before: what is damaged there must be this one only.
     broken = folder.checkpoint(3)
     shutil.copytree(broken, broken.with_name("copy"))
     shutil.rmtree(broken)
     broken.with_name("copy").rename(broken)
-    damage(broken)
+    damage(broken / file)
     lines = []
     assert keeper.resumable((), lines.append) == folder.checkpoint(2)
     assert len(lines) == 1 and said in lines[0] and "step-000003.corrupt" in lines[0]
@@ -123,7 +109,7 @@ def test_nothing_left_means_the_beginning(folder, policy):
     assert keeper.resumable((), quiet) is None
     save(folder, policy, range(2))
     for step in (0, 1):
-        damage_truncate(folder.checkpoint(step))
+        truncate(folder.checkpoint(step) / "model.safetensors")
     assert keeper.resumable((), quiet) is None
     assert folder.checkpoint_steps() == []
 
@@ -152,6 +138,7 @@ def test_a_full_disk_is_said_and_harms_nothing_older(folder, policy, monkeypatch
     assert keeper.resumable((), quiet) == folder.checkpoint(1)
 
 
+KL_ABOVE = {"type": "kl_above", "kappa": 3e-4, "decay": 0.5}
 RESUMED = {
     "adamw": {"algorithm": "grpo", "training": {"optimizer": {"warmup_steps": 5}}},
     "schedule free": {"training": {"optimizer": {"type": "schedule_free", "warmup_steps": 3}}},
@@ -159,13 +146,7 @@ RESUMED = {
         "algorithm": {"name": "rpg-urkl", "beta": 0.1, "reference": {"type": "every_k", "k": 3}},
         "training": {"mini_batch_prompts": 8},
     },
-    "reference by average": {
-        "algorithm": {
-            "name": "rpg-reinforce-fkl",
-            "beta": 0.1,
-            "reference": {"type": "kl_above", "kappa": 3e-4, "decay": 0.5},
-        },
-    },
+    "reference by average": {"algorithm": {"name": "rpg-reinforce-fkl", "beta": 0.1, "reference": KL_ABOVE}},
     "initial reference": {"algorithm": {"name": "reinforce-pp", "beta": 0.1, "reference": "fixed"}},
     "dynamic sampling": {"algorithm": "dapo", "training": {"epochs": 2}},
     "stale sampler": {"algorithm": {"name": "rpg-urkl", "beta": 0.1}, "rollout": {"staleness": 3}},
@@ -186,16 +167,8 @@ def test_training_goes_on_bit_for_bit(home, case, stop):
     name = f"{case.replace(' ', '-')}-{stop}"
     whole, parts = make_run(home, f"{name}-whole", spec), make_run(home, f"{name}-parts", spec)
     train(whole, home, quiet)
-
-    class Killed(BaseException):
-        pass
-
-    def killer(line):
-        if f"step {stop}/" in line:
-            raise Killed
-
     with pytest.raises(Killed):
-        train(parts, home, killer)
+        train(parts, home, killed_in(stop))
     assert parts.checkpoint_steps()[-1] == stop
     train(parts, home, quiet)
     assert parts.attempts() == [1, 2]
@@ -206,28 +179,17 @@ def test_training_goes_on_bit_for_bit(home, case, stop):
     again, same, reference_again = load_training(parts.checkpoint(6))
     assert {**state, "files": 0} == {**again, "files": 0}
     assert all(value.equal(same[key]) for key, value in tensors.items()) and tensors.keys() == same.keys()
-    assert (
-        (reference is None)
-        == (reference_again is None)
-        == (case not in ("reference of its own", "reference by average"))
-    )
+    own = case in ("reference of its own", "reference by average")
+    assert (reference is not None) == (reference_again is not None) == own
 
 
 def test_past_policies_are_links_to_those_of_the_checkpoint_before(home):
-    run = make_run(
-        home,
-        "stale-links",
-        make_spec(rollout={"staleness": 2}, training={"steps": 4}, evaluation={"every": 4}),
-    )
+    spec = make_spec(rollout={"staleness": 2}, training={"steps": 4}, evaluation={"every": 4})
+    run = make_run(home, "stale-links", spec)
     train(run, home, quiet)
-    names = {
-        step: sorted(path.name for path in (run.checkpoint(step) / "training").glob("past-*"))
-        for step in (3, 4)
-    }
-    assert names == {
-        3: ["past-000001.safetensors", "past-000002.safetensors"],
-        4: ["past-000002.safetensors", "past-000003.safetensors"],
-    }
+    for step in (3, 4):
+        names = {path.name for path in (run.checkpoint(step) / "training").glob("past-*")}
+        assert names == {f"past-{past:06d}.safetensors" for past in (step - 2, step - 1)}
     same = [run.checkpoint(step) / "training" / "past-000002.safetensors" for step in (3, 4)]
     assert same[0].stat().st_ino == same[1].stat().st_ino
     model = load_file(run.checkpoint(3) / "model.safetensors")
@@ -279,16 +241,8 @@ def test_a_training_in_bfloat16_exports_bfloat16_and_goes_on_bit_for_bit_from_fl
     spec = RunSpec.model_validate(spec)
     whole, parts = (make_run(home, f"half-{masters}-{which}", spec) for which in ("whole", "parts"))
     train(whole, home, quiet)
-
-    class Killed(BaseException):
-        pass
-
-    def killer(line):
-        if "step 2/" in line:
-            raise Killed
-
     with pytest.raises(Killed):
-        train(parts, home, killer)
+        train(parts, home, killed_in(2))
     train(parts, home, quiet)
     assert parts.attempts() == [1, 2] and numbers(parts) == numbers(whole)
 
@@ -301,8 +255,5 @@ def test_a_training_in_bfloat16_exports_bfloat16_and_goes_on_bit_for_bit_from_fl
     assert AutoModelForCausalLM.from_pretrained(last, dtype="auto").dtype == torch.bfloat16
     for name in ("model.safetensors", "training/weights.safetensors", "training/optimizer.safetensors"):
         assert (last / name).read_bytes() == (parts.checkpoint(3) / name).read_bytes(), name
-    assert any(not t.float().equal(trained[name]) for name, t in exported.items()), (
-        "or the test would say nothing"
-    )
-    foretold = disk(spec, 16)
-    assert size(last) == pytest.approx(foretold.newest, rel=0.1)
+    assert any(not t.float().equal(trained[name]) for name, t in exported.items()), "else nothing is shown"
+    assert size(last) == pytest.approx(disk(spec, 16).newest, rel=0.1)

@@ -7,7 +7,7 @@ import pytest
 
 from rpg.backends.local.training_loop import train
 from rpg.evaluation.evaluator import Evaluator
-from rpg.planning.disk import PROVENANCE_BYTES, disk
+from rpg.planning.space import PROVENANCE_BYTES, disk
 from rpg.store import Layout
 from rpg.store.checkpoints import CheckpointFolder, checkpoints_of
 from rpg.store.current import current_runs
@@ -55,34 +55,29 @@ def _best(folder):
 @pytest.mark.parametrize("keep", ["all", "last", "best", [4], [0, 6]])
 def test_what_stays_after_a_run_is_what_the_rule_says_and_what_show_foretold(copy, keep):
     folder = copy(keep)
-    checkpoints_of(folder).settle()
+    checkpoints_of(folder).prune(newest=1)
     best = _best(folder)
     named = {"all": {0, 2, 4, 6, 8}, "last": {8}, "best": {best, 8}}
     expected = named[keep] if isinstance(keep, str) else {*keep, 8}
     assert set(folder.checkpoint_steps()) == expected
     assert [s for s in folder.checkpoint_steps() if (folder.checkpoint(s) / "training").exists()] == [8]
     assert not pending_evaluations(folder), "nothing is owed of what was removed on purpose"
-    spec = make_spec(
-        training={"steps": 8, "keep_checkpoints": keep}, evaluation={"every": 2}, algorithm="dapo"
-    )
-    foretold = disk(spec, 8 * 2)
+    training = {"steps": 8, "keep_checkpoints": keep}
+    foretold = disk(make_spec(training=training, evaluation={"every": 2}, algorithm="dapo"), 8 * 2)
     # A test's process has imported more than a training does: its record of that counts as long as a training's.
     record = sum(map(size, folder.path.glob("provenance-*.json")))
     lies = size(folder.path) - size(folder.log_path) - record + PROVENANCE_BYTES
-    assert lies == pytest.approx(
-        foretold.if_last if keep == "best" and best == 8 else foretold.after, rel=0.1
-    )
+    after = foretold.if_last if keep == "best" and best == 8 else foretold.after
+    assert lies == pytest.approx(after, rel=0.1)
 
 
 def test_the_best_checkpoint_is_that_of_the_database(copy):
     folder = copy("best")
-    accuracy = {
-        step: sum(
-            read_eval(folder, name, step).to_pandas().groupby("problem_id")["correct"].mean().mean()
-            for name in ("chain-one", "chain-two")
-        )
-        for step in (0, 2, 4, 6, 8)
-    }
+
+    def mean(name, step):
+        return read_eval(folder, name, step).to_pandas().groupby("problem_id")["correct"].mean().mean()
+
+    accuracy = {step: mean("chain-one", step) + mean("chain-two", step) for step in (0, 2, 4, 6, 8)}
     best = max(accuracy.values())
     assert _best(folder) == min(step for step, value in accuracy.items() if value == pytest.approx(best))
 
@@ -96,7 +91,7 @@ def test_what_is_not_evaluated_yet_stays_under_every_rule(copy):
 
 def test_removed_checkpoints_are_not_trained_again(copy, home):
     folder = copy("last")
-    checkpoints_of(folder).settle()
+    checkpoints_of(folder).prune(newest=1)
     before = numbers(folder)
     shutil.copytree(home / "cache", folder.path.parents[2] / "cache", symlinks=True)
     train(folder, folder.path.parents[2], quiet)
@@ -126,9 +121,8 @@ def test_rm_puts_a_run_into_a_dated_trash_that_gc_empties(copy):
     layout = Layout(folder.path.parents[2])
     gone = remove(layout, "sweep/kept")
     assert not folder.path.exists() and (gone / "manifest.json").exists()
-    assert (
-        gone.parent == layout.home / "trash" and gone.name.endswith("-sweep-kept") and gone.name[:2] == "20"
-    )
+    assert gone.parent == layout.home / "trash"
+    assert gone.name.endswith("-sweep-kept") and gone.name[:2] == "20"
     collect(garbage(layout))
     assert not gone.exists() and json.dumps(garbage(layout)) == "[]"
 
@@ -149,8 +143,7 @@ def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch, r
     if rules == "other rules":
         wrong = [{**row, "correct": not row["correct"], "reason": "?"} for row in before]
         write_samples(folder.fewer_path("chain-one", 4), wrong, "other-1")
-    said = []
-    asked = []
+    said, asked = [], []
     import rpg.evaluation.evaluator as worker
 
     real = worker.evaluate_problems

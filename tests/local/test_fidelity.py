@@ -7,7 +7,7 @@ from rpg.auditing.gradient_agreement import agreement
 from rpg.backends.local.checkpoint_fidelity import fidelity
 from rpg.backends.local.training_loop import train
 from rpg.catalogue import algorithm, algorithms
-from rpg.catalogue.exact import divergence_of
+from rpg.catalogue.lookup import divergence_of
 from rpg.models.model_loading import ModelError
 from tests.tiny import make_run, make_spec
 

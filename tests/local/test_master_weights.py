@@ -5,14 +5,8 @@ import torch
 from torch import nn
 
 from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.reference import Reference
-from rpg.backends.local.rollout import Roller
-from rpg.backends.local.trainer import Trainer
 from rpg.config.load import resolve
-from rpg.models.initial_policy import initial_policy
-from rpg.models.policy import Policy
-from rpg.tasks.preparation import prepare_data, read_problems
-from tests.tiny import make_spec
+from tests.tiny import make_spec, make_trainer
 
 OPTIMIZERS = {
     "adamw": {"learning_rate": 3e-6, "weight_decay": 0.0},
@@ -67,11 +61,7 @@ def test_micro_batches_are_added_up_in_float32():
 
 def trainer_of(home, half, **changes):
     spec = make_spec(training={"mini_batch_prompts": 8, "micro_batch_rows": 16}, **changes)
-    policy = initial_policy(make_spec(), home)
-    policy = Policy(policy.model, policy.tokenizer, bfloat16=half)
-    optimizer = Optimizer(policy.model, spec.training.optimizer, half_weights=half)
-    problems = read_problems(prepare_data(spec, home).train)
-    return Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
+    return make_trainer(spec, home, half=half)
 
 
 def test_it_trains_as_float32_does_to_rounding(home):
@@ -102,9 +92,8 @@ def test_it_samples_and_trains_from_its_own_samples(home):
     start = {name: value.clone() for name, value in trainer.policy.model.named_parameters()}
     metrics = trainer.step(1)
     reference = dict(trainer.reference.policy.model.named_parameters())
-    assert all(
-        value.dtype == torch.bfloat16 and value.equal(start[name]) for name, value in reference.items()
-    )
+    assert {value.dtype for value in reference.values()} == {torch.bfloat16}
+    assert all(value.equal(start[name]) for name, value in reference.items())
     # Policy, old policy and reference have the same weights here, but each is scored in passes of its own, which round in
     # other places on other processors. Rounding to bfloat16 moves a number by at most u = eps/2 of it: two log-probabilities
     # of at most `largest` differ by two roundings each, and k3 of such a difference d is d²/2 to third order.

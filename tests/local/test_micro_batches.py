@@ -1,12 +1,14 @@
 """Passes through the model: no larger than is allowed, nothing twice, and nothing that is known to be zero."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from rpg.backends.local.micro_batches import Limits, micro_batches
 from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import policy_loss
-from rpg.models.response_batch import Batch
+from rpg.models.decoding import Batch
 from tests.local.test_trainer import make, plain, weights
 
 
@@ -58,9 +60,7 @@ def test_what_is_left_out_is_zero(home, monkeypatch, all_silent):
     monkeypatch.undo()
 
     full = make(home, **changes)
-    monkeypatch.setattr(
-        full, "_accumulate", lambda mini, meter, diagnostics: _everything(full, mini, meter, diagnostics)
-    )
+    monkeypatch.setattr(full, "_accumulate", partial(_everything, full))
     assert [plain(full.step(step)) for step in (1, 2)] == metrics
     assert weights(full).equal(weights(lazy))
 

@@ -274,14 +274,11 @@ def test_a_training_that_gets_no_memory_says_what_to_do_and_goes_on_so_to_the_sa
     code, out = run("train", parts, first=partial(limit_data, limit))
     error = parts.read_failed()["error"]
     assert code == 1 and parts.checkpoint_steps() == [0], out
-    assert error.startswith(
-        "training step 1, update: not enough memory; run the same command again with --set"
-    ), error
+    begin = "training step 1, update: not enough memory; run the same command again with --set"
+    assert error.startswith(begin), error
     field, value = re.search(r"--set (\S+)=(\w+):", error).groups()
-    assert (
-        "bit-identical results" in error
-        and "micro_batch_rows) also help, but results are then no longer" in error
-    )
+    assert "bit-identical results" in error
+    assert "micro_batch_rows) also help, but results are then no longer" in error
     advised = {field.removeprefix("backend."): value == "true"}
     make_run(home, "memory-parts", make_spec(**changes, backend=advised))
     code, out = run("train", parts, first=partial(limit_data, limit))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rpg.config.pretrained import kept_under, located, models_folder
+from rpg.config.model import kept_under, located, models_folder
 from rpg.config.run_spec import RunSpec
 from rpg.store.checkpoints import model_digest
 from tests.tiny import make_run, numbers

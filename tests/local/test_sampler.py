@@ -1,5 +1,7 @@
 """Samples of another policy than the one that trains: an earlier one, a rounded one, and what corrects for it."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -62,11 +64,8 @@ VARIANTS = {
 def test_each_variant_trains_another_policy(home):
     shared = {"algorithm": "rpg-urkl", "training": {"optimizer": {"learning_rate": 1e-3}}}
     ends = {name: trained(home, steps=4, **{**shared, **change})[0] for name, change in VARIANTS.items()}
-    names = list(ends)
-    same = [
-        (a, b) for i, a in enumerate(names) for b in names[:i] if torch.allclose(ends[a], ends[b], atol=1e-7)
-    ]
-    assert same == []
+    pairs = itertools.combinations(ends, 2)
+    assert [(a, b) for a, b in pairs if torch.allclose(ends[a], ends[b], atol=1e-7)] == []
 
 
 def test_a_renewed_reference_is_the_policy_and_not_its_stale_sampler(home):

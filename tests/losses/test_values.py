@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import rpg
-from rpg.losses.correction import rollout_weights, weight_metrics
+from rpg.losses.policy_loss import rollout_weights, weight_metrics
 from tests.losses import oracle
 from tests.losses.test_exact import batch
 

@@ -8,8 +8,8 @@ import torch
 
 from rpg.models import activation_offload
 from rpg.models.activation_offload import offloaded
+from rpg.models.decoding import Batch
 from rpg.models.policy import Policy
-from rpg.models.response_batch import Batch
 
 
 def gradients(policy, batch, folder=None):

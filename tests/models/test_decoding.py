@@ -4,60 +4,26 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-)
+from transformers import LlamaConfig, MistralConfig
 
 from rpg.backends.local.micro_batches import Limits, score
 from rpg.models import generic_model, lean, lean_caches, lean_decoding
-from rpg.models.decoding import draw, generate
+from rpg.models.decoding import Batch, draw
 from rpg.models.lean_decoding import LeanEngine
-from rpg.models.response_batch import Batch
 from rpg.models.seeds import uniforms
-from tests.models.expected import expected_log_probs, log_probs
+from tests.models.expected import expected_log_probs, gpt2, log_probs, sampled
 from tests.models.test_lean import model
 
 PROMPTS = [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]]
 
 
-def llama():
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=19,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=1,
-        initializer_range=0.3,
-    )
-    return LlamaForCausalLM(config).eval()
-
-
-def gpt2():
-    torch.manual_seed(0)
-    config = GPT2Config(vocab_size=19, n_embd=32, n_layer=2, n_head=2, n_positions=64, initializer_range=0.3)
-    return GPT2LMHeadModel(config).eval()
-
-
+llama = partial(model, family=LlamaConfig, num_key_value_heads=1)
+windowed = partial(model, family=MistralConfig, sliding_window=6)
 MODELS = {"qwen3": model, "llama": llama, "gpt2": gpt2}
 
 
-def sample(engine, u, group_size=8, prompts=PROMPTS, temperature=1.0, limit=10, stop=(2, 11)):
-    return generate(
-        engine,
-        prompts,
-        group_size=group_size,
-        max_new_tokens=limit,
-        stop=stop,
-        uniforms=u,
-        temperature=temperature,
-    )
+def sample(engine, u, group_size=8, prompts=PROMPTS, temperature=1.0, limit=10):
+    return sampled(engine, prompts, group_size, limit, stop=(2, 11), temperature=temperature, uniforms=u)
 
 
 def random_numbers(rows=32, limit=10):
@@ -164,14 +130,6 @@ def test_impossible_tokens_are_never_drawn():
     assert token.tolist() == [1, 3, 3, 1]
     assert torch.allclose(log_prob, torch.full((4,), 0.5).log())
     assert torch.allclose(entropy, torch.full((4,), 2.0).log())
-
-
-def windowed():
-    torch.manual_seed(0)
-    config = MistralConfig(
-        **{**llama().config.to_dict(), "model_type": "mistral", "sliding_window": 6, "pad_token_id": 0}
-    )
-    return AutoModelForCausalLM.from_config(config).eval()
 
 
 @pytest.mark.parametrize("kind", [gpt2, llama, windowed])

@@ -4,7 +4,6 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
-    GPT2Config,
     GPTNeoXConfig,
     LlamaConfig,
     MistralConfig,
@@ -17,15 +16,8 @@ from rpg.models.activation_offload import offloaded
 from rpg.models.gradient_checkpointing import layers_recomputed
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
+from tests.models.expected import gpt2
 from tests.models.test_lean import FAMILIES, batch, model
-
-
-def gpt2(layers=3):
-    torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=19, n_embd=32, n_layer=layers, n_head=4, n_positions=64, eos_token_id=2, pad_token_id=0
-    )
-    return AutoModelForCausalLM.from_config(config).eval()
 
 
 def neox():

@@ -12,33 +12,18 @@ from transformers import (
 )
 
 from rpg.models import generic_model, lean, packing
-from rpg.models.decoding import generate
+from rpg.models.decoding import Batch
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.packing import Packing
 from rpg.models.policy import Policy
-from rpg.models.response_batch import Batch
-from rpg.models.seeds import uniforms
-from tests.models.expected import expected_log_probs, log_probs
+from tests.models.expected import expected_log_probs, log_probs, sampled
 
 
 def model(seed=0, family: type[PreTrainedConfig] = Qwen3Config, **changes):
-    config = family(
-        **{
-            "vocab_size": 19,
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "head_dim": 8,
-            "max_position_embeddings": 64,
-            "tie_word_embeddings": True,
-            "initializer_range": 0.3,
-            "pad_token_id": 0,
-            "eos_token_id": 2,
-            **changes,
-        }
-    )
+    sizes = {"vocab_size": 19, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64}
+    others = {"tie_word_embeddings": True, "initializer_range": 0.3, "pad_token_id": 0, "eos_token_id": 2}
+    config = family(**sizes | heads | others | changes)
     torch.manual_seed(seed)
     made = AutoModelForCausalLM.from_config(config).eval()
     for name, parameter in made.named_parameters():
@@ -121,15 +106,7 @@ def test_every_family_is_that_of_transformers(family, size):
 
 def drawn(engine):
     """Four responses to each of four prompts, the same ones from engines that are right."""
-    return generate(
-        engine,
-        [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]],
-        group_size=4,
-        max_new_tokens=12,
-        stop=(2,),
-        uniforms=uniforms(16, 12, "test"),
-        temperature=0.7,
-    )
+    return sampled(engine, [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -193,12 +170,8 @@ def test_tiles_of_long_sequences_give_the_same(monkeypatch, ahead, prompts):
 def test_rows_of_a_prompt_that_part_a_little_apart_have_one_mask(monkeypatch):
     monkeypatch.setattr(packing, "_TILE", 4)
     rows = batch(prompts=1, rows=6, width=30, vocabulary=2)
-    rows = Batch(
-        rows.prompts,
-        rows.prompt_of,
-        rows.tokens.clamp(min=3),
-        torch.full_like(rows.lengths, rows.tokens.shape[1]),
-    )
+    whole = torch.full_like(rows.lengths, rows.tokens.shape[1])
+    rows = Batch(rows.prompts, rows.prompt_of, rows.tokens.clamp(min=3), whole)
     for ahead, alike in ((0, False), (16, True)):
         monkeypatch.setattr(packing, "_AHEAD", ahead)
         masks = [len(block.mask) for block in Packing.of(rows).blocks if len(block.queries) > 1]

@@ -4,17 +4,14 @@ import copy
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config
 
 from rpg.config.model import Lora
 from rpg.models import generic_model, lean
-from rpg.models.decoding import generate
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.lora import adapt, adapters, merged, put_adapters
 from rpg.models.model_loading import ModelError
-from rpg.models.seeds import uniforms
 from rpg.planning.model_shapes import Shape
-from tests.models.expected import expected_log_probs, log_probs
+from tests.models.expected import expected_log_probs, gpt2, log_probs, sampled
 from tests.models.test_lean import CASES, FAMILIES, batch, model
 
 ALL, SOME = Lora(rank=3, alpha=6), Lora(rank=2, alpha=3, targets=("q_proj", "down_proj"))
@@ -43,21 +40,9 @@ def test_values_gradients_and_samples_are_those_of_transformers(family, lora, si
     expected = torch.autograd.grad((full * weight).sum(), trained)
     for found, right in zip(torch.autograd.grad((ours * weight).sum(), trained), expected, strict=True):
         assert (found - right).abs().max() < 1e-5 * right.abs().max() + 1e-6
-    samples = [
-        generate(
-            engine(lm), [[1, 5, 6], [1, 7]], group_size=4, max_new_tokens=12, stop=(2,),
-            uniforms=uniforms(8, 12, "test"), temperature=0.7,
-        )
-        for engine in (LeanEngine, generic_model.CacheEngine)
-    ]  # fmt: skip
+    samples = [sampled(way(lm), [[1, 5, 6], [1, 7]]) for way in (LeanEngine, generic_model.CacheEngine)]
     assert samples[0].batch.tokens.equal(samples[1].batch.tokens)
     assert torch.allclose(samples[0].log_prob, samples[1].log_prob, atol=2e-5)
-
-
-def gpt2():
-    torch.manual_seed(0)
-    config = GPT2Config(vocab_size=19, n_embd=32, n_layer=2, n_head=2, n_positions=64, initializer_range=0.3)
-    return AutoModelForCausalLM.from_config(config).eval()
 
 
 @pytest.mark.parametrize("make", [model, gpt2])

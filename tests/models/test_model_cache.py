@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("gguf")
 
-from rpg.config import pretrained
-from rpg.config.pretrained import KnownModel, located
+from rpg.config import model as model_config
+from rpg.config.model import KnownModel, located
 from rpg.config.run_spec import RunSpec
 from rpg.models import model_cache
 from rpg.models.initial_policy import initial_policy
@@ -69,7 +69,7 @@ def known(gguf, monkeypatch):
     model = KnownModel(
         "tiny-gguf-model", "tiny", "none", "tiny-gguf", "1.0", CONTENT, digest, 12_000, "<|endoftext|>"
     )
-    for module in (pretrained, model_cache):
+    for module in (model_config, model_cache):
         monkeypatch.setattr(module, "KNOWN_MODELS", {model.name: model})
     return model
 
@@ -156,7 +156,7 @@ def test_without_the_package_the_sentence_names_the_extra(known, gguf, tmp_path,
 def test_every_known_model_says_all_that_planning_and_fetching_need():
     from rpg.planning.model_shapes import KNOWN
 
-    for name, model in pretrained.KNOWN_MODELS.items():
+    for name, model in model_config.KNOWN_MODELS.items():
         assert (
             dataclasses.asdict(model)
             and len(model.sha256) == 64

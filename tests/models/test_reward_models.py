@@ -12,9 +12,9 @@ from transformers import (
 from rpg.config.reward import ModelReward
 from rpg.config.task import MarkerVerifier
 from rpg.models.model_loading import ModelError
-from rpg.models.reward_models import judge, make_scorer
+from rpg.models.reward_models import judge
 from rpg.models.tokenizer import build_tokenizer
-from rpg.rewards.scoring import Answered
+from rpg.rewards.scoring import Answered, Scorer
 
 TEMPLATE = "{% for message in messages %}{{ message['role'][0] }}:{{ message['content'] }}{{ eos_token }}{% endfor %}"
 
@@ -82,7 +82,7 @@ def test_it_is_a_part_of_the_reward_with_its_weight(tmp_path):
     part = ModelReward(type="model", path=str(tmp_path), weight=0.5, name="kind")
     alone = judge(part)(ASKED)
     verifier = MarkerVerifier(type="marker", marker="#")
-    with make_scorer(verifier, [part], 10, sources=None, device="cpu") as scorer:
+    with Scorer(verifier, [part], max_response_tokens=10, models=judge) as scorer:
         scored = scorer.score(ASKED)
     assert [one.parts["kind"] for one in scored] == pytest.approx(alone)
     assert [one.reward for one in scored] == pytest.approx([0.5 * value for value in alone])

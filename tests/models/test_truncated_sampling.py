@@ -9,14 +9,11 @@ from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 import rpg
 from rpg.models import chunked_log_prob, generic_model
 from rpg.models import lean as lean_pass
-from rpg.models.decoding import generate
+from rpg.models.decoding import Batch
 from rpg.models.lean_decoding import LeanEngine
-from rpg.models.response_batch import Batch
-from rpg.models.seeds import uniforms
-from rpg.models.stop_strings import Stopper
-from rpg.models.tokenizer import build_tokenizer
+from rpg.models.tokenizer import Stopper, build_tokenizer
 from rpg.models.truncated_sampling import Lists, Restriction, concatenated
-from tests.models.expected import log_probs
+from tests.models.expected import log_probs, sampled
 from tests.models.test_lean import model
 
 PROMPTS = [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3]]
@@ -32,17 +29,8 @@ PASSES = {"lean": (LeanEngine, lean_pass), "general": (generic_model.CacheEngine
 
 
 def sample(lm, restriction, engine=LeanEngine, temperature=0.8, group_size=4, limit=6, stopper=None):
-    return generate(
-        engine(lm),
-        PROMPTS,
-        group_size=group_size,
-        max_new_tokens=limit,
-        stop=ENDS,
-        uniforms=uniforms(len(PROMPTS) * group_size, limit, "test"),
-        temperature=temperature,
-        restriction=restriction,
-        stopper=stopper,
-    )
+    how = {"stop": ENDS, "temperature": temperature, "restriction": restriction, "stopper": stopper}
+    return sampled(engine(lm), PROMPTS, group_size, limit, **how)
 
 
 def logits_behind(lm, ids):
@@ -304,20 +292,11 @@ def test_a_stop_text_may_be_of_several_bytes_or_a_special_token():
 def test_all_options_together_draw_what_can_be_drawn():
     """The empirical distribution of the second token, given the first, is the truncated one."""
     lm, restriction = model(), Restriction(top_k=5, top_p=0.85)
-    drawn = generate(
-        LeanEngine(lm),
-        [[1, 5, 6]],
-        group_size=20_000,
-        max_new_tokens=1,
-        stop=ENDS,
-        uniforms=uniforms(20_000, 1, "distribution"),
-        temperature=1.0,
-        restriction=restriction,
-    )
+    how = {"key": "distribution", "stop": ENDS, "temperature": 1.0, "restriction": restriction}
+    drawn = sampled(LeanEngine(lm), [[1, 5, 6]], 20_000, 1, **how)
     kept = left(logits_behind(lm, [1, 5, 6]), restriction, 0)
     expected = logits_behind(lm, [1, 5, 6])[kept].softmax(-1) * 20_000
     observed = torch.bincount(drawn.batch.tokens[:, 0], minlength=19)
     assert set(observed.nonzero()[:, 0].tolist()) == set(kept)
-    assert (
-        float(((observed[kept] - expected) ** 2 / expected).sum()) < 18.5
-    )  # 4 degrees of freedom: 1 in 1,000
+    distance = float(((observed[kept] - expected) ** 2 / expected).sum())
+    assert distance < 18.5  # 4 degrees of freedom: 1 in 1,000

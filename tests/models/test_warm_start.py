@@ -16,6 +16,7 @@ from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer, encode_prompts
 from rpg.models.warm_start_cache import model_digest
 from rpg.tasks import DataError
+from tests.models.test_lean import model
 from tests.tiny import make_run, make_spec, numbers
 
 quiet = lambda line: None  # noqa: E731
@@ -35,17 +36,9 @@ def test_a_tokenizer_of_characters_loses_nothing(tmp_path):
 def test_stage_one_learns_and_stage_two_mostly_hides_it(tmp_path):
     """One operation only, so that it takes seconds; the default task is measured in docs/trainer.md."""
     lines = []
-    spec = make_spec(
-        model={
-            "hidden_size": 64,
-            "warm_start": {
-                "target_accuracy": 0.9,
-                "learning_rate": 5e-3,
-                "behaviour_steps": 100,
-                "behaviour_learning_rate": 1e-3,
-            },
-        }
-    )
+    rates = {"learning_rate": 5e-3, "behaviour_learning_rate": 1e-3}
+    start = rates | {"target_accuracy": 0.9, "behaviour_steps": 100}
+    spec = make_spec(model={"hidden_size": 64, "warm_start": start})
     one = {"tiers": {"one": 1}, "train_problems": 100}
     spec = spec.model_copy(update={"task": spec.task.model_copy(update=one)})
     policy = initial_policy(spec, tmp_path, lines.append)
@@ -125,20 +118,8 @@ def test_a_task_of_ones_own_is_warm_started_and_trained(tmp_path):
 def tiny_llama(folder):
     """A Llama with random weights in a folder, with a tokenizer of the chain task's characters."""
     tokenizer = build_tokenizer("0123456789+-*=#abcdefghijklm")
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        initializer_range=0.2,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    path = folder / "llama"
-    LlamaForCausalLM(config).save_pretrained(path)
+    path, size = folder / "llama", {"vocab_size": len(tokenizer), "num_hidden_layers": 1, "bos_token_id": 1}
+    model(family=LlamaConfig, initializer_range=0.2, **size).save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
 

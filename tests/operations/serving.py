@@ -42,6 +42,11 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def with_these_tests(*arguments):
+    """A command that ends with the tests."""
+    return [sys.executable, "-m", "rpg.processes", *arguments]
+
+
 class Patient(httpx.HTTPTransport):
     """Asks again after a 503, which says that SQLite was busy, as Prefect's own clients do."""
 
@@ -73,47 +78,22 @@ class Served:
         self.arguments += ["--database", database] if database else []
         self.ui, self.dashboard = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.dashboard_port}"
         self.environment |= {"RPG_AUTH": secret} if secret else {}
-        self.api = httpx.Client(
-            base_url=f"{self.ui}/api",
-            timeout=HANG,
-            auth=tuple(secret.split(":")) if secret else None,
-            transport=Patient(),
-        )
+        auth = tuple(secret.split(":")) if secret else None
+        self.api = httpx.Client(base_url=f"{self.ui}/api", timeout=HANG, auth=auth, transport=Patient())
         self.start()
 
     def start(self):
         """Until server, worker and dashboard are up, another time as well."""
         before = self.log.read_bytes().count(UP) if self.log.exists() else 0
         with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                self.command(),
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                env=self.environment,
-                cwd=self.root,
-            )
-        until(
-            lambda: self.log.read_bytes().count(UP) > before or self.process.poll() is not None,
-            "the start",
-            pause=0.3,
-        )
-        assert self.process.poll() is None, self.log.read_text()
-        until(
-            lambda: self.api.get("/deployments/name/nightly/nightly").status_code == 200,
-            "the deployments",
-            pause=0.3,
-        )
-
-    def command(self):
-        return [
-            sys.executable,
-            "-m",
-            "flows.machine.run_with_parent",
-            "rpg",
-            "serve",
-            *self.arguments,
-        ]  # ends with the tests
+            here = {"env": self.environment, "cwd": self.root, "start_new_session": True}
+            command = with_these_tests("rpg", "serve", *self.arguments)
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, **here)
+        over = lambda: self.process.poll() is not None  # noqa: E731
+        until(lambda: self.log.read_bytes().count(UP) > before or over(), "the start", pause=0.3)
+        assert not over(), self.log.read_text()
+        nightly = "/deployments/name/nightly/nightly"
+        until(lambda: self.api.get(nightly).status_code == 200, "the deployments", pause=0.3)
 
     def family(self):
         me = psutil.Process(self.process.pid)
@@ -146,6 +126,12 @@ class Served:
     def finished(self, run):
         return until(lambda: (s := self.state(run))[0] in FINAL and s, f"the end of {run}", pause=0.3)
 
+    def ended_runs(self, deployment):
+        """The flow runs of a deployment that have ended."""
+        state = {"state": {"type": {"any_": FINAL}}}
+        wanted = {"deployments": {"id": {"any_": [deployment]}}, "flow_runs": state}
+        return self.api.post("/flow_runs/filter", json=wanted).json()
+
     def tasks(self, run):
         wanted = {"flow_runs": {"id": {"any_": [run]}}}
         return self.api.post("/task_runs/filter", json=wanted).json()
@@ -162,7 +148,9 @@ class Served:
     def trainers(self):
         me = psutil.Process(self.process.pid)
         trainers = {"rpg.backends.local", "benchmarks.trivial.train"}
-        return [p for p in me.children(recursive=True) if trainers & set(_words(p)) or is_forked_training(p)]
+        return [
+            p for p in me.children(recursive=True) if trainers & set(words_of(p)) or is_forked_training(p)
+        ]
 
 
 def is_forked_training(process):
@@ -172,7 +160,7 @@ def is_forked_training(process):
         return False
 
 
-def _words(process):
+def words_of(process):
     try:
         return process.cmdline()
     except psutil.Error:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from benchmarks.browser import CHROMIUM, FLAGS
-from flows.serve.password import secret_file, secret_of
+from flows.serve.services import secret_file, secret_of
 from rpg.config.errors import ConfigError
 from rpg.store import StoreError
 from rpg.web import HEALTH, AccessControl, origins_of
@@ -62,12 +62,8 @@ def test_other_names_and_other_origins_are_refused_on_every_method(method):
     for name in ("rebound.example:4200", "127.0.0.1.example", "localhost.example:4200", "", "[::1]:4200"):
         assert ask(guard, method, host=name).status_code == 400, name
     assert ask(guard, method, origin="http://localhost:4200").status_code == 200
-    for origin in (
-        "https://evil.example",
-        "null",
-        "http://127.0.0.1:8501",
-        "http://localhost:4200.evil.example",
-    ):
+    others = ("null", "http://127.0.0.1:8501", "http://localhost:4200.evil.example")
+    for origin in ("https://evil.example", *others):
         assert ask(guard, method, origin=origin).status_code == 403, origin
 
 
@@ -89,13 +85,8 @@ def test_the_password_is_asked_for_and_nothing_else_opens():
     assert refused.status_code == 401 and refused.headers["www-authenticate"].startswith("Basic")
     assert ask(guard, path="/health").status_code == 200
     assert ask(guard, authorization=basic(SECRET)).text == "in"
-    for wrong in (
-        basic("anna:wrong"),
-        basic(""),
-        "Basic !!!",
-        "Bearer x",
-        basic(SECRET).replace("Basic", "Digest"),
-    ):
+    digest = basic(SECRET).replace("Basic", "Digest")
+    for wrong in (basic("anna:wrong"), basic(""), "Basic !!!", "Bearer x", digest):
         assert ask(guard, authorization=wrong).status_code == 401, wrong
     for cookie in ("rpg=", "rpg=0", "other=1", 'rpg="', "rpg=\xff"):
         assert ask(guard, cookie=cookie.encode("latin-1")).status_code == 401, cookie
@@ -133,17 +124,14 @@ def test_with_auth_a_sweep_runs_and_nobody_else_gets_in(locked):
         assert httpx.post(page, json={}, timeout=60).status_code == 401
     for name in ("rebound.example", f"rebound.example:{locked.dashboard_port}"):
         assert httpx.get(locked.dashboard, headers={"host": name}, timeout=60).status_code == 400
-    assert (
-        httpx.get(f"{locked.dashboard}/overview", auth=tuple(SECRET.split(":")), timeout=60).status_code
-        == 200
-    )
+    opened = httpx.get(f"{locked.dashboard}/overview", auth=tuple(SECRET.split(":")), timeout=60)
+    assert opened.status_code == 200
     words = [word for process in locked.family() for word in process.cmdline()]
     assert not any("horse" in word for word in words), "not in the process list"
     said = locked.log.read_text()
     assert "horse" not in said and "with the password" in said
-    assert not any(
-        "horse" in path.read_text(errors="replace") for path in (locked.home / "serve").glob("*.log")
-    )
+    logs = (locked.home / "serve").glob("*.log")
+    assert not any("horse" in path.read_text(errors="replace") for path in logs)
 
 
 @pytest.mark.slow
@@ -174,11 +162,8 @@ def test_in_a_browser_the_dashboard_asks_works_and_cannot_be_rebound(tmp_path):
     command = [sys.executable, "-m", "dashboard", "127.0.0.1", str(port)]
     server = subprocess.Popen(command, env=environment)
     try:
-        until(
-            lambda: _answers(f"http://127.0.0.1:{port}{HEALTH}"),
-            "the dashboard",
-            lambda: server.poll() is not None,
-        )
+        page = f"http://127.0.0.1:{port}{HEALTH}"
+        until(lambda: _answers(page), "the dashboard", lambda: server.poll() is not None)
         with playwright.sync_playwright() as runner:
             rebinding = [*FLAGS, "--host-resolver-rules=MAP rebound.example 127.0.0.1"]
             browser = runner.chromium.launch(executable_path=CHROMIUM, args=rebinding)

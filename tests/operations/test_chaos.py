@@ -15,9 +15,5 @@ def test_a_few_kills_and_torn_files_lose_nothing():
     command = [sys.executable, "-m", "benchmarks.chaos", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1700)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = [
-        line
-        for line in done.stdout.splitlines()
-        if line.startswith("| SIGKILL,") or line.startswith("| torn files (")
-    ]
+    rows = [r for r in done.stdout.splitlines() if r.startswith(("| SIGKILL,", "| torn files ("))]
     assert len(rows) == 2 and all(row.endswith("| 0 | 0 | 0 | 0 |") for row in rows), done.stdout

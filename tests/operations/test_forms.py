@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.serve import forms
-from flows.serve.config_costs import cost_line
+from flows.serve.form_sizes import cost_line
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import SHIPPED
 from rpg.config.sweep_spec import load_sweep
@@ -57,7 +57,8 @@ def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where):
     spec = load_sweep(SHIPPED / "sweeps" / "quickstart.yaml", {}, lambda spec: "").runs[0].spec
     known = Measured({size(spec.model_dump(mode="json")): [1.0, 2.0, 3.0]})
     assert (
-        cost_line(SHIPPED / "sweeps" / "quickstart.yaml", known) == "21 runs, 1,260 optimizer steps, about 11 min"
+        cost_line(SHIPPED / "sweeps" / "quickstart.yaml", known)
+        == "21 runs, 1,260 optimizer steps, about 11 min"
     )  # 21 x 15 steps x 2 s
     assert cost_line(where.own / "mine.yaml", nothing).startswith("1 run, ")
     assert cost_line(where.own / "broken.yaml", nothing) == "has a mistake"
@@ -73,12 +74,8 @@ def test_nights_are_what_ships_and_ones_own_folders_of_sweeps(where, tmp_path):
     shipped = SHIPPED / "nightly"
     assert forms.nightly(where, "nightly") == (shipped, ["nightly", str(shipped), "--home", str(where.home)])
     folder, arguments = forms.nightly(where, "own/mine", 2)
-    assert folder == where.own / "mine" and arguments[1:] == [
-        str(folder),
-        "--home",
-        str(where.home),
-        "--workers=2",
-    ]
+    assert folder == where.own / "mine"
+    assert arguments[1:] == [str(folder), "--home", str(where.home), "--workers=2"]
     with pytest.raises(ConfigError, match=r"sweeps: '\.\./\.\./etc' is not known"):
         forms.nightly(where, "../../etc")
 

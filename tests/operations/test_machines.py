@@ -11,9 +11,9 @@ import time
 import pytest
 
 from flows.prefect.flow_runs import ALIVE
-from flows.prefect.server import WORKERS
+from flows.prefect.reconcile import WORKERS
 from rpg.store import locks
-from tests.operations.serving import FINAL
+from tests.operations.serving import FINAL, with_these_tests
 from tests.places import namespaces, on_host
 from tests.waiting import HANG, until
 
@@ -22,15 +22,8 @@ pytestmark = [pytest.mark.slow, namespaces]
 
 
 def command(served, home):
-    arguments = ["rpg", "worker", "--home", str(home), "--port", str(served.port)]
-    return [
-        sys.executable,
-        "-m",
-        "flows.machine.run_with_parent",
-        *arguments,
-        "--dashboard-port",
-        str(served.dashboard_port),
-    ]
+    ports = ["--port", str(served.port), "--dashboard-port", str(served.dashboard_port)]
+    return with_these_tests("rpg", "worker", "--home", str(home), *ports)
 
 
 @contextlib.contextmanager
@@ -77,10 +70,8 @@ def test_flow_runs_of_another_machine_are_cancelled_and_retried_like_those_of_th
         until(lambda: hosts(served, "cancelled") == {HOST}, "its trainings", pause=0.3)
         served.api.post(f"/flow_runs/{run}/set_state", json={"state": {"type": "CANCELLING"}})
         assert served.finished(run)[0] == "CANCELLED"
-        until(
-            lambda: not any(f.state() == "running" for f in served.layout.run_folders("cancelled")),
-            "their end",
-        )
+        cancelled = served.layout.run_folders
+        until(lambda: not any(f.state() == "running" for f in cancelled("cancelled")), "their end")
 
         run = served.run_id("sweep", config="own/trivial", name="lost", steps=600, workers=2)
         until(lambda: hosts(served, "lost") == {HOST}, "its trainings", pause=0.3)
@@ -89,15 +80,10 @@ def test_flow_runs_of_another_machine_are_cancelled_and_retried_like_those_of_th
         [left] = until(lambda: attempts(served, run), "the heartbeat of the flow run")
         assert served.state(run)[0] not in FINAL
         time.sleep(0.1)
-        for path in (
-            left,
-            served.home / WORKERS / HOST,
-            *(f.lease_path for f in served.layout.run_folders("lost")),
-        ):
-            if path.exists():
-                os.utime(
-                    path, (0, time.time() - 3600)
-                )  # no heartbeat for an hour by the clock of the storage
+        leases = [f.lease_path for f in served.layout.run_folders("lost")]
+        for path in (left, served.home / WORKERS / HOST, *leases):
+            if path.exists():  # no heartbeat for an hour by the clock of the storage
+                os.utime(path, (0, time.time() - 3600))
         repair = [sys.executable, "-m", "rpg", "reconcile", "--home", str(served.home)]
         done = subprocess.run(repair, env=served.environment, capture_output=True, text=True, timeout=HANG)
         assert served.state(run)[0] == "CRASHED", done
@@ -111,14 +97,8 @@ def test_a_machine_that_has_another_data_folder_is_refused(served, tmp_path):
     )
     assert elsewhere.returncode == 2 and f"works in {served.home}" in elsewhere.stderr, elsewhere
     (tmp_path / "copy").mkdir()
-    mounted = [
-        "bash",
-        "-c",
-        'mount --bind "$1" "$2" && shift 2 && exec "$@"',
-        "bash",
-        tmp_path / "copy",
-        served.home,
-    ]
+    mount = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+    mounted = ["bash", "-c", mount, "bash", tmp_path / "copy", served.home]
     other = on_host(HOST, tmp_path / "boot", *map(str, mounted), *command(served, served.home))
     copy = subprocess.run(other, env=served.environment, capture_output=True, text=True, timeout=HANG)
     assert copy.returncode == 2 and "not the same storage" in copy.stderr, copy

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.operations.form import choose
-from tests.operations.serving import FINAL, ROOT, Served
+from tests.operations.serving import ROOT, Served
 from tests.operations.test_nightly import TINY
 from tests.waiting import HANG, until
 
@@ -67,13 +67,9 @@ def move_schedule(page, served, deployment):
 def the_night(page, served, deployment, due):
     """The finished flow run that the schedule created for that minute, while no page is open."""
     page.goto("about:blank")
-    wanted = {
-        "deployments": {"id": {"any_": [deployment]}},
-        "flow_runs": {"state": {"type": {"any_": FINAL}}},
-    }
 
     def look():
-        runs = served.api.post("/flow_runs/filter", json=wanted).json()
+        runs = served.ended_runs(deployment)
         return [r for r in runs if datetime.fromisoformat(r["expected_start_time"]) == due]
 
     (run,) = until(look, f"the night of {due}", pause=1.0)
@@ -125,17 +121,9 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(page,
         page.get_by_text(re.compile("bits changed since commit")).first.wait_for()
         picture(page, tmp_path, "red-dashboard")
 
-        accept = [
-            "nightly",
-            "accept",
-            str(folder),
-            "--why",
-            "the sign is a convention",
-            "--home",
-            str(served.home),
-        ]
+        accept = ["nightly", "accept", str(folder), "--why", "the sign is a convention"]
         done = subprocess.run(
-            [sys.executable, "-m", "rpg", *accept],
+            [sys.executable, "-m", "rpg", *accept, "--home", str(served.home)],
             capture_output=True, text=True, env=served.environment, cwd=tmp_path, timeout=HANG,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

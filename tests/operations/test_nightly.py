@@ -80,11 +80,8 @@ def test_of_old_nights_only_the_numbers_stay(tmp_path):
         layout.reports(name).mkdir(parents=True)
     (layout.runs / ".forgotten-of-a-killed-night").mkdir()
     assert forget(layout, 30, "2026-01-32-0123abcd") == sorted(names[:4])
-    assert (
-        set(layout.sweeps())
-        == {*names[4:], "nightly-mine", "other"}
-        == {p.name for p in layout.runs.iterdir()}
-    )
+    left = {*names[4:], "nightly-mine", "other"}
+    assert set(layout.sweeps()) == left == {p.name for p in layout.runs.iterdir()}
     assert not layout.reports(names[0]).exists() and layout.reports(names[4]).exists()
     assert forget(layout, 30, "2026-01-32-0123abcd") == []
     assert len(forget(layout, 1, "2026-01-30-0123abcd")) == 56, "tonight stays, whatever its name"
@@ -94,9 +91,8 @@ def night(root, tree, *words, **environment):
     words = [*words[:1], str(root / "nights"), *words[1:]]
     command = [sys.executable, "-m", "rpg", "nightly", *words, "--home", str(root / "data")]
     environment = {**os.environ, "PYTHONPATH": str(tree), **environment}
-    return subprocess.run(
-        command, cwd=root, env=environment, capture_output=True, text=True, timeout=2 * HANG
-    )
+    how = {"capture_output": True, "text": True, "timeout": 2 * HANG}
+    return subprocess.run(command, cwd=root, env=environment, **how)
 
 
 @pytest.mark.slow
@@ -145,9 +141,8 @@ def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path, 
     assert refused.returncode == 2 and "--why: say in a sentence" in refused.stderr, refused.stderr
     accepted = night(tmp_path, ROOT, "accept", "--why", "the sign is a convention", **prefect)
     assert accepted.returncode == 0, accepted.stderr
-    newest = max(
-        (json.loads(path.read_text()) for path in place.glob("*.json")), key=lambda one: one["started"]
-    )
+    recorded = [json.loads(path.read_text()) for path in place.glob("*.json")]
+    newest = max(recorded, key=lambda night: night["started"])
     assert newest["accepted"]["why"] == "the sign is a convention" and newest["night"] in accepted.stdout
     green = night(tmp_path, tmp_path / "broken", **prefect)
     assert green.returncode == 0, green.stderr

@@ -53,29 +53,16 @@ def create(served, url, tmp_path, name, *replaced):
         assert there in text
         text = text.replace(there, instead)
     (tmp_path / "automation.yaml").write_text(text)
-    command = [
-        sys.executable,
-        "-m",
-        "prefect",
-        "automation",
-        "create",
-        "--from-file",
-        str(tmp_path / "automation.yaml"),
-    ]
-    created = subprocess.run(command, **run)
+    command = [sys.executable, "-m", "prefect", "automation", "create", "--from-file"]
+    created = subprocess.run([*command, str(tmp_path / "automation.yaml")], **run)
     assert created.returncode == 0, created.stdout + created.stderr
 
 
 def test_the_automation_of_the_documentation_calls_when_a_flow_run_fails(served, hook, tmp_path):
     url, heard = hook
     # A night takes minutes; a sweep with a mistake in its form fails at once.
-    create(
-        served,
-        url,
-        tmp_path,
-        "night-is-red.yaml",
-        ("prefect.resource.name: nightly", "prefect.resource.name: sweep"),
-    )
+    sweep = ("prefect.resource.name: nightly", "prefect.resource.name: sweep")
+    create(served, url, tmp_path, "night-is-red.yaml", sweep)
     served.finished(served.run_id("sweep", config="own/small", overrides="training.stepz=3"))
     told = until(lambda: heard, "the call")
     assert "training.stepz" in told[0] and "sweep" in json.dumps(told[0])

@@ -132,9 +132,7 @@ def test_a_host_whose_clock_is_wrong_is_not_taken_for_dead(tmp_path):
     folder.lease_path.write_text(json.dumps(lease))
     with pytest.raises(StoreError, match="on gpu-node-7"):
         claim_run(folder)
-    os.utime(
-        folder.lease_path, (0, time.time() - 3600)
-    )  # no heartbeat for an hour by the clock of the storage
+    os.utime(folder.lease_path, (0, time.time() - 3600))  # an hour by the clock of the storage
     claim_run(folder)
     assert folder.lease()["host"] != "gpu-node-7"
 
@@ -168,16 +166,9 @@ def test_of_two_hosts_without_locks_one_keeps_a_run(tmp_path):
         folder = Layout.at(tmp_path).run("s", f"r{number}")
         folder.path.mkdir(parents=True)
         with contextlib.ExitStack() as stack:
-            hosts = [
-                stack.enter_context(
-                    started(
-                        on_host(name, tmp_path / name, *python(RACE, folder.path)),
-                        path,
-                        stdin=subprocess.PIPE,
-                    )
-                )
-                for name in ("one", "two")
-            ]
+            race = python(RACE, folder.path)
+            commands = [on_host(name, tmp_path / name, *race) for name in ("one", "two")]
+            hosts = [stack.enter_context(started(one, path, stdin=subprocess.PIPE)) for one in commands]
             for host in hosts:
                 host.stdin.write("\n")
                 host.stdin.flush()

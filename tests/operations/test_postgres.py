@@ -41,13 +41,9 @@ def postgres(tmp_path):
     assert made.returncode == 0, made.stderr
     options = ["-c", "listen_addresses=127.0.0.1", "-p", str(port), "-c", f"unix_socket_directories={data}"]
     with log.open("wb") as output:
-        server = subprocess.Popen(
-            [*as_user, f"{programs}/postgres", "-D", str(data), *options],
-            start_new_session=True,
-            stdout=output,
-            stderr=output,
-            cwd=tmp_path,
-        )
+        begin = [*as_user, f"{programs}/postgres", "-D", str(data), *options]
+        here = {"start_new_session": True, "cwd": tmp_path}
+        server = subprocess.Popen(begin, stdout=output, stderr=output, **here)
     try:
         create = [f"{programs}/createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "rpg", "prefect"]
         for _ in range(60):

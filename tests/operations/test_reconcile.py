@@ -34,9 +34,8 @@ def ended(process):
 
 def test_a_process_whose_owner_is_gone_is_ended_and_no_other(gone):
     here = os.readlink("/proc/self/ns/pid")
-    orphan = subprocess.Popen(
-        SLEEP, env={**os.environ, "RPG_OWNED_BY": f"{gone} another/1 {here}"}, start_new_session=True
-    )
+    lost = {**os.environ, "RPG_OWNED_BY": f"{gone} another/1 {here}"}
+    orphan = subprocess.Popen(SLEEP, env=lost, start_new_session=True)
     reused = subprocess.Popen(SLEEP, env={**os.environ, "RPG_OWNED_BY": f"{os.getpid()} another/1 {here}"})
     owned = subprocess.Popen(SLEEP, env={**os.environ, **owner_mark()})
     plain = subprocess.Popen(SLEEP, env={k: v for k, v in os.environ.items() if k != "RPG_OWNED_BY"})

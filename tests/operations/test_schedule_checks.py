@@ -12,7 +12,7 @@ from dashboard.view import service_problems
 from flows.prefect.flow_runs import folder_tag
 from flows.prefect.server import quiet_environment
 from flows.serve.schedule_checks import ServerLog, look, schedule_problems
-from rpg.store.serve_health import path_of, read_problems, write_problems
+from rpg.store.live_status import path_of, read_problems, write_problems
 from tests.real_sweep import rpg
 from tests.waiting import until
 

@@ -17,7 +17,7 @@ from flows.prefect.server import ServerError
 from flows.serve.services import Service
 from flows.serve.supervisor import START_TRIES, _start
 from rpg.store import locks
-from tests.operations.serving import FINAL, SMALL
+from tests.operations.serving import FINAL, SMALL, with_these_tests
 from tests.waiting import HANG, ended, until
 
 pytestmark = pytest.mark.slow
@@ -26,16 +26,12 @@ pytestmark = pytest.mark.slow
 def test_a_service_that_ends_while_it_starts_is_started_again_and_given_up_in_the_end(tmp_path):
     listens = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); time.sleep(60)"
     second = f"import pathlib; p = pathlib.Path('tried')\nif p.exists(): exec({listens!r})\np.touch()"
-    first, never = (
-        Service(
-            name,
-            [sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r})\n{code}"],
-            None,
-            {},
-            tmp_path / name,
-        )
-        for name, code in (("first", second), ("never", "raise SystemExit(1)"))
-    )
+
+    def service(name, code):
+        command = [sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r})\n{code}"]
+        return Service(name, command, None, {}, tmp_path / name)
+
+    first, never = service("first", second), service("never", "raise SystemExit(1)")
     try:
         _start([first], threading.Event())
         assert len(first.starts) == 2 and first.ports()
@@ -48,12 +44,8 @@ def test_a_service_that_ends_while_it_starts_is_started_again_and_given_up_in_th
 
 def test_it_listens_on_loopback_only_and_on_the_ports_it_announced(served):
     announced = {int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", served.log.read_text())}
-    listening = {
-        c.laddr
-        for process in served.family()
-        for c in process.net_connections("inet")
-        if c.status == psutil.CONN_LISTEN
-    }
+    connections = [c for process in served.family() for c in process.net_connections("inet")]
+    listening = {c.laddr for c in connections if c.status == psutil.CONN_LISTEN}
     assert {address.ip for address in listening} == {"127.0.0.1"}
     ports = {address.port for address in listening}
     assert {served.port, served.dashboard_port} < ports <= announced and len(ports) == 3, "and the worker's"
@@ -79,16 +71,9 @@ def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again
     edited, worker = served.api.get(path).json(), served.part("serve.flow_runner")
     told = served.log.read_text().count("its flow runs only")
     worker.kill()
-    until(
-        lambda: served.api.get(path).json()["updated"] != edited["updated"],
-        "the worker's next start",
-        pause=0.3,
-    )
-    until(
-        lambda: served.api.get(path).json()["schedules"],
-        "the schedule, which Prefect makes anew a moment later",
-        pause=0.3,
-    )
+    again = lambda: served.api.get(path).json()  # noqa: E731
+    until(lambda: again()["updated"] != edited["updated"], "the worker's next start", pause=0.3)
+    until(lambda: again()["schedules"], "the schedule, which Prefect makes anew a moment later", pause=0.3)
     now = served.api.get(path).json()
     assert [(one["schedule"]["cron"], one["active"]) for one in now["schedules"]] == [("15 3 * * *", False)]
     assert now["parameters"] == {"workers": 1}
@@ -100,9 +85,8 @@ def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again
 
 
 def test_started_twice_the_second_says_where_the_first_is(served):
-    second = subprocess.run(
-        served.command(), capture_output=True, text=True, env=served.environment, timeout=HANG
-    )
+    command, how = with_these_tests("rpg", "serve", *served.arguments), {"env": served.environment}
+    second = subprocess.run(command, capture_output=True, text=True, timeout=HANG, **how)
     assert second.returncode == 0, second.stderr
     assert served.ui in second.stdout and served.dashboard in second.stdout
     assert str(served.process.pid) in second.stdout

@@ -14,7 +14,7 @@ from flows.sweep.sharing import Claims, take_over
 from rpg.store import Layout
 from rpg.store.run_writer import append_metrics, write_manifest
 from rpg.store.samples import read_eval, write_eval
-from tests.operations.serving import ROOT
+from tests.operations.serving import ROOT, words_of
 from tests.waiting import HANG, alive, until
 
 pytestmark = pytest.mark.slow
@@ -32,18 +32,9 @@ def start(tmp_path, prefect):
             "RPG_SLOTS_FOLDER": str(tmp_path / "slots"), "RPG_SLOTS": "4", **environment,
         }  # fmt: skip
         log = (tmp_path / f"{name}.log").open("ab")
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.trivial",
-            "sweep",
-            str(file),
-            "--home",
-            str(tmp_path / "data"),
-        ]
-        begun.append(
-            subprocess.Popen([*command, "-w", "2"], env=environment, stdout=log, stderr=log, cwd=tmp_path)
-        )
+        command = [sys.executable, "-m", "benchmarks.trivial", "sweep", str(file)]
+        command += ["--home", str(tmp_path / "data"), "-w", "2"]
+        begun.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=tmp_path))
         return begun[-1]
 
     yield begin
@@ -104,21 +95,14 @@ def test_with_one_slot_on_the_machine_the_others_say_what_they_wait_for(start, t
         found = []
         for one in sweeps:
             with_children = psutil.Process(one.pid).children(recursive=True) if one.poll() is None else []
-            found += [p for p in with_children if "benchmarks.trivial.train" in _words(p)]
+            found += [p for p in with_children if "benchmarks.trivial.train" in words_of(p)]
         # Those that are there still were there together; a child of a training has its words until it begins its own.
-        most = max(most, len({tuple(_words(p)) for p in alive(found)} - {()}))
+        most = max(most, len({tuple(words_of(p)) for p in alive(found)} - {()}))
         said |= {f.waiting() for name in ("one", "two") for f in layout.run_folders(name)} - {None}
         time.sleep(0.1)
     assert [one.returncode for one in sweeps] == [0, 0] and most == 1
     assert any("waits for a slot: 1 of 1 on this machine taken by" in why for why in said), said
     assert not any(f.waiting() for name in ("one", "two") for f in layout.run_folders(name))
-
-
-def _words(process):
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkeypatch):
@@ -162,10 +146,7 @@ def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkey
             take_over(folder, source)
         assert folder.checkpoint_steps() == [0, 2, 4] and folder.eval_steps("b") == [0, 2, 4]
         assert (folder.checkpoint(4) / "training" / "state").read_text() == "4"
-        assert [r["step"] for r in folder.read_metrics().rows] == [
-            0,
-            2,
-            4,
-        ] and not folder.read_metrics().warnings
+        metrics = folder.read_metrics()
+        assert [row["step"] for row in metrics.rows] == [0, 2, 4] and not metrics.warnings
     assert calls == 9
     assert Claims(layout).duplicate(layout.run("new1", "x-s0-0123abcd")) is None, "nobody is further"

@@ -33,9 +33,8 @@ def test_a_holder_that_is_killed_leaves_nothing_behind(two):
         f"held = Machine(Path({str(two.folder)!r}), 2, ()).take(Need('cpu', 2), 'x/y'); "
         "print(bool(held), flush=True); sys.stdin.read()"
     )
-    other = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    other = subprocess.Popen([sys.executable, "-c", code], **pipes)
     assert other.stdout.readline().strip() == "True" and two.take(CPU, "a/b") is None
     other.kill()
     other.wait()

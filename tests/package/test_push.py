@@ -94,7 +94,7 @@ def test_a_checkpoint_goes_up_with_its_card_and_without_the_optimizer(tmp_path, 
 def test_mistakes_are_a_line(tmp_path, hub, monkeypatch):
     import huggingface_hub
 
-    from rpg.cli.push import push
+    from rpg.cli.model import push
     from rpg.config.errors import ConfigError
 
     step = checkpoint(tmp_path)

@@ -171,7 +171,7 @@ def test_show_tells_the_cost_before_the_data_is_here(tmp_path):
         capture_output=True, text=True, check=True, cwd=ROOT, env=environment,
     )  # fmt: skip
     [spec, *_] = [run.spec for run in expand(ROOT / "configs/paper/table6.yaml").runs]
-    assert f"{estimate(spec).gpu_hours:,.0f}" in shown.stdout and "not a measurement" in shown.stdout
+    assert f"{estimate(spec).gpu_hours:,.0f}" in shown.stdout and "not measured" in shown.stdout
     assert shown.stderr.count("the data are not here") == 1
     wrong = [*shown.args, "--set", "task.train=dapo-math-17k"]
     refused = subprocess.run(wrong, capture_output=True, text=True, cwd=ROOT, env=environment)

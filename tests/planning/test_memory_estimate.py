@@ -3,13 +3,13 @@
 import pytest
 
 from benchmarks.activations import Tokenizer, peak
-from rpg.backends.local.master_weights import halve_weights
+from rpg.backends.local.optimizers import halve_weights
 from rpg.config.backend import LocalBackend
 from rpg.config.load import resolve
 from rpg.models.policy import Policy
 from rpg.planning import preflight
-from rpg.planning.memory import PROCESS, memory, pass_bytes, tokens_per_pass, with_layers_again
 from rpg.planning.model_shapes import Shape
+from rpg.planning.space import PROCESS, memory, pass_bytes, tokens_per_pass, with_layers_again
 from rpg.store import Layout
 from tests.models.test_lean import batch, model
 from tests.tiny import HUNGRY, make_spec

@@ -129,7 +129,7 @@ def test_doctor_asks_the_ports_that_the_runs_need(tmp_path, monkeypatch):
     ("because #### 2", "train-00002: field answer: 'because #### 2' holds a whole solution: only what follows #### is "
      "the answer; write '2'"),
     ("because 1 and 1 make two of them and never any more than that as everybody knows",
-     "1 gold answers are whole sentences, which hardly any response will equal, e.g. train-00002"),
+     "1 gold answers are whole sentences, which hardly any response will match, e.g. train-00002"),
 ])  # fmt: skip
 def test_rpg_data_says_which_gold_answers_no_response_can_equal(tmp_path, monkeypatch, capfd, answer, said):
     from rpg.cli import main

@@ -60,9 +60,8 @@ def test_each_rule_says_what_it_saw_and_what_to_do(changes, evidence, advice):
 
 def test_a_policy_that_is_sure_because_it_is_right_has_not_collapsed():
     assert diagnostics.of_training(steps(entropy=0.01, accuracy=0.97)) == []
-    assert [one.rule for one in diagnostics.of_training(steps(entropy=0.01, accuracy=0.5))] == [
-        "entropy collapsed"
-    ]
+    [finding] = diagnostics.of_training(steps(entropy=0.01, accuracy=0.5))
+    assert finding.rule == "entropy collapsed"
 
 
 def test_what_happens_once_is_no_habit():
@@ -77,9 +76,8 @@ def test_answers_that_are_not_found():
 
 
 def test_identical_variants_and_why():
-    small = diagnostics.identical(
-        ["RPG-URKL", "RPG-UFKL"], [diagnostics.kl_share(1e-4, 2e-3), diagnostics.kl_share(1e-4, 1e-3)]
-    )
+    shares = [diagnostics.kl_share(1e-4, kl) for kl in (2e-3, 1e-3)]
+    small = diagnostics.identical(["RPG-URKL", "RPG-UFKL"], shares)
     assert "beta times the slope of the KL was at most 0.00% of the reward's" in small.evidence
     assert "slope" not in diagnostics.identical(["a", "b"], [0.5, 0.001]).evidence
     assert "slope" not in diagnostics.identical(["a", "b"], []).evidence
@@ -117,10 +115,8 @@ def test_silent_responses_are_in_the_report(ill):
     build(ill)
     with connect(ill) as db:
         found = summarise(db, "demo").health
-    assert any(
-        "GRPO (1 of 2 runs): no answer is found in 100% of the responses to easy at step 12" in f
-        for f in found
-    )
+    words = "GRPO (1 of 2 runs): no answer is found in 100% of the responses to easy at step 12"
+    assert any(words in finding for finding in found)
     write_eval(run, "easy", 12, samples, rules_name(RewardVerifier(type="reward", at_least=0.5)))
     build(ill)
     with connect(ill) as db:

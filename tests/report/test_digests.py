@@ -15,13 +15,8 @@ PINS = {"torch": "2.9.0", "processor": "A"}
 
 def digest(**changes):
     metrics = {"reward": "aaaaaaaabbbbbbbb", "grad_norm": "ccccccccdddddddd"}
-    return {
-        "spec": "s",
-        "steps": [1, 2],
-        "metrics": metrics,
-        "weights": "w",
-        "samples": {"b at step 2": "x"},
-    } | changes
+    same = {"spec": "s", "steps": [1, 2], "weights": "w", "samples": {"b at step 2": "x"}}
+    return same | {"metrics": metrics} | changes
 
 
 def night(name, digests, code="c0", pins=PINS, **more):
@@ -37,24 +32,18 @@ def test_the_earliest_step_and_its_metric_are_named():
     assert str(change) == "2 of 3 runs, first at step 1, metric grad_norm (b)"
     assert compare_digests(before, dict(before)) is None
     assert "first: weights" in str(compare_digests({"a": digest(weights="v")}, before))
-    assert "samples of b at step 2" in str(
-        compare_digests({"a": digest(samples={"b at step 2": "y"})}, before)
-    )
-    shorter = digest(steps=[1], metrics={"reward": "aaaaaaaa", "grad_norm": "cccccccc"})
-    assert "first at step 2" in str(compare_digests({"a": shorter}, before)), (
-        "a step that is missing is a change"
-    )
+    other = {"a": digest(samples={"b at step 2": "y"})}
+    assert "samples of b at step 2" in str(compare_digests(other, before))
+    shorter = {"a": digest(steps=[1], metrics={"reward": "aaaaaaaa", "grad_norm": "cccccccc"})}
+    assert "first at step 2" in str(compare_digests(shorter, before)), "a step that is missing is a change"
 
 
 def test_a_change_is_red_until_it_is_accepted_or_taken_back():
     good, bad = {"a": digest()}, {"a": digest(weights="v")}
     nights = [night("1", good)]
     said, red = verdict(night("2", bad, code="c1"), nights)
-    assert (
-        red
-        and said.startswith("bits changed since commit 0123456789 code c0: 1 of 1 runs")
-        and "the code" in said
-    )
+    assert red and "the code" in said
+    assert said.startswith("bits changed since commit 0123456789 code c0: 1 of 1 runs")
     nights.append(night("2", bad, code="c1", bits=True))
     assert verdict(night("3", bad, code="c1"), nights)[1], "not accepted"
     assert not verdict(night("3", good, code="c2"), nights)[1], "taken back"
@@ -71,10 +60,8 @@ def test_other_pins_or_another_processor_change_bits_by_right_and_nothing_else_d
     assert red and "not deterministic" in said
     said, red = verdict(night("2", {"a": digest(weights="v", spec="t")}), [night("1", good)])
     assert red and "the configuration" in said
-    assert environment({"torch": "1", "prefect": "3"}, {"processor": "A", "host": "h"}) == {
-        "torch": "1",
-        "processor": "A",
-    }
+    here = environment({"torch": "1", "prefect": "3"}, {"processor": "A", "host": "h"})
+    assert here == {"torch": "1", "processor": "A"}
 
 
 def test_a_night_whose_runs_failed_is_no_reference():
@@ -102,14 +89,12 @@ def test_the_digest_of_a_run_sees_numbers_weights_and_samples_and_no_clock(tmp_p
         folder = Layout.at(tmp_path).run("s", name)
         write_manifest(folder, {"run_id": name, "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {},
                                "created": 0, "steps": 1, "benchmarks": ["b"]})  # fmt: skip
-        append_metrics(
-            folder, 1, {"step": 1, "reward": reward, "seconds_step": seconds, "tokens_per_second": seconds}
-        )
+        clock = {"seconds_step": seconds, "tokens_per_second": seconds}
+        append_metrics(folder, 1, {"step": 1, "reward": reward} | clock)
         end = folder.checkpoint(1)
         end.mkdir(parents=True)
-        (end / "checkpoint.json").write_text(
-            json.dumps({"files": {"model.safetensors": {"sha256": weights}}})
-        )
+        files = {"model.safetensors": {"sha256": weights}}
+        (end / "checkpoint.json").write_text(json.dumps({"files": files}))
         row = {"problem_id": "p", "sample": 0, "problem": "1+1", "answer": "2", "response": "2", "extracted": "2",
                "correct": correct, "reason": "", "tokens": 1, "truncated": False}  # fmt: skip
         write_eval(folder, "b", 1, [row])

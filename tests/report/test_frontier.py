@@ -39,16 +39,11 @@ def test_over_k_is_what_the_evaluation_says(tmp_path):
 def test_the_majority_of_a_subset_is_the_mean_over_subsets():
     answers, right = ["a", "a", "b", None, "b", "c"], [True, True, False, False, False, False]
     codes = pandas.factorize(pandas.Series(answers))[0].reshape(1, 1, -1)
-    exact = np.mean(
-        [
-            stats.majority_at_k([answers[i] for i in some], [right[i] for i in some])
-            for some in itertools.combinations(range(6), 3)
-        ]
-    )
-    found = [
-        frontier._majority(np.repeat(codes, 400, 1), np.repeat([[right]], 400, 1), 3).mean() for _ in (1, 2)
-    ]
-    assert found[0] == found[1] == pytest.approx(exact, abs=0.1)
+    subsets = itertools.combinations(zip(answers, right, strict=True), 3)
+    exact = np.mean([stats.majority_at_k(*map(list, zip(*subset, strict=True))) for subset in subsets])
+    many = np.repeat(codes, 400, 1), np.repeat([[right]], 400, 1)
+    first, again = (frontier._majority(*many, 3).mean() for _ in (1, 2))
+    assert first == again == pytest.approx(exact, abs=0.1)
 
 
 def test_a_path_goes_along_an_axis_of_numbers_or_the_training():

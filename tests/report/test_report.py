@@ -17,11 +17,9 @@ from rich.console import Console
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg import stats
 from rpg.report import curves, tables, theme
-from rpg.report.html_page import library
-from rpg.report.intervals import score_curves
 from rpg.report.shared_page import Choice, write_shared
 from rpg.report.summary import Summary, label, summarise
-from rpg.report.sweep_report import print_report, write_report
+from rpg.report.sweep_report import library, print_report, score_curves, write_report
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
 from rpg.store.notes import add_note
@@ -159,10 +157,9 @@ def test_variants_that_agree_everywhere_are_named(layout):
         target = layout.run("demo", f"rpg-urkl-seed{seed}").path / "evals"
         shutil.rmtree(target)
         shutil.copytree(source, target)
-    assert any(
-        note.startswith("GRPO, RPG-URKL: identical in every evaluation") for note in summary(layout).notes
-    )
-    assert row(summary(layout), "rpg-urkl", "mean")["verdict"] == "within noise"
+    found = summary(layout)
+    assert any(note.startswith("GRPO, RPG-URKL: identical in every evaluation") for note in found.notes)
+    assert row(found, "rpg-urkl", "mean")["verdict"] == "within noise"
 
 
 def test_nothing_evaluated_yet(layout):
@@ -197,17 +194,14 @@ def test_one_benchmark_and_no_baseline(tmp_path):
     assert "With one seed an interval speaks about other problems" in text
 
 
-@pytest.mark.parametrize(
-    ("variant", "expected"),
-    [
+def test_labels():
+    for variant, expected in (
         ("rpg-ufkl", "RPG-UFKL"),
         ("rpg-ufkl algorithm.beta=0.001", "RPG-UFKL beta=0.001"),
         ("rpg-ufkl algorithm.clip.low=0.1 training.steps=4", "RPG-UFKL low=0.1 steps=4"),
         ("else", "else"),
-    ],
-)
-def test_labels(variant, expected):
-    assert label(variant, "rpg-ufkl", "RPG-UFKL") == expected
+    ):
+        assert label(variant, "rpg-ufkl", "RPG-UFKL") == expected
 
 
 def test_only_a_best_that_is_really_better_is_bold(layout, tmp_path):
@@ -309,15 +303,9 @@ def test_unequal_spending_is_said_and_compared_at_equal_tokens(tmp_path):
 def test_terminal_table_holds_the_numbers(layout):
     found = row(summary(layout), "rpg-urkl", "mean")
     interval = tables.plus_minus(found["last"], found["low"], found["high"])
-    [line] = [
-        line
-        for line in shown(layout).splitlines()
-        if line.strip().startswith("RPG-URKL") and interval in line
-    ]
-    cells = re.split(r"\s{2,}", line.strip())
-    assert cells[:3] == ["RPG-URKL", "3", f"{found['first']:.3f}"]
-    assert cells[3] == interval
-    assert cells[-1] == found["verdict"]
+    lines = [re.split(r"\s{2,}", line.strip()) for line in shown(layout).splitlines()]
+    [cells] = [cells for cells in lines if cells[0] == "RPG-URKL" and interval in cells]
+    assert cells[:4] == ["RPG-URKL", "3", f"{found['first']:.3f}", interval] and cells[-1] == found["verdict"]
 
 
 def values(spec):
@@ -327,6 +315,12 @@ def values(spec):
     if isinstance(spec, list):
         return {text for value in spec for text in values(value)}
     return {spec} if isinstance(spec, str) else set()
+
+
+def specs_of(page):
+    """The specifications of the charts on a page."""
+    scripts = re.findall(r'<script type="application/json" id="spec\d">(.*?)</script>', page, re.S)
+    return [json.loads(script) for script in scripts]
 
 
 HOSTILE = 'x</script><script>alert("1")</script> [bold]\\textbf{a}_b|c'
@@ -344,11 +338,10 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
     page = paths["report.html"].read_text()
     assert "<script>alert" not in page
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page)
-    specs = re.findall(r'<script type="application/json" id="spec\d">(.*?)</script>', page, re.S)
-    held = [HOSTILE in values(json.loads(spec)) for spec in specs]
-    assert held == [True, True]
+    specs = specs_of(page)
+    assert [HOSTILE in values(spec) for spec in specs] == [True, True]
     for spec in specs:
-        alt.Chart.from_dict(json.loads(spec))  # raises where it is none
+        alt.Chart.from_dict(spec)  # raises where it is none
     assert "&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt; [bold]" in page
     assert r"\textbackslash{}textbf\{a\}\_b" in paths["table.tex"].read_text()
     assert r"\<script\>" in paths["table.md"].read_text()
@@ -369,16 +362,9 @@ def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
     assert len({(colour, tuple(dash)) for colour, dash in theme.line_styles(many).values()}) == 40
 
 
-@pytest.mark.parametrize(
-    ("label", "expected"),
-    [
-        ("RPG-UFKL beta=0.001", "RPG-UFKL"),
-        ("night · RPG-UFKL clip.low=0.1 steps=3", "RPG-UFKL"),
-        ("GRPO (corrected)", "GRPO (corrected)"),
-    ],
-)
-def test_families(label, expected):
-    assert theme.family(label) == expected
+def test_families():
+    labels = ("RPG-UFKL beta=0.001", "night · RPG-UFKL clip.low=0.1 steps=3", "GRPO (corrected)")
+    assert [theme.family(label) for label in labels] == ["RPG-UFKL", "RPG-UFKL", "GRPO (corrected)"]
 
 
 def test_at_first_six_variants_of_different_families_are_shown():
@@ -409,10 +395,7 @@ def test_a_point_without_common_problems_keeps_the_interval_over_seeds(layout):
     with connect(layout) as db:
         curves = score_curves(db, [queries.Series("demo", "rpg-urkl")], ["easy"])
     last = curves[curves["step"] == 8].iloc[0]
-    means = [
-        read_eval(layout.run("demo", f"rpg-urkl-seed{seed}"), "easy", 8).to_pandas() for seed in range(3)
-    ]
-    expected = stats.seed_interval([table.groupby("problem_id")["correct"].mean().mean() for table in means])
+    expected = stats.seed_interval([array(layout, "rpg-urkl", "easy", 8, [n]).mean() for n in range(3)])
     assert (last["low"], last["high"]) == pytest.approx((expected.low, expected.high))
 
 
@@ -425,8 +408,7 @@ def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
     page = write_shared(layout, Choice(both), tmp_path / "all.html").read_text()
     assert "<script>alert" not in page and "<b>the</b>" not in page and "note: after &lt;b&gt;" in page
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page) and "default-src 'none'" in page
-    specs = re.findall(r'<script type="application/json" id="spec\d">(.*?)</script>', page, re.S)
-    held = [f"demo · {HOSTILE}" in values(json.loads(spec)) for spec in specs]
+    held = [f"demo · {HOSTILE}" in values(spec) for spec in specs_of(page)]
     assert held == [True, False, False]  # all curves, and what is real in either sweep
     for sweep in both:
         with connect(layout) as db:
@@ -435,10 +417,7 @@ def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
 
     chosen = Choice(both, variants=("dapo", "other · GRPO"), panels=("easy", "entropy"), baseline="dapo")
     page = write_shared(layout, chosen, tmp_path / "some.html").read_text()
-    curves = json.loads(
-        re.findall(r'<script type="application/json" id="spec1">(.*?)</script>', page, re.S)[0]
-    )
-    found = values(curves)
+    found = values(specs_of(page)[0])
     assert {"other · GRPO", "other · DAPO"} <= found and not any(text.startswith("demo ·") for text in found)
     assert "hard" not in found
     assert "0 of 2 variants are shown; tests are corrected for all of them" in page
@@ -457,10 +436,8 @@ def test_a_diverged_run_has_a_gap_and_no_error(layout):
     build(layout)
     write_report(layout, "demo")
     curves = (layout.reports("demo") / "curves.csv").read_text()
-    steps = [
-        line.split(",") for line in curves.splitlines() if line.startswith("reward") or ",reward," in line
-    ]
-    assert len(steps) == 2 * 8 - 1
+    rewards = [line for line in curves.splitlines() if line.startswith("reward") or ",reward," in line]
+    assert len(rewards) == 2 * 8 - 1
 
 
 def test_numbers_of_a_run_added_later_appear(layout):
@@ -483,11 +460,8 @@ def test_shares_near_one_show_both_ends_in_every_form(layout):
     for seed in range(3):
         for name in SHAPE.benchmarks:
             run = layout.run("demo", f"rpg-urkl-seed{seed}")
-            samples = [
-                sample | {"correct": index > seed}
-                for index, sample in enumerate(read_eval(run, name, 8).to_pylist())
-            ]
-            write_eval(run, name, 8, samples)
+            rows = enumerate(read_eval(run, name, 8).to_pylist())
+            write_eval(run, name, 8, [sample | {"correct": index > seed} for index, sample in rows])
     found = summary(layout)
     last = row(found, "rpg-urkl", "mean")
     assert last["high"] - last["last"] < 0.8 * (last["last"] - last["low"])
@@ -503,10 +477,8 @@ def test_no_two_colours_of_lines_look_alike(shades):
     """In steps of 255 per channel; the blue that dark pages had was 19 from the light blue."""
     shown = [shades.get(colour, colour) for colour in theme.COLOURS]
     points = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in shown]
-    apart = {
-        (a, b): math.dist(p, q)
-        for (a, p), (b, q) in itertools.combinations(zip(shown, points, strict=True), 2)
-    }
+    pairs = itertools.combinations(zip(shown, points, strict=True), 2)
+    apart = {(a, b): math.dist(p, q) for (a, p), (b, q) in pairs}
     assert min(apart.values()) > 60, min(apart, key=apart.get)
 
 

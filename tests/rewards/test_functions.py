@@ -32,9 +32,8 @@ def test_the_three_forms_are_called_as_their_trainers_call_them():
         return [len(c) for c in completions]
 
     def trl_chat(prompts, completions, **_):
-        return [
-            len(c[0]["content"]) + len(p[0]["content"]) for p, c in zip(prompts, completions, strict=True)
-        ]
+        pairs = zip(prompts, completions, strict=True)
+        return [len(c[0]["content"]) + len(p[0]["content"]) for p, c in pairs]
 
     def verl(data_source, solution_str, ground_truth, extra_info=None):
         return {"score": float(solution_str == ground_truth), "level": extra_info["level"]}
@@ -76,14 +75,12 @@ def test_a_function_that_raises_is_told_with_the_response_it_raised_on():
     def score(responses):
         return [1 / (r != "no!") for r in responses]
 
-    with pytest.raises(
-        BadReward, match=r"m:f: raised ZeroDivisionError: .* \(test_functions.py, line \d+\)"
-    ) as error:
+    raised = r"m:f: raised ZeroDivisionError: .* \(test_functions.py, line \d+\)"
+    with pytest.raises(BadReward, match=raised) as error:
         call(score, "m:f", BATCH)
     assert error.value.row == 1
-    with pytest.raises(
-        BadReward, match="the function asks for completion_ids, and there are: answer, completions, "
-    ):
+    asked = "the function asks for completion_ids, and there are: answer, completions, "
+    with pytest.raises(BadReward, match=asked):
         call(lambda completion_ids: [], "m:f", BATCH)
 
 
@@ -136,14 +133,8 @@ def test_parts_are_weighted_and_reported_without_their_weights(folder):
         FormatReward(type="format", pattern="^a$", weight=2), LengthReward(type="length", full=5, zero=10),
         CorrectnessReward(right=1, wrong=0),
     )  # fmt: skip
-    parts = {
-        "score": 3.0,
-        "parts_style": 1.0,
-        "parts_rare": 4.0,
-        "format": 1.0,
-        "length": 1.0,
-        "correctness": 0.0,
-    }
+    parts = {"score": 3.0, "parts_style": 1.0, "parts_rare": 4.0}
+    parts |= {"format": 1.0, "length": 1.0, "correctness": 0.0}
     assert found[0].parts == parts and found[0].reward == pytest.approx(0.5 * 3 + 1 + 0.4 + 2 + 1)
     assert found[1].parts == {**parts, "score": 0.0, "parts_rare": None, "format": 0.0, "length": 0.2}
     assert found[1].reward == pytest.approx(1.2)
@@ -173,14 +164,12 @@ def test_it_runs_from_the_source_that_was_kept_whatever_lies_there_now(folder):
 def test_a_function_that_hangs_or_ends_its_process_stops_the_batch_and_leaves_no_process(folder):
     began = time.monotonic()
     hung = Scorer(MarkerVerifier(), (part(folder, "stuck", seconds=0.5),), max_response_tokens=10)
-    with pytest.raises(
-        RewardError, match=r"mine:stuck: no answer within 0.5 s for 2 responses \(reward.seconds\)"
-    ):
+    late = r"mine:stuck: no answer within 0.5 s for 2 responses \(reward.seconds\)"
+    with pytest.raises(RewardError, match=late):
         hung.score(RESPONSES)
     assert hung._functions["stuck"]._process is None and time.monotonic() - began < 60
-    with pytest.raises(
-        RewardError, match=r"its process ended with exit code 7; .* response 1 of 2: 'a' to 'prompt'"
-    ):
+    ended = r"its process ended with exit code 7; .* response 1 of 2: 'a' to 'prompt'"
+    with pytest.raises(RewardError, match=ended):
         scored(folder, part(folder, "ends"))
 
 
@@ -196,12 +185,9 @@ def test_a_pattern_that_takes_for_ever_is_an_error(monkeypatch):
     from rpg.rewards import scoring
 
     monkeypatch.setattr(scoring, "PATTERN_SECONDS", 0.05)
-    with (
-        Scorer(
-            MarkerVerifier(), (FormatReward(type="format", pattern="(a|aa)+$"),), max_response_tokens=9
-        ) as scorer,
-        pytest.raises(RewardError, match=r"takes more than 0.05 s"),
-    ):
+    hungry = FormatReward(type="format", pattern="(a|aa)+$")
+    scorer = Scorer(MarkerVerifier(), (hungry,), max_response_tokens=9)
+    with scorer, pytest.raises(RewardError, match=r"takes more than 0.05 s"):
         scorer.score([Answered("a" * 50_000 + "b", 5, False, "", "")])
 
 

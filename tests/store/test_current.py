@@ -12,8 +12,17 @@ from rpg.report.summary import summarise
 from rpg.report.sweep_report import write_report
 from rpg.report.tables import terminal
 from rpg.store import queries
-from rpg.store.current import NotComparable, current_runs, require_comparable, superseded, why_superseded
+from rpg.store.current import (
+    NotComparable,
+    current_runs,
+    flat,
+    imported_runs,
+    require_comparable,
+    superseded,
+    why_superseded,
+)
 from rpg.store.database import build, connect
+from rpg.store.run_folder import IMPORTED
 from rpg.store.run_writer import write_manifest
 from rpg.store.samples import read_eval
 
@@ -132,13 +141,34 @@ def test_a_table_of_runs_that_differ_in_more_than_the_axes_cannot_be_made(twice)
         summarise(db, "demo")
 
 
-def test_a_reward_function_that_has_changed_is_named_by_its_digests():
-    def run(digest):
-        settings = {"reward.type": ["python"], "reward.0.digest": digest}
-        spec = {"reward": [{"type": "python", "digest": digest}]}
-        return {"variant": "grpo", "seed": 0, "spec": spec, "identity": {"settings": settings, "data": "d"}}
+def manifest(spec, seed=0, variant="grpo", axes=None, data="d", identified=True, **settings):
+    """Of a run whose settings are its spec, flat, or else `settings`; `identified` as since format 2."""
+    record = {"settings": settings or flat(spec), "data": data} if identified else None
+    return {"variant": variant, "seed": seed, "axes": axes, "spec": spec, "identity": record}
 
-    assert why_superseded({"old": run("c655")}, [run("65c0")]) == {"old": "reward.0.digest=c655, now 65c0"}
+
+def rewards(*digests):
+    settings = {f"reward.{number}.digest": digest for number, digest in enumerate(digests)}
+    return manifest({"reward": [{"type": "python", "digest": digest} for digest in digests]}, **settings)
+
+
+@pytest.mark.parametrize(
+    ("old", "current", "why"),
+    [
+        (manifest({"beta": 1}, 7), [manifest({"beta": 2}, 0), manifest({"beta": 3}, 1)], "beta=1, now 2"),
+        (manifest({"beta": 1}, 1), [manifest({"beta": 2}, 0), manifest({"beta": 3}, 1)], "beta=1, now 3"),
+        (manifest({"beta": 1}), [manifest({"beta": 2}, variant="rloo")], "not in the newest file"),
+        (manifest({"beta": 1}), [manifest({"beta": 1})], "not in the newest file"),
+        (manifest({"beta": 1}), [manifest({"beta": 2}, identified=False)], "beta=1, now 2"),
+        (manifest({"seed": 0, "name": "a"}), [manifest({"seed": 1, "name": "b"})], "name=a, now b"),
+        (manifest({"clip": {"low": 2}}), [manifest({"clip": None})], 'clip={"low": 2}, now null; clip.low=2, now null'),
+        (rewards("c655", "f1"), [rewards("65c0")], "reward.0.digest=c655, now 65c0; reward.1.digest=f1, now null"),
+        (manifest({"a": 1}), [manifest({"a": 1}, data="e")], "other data"),
+    ],
+)  # fmt: skip
+def test_why_a_run_is_superseded(old, current, why):
+    """The run of its seed in the newest file is what it is compared with, else the first of its variant."""
+    assert why_superseded({"old": old}, current) == {"old": why}
 
 
 def test_a_run_that_would_count_twice_is_refused(twice):
@@ -147,6 +177,15 @@ def test_a_run_that_would_count_twice_is_refused(twice):
     build(twice)
     with connect(twice) as db, pytest.raises(NotComparable, match="count twice"):
         summarise(db, "demo")
+
+
+def test_one_run_with_an_axis_is_enough_and_imported_runs_are_none_of_the_file(tmp_path):
+    plain, varied = manifest({"beta": 1}), manifest({"beta": 2}, variant="b", axes={"beta": 2})
+    require_comparable({"a": plain, "b": varied})
+    require_comparable({"b": varied, "a": plain})
+    layout = write_sweep(tmp_path, "demo", VARIANTS, (0,), SHAPE)
+    (layout.run("demo", "grpo-seed0").path / IMPORTED).touch()
+    assert imported_runs(layout, "demo") == ["grpo-seed0"]
 
 
 def test_an_axis_may_differ_and_so_may_all_fields_of_a_kind():

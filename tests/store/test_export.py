@@ -9,7 +9,7 @@ from rpg.cli.app import app
 from rpg.store.database import connect
 from rpg.store.schema import TABLES, VIEWS
 
-import rpg.cli.export, rpg.cli.sql  # noqa: E401, F401  isort: skip  (registers the commands)
+import rpg.cli.export  # noqa: F401  isort: skip  (registers the commands)
 
 HOSTILE = 'a "b", <i>\n;DROP TABLE runs;-- 🙂'
 

@@ -18,7 +18,7 @@ SHAPE = Shape(steps=4, eval_every=2, problems=6, samples=2, benchmarks=("easy",)
 
 
 def record(loss="1", revision="a" * 40, torch="2.6.0", processor="Xeon", **sources):
-    sources = {"rpg/losses/policy_loss.py": loss, "rpg/models/response_batch.py": "1", **sources}
+    sources = {"rpg/losses/policy_loss.py": loss, "rpg/models/decoding.py": "1", **sources}
     machine = {"processor": processor, "host": "here"}
     versions = {"python": "3.11.7", "torch": torch}
     return {

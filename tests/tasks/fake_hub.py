@@ -11,19 +11,10 @@ from urllib.parse import unquote, urlsplit
 class _Hub(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def do_HEAD(self):
-        self._answer(body=False)
-
-    def do_GET(self):
-        self._answer(body=True)
-
-    def do_POST(self):
-        self._answer(body=True)
-
     def log_message(self, *_):
         pass
 
-    def _answer(self, body):
+    def do_GET(self):
         sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = unquote(urlsplit(self.path).path)
         self.server.asked.append(f"{self.command} {path}")
@@ -32,8 +23,10 @@ class _Hub(BaseHTTPRequestHandler):
         for name, value in {"Content-Length": str(len(data)), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        if body:
+        if self.command != "HEAD":
             self.wfile.write(data)
+
+    do_HEAD = do_POST = do_GET
 
     def _find(self, path, sent):
         name, commit, files = self.server.name, self.server.commit, self.server.files

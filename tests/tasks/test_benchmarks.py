@@ -195,9 +195,8 @@ def test_the_hubs_client_is_used_where_no_file_is(tmp_path, monkeypatch):
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 READ = """
 import sys
-from rpg.tasks.benchmarks import benchmark
-from rpg.tasks.benchmarks import load_benchmark
 from rpg.errors import UserError
+from rpg.tasks.benchmarks import benchmark, load_benchmark
 try:
     loaded = load_benchmark(benchmark(sys.argv[1]))
     print(loaded.source, [(p.text, p.answer) for p in loaded.problems], loaded.rows)
@@ -212,13 +211,12 @@ def read_in_a_process(path, home, url):
     environment |= {
         "HF_ENDPOINT": url,
         "HF_HOME": str(home),
-        "PYTHONPATH": str(ROOT),
         "HF_HUB_DISABLE_XET": "1",
+        "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, "-c", READ, path]
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=120
-    ).stdout.strip()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return done.stdout.strip()
 
 
 @pytest.mark.slow
@@ -247,15 +245,13 @@ def test_without_file_and_hub_the_way_out_is_said(tmp_path, monkeypatch):
     datasets = pytest.importorskip(
         "datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')"
     )
-    monkeypatch.setattr(
-        datasets, "load_dataset", lambda *a, **k: (_ for _ in ()).throw(ConnectionError("no route\nat all"))
-    )
+    unreachable = lambda *a, **k: (_ for _ in ()).throw(ConnectionError("no route\nat all"))  # noqa: E731
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(DataError) as error:
         load_benchmark(benchmark("aime24"), folder=tmp_path)
     message = str(error.value)
-    assert (
-        all(part in message for part in ("no route", "aime-2024.parquet", "RPG_DATA")) and "\n" not in message
-    )
+    assert all(part in message for part in ("no route", "aime-2024.parquet", "RPG_DATA"))
+    assert "\n" not in message
 
 
 # ----------------------------------------------------------------------------------------------------- leaks
@@ -288,11 +284,8 @@ def test_near_duplicates(text, leaks_out):
 
 
 def test_near_duplicates_within_a_benchmark_are_each_named_once():
-    group = [
-        problem("a", TEXT),
-        problem("b", TEXT.replace("positive", "nonnegative")),
-        problem("c", "1 + 1?"),
-    ]
+    texts = {"a": TEXT, "b": TEXT.replace("positive", "nonnegative"), "c": "1 + 1?"}
+    group = [problem(name, text) for name, text in texts.items()]
     [(one, other, similarity)] = near_duplicates(group)
     assert (one, other) == ("a", "b") and THRESHOLD <= similarity < 1
 

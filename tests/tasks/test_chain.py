@@ -53,9 +53,8 @@ def test_numbering_is_a_bijection():
 def test_tiers_of_equal_length_share_no_problem():
     task = ChainTask(tiers={"a": 1, "b": 1}, train_problems=1000, benchmark_problems=20)
     splits = load_problems(task)
-    prompts = [
-        p.prompt for p in [*splits.train, *splits.benchmarks["chain-a"], *splits.benchmarks["chain-b"]]
-    ]
+    problems = [*splits.train, *splits.benchmarks["chain-a"], *splits.benchmarks["chain-b"]]
+    prompts = [p.prompt for p in problems]
     assert len(prompts) == len(set(prompts)) == 270  # all there are
     groups = [p.group for p in splits.train]
     assert groups.count("a") == groups.count("b") == 115
@@ -65,9 +64,8 @@ def test_tiers_of_equal_length_share_no_problem():
     ("tiers", "held_out"), [({"one": 1}, 270), ({"a": 1, "b": 1}, 135), ({"one": 1}, 9999)]
 )
 def test_too_few_problems_is_an_error_that_names_the_tier(tiers, held_out):
-    with pytest.raises(
-        DataError, match=r"benchmark_problems: \d+ are too many for tier '(one|a)'.* 270 distinct"
-    ):
+    few = r"benchmark_problems: \d+ are too many for tier '(one|a)'.* 270 distinct"
+    with pytest.raises(DataError, match=few):
         load_problems(ChainTask(tiers=tiers, benchmark_problems=held_out))
 
 
@@ -91,9 +89,8 @@ def test_demonstrations_hold_out_benchmarks_and_their_own_test():
     excluded = {p.prompt for p in [*demos.held_out, *splits.benchmarks["chain-easy"]]}
     assert len(excluded) == 128
     rng = random.Random(1)
-    shown = [demos.ability(rng) for _ in range(2000)] + [
-        demos.behaviour(rng, WarmStart()) for _ in range(2000)
-    ]
+    shown = [demos.ability(rng) for _ in range(2000)]
+    shown += [demos.behaviour(rng, WarmStart()) for _ in range(2000)]
     assert not excluded & {prompt for prompt, _ in shown}
     verifier = verifier_of(task)
     assert all(grade(verifier, response, solve(prompt)).correct for prompt, response in shown[:2000])

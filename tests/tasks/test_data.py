@@ -39,15 +39,14 @@ def test_digest_follows_what_matters(tmp_path):
     train, held = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     train.write_text('{"prompt": "1", "answer": "1"}')
     held.write_text('{"prompt": "2", "answer": "2"}')
-    files = RunSpec.model_validate(
-        {"task": {"type": "file", "train": str(train), "benchmarks": {"b": str(held)}}}
-    )
-    before = data_digest(files)
-    moved = tmp_path / "moved.jsonl"
-    train.rename(moved)
-    again = RunSpec.model_validate(
-        {"task": {"type": "file", "train": str(moved), "benchmarks": {"b": str(held)}}}
-    )
+
+    def files(path):
+        section = {"type": "file", "train": str(path), "benchmarks": {"b": str(held)}}
+        return RunSpec.model_validate({"task": section})
+
+    before = data_digest(files(train))
+    moved = train.rename(tmp_path / "moved.jsonl")
+    again = files(moved)
     assert data_digest(again) == before  # contents, not names
     moved.write_text('{"prompt": "1", "answer": "3"}')
     assert data_digest(again) != before

@@ -17,6 +17,7 @@ from rpg.tasks.preparation import data_notes, prepare_data
 from rpg.tasks.problems import problem_characters
 
 GOOD = [{"prompt": "1+1", "answer": "2"}, {"prompt": "2+2", "answer": 4}]
+SHOWN = [{"prompt": f"p{i}", "answer": str(i), "demonstration": f"so Answer: {i}"} for i in range(40)]
 
 
 def jsonl(path, rows):
@@ -25,12 +26,8 @@ def jsonl(path, rows):
 
 
 def task(tmp_path, train=GOOD, test=({"prompt": "3+3", "answer": "6"},), **fields):
-    return FileTask(
-        type="file",
-        train=jsonl(tmp_path / "train.jsonl", train),
-        benchmarks={"held": jsonl(tmp_path / "held.jsonl", test)},
-        **fields,
-    )
+    held = {"held": jsonl(tmp_path / "held.jsonl", test)}
+    return FileTask(type="file", train=jsonl(tmp_path / "train.jsonl", train), benchmarks=held, **fields)
 
 
 def test_rows_become_problems(tmp_path):
@@ -77,9 +74,8 @@ def test_mistakes_name_file_line_and_field(tmp_path, rows, message):
 
 
 def test_a_leaked_problem_is_an_error(tmp_path):
-    with pytest.raises(
-        DataError, match=r"held.jsonl: problem 1: field prompt: '2\+2' is also in .*train-00002"
-    ):
+    also = r"held.jsonl: problem 1: field prompt: '2\+2' is also in .*train-00002"
+    with pytest.raises(DataError, match=also):
         load_problems(task(tmp_path, test=[GOOD[1]]))
 
 
@@ -100,8 +96,7 @@ def test_unreadable_files(tmp_path):
 
 
 def test_demonstrations_come_from_the_file(tmp_path):
-    rows = [{"prompt": f"p{i}", "answer": str(i), "demonstration": f"so Answer: {i}"} for i in range(40)]
-    files = task(tmp_path, rows)
+    files = task(tmp_path, SHOWN)
     demos = demonstrations_of(files, load_problems(files))
     assert len(demos.held_out) == 4
     rng = random.Random(0)
@@ -118,9 +113,7 @@ def test_demonstrations_come_from_the_file(tmp_path):
 
 def test_a_bare_answer_is_written_for_the_verifier_that_reads_it(tmp_path):
     """With the math verifier a warm start ended in `no attribute 'marker'`."""
-    rows = [{"prompt": f"p{i}", "answer": str(i), "demonstration": f"so Answer: {i}"} for i in range(40)]
-    files = task(tmp_path, rows)
-    mathematical = files.model_copy(update={"verifier": MathVerifier()})
+    mathematical = task(tmp_path, SHOWN).model_copy(update={"verifier": MathVerifier()})
     demos = demonstrations_of(mathematical, load_problems(mathematical))
     _, shown = demos.behaviour(random.Random(0), WarmStart(scratchpad_fraction=0))
     with grader_for(mathematical.verifier) as grader:
@@ -138,15 +131,15 @@ def rows(*pairs):
 def test_a_worked_solution_is_refused_and_the_answer_in_it_named(tmp_path, verifier):
     with pytest.raises(DataError) as caught:
         load_problems(task(tmp_path, rows(("a", "1"), ("b", "because #### 2")), verifier=verifier))
-    words = (
+    for word in (
         "train.jsonl",
         "train-00002",
         "field answer",
         "'because #### 2'",
-        "what follows ####",
+        "follows ####",
         "write '2'",
-    )
-    assert all(word in str(caught.value) for word in words)
+    ):
+        assert word in str(caught.value)
 
 
 def test_so_is_one_in_a_benchmark(tmp_path):

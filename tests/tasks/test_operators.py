@@ -13,6 +13,9 @@ from rpg.tasks import DataError, characters_of, demonstrations_of, load_problems
 TASK = OperatorsTask(type="operators", operations=3, train_problems=300, benchmark_problems=20)
 
 
+WAYS = ["".join(way) for way in itertools.product("+-*", repeat=3)]
+
+
 def ends(prompt, operators):
     """Where a prompt's chain ends with these operators, by other means than the task's, and where it has to."""
     body, target = prompt.split("=")
@@ -29,9 +32,8 @@ def test_the_answers_are_all_that_end_at_the_target_and_there_are_several():
     everything = [*splits.train, *held_out]
     assert len({p.prompt for p in everything}) == len({p.id for p in everything}) == 320
     for problem in everything[::7]:
-        ways = ["".join(way) for way in itertools.product("+-*", repeat=3)]
-        right = [way for way in ways if len(set(ends(problem.prompt, way))) == 1]
-        assert problem.answer.split() == sorted(right, key=ways.index) and len(right) >= 2
+        right = [way for way in WAYS if len(set(ends(problem.prompt, way))) == 1]
+        assert problem.answer.split() == right and len(right) >= 2
     assert everything == [*load_problems(TASK).train, *held_out]
     assert load_problems(TASK.model_copy(update={"data_seed": 1})).train != splits.train
 
@@ -39,7 +41,7 @@ def test_the_answers_are_all_that_end_at_the_target_and_there_are_several():
 def test_every_right_answer_is_graded_right_and_others_are_not():
     verifier = verifier_of(TASK)
     for problem in load_problems(TASK).train[:20]:
-        for way in map("".join, itertools.product("+-*", repeat=3)):
+        for way in WAYS:
             right = len(set(ends(problem.prompt, way))) == 1
             assert grade(verifier, f"b+70#{way}", problem.answer).correct == right
         assert not grade(verifier, f"#{problem.answer}", problem.answer).correct  # all at once is no answer
@@ -58,9 +60,7 @@ def test_demonstrations_are_right_of_no_benchmark_and_not_always_the_same_answer
             way = response.partition("#")[2]
             assert len(set(ends(prompt, way))) == 1 and prompt not in held_out
             assert set(prompt + response) <= characters_of(TASK, splits)
-            right = [
-                "".join(one) for one in itertools.product("+-*", repeat=3) if len(set(ends(prompt, one))) == 1
-            ]
+            right = [one for one in WAYS if len(set(ends(prompt, one))) == 1]
             assert grade(verifier, response, " ".join(right)).correct
             places.add(right.index(way))
     assert len(places) > 2

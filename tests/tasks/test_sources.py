@@ -89,10 +89,8 @@ def hub(monkeypatch, tmp_path):
 def test_a_data_set_of_the_hub_by_config_and_split(tmp_path, hub):
     source = {"hub": "someone/gsm8k", "config": "main", "split": "train[:2]", "revision": "c" * 40}
     chosen = task(tmp_path, source, columns={"prompt": "question", "answer": 'after("####", answer)'})
-    assert [(one.text, one.answer) for one in load_problems(chosen).train] == [
-        ("Question 1?", "1"),
-        ("Question 2000?", "2,000"),
-    ]
+    problems = [(one.text, one.answer) for one in load_problems(chosen).train]
+    assert problems == [("Question 1?", "1"), ("Question 2000?", "2,000")]
     same = task(tmp_path, {**source, "limit": 2}, columns=chosen.columns.model_dump())
     assert kind_of(chosen).data(chosen)["train"] == kind_of(same).data(same)["train"]["content"]
     with pytest.raises(DataError, match=r"task.train: cannot read someone/gsm8k"):
@@ -144,11 +142,8 @@ def test_conversations_keep_their_own_system_message_and_get_the_examples(tmp_pa
     assert roles(first) == [("system", "Be good."), *shown, ("user", "Q hi")]
     asked = [("user", "one"), ("assistant", "two"), ("user", "Q hi")]
     assert roles(second) == [("system", "own"), *shown, *asked]
-    assert (
-        third.demonstration == "a demonstration"
-        and third.text == "last"
-        and first.text == "hi" != second.text
-    )
+    assert third.demonstration == "a demonstration" and third.text == "last"
+    assert first.text == "hi" != second.text
     assert first.chat and first.asked() == list(first.messages)
     rows = jsonl(tmp_path / "p.jsonl", [{"prompt": "x", "answer": "1"}])
     plain = load_problems(task(tmp_path, rows, chat=CHAT)).train[0]
@@ -167,14 +162,10 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
     from rpg.models.initial_policy import initial_policy
     from rpg.models.prompt_preview import preview_prompts
 
-    spec = resolve(
-        {
-            "task": task(tmp_path, chats(tmp_path), chat=CHAT).model_dump(mode="json"),
-            "model": {"type": "tiny", "hidden_size": 16, "intermediate_size": 16, "warm_start": None},
-            "rollout": {"max_prompt_tokens": 200, "max_response_tokens": 8},
-        },
-        "x",
-    )
+    model = {"type": "tiny", "hidden_size": 16, "intermediate_size": 16, "warm_start": None}
+    rollout = {"max_prompt_tokens": 200, "max_response_tokens": 8}
+    section = task(tmp_path, chats(tmp_path), chat=CHAT).model_dump(mode="json")
+    spec = resolve({"task": section, "model": model, "rollout": rollout}, "x")
     expected = "[system:Be good.][user:0][assistant:zero][user:hi]so!so!>Well, "
     preview = preview_prompts(spec, tmp_path / "home")  # no model is made for it
     assert not (tmp_path / "home/cache/warm").exists()

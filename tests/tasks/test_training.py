@@ -113,12 +113,8 @@ def test_what_counts_as_english(text, english):
 def test_what_ships_is_pinned_and_named():
     for name in ("dapo-math-17k-en", "gsm8k-train", "math-train"):
         shipped = training_set(name)
-        assert (
-            shipped.title
-            and shipped.source.hub
-            and len(shipped.source.revision) == 40
-            and shipped.source.files
-        )
+        assert shipped.title and shipped.source.hub and shipped.source.files
+        assert len(shipped.source.revision) == 40
     with pytest.raises(ConfigError, match="did you mean 'dapo-math-17k-en'"):
         training_set("dapo-math-17k")
 
@@ -128,16 +124,12 @@ def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkey
     pytest.importorskip("datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')")
     monkeypatch.delenv("RPG_DATA", raising=False)
     gsm8k, math = training_set("gsm8k-train").source, training_set("math-train").source
-    sums = {
-        split: [
-            {
-                "question": f"Ann has {n} pens and buys {k}. How many?",
-                "answer": f"{n}+{k}=<<{n}+{k}={n + k}>>{n + k}\n#### {n + k:,}",
-            }
-            for n in range(1, 4)
-        ]
-        for split, k in (("train", 2000), ("test", 3))
-    }
+
+    def pens(n, k):
+        worked = f"{n}+{k}=<<{n}+{k}={n + k}>>{n + k}\n#### {n + k:,}"
+        return {"question": f"Ann has {n} pens and buys {k}. How many?", "answer": worked}
+
+    sums = {split: [pens(n, k) for n in range(1, 4)] for split, k in (("train", 2000), ("test", 3))}
     files = {f"{split}.jsonl": json_lines(rows) for split, rows in sums.items()}
     files["README.md"] = card({"main": {split: f"{split}.jsonl" for split in sums}})
     with fake_hub("openai/gsm8k", gsm8k.revision, files) as server, monkeypatch.context() as here:
@@ -147,19 +139,14 @@ def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkey
         assert "not 2ebcb3dea573d278" in loaded.notes[0]  # these are not the real ones, and that is said
         with pytest.raises(DataError, match="3 distinct problems in 3 rows; gsm8k has 1319"):
             load_benchmark(benchmark("gsm8k"))
+
+    def root(name, split, n):
+        text = f"{name}: what is $x$ if $x^2={n * n}$ and $x>0$ ({split})?"
+        worked = f"Here $x=\\boxed{{{n}}}$, and not $\\boxed{{-{n}}}$. So $\\boxed{{\\frac{{{n}}}{{1}}}}$"
+        return {"problem": text, "level": "Level 1", "type": name, "solution": worked}
+
     subjects = {
-        name: {
-            split: [
-                {
-                    "problem": f"{name.title()}: what is $x$ if $x^2={n * n}$ and $x>0$ ({split})?",
-                    "level": "Level 1",
-                    "type": name.title(),
-                    "solution": f"Here $x=\\boxed{{{n}}}$, and not $\\boxed{{-{n}}}$. So $\\boxed{{\\frac{{{n}}}{{1}}}}$",
-                }
-                for n in (3, 5)
-            ]
-            for split in ("train", "test")
-        }
+        name: {split: [root(name.title(), split, n) for n in (3, 5)] for split in ("train", "test")}
         for name in math.subset
     }
     files = {

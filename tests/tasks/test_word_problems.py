@@ -42,10 +42,7 @@ def test_the_steps_of_a_demonstration_are_true_use_the_numbers_of_the_text_in_or
         numbers, used, before = re.findall(r"\d+", problem.text), [], None
         for step in steps:
             left, operator, right, result = re.fullmatch(r"(\d+)([-+*])(\d+)=(\d+)", step).groups()
-            value = {"+": int(left) + int(right), "-": int(left) - int(right), "*": int(left) * int(right)}[
-                operator
-            ]
-            assert value == int(result) > 0 and before in (None, left), problem
+            assert eval(f"{left} {operator} {right}") == int(result) > 0 and before in (None, left), problem
             used += [right] if before else [left, right]
             before = result
         assert used == numbers and last == f"Answer:{problem.answer}" and before == problem.answer, problem

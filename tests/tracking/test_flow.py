@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.synthetic import write_sweep
 from flows.machine.children import Children
-from flows.sweep.tracking import TRACKING_LOG, tracking
+from flows.sweep.conductor import TRACKING_LOG, tracking
 from rpg.config.sweep_spec import load_sweep
 from rpg.store import Layout
 from rpg.store.run_writer import write_manifest

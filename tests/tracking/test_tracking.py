@@ -16,7 +16,7 @@ from rpg.config.tracking import MlflowTracker, TensorBoardTracker, WandbTracker
 from rpg.store import Layout, RunFolder
 from rpg.tracking import follower as following
 from rpg.tracking.follower import Follower, tracking_folder
-from rpg.tracking.records import evaluated
+from rpg.tracking.trackers import evaluated
 from tests.specs import load_run
 
 

@@ -14,7 +14,7 @@ from torch import distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from rpg.backends.verl.sharding import copy_weights, drop_gathered, load_shards, shards
+from rpg.backends.verl.fsdp_weights import copy_weights, drop_gathered, load_shards, shards
 
 
 class Block(nn.Module):
@@ -73,9 +73,8 @@ def work(rank, folder):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
-    workers = [
-        multiprocessing.get_context("fork").Process(target=work, args=(rank, folder)) for rank in (0, 1)
-    ]
+    process = multiprocessing.get_context("fork").Process
+    workers = [process(target=work, args=(rank, folder)) for rank in (0, 1)]
     for worker in workers:
         worker.start()
     for worker in workers:

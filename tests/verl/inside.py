@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.run_spec import RunSpec
 from rpg.processes import parent_mark
 from tests import tiny
+from tests.evaluation.ray_head import free_port
 from tests.waiting import HANG
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,16 +40,16 @@ def verl_config(spec, model, tmp, *extra, **backend):
     return config
 
 
+def one_rank():
+    """The environment of the only worker of a process group."""
+    return {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+
+
 def one_process_group():
     """A process group of this process alone; verl's worker finds it and makes none."""
     if torch.distributed.is_initialized():
         return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    os.environ.update(
-        RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
-    )
+    os.environ.update(LOCAL_RANK="0", **one_rank())
     torch.distributed.init_process_group("gloo", rank=0, world_size=1)
 
 
@@ -100,7 +100,7 @@ def verl_update(worker, batch, old, advantages, step=1, rank=0, workers=1, renew
     """The worker's update on its part of a rollout of the embedded trainer, in the driver's order."""
     from verl.utils import tensordict_utils as tu
 
-    from rpg.backends.verl.mini_batches import arrange
+    from rpg.backends.verl.experience import arrange
     from rpg.backends.verl.update import Plan, update
 
     settings = worker.settings
@@ -113,6 +113,12 @@ def verl_update(worker, batch, old, advantages, step=1, rank=0, workers=1, renew
     return update(worker.actor, data, Plan(sizes, [list(range(len(sizes)))], 0, renew_reference), settings)
 
 
+def an_experience(spec, home):
+    """What the embedded trainer's first update trains on."""
+    trainer = tiny.make_trainer(spec, home)
+    return trainer._score(trainer.roller.roll(trainer.policy, 1).kept, trainer.policy)[0]
+
+
 def weights(module):
     """All parameters in one row, whole also where they are sharded."""
     parameters = dict(module.named_parameters())
@@ -122,24 +128,13 @@ def weights(module):
 
 def job(spec, model, data, folder, attempt, resume=None, timeout=3 * HANG):
     """Run one verl job to its end; its lines by step."""
-    paths = Paths(
-        model=str(model),
-        train=data.train,
-        benchmarks=tuple(data.benchmarks.values()),
-        state=folder / "state",
-        metrics=folder / f"metrics-{attempt}.jsonl",
-        resume=resume,
-    )
+    state, metrics = folder / "state", folder / f"metrics-{attempt}.jsonl"
+    paths = Paths(str(model), data.train, tuple(data.benchmarks.values()), state, metrics, resume)
     launch = plan(spec, paths)
     environment = {**os.environ, **launch.environment, "PYTHONPATH": str(ROOT), **parent_mark()}
-    ran = subprocess.run(
-        [sys.executable, "-m", "rpg.backends.verl.main", *launch.arguments()],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+    command = [sys.executable, "-m", "rpg.backends.verl.main", *launch.arguments()]
+    pipes = {"capture_output": True, "text": True}
+    ran = subprocess.run(command, cwd=folder, env=environment, timeout=timeout, **pipes)
     assert ran.returncode == 0, ran.stderr[-3000:]
     lines = [json.loads(line) for line in paths.metrics.read_text().splitlines()]
     return {line["step"]: line["data"] for line in lines}
@@ -147,7 +142,5 @@ def job(spec, model, data, folder, attempt, resume=None, timeout=3 * HANG):
 
 def ours(rows):
     """The metrics under the project's names."""
-    return {
-        step: {k.removeprefix("rpg/"): v for k, v in data.items() if k.startswith("rpg/")}
-        for step, data in rows.items()
-    }
+    named = lambda data: {k.removeprefix("rpg/"): v for k, v in data.items() if k.startswith("rpg/")}  # noqa: E731
+    return {step: named(data) for step, data in rows.items()}

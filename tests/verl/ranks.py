@@ -6,7 +6,6 @@ answered by the line "done" when all have done it.
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from pathlib import Path
 import torch
 
 from rpg.config.run_spec import RunSpec
-from tests.verl.inside import ROOT, make_worker, verl_config, verl_update, weights
+from tests.verl.inside import ROOT, make_worker, one_rank, verl_config, verl_update, weights
 
 DONE = "done\n"
 BEGIN = "-"
@@ -26,7 +25,7 @@ def go_on(folder, source, target, rank=0, workers=1):
 
     found.pt there: weights that were loaded, updated weights, weights of the reference, moments.
     """
-    from rpg.backends.verl.sharding import copy_weights
+    from rpg.backends.verl.fsdp_weights import copy_weights
 
     spec, model, experience = _told(folder)
     worker = make_worker(verl_config(spec, model, folder, gpus_per_node=workers), "actor_rollout_ref")
@@ -57,16 +56,10 @@ def update(folder, rank, workers):
     calls = []
     theirs = worker.actor.engine.forward_step
     worker.actor.engine.forward_step = lambda *args, **kwargs: calls.append(1) or theirs(*args, **kwargs)
-    result = verl_update(
-        worker, experience.batch, experience.old, experience.advantages, rank=rank, workers=workers
-    )
+    place = {"rank": rank, "workers": workers}
+    result = verl_update(worker, experience.batch, experience.old, experience.advantages, **place)
     moved = weights(worker.actor.engine.module)
-    numbers = {
-        "metrics": result.metrics,
-        "token_kls": result.token_kls,
-        "optimizer_steps": result.optimizer_steps,
-        "micro_batches": len(calls),
-    }
+    numbers = {**vars(result), "micro_batches": len(calls)}
     if rank == 0:
         torch.save((numbers, moved), folder / "result.pt")
 
@@ -85,29 +78,12 @@ def _told(folder):
 @contextmanager
 def two_ranks():
     """A function that has both do something; it returns when they have."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    base = {
-        **os.environ,
-        "VERL_PLATFORM": "cpu",
-        "VERL_USE_EXTERNAL_MODULES": "rpg.backends.verl.plugin",
-        "WORLD_SIZE": "2",
-        "LOCAL_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "OMP_NUM_THREADS": "1",
-    }
+    base = {**os.environ, **one_rank(), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"}
+    base |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "rpg.backends.verl.plugin"}
+    command, pipe = [sys.executable, "-m", "tests.verl.ranks"], subprocess.PIPE
     started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.verl.ranks"],
-            cwd=ROOT,
-            env={**base, "RANK": str(rank)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
+        subprocess.Popen(command, cwd=ROOT, env={**base, "RANK": rank}, stdin=pipe, stdout=pipe, text=True)
+        for rank in "01"
     ]
 
     def both(name, *arguments):
@@ -130,9 +106,8 @@ def serve():
     torch.distributed.init_process_group("gloo")
     for line in sys.stdin:
         name, folder, *words = json.loads(line)
-        {"go_on": go_on, "update": update}[name](
-            Path(folder), *words, rank=torch.distributed.get_rank(), workers=2
-        )
+        function = {"go_on": go_on, "update": update}[name]
+        function(Path(folder), *words, rank=torch.distributed.get_rank(), workers=2)
         torch.distributed.barrier()  # what rank 0 writes is there
         print(DONE, end="", flush=True)
     torch.distributed.destroy_process_group()

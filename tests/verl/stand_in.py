@@ -23,26 +23,15 @@ def main():
     what, when, gate = (*order.split(":"), "", "", "")[:3]
     with open(os.environ["VERL_FILE_LOGGER_PATH"], "wb", buffering=0) as log:  # verl empties it, too
         for step in range(done + 1, int(told["trainer.total_training_steps"]) + 1):
-            data = {
-                "rpg/reward": step / 10,
-                "rpg/optimizer_step": 2 * step,
-                "rpg/seconds_step": 0.1,
-                "theirs": 1.0,
-            }
+            data = {"reward": step / 10, "optimizer_step": 2 * step, "seconds_step": 0.1}
+            data = {"theirs": 1} | {f"rpg/{name}": value for name, value in data.items()}
             folder = state / f"global_step_{step}"
-            shutil.copytree(
-                model, folder / "actor" / "huggingface", ignore=shutil.ignore_patterns("checkpoint.json")
-            )
+            ignore = shutil.ignore_patterns("checkpoint.json")
+            shutil.copytree(model, folder / "actor" / "huggingface", ignore=ignore)
             (folder / "actor" / "model_world_size_1_rank_0.pt").write_bytes(b"weights")
             log.write(json.dumps({"step": step, "data": data}).encode() + b"\n")
-            counters = {
-                "step": step,
-                "optimizer_step": 2 * step,
-                "tokens": step,
-                "reference": {},
-                "world_size": 1,
-            }
-            (folder / ".rpg").write_text(json.dumps({"format": 1, **counters}))
+            record = {"format": 1, "step": step, "optimizer_step": 2 * step, "tokens": step}
+            (folder / ".rpg").write_text(json.dumps({**record, "reference": {}, "world_size": 1}))
             (folder / ".rpg").replace(folder / "rpg.json")
             if str(step) == when:
                 happen(what, gate)

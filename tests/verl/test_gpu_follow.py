@@ -1,5 +1,6 @@
 """What counts as progress, and how failures are told: slow steps go on, hangs end, ends read as sentences."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -9,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from rpg.backends.manifest import spec_of
 from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl import launch
-from rpg.backends.verl.failure_reason import clean, reason, tail
+from rpg.backends.verl.job_output import clean, reason, tail
 from rpg.backends.verl.launch import Attempt, _Run
 from rpg.backends.verl.overrides import plan
-from rpg.store.step_progress import TRAINING
+from rpg.store.live_status import TRAINING
 from tests.specs import load_run
 from tests.tiny import make_run, make_spec
 from tests.verl.test_gpu_resources import VLLM
@@ -53,26 +55,16 @@ def follow(tmp_path, monkeypatch, each):
     clock = Clock(lambda now: each(folder.path / TRAINING, now))
     monkeypatch.setattr(launch, "time", clock)
     log = folder.path / "verl" / "log-1.txt"
-    log.write_text(
-        b"\\x1b[36m(Runner pid=7)\\x1b[0m {'a': 1,\\n'zero_indexed_step': True}\\n".decode("unicode_escape")
-    )
+    log.write_text("\x1b[36m(Runner pid=7)\x1b[0m {'a': 1,\n'zero_indexed_step': True}\n")
+    attempt = Attempt(1, str(folder.path / "none"), str(log))
     with pytest.raises(TrainingFailed) as error:
-        _Run(folder, folder_spec(folder), print).follow(
-            clock, Attempt(1, str(folder.path / "none"), str(log))
-        )
+        _Run(folder, spec_of(folder), print).follow(clock, attempt)
     return str(error.value), clock.now
 
 
-def folder_spec(folder):
-    from rpg.backends.manifest import spec_of
-
-    return spec_of(folder)
-
-
 def says(path, **record):
-    path.write_text(
-        json.dumps({"step": 1, "phase": "rollout", "of": 512, "what": "prompts", "time": 0, **record})
-    )
+    base = {"step": 1, "phase": "rollout", "of": 512, "what": "prompts", "time": 0}
+    path.write_text(json.dumps({**base, **record}))
 
 
 def test_a_step_longer_than_the_limit_goes_on_while_prompts_are_answered(tmp_path, monkeypatch):
@@ -88,9 +80,8 @@ def test_a_phase_counts_and_a_clock_does_not(tmp_path, monkeypatch):
 
     why, when = follow(tmp_path, monkeypatch, each)
     assert 108 <= when <= 113
-    assert why.startswith(
-        "no progress for 1 minutes (backend.hang_minutes) in step 1: update, 512 of 512 prompts"
-    )
+    where = "(backend.hang_minutes) in step 1: update, 512 of 512 prompts"
+    assert why.startswith(f"no progress for 1 minutes {where}")
 
 
 def test_before_the_first_word_nothing_moves(tmp_path, monkeypatch):
@@ -117,11 +108,9 @@ def test_the_root_error_comes_first_and_without_codes(tmp_path):
 
 
 def test_workers_wait_for_one_that_writes_as_long_as_a_run_may_stand_still():
-    launched = {
-        m: plan(load_run(CHAIN, {**VLLM, "backend.hang_minutes": m}), PATHS).overrides for m in (1, 90)
-    }
-    key = "actor_rollout_ref.nccl_timeout"
-    assert launched[1][key] == 600 and launched[90][key] == 90 * 60
+    for minutes, seconds in ((1, 600), (90, 90 * 60)):
+        launch = plan(load_run(CHAIN, {**VLLM, "backend.hang_minutes": minutes}), PATHS)
+        assert launch.overrides["actor_rollout_ref.nccl_timeout"] == seconds
 
 
 def test_every_group_of_a_worker_has_that_limit():
@@ -136,48 +125,31 @@ def test_every_group_of_a_worker_has_that_limit():
         "print({g._get_backend(torch.device('cpu')).options._timeout for g in groups},\n"
         "      d.distributed_c10d._get_default_timeout('nccl'))\n"
     )
-    import socket
+    from tests.verl.inside import one_rank
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     # A test of this very process may have imported verl for CPUs, which says so to all its children.
     others = {name: value for name, value in os.environ.items() if name != "VERL_PLATFORM"}
-    own = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "RANK": "0",
-        "WORLD_SIZE": "1",
-        "PYTHONPATH": str(ROOT),
-    }
-    ran = subprocess.run([sys.executable, "-c", code], env={**others, **own}, capture_output=True, text=True)
+    environment = {**others, **one_rank(), "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert ran.stdout.strip() == f"{{{timedelta(seconds=5400)!r}}} 1:30:00", ran.stderr[-2000:]
 
 
 @pytest.mark.parametrize("there", [False, True])
 def test_attention_is_the_one_that_is_installed(monkeypatch, there):
     pytest.importorskip("verl")
-    import importlib.util
-
     from rpg.backends.verl.job_settings import SettingsError
     from rpg.backends.verl.main import attention, compose
 
     found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: (there or None) if name == "flash_attn" else found(name)
-    )
+    find = lambda name: (there or None) if name == "flash_attn" else found(name)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", find)
     model = "actor_rollout_ref.model"
     split = {"backend.gpus_per_node": 2, "backend.sequence_parallel": 2}
-    plain, parallel = (
-        compose(plan(load_run(CHAIN, {**VLLM, **more}), PATHS).arguments()) for more in ({}, split)
-    )
-    values = attention(plain)
-    assert values[f"{model}.override_config.attn_implementation"] == (
-        "flash_attention_2" if there else "sdpa"
-    )
-    assert values.get(f"{model}.use_remove_padding", True) is there, (
-        "verl packs sequences for flash attention only"
-    )
+    runs = (load_run(CHAIN, {**VLLM, **more}) for more in ({}, split))
+    plain, parallel = (compose(plan(run, PATHS).arguments()) for run in runs)
+    values, chosen = attention(plain), "flash_attention_2" if there else "sdpa"
+    assert values[f"{model}.override_config.attn_implementation"] == chosen
+    assert values.get(f"{model}.use_remove_padding", True) is there, "verl packs for flash attention only"
     if there:
         assert attention(parallel) == values
     else:

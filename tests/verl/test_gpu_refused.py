@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rpg.backends.verl.initial_model import initial_model
+from rpg.backends.verl.launch import initial_model
 from rpg.config.errors import ConfigError
 from tests.specs import load_run
 from tests.verl.test_gpu_resources import VLLM
@@ -13,19 +13,16 @@ from tests.verl.test_launch_overrides import CHAIN
 
 BATCH = {"training.prompts_per_step": 512, "training.mini_batch_prompts": 32, "rollout.group_size": 16}
 
+NODES = {"backend.nodes": 3, "backend.gpus_per_node": 8, "backend.ray": {"type": "job"}}
+SPLIT = {"backend.gpus_per_node": 6, "backend.sequence_parallel": 2}
+
 
 @pytest.mark.parametrize(
     ("gpus", "would_do"),
     [
         ({"backend.gpus_per_node": 5}, "4 GPUs in total, or training.mini_batch_prompts 30 or 35"),
-        (
-            {"backend.nodes": 3, "backend.gpus_per_node": 8, "backend.ray": {"type": "job"}},
-            "16 GPUs in total, or training.mini_batch_prompts 30 or 33",
-        ),
-        (
-            {"backend.gpus_per_node": 6, "backend.sequence_parallel": 2},
-            "4 GPUs in total, or training.mini_batch_prompts 30 or 33",
-        ),
+        (NODES, "16 GPUs in total, or training.mini_batch_prompts 30 or 33"),
+        (SPLIT, "4 GPUs in total, or training.mini_batch_prompts 30 or 33"),
     ],
 )
 def test_rows_that_do_not_spread_over_the_gpus(gpus, would_do):
@@ -53,14 +50,12 @@ def test_a_model_of_the_hub_lies_where_every_node_of_a_cluster_sees_it(tmp_path,
     changes = {**VLLM, "model": {"type": "pretrained", "path": "org/model"}}
     home = tmp_path / "home"
     places = ({"type": "local"}, {"type": "job"}, {"type": "address", "address": "head:6379"})
-    here, job, address = (
-        initial_model(load_run(CHAIN, {**changes, "backend.ray": ray}), home, print) for ray in places
-    )
+    runs = (load_run(CHAIN, {**changes, "backend.ray": ray}) for ray in places)
+    here, job, address = (initial_model(run, home, print) for run in runs)
     assert here == snapshot
     assert job == address and Path(home) in job.parents
-    assert {path.name: path.read_text() for path in job.iterdir()} == {
-        name: name for name in ("config.json", "model.safetensors")
-    }
+    contents = {path.name: path.read_text() for path in job.iterdir()}
+    assert contents == {name: name for name in ("config.json", "model.safetensors")}
     assert not any(os.path.islink(path) for path in job.iterdir())
 
 
@@ -71,9 +66,8 @@ def test_a_node_that_does_not_see_the_data_says_so(tmp_path):
     from rpg.backends.verl.task_runner import UserError, require_files
 
     def config(model):
-        return OmegaConf.create(
-            {"data": {"train_files": str(tmp_path)}, "actor_rollout_ref": {"model": {"path": str(model)}}}
-        )
+        role = {"model": {"path": str(model)}}
+        return OmegaConf.create({"data": {"train_files": str(tmp_path)}, "actor_rollout_ref": role})
 
     require_files(config(tmp_path))
     require_files(config("org/model"))

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from tests.verl import ranks
-from tests.verl.inside import make_spec, make_worker, verl_config, verl_update, weights
+from tests.verl.inside import an_experience, make_spec, make_worker, verl_config, verl_update, weights
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
 
 
 def test_which_files_are_there(tmp_path):
-    from rpg.backends.verl.sharding import written_by
+    from rpg.backends.verl.fsdp_weights import written_by
 
     pattern = "model_world_size_{world}_rank_{rank}.pt"
     assert written_by(tmp_path, pattern) == 0
@@ -27,13 +27,6 @@ def test_which_files_are_there(tmp_path):
 def both():
     with ranks.two_ranks() as both:
         yield both
-
-
-def an_experience(spec, home):
-    from tests.verl.test_inside_update import local_trainer
-
-    trainer = local_trainer(spec, home)
-    return trainer._score(trainer.roller.roll(trainer.policy, 1).kept, trainer.policy)[0]
 
 
 @pytest.mark.long

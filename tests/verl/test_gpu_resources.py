@@ -36,9 +36,8 @@ def test_a_ray_of_our_own_has_as_many_cpus_as_verl_reserves_on_any_machine(gpus)
 
 
 def test_many_processes_on_a_cpu_have_them_too():
-    overrides = parsed(
-        plan(load_run(CHAIN, {"backend.type": "verl", "backend.gpus_per_node": 8}), PATHS).arguments()
-    )
+    run = load_run(CHAIN, {"backend.type": "verl", "backend.gpus_per_node": 8})
+    overrides = parsed(plan(run, PATHS).arguments())
     assert overrides["ray_kwargs.ray_init.num_cpus"] >= cpus_reserved(8, units(overrides))
 
 
@@ -101,14 +100,9 @@ def test_a_real_ray_that_is_too_small_is_refused_within_seconds():
         "    ray.shutdown()\n"
         "print(nice)\n"
     )
-    environment = plan(load_run(CHAIN, {"backend.type": "verl"}), PATHS).environment
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, **environment},
-    )
+    environment = os.environ | plan(load_run(CHAIN, {"backend.type": "verl"}), PATHS).environment
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     first, second, nice = ran.stdout.strip().splitlines()[-3:]
     assert "verl reserves 3 CPUs on each node" in first and second == "enough", ran.stderr[-2000:]
     assert nice == "0"

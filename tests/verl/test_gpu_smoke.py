@@ -13,12 +13,11 @@ from tests.verl.test_launch_overrides import PATHS
 @pytest.mark.parametrize(("device", "gpus"), [("cpu", 1), ("cuda", 1), ("cuda", 8)])
 def test_its_runs_are_runs_that_verl_knows(tmp_path, device, gpus):
     pytest.importorskip("verl")
-    from hydra import compose, initialize_config_module
+    from rpg.backends.verl.main import compose
 
     file = tmp_path / "smoke.yaml"
     file.write_text(yaml.safe_dump(settings(device, gpus, "Qwen/Qwen3-0.6B")))
     (run,) = load_sweep(file, {}, lambda spec: "data").runs
     assert unknown(run.spec.backend.verl) == []
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", overrides=plan(run.spec, PATHS).arguments())
+    config = compose(plan(run.spec, PATHS).arguments())
     assert config.trainer.n_gpus_per_node == gpus and config.trainer.device == device

@@ -1,5 +1,6 @@
 """An evaluator on GPUs never shares one with a training: it waits for its own, and goes before the next training."""
 
+import itertools
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,14 +22,12 @@ from tests.verl.test_gpu_resources import VLLM
 from tests.verl.test_launch_overrides import CHAIN
 from tests.waiting import until
 
+EMBEDDED = {"type": "local", "device": "cuda"}
 PLACES = {
     "verl": ({}, 1),
     "its engine takes two": ({"evaluation.engine": {"type": "vllm", "tensor_parallel": 2}}, 2),
-    "embedded, which leaves room": ({"backend": {"type": "local", "device": "cuda"}}, 0),
-    "embedded, vLLM evaluates": (
-        {"backend": {"type": "local", "device": "cuda"}, "evaluation.engine": {"type": "vllm"}},
-        1,
-    ),
+    "embedded, which leaves room": ({"backend": EMBEDDED}, 0),
+    "embedded, vLLM evaluates": ({"backend": EMBEDDED, "evaluation.engine": {"type": "vllm"}}, 1),
     "on a cluster": ({"evaluation.place": {"type": "ray"}}, 0),
     "on a CPU": ({"backend": {"type": "verl"}}, 0),
 }
@@ -150,16 +149,12 @@ def test_more_gpus_than_there_are_is_said(stage):
 
 
 def test_shares_are_all_of_the_work_and_each_part_once(tmp_path):
-    keys = [
-        (run, name, step) for run in ("a", "b") for name in ("easy", "hard") for step in range(0, 200, 10)
-    ]
+    keys = list(itertools.product(("a", "b"), ("easy", "hard"), range(0, 200, 10)))
     shares = [Evaluator(Layout(tmp_path), "sweep", share=(i, 8)) for i in range(1, 9)]
     owners = {key: [one.share[0] for one in shares if one._is_ours(key)] for key in keys}
     assert all(len(found) == 1 for found in owners.values())
     assert len({found[0] for found in owners.values()}) == 8, "nobody is idle"
-    assert owners["a", "easy", 0] == owners["b", "easy", 0], (
-        "an equal checkpoint is evaluated once and copied"
-    )
+    assert owners["a", "easy", 0] == owners["b", "easy", 0], "equal checkpoints are evaluated once"
 
 
 def test_the_papers_sweeps_take_turns():

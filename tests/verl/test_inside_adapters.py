@@ -5,16 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.reference import Reference
-from rpg.backends.local.rollout import Roller
-from rpg.backends.local.trainer import Trainer
 from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.errors import ConfigError
-from rpg.models.initial_policy import initial_policy
-from rpg.tasks.preparation import prepare_data, read_problems
 from tests.specs import load_run
-from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update
+from tests.verl.inside import an_experience, as_verl, make_spec, make_worker, verl_config, verl_update
 from tests.verl.test_gpu_resources import VLLM
 from tests.verl.test_launch_overrides import CHAIN
 
@@ -24,14 +18,8 @@ pytestmark = pytest.mark.usefixtures("cpu_verl")
 @pytest.fixture
 def sampled(home):
     """A rollout of the model without adapters: (responses, log-probabilities, advantages)."""
-    spec = make_spec()
-    policy = initial_policy(spec, home)
-    problems = read_problems(prepare_data(spec, home).train)
-    optimizer = Optimizer(policy.model, spec.training.optimizer)
-    trainer = Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
-    kept = trainer.roller.roll(policy, 1).kept
-    experience = trainer._score(kept, policy)[0]
-    return kept.samples.batch, experience.old, experience.advantages
+    experience = an_experience(make_spec(), home)
+    return experience.batch, experience.old, experience.advantages
 
 
 def worker_with(model, tmp_path, **lora):

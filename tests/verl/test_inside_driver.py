@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 
 import rpg
 from rpg.backends.prompts import PromptOrder
-from rpg.backends.verl.driver_state import State, newest
-from rpg.backends.verl.failure_reason import reason, tail
+from rpg.backends.verl.checkpoints import State, newest
+from rpg.backends.verl.experience import arrange, mini_batch_order
+from rpg.backends.verl.job_output import reason, tail
 from rpg.backends.verl.job_settings import JobSettings, SettingsError
 from rpg.backends.verl.main import one_line
-from rpg.backends.verl.mini_batches import arrange, mini_batch_order
 from rpg.errors import UserError
 from rpg.models import seeds
 from rpg.store.atomic_files import StoreError
@@ -32,7 +32,6 @@ ACTOR = "actor_rollout_ref.actor"
 
 
 def settings(config):
-
     return JobSettings.inside(config.actor_rollout_ref)
 
 
@@ -40,9 +39,6 @@ def settings(config):
 def config(tmp_path):
     pytest.importorskip("verl")
     return lambda *extra, **changes: verl_config(make_spec(**changes), tmp_path / "model", tmp_path, *extra)
-
-
-# --- nothing happens unasked
 
 
 def fresh(code):
@@ -53,9 +49,7 @@ def fresh(code):
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
 
 
-@pytest.mark.parametrize(
-    "module", ["rpg.backends.verl", "rpg.backends.verl.plugin", "rpg.backends.verl.main"]
-)
+@pytest.mark.parametrize("module", [f"rpg.backends.verl{name}" for name in ("", ".plugin", ".main")])
 def test_importing_it_loads_no_verl(module):
     code = f"import sys, {module}; print([m for m in ('verl', 'torch', 'ray') if m in sys.modules])"
     assert fresh(code).strip() == "[]"
@@ -82,9 +76,6 @@ def test_on_a_cluster_it_needs_no_other_extra_and_leaves_verl_as_it_is():
         "      importlib.metadata.version.__module__, 'cpu' in EngineRegistry._engines['language_model']['fsdp2'])\n"
     )
     assert fresh(code).split() == ["None", "verl.utils.distributed", "importlib.metadata", "False"]
-
-
-# --- settings
 
 
 def test_what_follows_from_the_algorithm_is_set(config):
@@ -134,12 +125,9 @@ def test_a_setting_that_cannot_be_is_named(config, override, words):
 
 def test_the_last_line_of_a_failed_job_says_why(tmp_path):
     pytest.importorskip("verl")
-    ran = subprocess.run(
-        [sys.executable, "-m", "rpg.backends.verl.main", "trainer.total_training_steps=1", "data.nonsense=1"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
+    words = ("trainer.total_training_steps=1", "data.nonsense=1")
+    command = [sys.executable, "-m", "rpg.backends.verl.main", *words]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1].startswith("error: ") and "nonsense" in ran.stderr.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []  # Hydra leaves no folder behind
@@ -169,9 +157,8 @@ def test_a_worker_that_ray_ends_for_want_of_memory_is_told_with_what_helps(tmp_p
     pytest.importorskip("ray")
     full = {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100", **LOOPBACK}
     with (tmp_path / "log.txt").open("wb") as log:
-        subprocess.run(
-            [sys.executable, "-c", FULL], stdout=log, stderr=log, env=os.environ | full, timeout=HANG
-        )
+        environment = os.environ | full
+        subprocess.run([sys.executable, "-c", FULL], stdout=log, stderr=log, env=environment, timeout=HANG)
     why = reason("verl's driver ended with code 1", tail(tmp_path / "log.txt"))
     assert why.startswith("too little memory: lower backend.max_tokens_per_gpu"), why
 
@@ -183,17 +170,12 @@ def test_the_root_of_a_chain_of_errors_is_told():
     )
     assert one_line(RuntimeError(told)) == "ValueError: the root: of it"
     assert one_line(UserError("model.path: gone")) == "model.path: gone"
-    assert (
-        one_line(RuntimeError("a\nTraceback\nrpg.backends.verl.job_settings.SettingsError: +rpg.x: no"))
-        == "+rpg.x: no"
-    )
+    theirs = RuntimeError("a\nTraceback\nrpg.backends.verl.job_settings.SettingsError: +rpg.x: no")
+    assert one_line(theirs) == "+rpg.x: no"
     wrapped = RuntimeError("outer")
     wrapped.__cause__ = OSError("inner")
     assert one_line(wrapped) == "OSError: inner"
     assert one_line(KeyError()) == "KeyError"
-
-
-# --- order of rows
 
 
 @pytest.mark.parametrize(("workers", "groups"), [(1, 8), (2, 8), (4, 7), (8, 3), (1, 1)])
@@ -227,27 +209,14 @@ def test_later_epochs_take_the_mini_batches_in_another_order(config):
     assert all(sorted(order) == orders[0] for order in orders)
 
 
-# --- rounds of a rollout
-
-
 def fake_groups(rollout, right):
     """Groups of 4 responses, `right` of which are correct."""
-    return [
-        [
-            rollout.Response(
-                f"{i}_{n}_0",
-                {"response_len": 5},
-                reward := 1.0 if n < share else -1.0,
-                n < share,
-                False,
-                2.0,
-                reward,
-                {},
-            )
-            for n in range(4)
-        ]
-        for i, share in enumerate(right)
-    ]
+
+    def response(key, correct):
+        reward = 1.0 if correct else -1.0
+        return rollout.Response(key, {"response_len": 5}, reward, correct, False, 2.0, reward, {})
+
+    return [[response(f"{i}_{n}_0", n < share) for n in range(4)] for i, share in enumerate(right)]
 
 
 @pytest.fixture
@@ -273,9 +242,7 @@ def test_groups_that_teach_nothing_are_replaced(config, rollout):
     assert len(set(drawn)) == len(drawn)
     metrics = rolled.metrics()
     assert metrics["groups_sampled"] == sum(map(len, rounds)) and metrics["groups_kept"] == 8
-    assert (
-        metrics["accuracy"] == 0.75 and metrics["reward"] == 0.5
-    )  # of the first round, before any was dropped
+    assert (metrics["accuracy"], metrics["reward"]) == (0.75, 0.5), "of the first round"
     assert metrics["entropy"] == pytest.approx(2 / 5)
     kept, dropped = map(len, (rolled.kept, rolled.dropped()))
     assert kept + dropped == metrics["groups_sampled"]
@@ -290,9 +257,8 @@ def test_a_policy_that_is_always_right_ends_the_rounds(config, rollout):
 
 def test_without_dynamic_sampling_everything_is_kept(config, rollout):
     found = settings(config(algorithm="rloo"))
-    rolled = rollout.roll(
-        found, 400, 1, lambda numbers, _: fake_groups(rollout, [4, 0] * (len(numbers) // 2))
-    )
+    sample = lambda numbers, _: fake_groups(rollout, [4, 0] * (len(numbers) // 2))  # noqa: E731
+    rolled = rollout.roll(found, 400, 1, sample)
     assert rolled.kept == rolled.first and rolled.dropped() == []
 
 
@@ -321,13 +287,8 @@ def queue(rollout, monkeypatch):
     )
     monkeypatch.setattr(replay_buffer, "tq", fake)
     monkeypatch.setattr(rollout, "tq", fake)
-    groups = rollout.Groups(
-        trainer_mode="sync",
-        trainer_config={},
-        max_off_policy_threshold=8,
-        max_off_policy_strategy="drop",
-        sampler_kwargs={},
-    )
+    options = {"trainer_config": {}, "max_off_policy_threshold": 8, "max_off_policy_strategy": "drop"}
+    groups = rollout.Groups(trainer_mode="sync", sampler_kwargs={}, **options)
     return types.SimpleNamespace(polls=polls, cleared=cleared, groups=groups)
 
 
@@ -342,10 +303,7 @@ def test_responses_come_back_in_the_order_of_their_prompts(queue):
         {"a": prompt("finished"), "b": prompt("finished"), "other": prompt("pending"), **rows},
     ]
     found = queue.groups.collect(["a", "b"])
-    assert [[response.key for response in group] for group in found] == [
-        ["a_0_0", "a_1_0"],
-        ["b_0_0", "b_1_0"],
-    ]
+    assert [[r.key for r in group] for group in found] == [["a_0_0", "a_1_0"], ["b_0_0", "b_1_0"]]
     assert [response.correct for response in found[0] + found[1]] == [True, True, False, False]
     assert found[1][0].reward == -1.0 and found[1][0].surprise == 0.75 and found[1][0].tokens == 2
     assert found[1][0].earned == 0.0 and found[1][0].parts == {"reward_style": 0.5}
@@ -385,10 +343,7 @@ def test_also_where_it_is_first_asked_for_in_validation(queue, tmp_path, monkeyp
 
 
 def test_a_prompt_without_a_response_ends_the_run(queue):
-    queue.polls += [
-        {"a": prompt("running"), "b": prompt("running")},
-        {"a": prompt("failure"), "b": prompt("running")},
-    ]
+    queue.polls += [{"a": prompt(status), "b": prompt("running")} for status in ("running", "failure")]
     with pytest.raises(RuntimeError, match="1 of 2 prompts got no response"):
         queue.groups.collect(["a", "b"])
 
@@ -498,24 +453,19 @@ def test_a_mathematical_answer_is_graded_through_verls_manager(model, cpu_verl, 
         tensors = TensorDict({"responses": response, "attention_mask": mask}, batch_size=1)
         return asyncio.run(manager.run_single(DataProto(batch=tensors, non_tensor_batch=extra)))
 
-    assert graded("0.5") == {
-        "reward_score": 1.0,
-        "reward_extra_info": {"acc": 1.0, "truncated": 0.0, "earned": 1.0},
-    }
+    info = {"acc": 1.0, "truncated": 0.0, "earned": 1.0}
+    assert graded("0.5") == {"reward_score": 1.0, "reward_extra_info": info}
     assert graded("3")["reward_score"] == -1.0
     manager.scorer.close()
-
-
-# --- checkpoints
 
 
 def test_only_a_checkpoint_with_our_record_counts(tmp_path):
     assert newest(tmp_path) is None
     for step in (2, 10, 9):
-        State(step, 4 * step, 100, {"renewed_at": 0, "average": 0.0, "kept": False}, 1).write(
-            _folder(tmp_path, step)
-        )
-    _folder(tmp_path, 11)  # what a kill left behind
+        (tmp_path / f"global_step_{step}").mkdir()
+        reference = {"renewed_at": 0, "average": 0.0, "kept": False}
+        State(step, 4 * step, 100, reference, 1).write(tmp_path / f"global_step_{step}")
+    (tmp_path / "global_step_11").mkdir()  # what a kill left behind
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("")
     assert newest(tmp_path).name == "global_step_10"
     assert State.read(newest(tmp_path)).optimizer_step == 40
@@ -524,9 +474,3 @@ def test_only_a_checkpoint_with_our_record_counts(tmp_path):
         record.write_text(text)
         with pytest.raises(StoreError, match=r"rpg\.json"):
             State.read(tmp_path / "global_step_10")
-
-
-def _folder(home, step):
-    folder = home / f"global_step_{step}"
-    folder.mkdir()
-    return folder

@@ -4,16 +4,12 @@ import json
 
 import pytest
 
-from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.reference import Reference
-from rpg.backends.local.rollout import Roller
-from rpg.backends.local.trainer import Trainer
-from rpg.backends.verl.driver_state import State, newest
+from rpg.backends.verl.checkpoints import State, newest
 from rpg.config.code import kept_sources
-from rpg.models.initial_policy import initial_policy
-from rpg.planning.disk import disk
+from rpg.planning.space import disk
 from rpg.store.gc import size
-from rpg.tasks.preparation import prepare_data, read_problems
+from rpg.tasks.preparation import prepare_data
+from tests.tiny import make_trainer
 from tests.verl import NOT_ON_VERL
 from tests.verl.inside import job, make_spec, ours
 
@@ -38,10 +34,8 @@ def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_pat
     training["optimizer"] = {"type": "schedule_free", "learning_rate": 1e-3, "warmup_steps": 3}
     algorithm = {"name": "rpg-reinforce-urkl", "beta": 0.5, "reference": {"type": "every_k", "k": 4}}
     (tmp_path / "mine.py").write_text(FUNCTION)
-    reward = [
-        {"type": "correctness"},
-        {"type": "python", "function": "mine:score", "beside": str(tmp_path), "weight": 0},
-    ]
+    function = {"type": "python", "function": "mine:score", "beside": str(tmp_path), "weight": 0}
+    reward = [{"type": "correctness"}, function]
     sizes = {"seed": 158, "rollout": {"group_size": 4, "max_refills": 1, "staleness": 1}, "reward": reward}
     local = make_spec(algorithm=algorithm, training=training, **sizes)
     backend = {"type": "verl", "gradient_checkpointing": False, "validation_samples": 1}
@@ -49,14 +43,7 @@ def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_pat
     data = prepare_data(spec, home)
     (tmp_path / "manifest.json").write_text(json.dumps({"rewards": kept_sources(spec)}))
 
-    policy = initial_policy(local, home)
-    trainer = Trainer(
-        local,
-        policy,
-        Optimizer(policy.model, local.training.optimizer),
-        Reference(local.algorithm),
-        Roller(local, read_problems(data.train)),
-    )
+    trainer = make_trainer(local, home)
     expected = {step: trainer.step(step) for step in range(1, 5)}
     shape = [(row["groups_sampled"], row["groups_kept"], row["reference_age"]) for row in expected.values()]
     assert shape == [(3, 3, 0), (5, 2, 3), (9, 3, 0), (9, 0, 3)]

@@ -6,13 +6,8 @@ import pytest
 import torch
 
 from rpg.backends.local.micro_batches import Limits, score
-from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.reference import Reference
-from rpg.backends.local.rollout import Roller
-from rpg.backends.local.trainer import Trainer
 from rpg.errors import UserError
-from rpg.models.initial_policy import initial_policy
-from rpg.tasks.preparation import prepare_data, read_problems
+from tests.tiny import make_trainer
 from tests.verl.inside import make_spec, verl_config
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
@@ -80,9 +75,7 @@ def told(rolled):
 
 
 @pytest.mark.parametrize(("staleness", "beside"), [(0, True), (1, False), (1, True), (3, False), (3, True)])
-def test_a_rollout_is_drawn_from_the_weights_of_so_many_rollouts_before(
-    make_ahead, tmp_path, staleness, beside
-):
+def test_a_rollout_is_drawn_from_weights_that_are_as_old_as_asked(make_ahead, tmp_path, staleness, beside):
     servers = Servers()
     ahead = make_ahead(servers, staleness, beside)
     seen = []
@@ -137,10 +130,7 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
     training = {"optimizer": {"learning_rate": 1e-3}}
     spec = make_spec(algorithm=algorithm, training=training, rollout={"staleness": staleness})
     settings = JobSettings.inside(verl_config(spec, model, tmp_path).actor_rollout_ref)
-    policy = initial_policy(spec, home)
-    problems = read_problems(prepare_data(spec, home).train)
-    optimizer = Optimizer(policy.model, spec.training.optimizer)
-    trainer = Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
+    trainer = make_trainer(spec, home)
     scored, references = [], []
     inner, look = trainer._score, trainer.reference.log_probs
 
@@ -158,12 +148,8 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
     kept, begins, theirs, kl = scored[1]
     batch = kept.samples.batch
     last = torch.zeros(batch.mask.shape).scatter(1, batch.lengths[:, None] - 1, kept.rewards[:, None].float())
-    fields = {
-        "response_mask": batch.mask.long(),
-        "rm_scores": last,
-        "rollout_log_probs": kept.samples.log_prob,
-        "old_log_probs": begins,
-    }
+    fields = {"response_mask": batch.mask.long(), "rm_scores": last, "old_log_probs": begins}
+    fields["rollout_log_probs"] = kept.samples.log_prob
     if references[1] is not None:
         fields["ref_log_prob"] = references[1]
     prompts = [f"p{i}" for i in batch.prompt_of.tolist()]
@@ -173,12 +159,10 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
         torch.testing.assert_close(a[batch.mask], b[batch.mask].to(a.dtype), rtol=1e-5, atol=2e-6)
 
     same(ours["advantages"], theirs.advantages)
-    same(ours.get("old_log_probs", begins), theirs.old)
+    read = {**fields, **ours}
+    same(read["old_log_probs"], theirs.old)
     if theirs.reference is not None:
-        same(
-            ours.get("ref_log_prob", fields.get("ref_log_prob", ours.get("old_log_probs", begins))),
-            theirs.reference,
-        )
+        same(read.get("ref_log_prob", read["old_log_probs"]), theirs.reference)
     assert (theirs.weights is None) == ("rollout_is_weights" not in ours)
     if theirs.weights is not None:
         same(ours["rollout_is_weights"], theirs.weights.expand_as(begins))

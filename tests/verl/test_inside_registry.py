@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("cpu_verl")
 def core(cpu_verl):
     from verl.trainer.ppo import core_algos
 
-    import rpg.backends.verl.registry  # noqa: F401 (registers)
+    import rpg.integrations.verl  # noqa: F401 (registers)
 
     return core_algos
 
@@ -50,27 +50,16 @@ def test_micro_batches_and_workers_add_up(core, mode):
     mask = torch.arange(4) < torch.tensor([4, 2, 3, 1, 4, 3])[:, None]
     algorithm = rpg.algorithm("rpg-reinforce-urkl", loss_agg_mode=mode)
     counts = Counts.of(mask, 4)
-    whole = rpg.policy_loss(
-        algorithm,
-        log_prob=log_prob,
-        old_log_prob=old,
-        advantages=advantages,
-        response_mask=mask,
-        counts=counts,
-    )
+    fields = {"log_prob": log_prob, "old_log_prob": old, "advantages": advantages, "response_mask": mask}
+    whole = rpg.policy_loss(algorithm, counts=counts, **fields)
     (expected,) = torch.autograd.grad(whole.loss, log_prob)
     info = {"dp_size": 2, "batch_num_tokens": counts.tokens, "global_batch_size": counts.sequences}
     config = types.SimpleNamespace(global_batch_info={**info, "loss_scale_factor": 4})
     total = 0.0
     for rows in ([0, 3], [4], [1, 2, 5]):
+        part = {name: value[rows] for name, value in fields.items()}
         loss, metrics = core.get_policy_loss_fn("rpg/rpg-reinforce-urkl")(
-            old_log_prob=old[rows],
-            log_prob=log_prob[rows],
-            advantages=advantages[rows],
-            response_mask=mask[rows],
-            loss_agg_mode=mode,
-            config=config,
-            rollout_is_weights=None,
+            **part, loss_agg_mode=mode, config=config, rollout_is_weights=None
         )
         total = total + loss / 2
         assert metrics["rpg/ratio_mean"] > 0
@@ -79,8 +68,7 @@ def test_micro_batches_and_workers_add_up(core, mode):
 
 
 def test_the_script_of_the_documentation_runs(core):
-    (script,) = [
-        block for block in blocks(ROOT / "docs" / "library.md") if "rpg.integrations.verl" in block.text
-    ]
+    library = blocks(ROOT / "docs" / "library.md")
+    (script,) = [block for block in library if "rpg.integrations.verl" in block.text]
     exec(compile(script.text, script.where, "exec"), {"__name__": "__main__"})
     assert len(script.text.splitlines()) <= 30

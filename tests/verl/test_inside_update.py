@@ -4,25 +4,21 @@ import pytest
 import torch
 
 import rpg
-from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.reference import Reference
-from rpg.backends.local.rollout import Roller
-from rpg.backends.local.trainer import Trainer
-from rpg.backends.reference_schedule import ReferenceSchedule
+from rpg.backends.optimizer_steps import ReferenceSchedule
 from rpg.errors import UserError
-from rpg.models.initial_policy import initial_policy
-from rpg.tasks.preparation import prepare_data, read_problems
+from tests.tiny import make_trainer
 from tests.verl import NOT_ON_VERL
-from tests.verl.inside import as_verl, make_spec, make_worker, verl_config, verl_update, weights
+from tests.verl.inside import (
+    an_experience,
+    as_verl,
+    make_spec,
+    make_worker,
+    verl_config,
+    verl_update,
+    weights,
+)
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
-
-
-def local_trainer(spec, home):
-    policy = initial_policy(make_spec(), home)
-    problems = read_problems(prepare_data(spec, home).train)
-    optimizer = Optimizer(policy.model, spec.training.optimizer)
-    return Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
 
 
 @pytest.mark.slow
@@ -37,7 +33,7 @@ def local_trainer(spec, home):
 def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optimizer, bonus):
     training = {**make_spec().training.model_dump(), "optimizer": optimizer, "entropy_coeff": bonus}
     spec = make_spec(algorithm=algorithm, training=training)
-    trainer = local_trainer(spec, home)
+    trainer = make_trainer(spec, home)
     worker = make_worker(verl_config(spec, model, tmp_path))
     torch.testing.assert_close(weights(worker.actor.engine.module), weights(trainer.policy.model))
 
@@ -71,7 +67,7 @@ def test_scores_are_the_embedded_trainers(home, model, tmp_path):
     from verl.workers.utils.padding import response_from_nested
 
     spec = make_spec(rollout={**make_spec().rollout.model_dump(), "temperature": 0.7})
-    trainer = local_trainer(spec, home)
+    trainer = make_trainer(spec, home)
     samples = trainer.roller.roll(trainer.policy, 1).kept.samples
     worker = make_worker(verl_config(spec, model, tmp_path))
     data = as_verl(samples.batch, 0.7)
@@ -88,7 +84,7 @@ def test_the_actor_loss_is_policy_loss(name):
     from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
 
-    from rpg.backends.verl.loss import ActorLoss
+    from rpg.backends.verl.update import ActorLoss
     from rpg.losses.aggregation import Counts
 
     algorithm = rpg.algorithm(name)
@@ -105,16 +101,14 @@ def test_the_actor_loss_is_policy_loss(name):
         "rollout_is_weights": draw().exp(),
     }
     leaf = log_prob.clone().requires_grad_()
+    ours = {
+        "ref_log_prob": "ref_log_prob",
+        "rollout_weights": "rollout_is_weights",
+        "advantages": "advantages",
+    }
+    given = {name: fields[theirs] for name, theirs in ours.items()} | {"counts": Counts.of(mask, horizon)}
     whole = rpg.policy_loss(
-        algorithm,
-        log_prob=leaf,
-        old_log_prob=old,
-        advantages=fields["advantages"],
-        response_mask=mask,
-        ref_log_prob=fields["ref_log_prob"],
-        rollout_weights=fields["rollout_is_weights"],
-        counts=Counts.of(mask, horizon),
-        optimizer_step=7,
+        algorithm, log_prob=leaf, old_log_prob=old, response_mask=mask, optimizer_step=7, **given
     )
     whole.loss.backward()
 
@@ -137,13 +131,8 @@ def test_the_actor_loss_is_policy_loss(name):
                 },
                 batch_size=len(rows),
             )
-            tu.assign_non_tensor(
-                data,
-                dp_size=len(shards),
-                mini_batch_tokens=sum(lengths),
-                mini_batch_sequences=len(lengths),
-                optimizer_step=7,
-            )
+            sizes = {"mini_batch_tokens": sum(lengths), "mini_batch_sequences": len(lengths)}
+            tu.assign_non_tensor(data, dp_size=len(shards), optimizer_step=7, **sizes)
             loss, metrics = loss_fn({"log_probs": jagged(scores)}, data)
             assert metrics["rpg"][1] == sum(lengths[r] for r in rows)
             loss.backward()
@@ -158,15 +147,14 @@ def test_the_actor_loss_is_policy_loss(name):
 @pytest.mark.slow
 def test_the_reference_is_renewed_saved_and_loaded(home, model, tmp_path):
     """It starts as the initial model, stays while the policy moves, and comes back from its files."""
-    from rpg.backends.verl.sharding import copy_weights
+    from rpg.backends.verl.fsdp_weights import copy_weights
 
     spec = make_spec(algorithm={"name": "rpg-urkl", "reference": {"type": "every_k", "k": 4}})
-    trainer = local_trainer(spec, home)
-    experience = trainer._score(trainer.roller.roll(trainer.policy, 1).kept, trainer.policy)[0]
+    experience = an_experience(spec, home)
     worker = make_worker(verl_config(spec, model, tmp_path), "actor_rollout_ref")
     actor, reference = worker.actor.engine.module, worker.ref.engine.module
     initial = weights(reference)
-    assert initial.equal(weights(actor)) and initial.equal(weights(trainer.policy.model))
+    assert initial.equal(weights(actor)) and initial.equal(weights(make_trainer(spec, home).policy.model))
 
     verl_update(worker, experience.batch, experience.old, experience.advantages)
     assert weights(reference).equal(initial) and not weights(actor).equal(initial)
@@ -187,8 +175,7 @@ def test_the_reference_is_renewed_saved_and_loaded(home, model, tmp_path):
 @pytest.mark.slow
 def test_a_gradient_that_is_not_finite_ends_the_update(home, model, tmp_path):
     spec = make_spec(algorithm="rpg-reinforce-urkl")
-    trainer = local_trainer(spec, home)
-    experience = trainer._score(trainer.roller.roll(trainer.policy, 1).kept, trainer.policy)[0]
+    experience = an_experience(spec, home)
     worker = make_worker(verl_config(spec, model, tmp_path))
     before = weights(worker.actor.engine.module)
     with pytest.raises(FloatingPointError, match="optimizer step 1: grad_norm is inf"):

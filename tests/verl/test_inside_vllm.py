@@ -8,10 +8,8 @@ from rpg.models.initial_policy import prepare_model
 from rpg.tasks.preparation import prepare_data
 from tests.verl.inside import BASE, job, make_spec, ours
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
-]
+missing = importlib.util.find_spec("vllm") is None
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing, reason="vLLM is not installed")]
 
 
 @pytest.mark.timeout(900)

@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import subprocess
 import sys
 import threading
 import urllib.error
@@ -17,6 +16,7 @@ from rpg.backends.verl.launch import Launcher
 from rpg.store.run_writer import write_manifest
 from tests.evaluation.ray_head import free_port, ray_head
 from tests.tiny import make_run, make_spec
+from tests.verl import start_launcher
 from tests.waiting import HANG, until
 
 HERE = Path(__file__).parent
@@ -56,15 +56,6 @@ def a_run(home, name, address, steps=3):
     return make_run(home, name, make_spec(training={"steps": steps}, backend={"type": "verl", "ray": ray}))
 
 
-def start(folder, home):
-    """The launcher as a process of its own."""
-    code = (
-        "import sys; from rpg.backends.verl import jobs; jobs.MAIN = 'stand_in'\n"
-        "from rpg.backends.verl.__main__ import main; sys.exit(main([sys.argv[1], '--home', sys.argv[2]]))"
-    )
-    return subprocess.Popen([sys.executable, "-c", code, folder.path, home])
-
-
 def job_of(folder, address):
     client = jobs._client(address)
     (job,) = [one for one in client.list_jobs() if str(folder.path) in one.entrypoint]
@@ -80,7 +71,7 @@ def test_a_job_is_found_again_after_kill_9(home, cluster):
     process.kill()
     process.wait()
     assert job_of(folder, address).status == "RUNNING"
-    again = start(folder, home)
+    again = start_launcher(folder, home)
     until(lambda: folder.state() == "running")
     gate.touch()
     assert again.wait(HANG) == 0
@@ -137,4 +128,4 @@ def set_stand_in(folder, what):
 
 def start_with(folder, home, what):
     set_stand_in(folder, what)
-    return start(folder, home)
+    return start_launcher(folder, home)

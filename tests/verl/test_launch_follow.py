@@ -1,21 +1,20 @@
 """The launcher from outside, with a stand-in for verl's driver: hangs, deaths, kills and going on, in seconds."""
 
+import importlib.util
 import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl import jobs
-from rpg.backends.verl.driver_state import State
+from rpg.backends.verl.checkpoints import State
 from rpg.backends.verl.launch import Launcher, require_readable
 from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
@@ -24,6 +23,7 @@ from rpg.store.checkpoints import damaged, damaged_training, model_digest
 from rpg.store.run_writer import write_manifest
 from rpg.tracking.follower import Follower
 from tests.tiny import make_run, make_spec
+from tests.verl import marked, start_launcher
 from tests.waiting import HANG, until
 
 HERE = Path(__file__).parent
@@ -53,18 +53,6 @@ def train(folder, home):
     return said
 
 
-def marked(folder):
-    """Processes that carry the run's mark."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(jobs.MARK) == str(folder.path):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return [p for p in found if p.status() != psutil.STATUS_ZOMBIE]
-
-
 def steps(folder):
     return [(row["step"], row["attempt"]) for row in folder.read_metrics().rows]
 
@@ -78,15 +66,9 @@ def test_metrics_and_checkpoints_come_into_the_run(home):
     assert rows[1]["optimizer_step"] == 4 and "theirs" not in rows[1]
     assert folder.checkpoint_steps() == [0, 2, 4, 5], "those to be evaluated, and the two newest"
     assert all(damaged(folder.checkpoint(step)) is None for step in folder.checkpoint_steps())
-    kept = [
-        s
-        for s in folder.checkpoint_steps()
-        if (folder.checkpoint(s) / "training" / f"global_step_{s}").is_dir()
-    ]
-    assert kept == [4, 5], "verl's own state of the newest only"
-    assert model_digest(folder.checkpoint(0)) == model_digest(folder.checkpoint(5)), (
-        "nothing was trained here"
-    )
+    states = sorted(path.name for path in folder.checkpoints.glob("*/training/global_step_*"))
+    assert states == ["global_step_4", "global_step_5"], "verl's own state of the newest only"
+    assert model_digest(folder.checkpoint(0)) == model_digest(folder.checkpoint(5)), "nothing was trained"
     assert train(folder, home) == ["trained: all 5 steps"] and folder.attempts() == [1]
 
 
@@ -146,14 +128,8 @@ def test_a_hang_is_ended_and_said(home, monkeypatch):
 
 
 def start(folder, home, what):
-    """The launcher as a process of its own."""
-    code = (
-        "import sys; from rpg.backends.verl import jobs; jobs.MAIN = 'stand_in'\n"
-        "from rpg.backends.verl.__main__ import main; sys.exit(main([sys.argv[1], '--home', sys.argv[2]]))"
-    )
-    environment = {**os.environ, "STAND_IN": what}
-    return subprocess.Popen([sys.executable, "-c", code, folder.path, home], env=environment,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return start_launcher(folder, home, env={**os.environ, "STAND_IN": what}, **pipes)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
@@ -238,8 +214,6 @@ def test_a_folder_that_is_no_model_is_said(home, tmp_path):
 
 
 def test_verl_that_is_not_installed_is_said(home, monkeypatch):
-    import importlib.util
-
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "verl" else found(name))
     folder = make_run(home, "not-installed", spec())
@@ -280,7 +254,5 @@ def test_with_fsdp_they_are_refused(tmp_path):
     State(2, 4, 2, {}, 1).write(tmp_path)
     backend = {"device": "cuda", "strategy": "fsdp", "rollout": {"type": "vllm"}}
     require_readable(spec(4, **backend), 2, tmp_path)
-    with pytest.raises(
-        ConfigError, match=r"= 2, but the checkpoint of step 2 .* written by 1 workers.* choose 1"
-    ):
+    with pytest.raises(ConfigError, match=r"= 2, but the checkpoint of step 2 .* by 1 workers.* choose 1"):
         require_readable(spec(4, gpus_per_node=2, **backend), 2, tmp_path)

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from rpg.backends.verl.failure_reason import reason
-from rpg.backends.verl.metrics_stream import Stream, translate
+from rpg.backends.verl.job_output import Stream, reason, translate
 from rpg.store import RunFolder
 
 
@@ -14,9 +13,8 @@ def line(step, **data):
 
 
 def test_ours_are_taken_by_name_and_unchanged():
-    record = translate(
-        line(3, **{"rpg/reward": -0.5, "rpg/optimizer_step": 12, "actor/pg_loss": 1.0, "rpg/x": None})
-    )
+    data = {"rpg/reward": -0.5, "rpg/optimizer_step": 12, "actor/pg_loss": 1.0, "rpg/x": None}
+    record = translate(line(3, **data))
     assert record == {"step": 3, "reward": -0.5, "optimizer_step": 12}
 
 
@@ -53,11 +51,7 @@ def test_a_torn_line_waits_and_a_step_counts_once(tmp_path):
     [
         ("killed by signal 9", ["step 3"], "killed by signal 9"),
         ("code 1", ["x", "error: ValueError: no", "(worker) bye"], "ValueError: no"),
-        (
-            "code 1",
-            ["error: OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"],
-            "too little memory: lower",
-        ),
+        ("code 1", ["error: OutOfMemoryError: CUDA out of memory. Tried 2 GiB"], "too little memory: lower"),
         ("code 1", ["error: ActorDiedError: The actor died"], "a worker of verl died (ActorDiedError"),
         ("", ["still here"], "the log's last line is: still here"),
         ("", [], "its log is empty"),

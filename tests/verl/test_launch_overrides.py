@@ -15,13 +15,8 @@ from tests.specs import load_run
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAIN = ROOT / "configs/runs/chain.yaml"
-PATHS = Paths(
-    model="/models/tiny",
-    train=Path("/data/train.parquet"),
-    benchmarks=(Path("/data/chain-easy.parquet"),),
-    state=Path("/runs/r/verl"),
-    metrics=Path("/runs/r/verl/metrics-1.jsonl"),
-)
+TRAIN, EASY, STATE = map(Path, ("/data/train.parquet", "/data/chain-easy.parquet", "/runs/r/verl"))
+PATHS = Paths("/models/tiny", TRAIN, (EASY,), STATE, STATE / "metrics-1.jsonl")
 
 
 def of(**changes):
@@ -78,13 +73,12 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_verl_knows_every_key_that_is_not_said_to_be_added(name):
     """Hydra refuses a plain override of a key that is not there, and a `+` of one that is."""
-    from hydra import compose, initialize_config_module
-
-    launch = of(**VARIANTS[name])
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", overrides=launch.arguments())
     from omegaconf import OmegaConf
 
+    from rpg.backends.verl.main import compose
+
+    launch = of(**VARIANTS[name])
+    config = compose(launch.arguments())
     for key, value in launch.overrides.items():
         found = OmegaConf.select(config, key)
         assert (OmegaConf.to_container(found) if OmegaConf.is_config(found) else found) == value, key
@@ -149,15 +143,12 @@ def test_the_shell_command_is_the_same_launch():
     assert launch.runtime_env()["env_vars"] == launch.environment
 
 
-def test_cpu_platform_only_where_it_was_asked_for():
-    assert of().environment["VERL_PLATFORM"] == "cpu"
-    assert "VERL_PLATFORM" not in of(**VARIANTS["cluster"]).environment
-
-
-def test_a_training_goes_before_the_evaluation_of_its_checkpoints():
+def test_a_job_on_a_cpu_is_told_so_and_goes_before_the_evaluation_of_its_checkpoints():
     """Where processors are scarce; a cluster has a priority of its own. `test_gpu_resources.py` asks a worker."""
-    assert int(of().environment["RAY_worker_niceness"]) < load_run(CHAIN).evaluation.place.niceness
-    assert "RAY_worker_niceness" not in of(**VARIANTS["cluster"]).environment
+    environment = of().environment
+    assert environment["VERL_PLATFORM"] == "cpu"
+    assert int(environment["RAY_worker_niceness"]) < load_run(CHAIN).evaluation.place.niceness
+    assert not {"VERL_PLATFORM", "RAY_worker_niceness"} & set(of(**VARIANTS["cluster"]).environment)
 
 
 def test_another_back_end_is_refused():

@@ -30,25 +30,14 @@ def test_a_run_file_is_rendered(capsys, monkeypatch, tmp_path):
 
 
 def test_json_holds_the_same(capsys, monkeypatch, tmp_path):
-    words = (
-        "render",
-        CONFIGS / "sweeps/verl-ci.yaml",
-        "--home",
-        tmp_path,
-        "--run",
-        "rpg-ufkl-backend-verl",
-        "--json",
-    )
-    code, out, _ = rpg(capsys, monkeypatch, *words)
+    words = ("render", CONFIGS / "sweeps/verl-ci.yaml", "--home", tmp_path, "--run", "rpg-ufkl-backend-verl")
+    code, out, _ = rpg(capsys, monkeypatch, *words, "--json")
     value = json.loads(out)
     assert code == 0 and value["run"].startswith("rpg-ufkl-backend-verl")
     assert value["overrides"]["trainer.experiment_name"] == value["run"]
     assert json.loads(value["overrides"]["rpg.algorithm"])["name"] == "rpg-ufkl"
-    assert all(
-        argument in value["command"].replace("'", "")
-        for argument in value["arguments"]
-        if "'" not in argument
-    )
+    plain = value["command"].replace("'", "")
+    assert all(argument in plain for argument in value["arguments"] if "'" not in argument)
     assert value["runtime_env"] == {"env_vars": value["environment"]}
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 
 import duckdb
@@ -16,10 +17,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rpg.backends.verl.jobs import MARK
 from rpg.store import Layout
 from rpg.store.run_folder import pending_evaluations
-from tests.verl import NOT_ON_VERL
+from tests.verl import NOT_ON_VERL, marked
 from tests.waiting import HANG
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
@@ -44,13 +44,8 @@ STARTED: list[subprocess.Popen] = []
 
 
 def sweep(home, prefect):
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-        "RPG_HOME": str(home),
-        **prefect,
-    }
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RPG_HOME": str(home), **prefect}
+    environment["OMP_NUM_THREADS"] = "1"
     environment["RPG_SLOTS_FOLDER"] = str(home / "slots")  # other sweeps of this machine are not waited for
     log = (home / "sweep.log").open("ab")
     command = [sys.executable, "-m", "rpg", "sweep", str(SWEEP), "--axis", "algorithm=[grpo]"]
@@ -73,29 +68,10 @@ def runs(home):
     return found
 
 
-def marked(folder):
-    found = {}
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == str(folder.path) and process.status() != psutil.STATUS_ZOMBIE:
-                found[process.name()] = process
-        except psutil.Error:
-            continue
-    return found
-
-
 def listening(folder):
     """Addresses on which a run's processes can be reached."""
-    found = set()
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == str(folder.path):
-                found |= {
-                    c.laddr.ip for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN
-                }
-        except psutil.Error:
-            continue
-    return {address.removeprefix("::ffff:") for address in found}
+    connections = chain(*marked(folder, lambda process: process.net_connections("inet")))
+    return {c.laddr.ip.removeprefix("::ffff:") for c in connections if c.status == psutil.CONN_LISTEN}
 
 
 def wait_for(condition, process, seconds=SECONDS):
@@ -125,10 +101,8 @@ def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
     # 2. The same command goes on. In the next run a worker of verl is killed in mid-step: that run fails, alone.
     process = sweep(home, prefect)
     adapters = run_of(home, "adapters", process)
-    worker = wait_for(
-        lambda: next((p for name, p in marked(adapters).items() if "WorkerDict" in name), None), process
-    )
-    worker.kill()
+    named = lambda p: p if "WorkerDict" in p.name() else None  # noqa: E731
+    wait_for(lambda: next(filter(None, marked(adapters, named)), None), process).kill()
 
     # 3. kill -9 of the whole sweep in the middle of the run whose samples are old: nothing of it lives on.
     stale = run_of(home, "stale", process)
@@ -206,9 +180,7 @@ def database_holds_both(home):
         scores = db.execute(
             "SELECT variant, step, accuracy FROM scores WHERE benchmark = 'mean' AND step = 0 ORDER BY ALL"
         ).fetchall()
-        assert len(scores) == 5 and len({accuracy for *_, accuracy in scores}) == 1, (
-            "all begin with the same model"
-        )
+        assert len(scores) == 5 and len({accuracy for *_, accuracy in scores}) == 1, "one initial model"
     report = home / "reports" / "verl-ci"
     assert (report / "report.html").is_file() and "verl" in (report / "table.md").read_text()
     assert json.loads(runs(home)["verl", "plain"].manifest_path.read_text())["versions"]["verl"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rpg.catalogue import Algorithm, LossKL, ObjectiveKL
-from rpg.catalogue.exact import divergence_of, exact_loss
+from rpg.catalogue.lookup import divergence_of, exact_loss
 from rpg.losses.policy_loss import policy_loss
 
 QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p99": 0.99}
@@ -25,39 +25,31 @@ class Diagnostics:
     `masters` hold the loss's own gradient, where the `parameters` do not.
     """
 
-    def __init__(
-        self, algorithm: Algorithm, parameters: Sequence[Tensor] = (), masters: Sequence[Tensor] | None = None
-    ):
-        self.algorithm, self._parameters = algorithm, parameters
-        self._masters = parameters if masters is None else masters
+    def __init__(self, algo: Algorithm, parameters: Sequence[Tensor] = (), masters: Sequence[Tensor] = ()):
+        self.algorithm, self._parameters, self._masters = algo, parameters, masters or parameters
         self._sums = [torch.zeros_like(p, dtype=torch.float32) for p in parameters]
-        has_kl = isinstance(algorithm.kl, LossKL | ObjectiveKL) and algorithm.beta > 0
-        self._without = algorithm.model_copy(update={"beta": 0.0}) if has_kl else None
+        has_kl = isinstance(algo.kl, LossKL | ObjectiveKL) and algo.beta > 0
+        self._without = algo.model_copy(update={"beta": 0.0}) if has_kl else None
         self._log_ratios: list[Tensor] = []
         self._kl = self._rest = 0.0
 
-    def exact(
-        self, log_prob: Tensor, sampler_log_prob: Tensor, inputs: dict[str, Any], bonus: Tensor | None = None
-    ) -> None:
+    def exact(self, log_prob: Tensor, drawn: Tensor, inputs: dict[str, Any], bonus: Tensor | None) -> None:
         """Add a micro-batch's part of the exact gradient, before the backward pass that frees `log_prob`'s graph.
 
-        An entropy bonus is part of the objective.
+        `drawn`: log-probabilities under the policy that sampled. An entropy bonus is part of the objective.
         """
         if not self._parameters:
             return
-        unbiased = {**inputs, "old_log_prob": sampler_log_prob, "rollout_weights": None}
+        unbiased = {**inputs, "old_log_prob": drawn, "rollout_weights": None}
         if inputs["ref_log_prob"] is None:  # the reference is `old`, whichever that is
             unbiased["ref_log_prob"] = inputs["old_log_prob"]
-        algo = self.algorithm
+        algo, weights = self.algorithm, self._parameters
         divergence = "none" if algo.kl.type == "reward" else divergence_of(algo)
         target = exact_loss(divergence, algo.beta, loss_agg_mode=algo.loss_agg_mode, reference=algo.reference)
-        slope = _slope(target, log_prob.detach(), unbiased)
-        outputs, slopes = [log_prob], [slope]
+        outputs, slopes = [log_prob], [_slope(target, log_prob.detach(), unbiased)]
         if bonus is not None:
-            outputs, slopes = [log_prob, bonus], [slope, -torch.ones_like(bonus)]
-        gradients = torch.autograd.grad(
-            outputs, self._parameters, slopes, retain_graph=True, allow_unused=True
-        )
+            outputs, slopes = [*outputs, bonus], [*slopes, -torch.ones_like(bonus)]
+        gradients = torch.autograd.grad(outputs, weights, slopes, retain_graph=True, allow_unused=True)
         for total, gradient in zip(self._sums, gradients, strict=True):
             if gradient is not None:
                 total += gradient
@@ -90,9 +82,8 @@ class Diagnostics:
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._masters]
         product = sum(float((a * b).sum()) for a, b in zip(gradients, self._sums, strict=True))
         size, exact = (sum(float(g.square().sum()) for g in part) ** 0.5 for part in (gradients, self._sums))
-        distance = (
-            sum(float((a - b).square().sum()) for a, b in zip(gradients, self._sums, strict=True)) ** 0.5
-        )
+        differences = (a - b for a, b in zip(gradients, self._sums, strict=True))
+        distance = sum(float(difference.square().sum()) for difference in differences) ** 0.5
         if not size or not exact:
             return {}
         return {"gradient_cosine": product / (size * exact), "gradient_bias": distance / exact}

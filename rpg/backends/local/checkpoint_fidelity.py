@@ -22,7 +22,7 @@ from rpg.backends.local.rollout import Graded, Roller
 from rpg.backends.local.training_loop import configure_memory, configure_torch, resume
 from rpg.backends.manifest import spec_of
 from rpg.catalogue import Algorithm, algorithm, algorithms, override
-from rpg.catalogue.exact import divergence_of, exact_loss
+from rpg.catalogue.lookup import divergence_of, exact_loss
 from rpg.config.run_spec import RunSpec
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.kl_terms import k3
@@ -34,6 +34,7 @@ from rpg.store.checkpoints import damaged
 from rpg.store.run_folder import RunFolder
 from rpg.tasks.preparation import prepare_data, read_problems
 
+Losses = dict[str, Algorithm]
 COORDINATES = 1_000_000
 """Of larger gradients this many coordinates, drawn at random, are compared."""
 
@@ -151,7 +152,7 @@ _UNCLIPPED = " without clip"
 _SHARED: dict[str, Any] = {"loss_agg_mode": "seq-mean-token-sum", "reference": {"type": "fixed"}}
 
 
-def _losses(names: Sequence[str], beta: float) -> dict[str, Algorithm]:
+def _losses(names: Sequence[str], beta: float) -> Losses:
     """Losses by name, each with its clip and again without."""
     losses = {}
     for name in names or algorithms():
@@ -189,9 +190,7 @@ class _Gradients:
             order = torch.randperm(self.size, generator=torch.Generator().manual_seed(0))
             self._chosen = order[:COORDINATES].sort().values
 
-    def of(
-        self, algos: dict[str, Algorithm], graded: Graded, source: Policy
-    ) -> tuple[dict[str, Tensor], float]:
+    def of(self, algos: Losses, graded: Graded, source: Policy) -> tuple[dict[str, Tensor], float]:
         """(minus the gradient of each loss on these responses of `source`, KL(source || policy) summed over tokens)."""
         batch, temperature = graded.samples.batch, self.spec.rollout.temperature
         old = graded.samples.log_prob

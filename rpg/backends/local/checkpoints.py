@@ -73,9 +73,8 @@ class Checkpoints(CheckpointFolder):
                 save_file(optimizer, build / "training" / "optimizer.safetensors")
                 if adapted(policy.model):
                     rounded = adapters(policy.model)
-                    save_file(
-                        {name: (trained or rounded)[name] for name in rounded}, build / "training" / _ADAPTERS
-                    )
+                    weights = {name: (trained or rounded)[name] for name in rounded}
+                    save_file(weights, build / "training" / _ADAPTERS)
                 elif policy.bfloat16:
                     save_file(self._tensors(policy, trained), build / "training" / _WEIGHTS)
                 if reference is not None:
@@ -83,10 +82,9 @@ class Checkpoints(CheckpointFolder):
                 self._write_past(past, build / "training")
                 state = {"format": FORMAT, "step": step, **state, "files": digests(build / "training")}
                 (build / "training" / "state.json").write_text(json.dumps(state, indent=1))
-                record = {"format": FORMAT, "step": step, "optimizer_step": state["optimizer_step"]}
-                (build / "checkpoint.json").write_text(
-                    json.dumps(record | {"files": self._digests}, indent=1)
-                )
+                record = {name: state[name] for name in ("format", "step", "optimizer_step")}
+                record["files"] = self._digests
+                (build / "checkpoint.json").write_text(json.dumps(record, indent=1))
                 self.publish(build, final)
         except SafetensorError as error:
             raise StoreError(f"cannot write {final}: {error}") from error

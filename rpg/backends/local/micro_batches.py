@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from rpg.config.training import Training
+from rpg.models.decoding import Batch
 from rpg.models.policy import Policy
-from rpg.models.response_batch import Batch
 
 _LONG = 512
 """Tokens from which on attention is much of the work of a response: its queries, keys and masks should fit the cache."""

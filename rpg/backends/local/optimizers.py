@@ -1,16 +1,60 @@
-"""The two optimizers of a run behind one interface: update, and switch between the weights they keep."""
+"""The two optimizers of a run behind one interface, and the float32 master weights behind bfloat16 weights.
+
+bfloat16 has 8 significant bits: it loses any change of a weight below 1/512 of it, and one update at a usual learning rate
+is a thousandth of that. So the optimizer updates master weights, and the model holds their rounded values (Micikevicius et
+al., 2018, arXiv 1710.03740, section 3.1). Gradients come in bfloat16, one micro-batch at a time, and are summed in float32.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from schedulefree import AdamWScheduleFree
 from torch import Tensor, nn
 
-from rpg.backends.learning_rate import rate_factor
-from rpg.backends.local.master_weights import make_master_weights, round_into
+from rpg.backends.optimizer_steps import rate_factor
 from rpg.config.training import AdamW, ScheduleFreeAdamW
+
+
+def halve_weights(model: nn.Module) -> None:
+    """Round a model's float32 weights to bfloat16, in place; its buffers (frequencies of positions) stay as they are."""
+    for weight in model.parameters():
+        weight.data = weight.data.bfloat16()
+
+
+def make_master_weights(model: nn.Module) -> list[Tensor]:
+    """:func:`halve_weights`, but the float32 weights that are trained are kept and returned.
+
+    From now on a backward pass adds to the gradients of the master weights and leaves none with the model's weights.
+    """
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    masters = [weight.detach().requires_grad_() for weight in trained]
+    halve_weights(model)
+    for weight, master in zip(trained, masters, strict=True):
+        weight.register_post_accumulate_grad_hook(partial(_move_gradient, master))
+    return masters
+
+
+def round_into(weights: Iterable[Tensor], masters: Iterable[Tensor]) -> None:
+    """Round the master weights into the model's."""
+    with torch.no_grad():
+        for master, weight in zip(masters, weights, strict=True):
+            weight.copy_(master)
+
+
+def _move_gradient(master: Tensor, weight: Tensor) -> None:
+    assert weight.grad is not None
+    if master.grad is None:
+        master.grad = weight.grad.float()
+    else:
+        master.grad += weight.grad
+    weight.grad = None
+
+
+Settings = AdamW | ScheduleFreeAdamW
 
 
 class Optimizer:
@@ -25,14 +69,7 @@ class Optimizer:
         masters: the tensors that are updated and hold the gradients: the same, or float32 ones behind bfloat16 weights.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        settings: AdamW | ScheduleFreeAdamW,
-        total: int = 0,
-        *,
-        half_weights: bool = False,
-    ):
+    def __init__(self, model: nn.Module, settings: Settings, total: int = 0, half_weights: bool = False):
         """`total` is the number of optimizer steps of the whole run, over which a learning-rate schedule falls.
 
         With `half_weights` the model's weights, which have to be float32, are bfloat16 from now on.
@@ -41,11 +78,8 @@ class Optimizer:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.names = [name for name, p in model.named_parameters() if p.requires_grad]
         self.masters = make_master_weights(model) if half_weights else self.parameters
-        common: dict[str, Any] = {
-            "lr": settings.learning_rate,
-            "betas": settings.betas,
-            "weight_decay": settings.weight_decay,
-        }
+        common: dict[str, Any] = {"betas": settings.betas, "weight_decay": settings.weight_decay}
+        common["lr"] = settings.learning_rate
         self.averaged = isinstance(settings, ScheduleFreeAdamW)
         if self.averaged:
             self._inner: Any = AdamWScheduleFree(self.masters, warmup_steps=settings.warmup_steps, **common)
@@ -78,12 +112,10 @@ class Optimizer:
         Raises:
             FloatingPointError: the gradient is not finite; nothing is updated.
         """
-        grads = [p.grad for p in self.masters if p.grad is not None]
-        if not grads:  # no micro-batch had a gradient; moments and weight decay go on
+        if all(p.grad is None for p in self.masters):  # moments and weight decay go on
             for master in self.masters:
                 master.grad = torch.zeros_like(master)
-            grads = [p.grad for p in self.masters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(grads)
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.masters if p.grad is not None])
         value = float(norm)
         if not value - value == 0.0:
             raise FloatingPointError(f"grad_norm is {value}")

@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from rpg.backends.local.micro_batches import Limits, score
-from rpg.backends.reference_schedule import ReferenceSchedule
+from rpg.backends.optimizer_steps import ReferenceSchedule
 from rpg.catalogue import Algorithm
+from rpg.models.decoding import Batch
 from rpg.models.lora import adapted, adapters
 from rpg.models.policy import Policy
-from rpg.models.response_batch import Batch
 
 
 class Reference(ReferenceSchedule):

@@ -20,14 +20,16 @@ from rpg.backends.progress_reporter import Progress
 from rpg.backends.prompts import PromptOrder, Refills
 from rpg.config.run_spec import RunSpec
 from rpg.models import seeds
-from rpg.models.decoding import Samples
+from rpg.models.decoding import Batch, Samples
 from rpg.models.policy import Policy
-from rpg.models.response_batch import Batch
 from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import encode_prompts
 from rpg.models.truncated_sampling import concatenated, restriction_of
 from rpg.rewards.scoring import Answered, Sources, overlong_punishment, parts_of
 from rpg.tasks import Problem
+
+Seconds = dict[str, float]
+"""Durations by phase."""
 
 
 @dataclass(frozen=True)
@@ -75,22 +77,15 @@ class Rollout:
     kept: Graded | None
     groups_sampled: int
     tokens: int
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: Seconds = field(default_factory=dict)
 
 
 class Roller:
     """Makes rollouts for one run; everything random follows from (seed, step, round)."""
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        problems: Sequence[Problem],
-        sources: Sources | None = None,
-        progress: Progress | None = None,
-    ):
+    def __init__(self, spec: RunSpec, problems: Sequence[Problem], sources: Sources | None = None):
         """`sources` are those of reward functions in the run's manifest; outside a run None, for those on disk."""
-        self.spec, self.problems = spec, problems
-        self.progress = progress or Progress()
+        self.spec, self.problems, self.progress = spec, problems, Progress()
         self.scorer = scorer_of(spec, sources)
         self.order = PromptOrder(len(problems), spec.seed)
 
@@ -121,9 +116,7 @@ class Roller:
         kept = _join([part for part in useful if len(part)])
         return Rollout(first, kept, refills.sampled, tokens, seconds)
 
-    def _round(
-        self, policy: Policy, numbers: list[int], step: int, round_: int, seconds: dict[str, float]
-    ) -> Graded:
+    def _round(self, policy: Policy, numbers: list[int], step: int, round_: int, seconds: Seconds) -> Graded:
         spec, rollout = self.spec, self.spec.rollout
         began = time.perf_counter()
         problems = [self.problems[i] for i in numbers]
@@ -157,10 +150,8 @@ class Roller:
         truncated, lengths = samples.truncated.tolist(), samples.batch.lengths.tolist()
         answered = []
         for row, text in enumerate(policy.text(samples.batch)):
-            problem = problems[row // spec.rollout.group_size]
-            answered.append(
-                Answered(text, lengths[row], truncated[row], problem.answer, problem.asked(), problem.columns)
-            )
+            p = problems[row // spec.rollout.group_size]
+            answered.append(Answered(text, lengths[row], truncated[row], p.answer, p.asked(), p.columns))
         scored = self.scorer.score(answered)
         earned = rewards = [response.reward for response in scored]
         if overlong := spec.algorithm.overlong:
@@ -169,12 +160,10 @@ class Roller:
                 value + overlong_punishment(tokens, limit, overlong.buffer_fraction, overlong.factor)
                 for value, tokens in zip(earned, lengths, strict=True)
             ]
-        parts = {} if self.scorer.plain else parts_of(scored)
         tensor = partial(torch.tensor, device=samples.log_prob.device)
+        parts = {} if self.scorer.plain else {k: tensor(v) for k, v in parts_of(scored).items()}
         correct = tensor([response.grade.correct for response in scored])
-        return Graded(
-            samples, tensor(rewards), correct, tensor(earned), {name: tensor(v) for name, v in parts.items()}
-        )
+        return Graded(samples, tensor(rewards), correct, tensor(earned), parts)
 
 
 def _useful(graded: Graded, size: int) -> Graded:
@@ -208,14 +197,9 @@ def _join(parts: list[Graded]) -> Graded | None:
         widened([part.samples.entropy for part in parts]),
         torch.cat([part.samples.truncated for part in parts]),
     )
-    names = dict.fromkeys(name for part in parts for name in part.parts)
-    return Graded(
-        samples,
-        torch.cat([p.rewards for p in parts]),
-        torch.cat([p.correct for p in parts]),
-        torch.cat([p.earned for p in parts]),
-        {
-            name: torch.cat([p.parts.get(name, p.rewards.new_full((len(p),), nan)) for p in parts])
-            for name in names
-        },
-    )
+    names = ("rewards", "correct", "earned")
+    rewards, correct, earned = (torch.cat([getattr(part, name) for part in parts]) for name in names)
+    values = {}
+    for name in dict.fromkeys(name for part in parts for name in part.parts):
+        values[name] = torch.cat([p.parts.get(name, p.rewards.new_full((len(p),), nan)) for p in parts])
+    return Graded(samples, rewards, correct, earned, values)

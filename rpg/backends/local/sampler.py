@@ -18,7 +18,7 @@ class Sampler:
 
     Attributes:
         past: (rollout steps done, weights) of the policies before the current one, oldest first. Two of them share a
-            tensor that did not change between them.
+            tensor that did not change between them. Their number is the age of the policy that samples next, in rollouts.
     """
 
     def __init__(self, rollout: Rollout):
@@ -43,18 +43,11 @@ class Sampler:
                 parameter.copy_(rounded(weights[name], self.dtype))
         return self._copy
 
-    def age(self) -> int:
-        """Rollouts between the policy that samples next and the one in training."""
-        return len(self.past)
-
     def keep(self, current: Policy, step: int) -> None:
         """The policy that rollout step `step` (from 1) is about to update becomes a past one."""
         if self.staleness:
-            weights = {
-                name: value.detach()
-                for name, value in current.model.named_parameters()
-                if value.requires_grad
-            }
+            parameters = current.model.named_parameters()
+            weights = {name: value.detach() for name, value in parameters if value.requires_grad}
             self.past.append((step - 1, self._shared(weights, copy=True)))
             del self.past[: -self.staleness]
 
@@ -66,15 +59,11 @@ class Sampler:
 
     def _shared(self, weights: Weights, copy: bool) -> Weights:
         """The weights, with the newest past policy's tensors where they are equal."""
-        newest = self.past[-1][1] if self.past else {}
-        return {
-            name: newest[name]
-            if name in newest and value.equal(newest[name])
-            else value.clone()
-            if copy
-            else value
-            for name, value in weights.items()
-        }
+        shared, newest = {}, self.past[-1][1] if self.past else {}
+        for name, value in weights.items():
+            same = name in newest and value.equal(newest[name])
+            shared[name] = newest[name] if same else value.clone() if copy else value
+        return shared
 
 
 def rounded(weight: Tensor, dtype: str) -> Tensor:

@@ -6,7 +6,7 @@ Shapes: N responses (rows), T response tokens.
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,18 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
-from rpg.backends.meter import Meter
+from rpg.backends.optimizer_steps import Meter
 from rpg.backends.progress_reporter import Progress
 from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.aggregation import Counts, aggregate
-from rpg.losses.correction import rollout_weights, weight_metrics
 from rpg.losses.kl_terms import k3
-from rpg.losses.policy_loss import policy_loss
+from rpg.losses.policy_loss import policy_loss, rollout_weights, weight_metrics
 from rpg.models import seeds
 from rpg.models.activation_offload import offloaded
+from rpg.models.decoding import Batch
 from rpg.models.policy import Policy
-from rpg.models.response_batch import Batch
 
 
 class TrainingError(UserError):
@@ -93,7 +92,6 @@ class Trainer:
 
     @property
     def progress(self) -> Progress:
-        """How far the current step is."""
         return self.roller.progress
 
     def step(self, step: int) -> dict[str, float]:
@@ -123,7 +121,7 @@ class Trainer:
         self.progress.begin_step(step, self.spec.training.steps)
         self.optimizer.rollout_mode()
         self.reference.begin_rollout(self.optimizer_step)
-        sampler, age = self.sampler.policy(self.policy), self.sampler.age()
+        sampler, age = self.sampler.policy(self.policy), len(self.sampler.past)
         rollout = self.roller.roll(sampler, step)
         self.sampler.keep(self.policy, step)
         self.tokens += rollout.tokens
@@ -137,8 +135,8 @@ class Trainer:
                 metrics["sampler_age"] = age
                 metrics["kl_sampler_to_policy"] = kl
             if experience.weights is not None:
-                correction, mask = self.spec.algorithm.rollout_correction, experience.batch.mask
-                metrics |= weight_metrics(correction, experience.weights, mask)
+                correction = self.spec.algorithm.rollout_correction
+                metrics |= weight_metrics(correction, experience.weights, experience.batch.mask)
             scored = time.perf_counter()
             self.reference.begin_updates(self.policy)
             self.optimizer.update_mode()
@@ -162,29 +160,28 @@ class Trainer:
         current = sampled if sampler is self.policy else score(self.policy, batch, temperature, limits)
         correction = spec.algorithm.rollout_correction
         old = sampled if correction.type == "none" else current
-        weights = rollout_weights(
-            correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=batch.mask
-        )
+        mask = batch.mask
+        weights = rollout_weights(correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask)
         reference = self.reference.log_probs(batch, temperature, limits)
         if reference is None and spec.algorithm.needs_reference:
             reference = current  # just renewed: the reference is the policy itself
+        algorithm, rewards, group = spec.algorithm, graded.rewards, batch.prompt_of
         advantages = advantages_of(
-            spec.algorithm,
-            rewards=graded.rewards,
-            group=batch.prompt_of,
-            response_mask=batch.mask,
+            algorithm,
+            rewards=rewards,
+            group=group,
+            response_mask=mask,
             old_log_prob=old,
             ref_log_prob=reference,
         )
-        kl = float(torch.where(batch.mask, k3(current - drawn), 0).sum() / batch.lengths.sum())
+        kl = float(torch.where(mask, k3(current - drawn), 0).sum() / batch.lengths.sum())
         return Experience(batch, old, reference, advantages, sampled, weights), kl
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
-        training, size = self.spec.training, self.spec.rollout.group_size
+        training, size, device = self.spec.training, self.spec.rollout.group_size, experience.old.device
         meter, norms, rate = Meter(), [], 0.0
         groups = len(experience.batch) // size
-        device = experience.old.device
         self.progress.begin("update", training.epochs * len(experience.batch), "responses")
         every = training.fidelity_every
         exact = (self.optimizer.parameters, self.optimizer.masters) if every and step % every == 0 else ()
@@ -204,13 +201,7 @@ class Trainer:
                 norms.append(norm)
                 self.reference.observe(token_kl)
         self.optimizer.zero_grad()  # the next rollout needs the memory
-        return {
-            **meter.means(len(norms)),
-            **measured,
-            "grad_norm": sum(norms) / len(norms),
-            "grad_norm_max": max(norms),
-            "learning_rate": rate,
-        }
+        return meter.metrics(norms, rate, measured)
 
     def _accumulate(self, mini: Experience, meter: Meter, diagnostics: Diagnostics | None = None) -> float:
         """Gradients of one mini-batch, one micro-batch at a time; returns its mean KL(policy || reference)."""
@@ -230,7 +221,7 @@ class Trainer:
                 "counts": counts,
                 "optimizer_step": self.optimizer_step,
             }
-            with self._saved_for_backward():
+            with offloaded(self.policy.model, self.place) if spec.backend.offload else nullcontext():
                 log_prob, bonus, entropy = self._forward(micro.batch, counts)
             leaf = log_prob.detach().requires_grad_()
             out = policy_loss(spec.algorithm, log_prob=leaf, **inputs)
@@ -241,9 +232,7 @@ class Trainer:
             assert slope is not None
             if bonus is not None:
                 torch.autograd.backward([log_prob, bonus], [slope, -torch.ones_like(bonus)])
-            elif bool(
-                slope.any()
-            ):  # a gradient of zero adds nothing: groups without a signal, everything clipped
+            elif slope.any():  # one of zero adds nothing: groups without a signal, everything clipped
                 torch.autograd.backward(log_prob, slope)
             del log_prob, bonus  # and with them what was kept for the backward pass
             meter.add(out.metrics | entropy, out.weight)
@@ -265,17 +254,10 @@ class Trainer:
         mean = float(entropy.detach().sum() / batch.lengths.sum())
         return log_prob, bonus, {"policy_entropy": mean}
 
-    def _saved_for_backward(self) -> AbstractContextManager[None]:
-        """Decides where the forward pass keeps what the backward pass needs."""
-        if not self.spec.backend.offload:
-            return nullcontext()
-        return offloaded(self.policy.model, self.place)
-
 
 def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
     """Metrics of the first round's groups, except for the counts of groups."""
-    graded = rollout.first
-    samples = graded.samples
+    graded, samples = rollout.first, rollout.first.samples
     lengths = samples.batch.lengths
     entropy, right = samples.entropy.sum(-1), graded.correct
     by_answer = {

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from rpg.backends.local.checkpoints import (
-    Checkpoints,
-    load_past,
-    load_training,
-    restore_adapters,
-    restore_weights,
-)
-from rpg.backends.local.master_weights import halve_weights
-from rpg.backends.local.optimizers import Optimizer
+from rpg.backends.local import checkpoints as files
+from rpg.backends.local.checkpoints import Checkpoints
+from rpg.backends.local.optimizers import Optimizer, halve_weights
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.sampler import Sampler, Weights
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.manifest import spec_of
 from rpg.backends.progress_reporter import Reporter
+from rpg.backends.training_process import Say
 from rpg.config.model import bfloat16, lora_of
 from rpg.config.run_spec import RunSpec
 from rpg.models.device import configure_device
@@ -31,13 +25,13 @@ from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
 from rpg.processes import give_memory_back, keep_memory
 from rpg.store import run_provenance
+from rpg.store.live_status import TRAINING
 from rpg.store.run_folder import RunFolder, pending_evaluations
 from rpg.store.run_writer import append_metrics
-from rpg.store.step_progress import TRAINING
 from rpg.tasks.preparation import prepare_data, read_problems
 
 
-def train(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
+def train(folder: RunFolder, home: Path, say: Say) -> None:
     """Train a run to its last step, from its newest checkpoint where there is one.
 
     Raises:
@@ -79,9 +73,7 @@ def configure_memory(spec: RunSpec) -> None:
         keep_memory()
 
 
-def _begin(
-    folder: RunFolder, spec: RunSpec, home: Path, say: Callable[[str], None]
-) -> tuple[Trainer, Checkpoints, int]:
+def _begin(folder: RunFolder, spec: RunSpec, home: Path, say: Say) -> tuple[Trainer, Checkpoints, int]:
     """(trainer, checkpoints, steps that are done)."""
     prepared = prepare_data(spec, home)
     sources = folder.read_manifest().get("rewards") or {}
@@ -98,7 +90,7 @@ def _begin(
     return trainer, checkpoints, done
 
 
-def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], None]) -> Trainer:
+def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Say) -> Trainer:
     """The training as it was at a checkpoint; with a new optimizer where the checkpoint has no training state.
 
     Raises:
@@ -114,18 +106,16 @@ def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], Non
     return Trainer(spec, policy, _optimizer(spec, policy), reference, roller)
 
 
-def _resumed(
-    spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: Callable[[str], None]
-) -> tuple[Trainer, int]:
+def _resumed(spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: Say) -> tuple[Trainer, int]:
     """(trainer, steps that are done)."""
-    state, tensors, weights = load_training(checkpoint)
+    state, tensors, weights = files.load_training(checkpoint)
     policy = _policy(spec, checkpoint, home, say)
     optimizer = _optimizer(spec, policy)
     optimizer.load(tensors, state["optimizer"])
     reference = Reference(spec.algorithm)
     reference.restore(state["reference"], weights, policy, lambda: _initial(spec, home, say))
     sampler, device = Sampler(spec.rollout), spec.backend.device
-    past = load_past(checkpoint)
+    past = files.load_past(checkpoint)
     sampler.restore([(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past])
     trainer = Trainer(spec, policy, optimizer, reference, roller, sampler)
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
@@ -135,12 +125,10 @@ def _resumed(
 def _optimizer(spec: RunSpec, policy: Policy) -> Optimizer:
     """The optimizer of a policy, which from here on computes with the weights it is trained with."""
     training = spec.training
-    return Optimizer(
-        policy.model, training.optimizer, training.optimizer_steps, half_weights=spec.half_weights()
-    )
+    return Optimizer(policy.model, training.optimizer, training.optimizer_steps, spec.half_weights())
 
 
-def _initial(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
+def _initial(spec: RunSpec, home: Path, say: Say) -> Policy:
     """The policy that the training started from, with the weights it computed with."""
     policy = starting_policy(spec, home, say)
     if spec.half_weights():
@@ -148,17 +136,16 @@ def _initial(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
     return policy
 
 
-def _policy(spec: RunSpec, checkpoint: Path, home: Path, say: Callable[[str], None]) -> Policy:
+def _policy(spec: RunSpec, checkpoint: Path, home: Path, say: Say) -> Policy:
     if lora_of(spec.model):  # merged in the checkpoint, which cannot be undone to the bit
         if not (checkpoint / "training").exists():
-            raise ModelError(
-                f"{checkpoint}: its adapters are merged; only the newest checkpoints can be trained further"
-            )
+            why = "its adapters are merged; only the newest checkpoints can be trained further"
+            raise ModelError(f"{checkpoint}: {why}")
         policy = starting_policy(spec, home, say)
-        restore_adapters(policy.model, checkpoint)
+        files.restore_adapters(policy.model, checkpoint)
         return policy
     model, tokenizer = load_pretrained(checkpoint)
-    restore_weights(model, checkpoint)
+    files.restore_weights(model, checkpoint)
     return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
 
 
@@ -181,9 +168,7 @@ def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
         "optimizer": optimizer.numbers(),
         "reference": numbers,
     }
-    checkpoints.save(
-        step, trainer.policy, state, optimizer.tensors(), weights, past, trained=optimizer.weights()
-    )
+    checkpoints.save(step, trainer.policy, state, optimizer.tensors(), weights, past, optimizer.weights())
 
 
 def _line(step: int, steps: int, metrics: dict[str, float]) -> str:

@@ -10,7 +10,6 @@ import re
 from typing import Any
 
 import ray
-from torch import Tensor
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
 from rpg.backends.prompts import LARGEST_REFILL
@@ -33,16 +32,13 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         super().__init__(config, *args, **kwargs)
         self.settings = JobSettings.inside(config.actor_rollout_ref)
 
-    async def _run_agent_loop(
-        self, sampling_params: dict[str, Any], trajectory: dict[str, Any], **kwargs: Any
-    ) -> Any:
+    async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **kwargs: Any) -> Any:
         parameters = dict(sampling_params)  # by vLLM's names
         if self.settings.stop:
             parameters["stop"] = list(self.settings.stop)
         if self.settings.validation_min_p and trajectory["validate"]:
             parameters["min_p"] = self.settings.validation_min_p
-        name = _NAME.fullmatch(str(kwargs["uid"]))
-        if name:
+        if name := _NAME.fullmatch(str(kwargs["uid"])):
             step, round_, place = map(int, name.groups())
             row = place * self.settings.group_size + kwargs["session_id"]
             parameters |= self._randomness(step, round_, row)
@@ -53,18 +49,16 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
 
         vLLM has one seed for all requests: with a seed for each it would draw every token separately.
         """
-        s = self.settings
         if self.config.actor_rollout_ref.rollout.name != HUGGINGFACE:
             return {}
+        s = self.settings
         rows = (LARGEST_REFILL if round_ else 1) * s.prompts_per_step * s.group_size
+        # The numbers of a smaller round are the first rows of those of a larger one.
         table = _uniforms(rows, s.max_response_tokens, s.seed, "rollout", step, round_)
         return {"uniforms": table[row].tolist()}
 
 
-@functools.lru_cache(maxsize=4)
-def _uniforms(rows: int, columns: int, *key: object) -> Tensor:
-    """The numbers of a smaller round are the first rows of those of a larger one."""
-    return seeds.uniforms(rows, columns, *key)
+_uniforms = functools.lru_cache(maxsize=4)(seeds.uniforms)
 
 
 class SeededManager(AgentLoopManagerTQ):

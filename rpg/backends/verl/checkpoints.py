@@ -1,7 +1,13 @@
 """verl's checkpoints as checkpoints of the run: a Hugging Face model that anything can load, with verl's own state inside.
 
 checkpoints/step-000040/model.safetensors, config.json, ...      merged by verl, from `actor/huggingface/`
-                        training/global_step_40/                 verl's folder, for going on
+                        training/global_step_40/                 verl's folder, for going on:
+                            actor/...          weights, optimizer, random state; huggingface/ is the model
+                            reference/...      the reference policy, if it has its own weights
+                            rpg.json           counters and reference schedule; written last, atomically
+
+A folder without rpg.json is what a kill left behind: verl's own latest_checkpointed_iteration.txt may be empty. Imports
+neither verl nor torch.
 """
 
 from __future__ import annotations
@@ -10,12 +16,51 @@ import json
 import os
 import shutil
 from collections.abc import Collection
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from rpg.backends.verl.driver_state import State
-from rpg.store.atomic_files import StoreError, fsync_tree, readable
-from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digests, link
+from rpg.store.atomic_files import StoreError, atomic_write_json, fsync_tree, read_json_object, readable
+from rpg.store.checkpoints import FORMAT, CheckpointFolder, Keep, digests, link
 from rpg.store.run_folder import RunFolder
+
+STATE_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class State:
+    """The driver's part of a run."""
+
+    step: int
+    optimizer_step: int
+    tokens: int
+    """Response tokens sampled so far."""
+    reference: dict[str, Any]
+    """`renewed_at`, `average`, `kept` (whether it has its own weights)."""
+    world_size: int
+
+    def write(self, folder: Path) -> None:
+        """Raises: StoreError"""
+        atomic_write_json(folder / "rpg.json", {"format": STATE_FORMAT, **asdict(self)})
+
+    @classmethod
+    def read(cls, folder: Path) -> State:
+        """Raises: StoreError"""
+        path = Path(folder) / "rpg.json"
+        value = read_json_object(path)
+        if value.pop("format", None) != STATE_FORMAT:
+            raise StoreError(f"{path}: written by another version of this program")
+        try:
+            return cls(**value)
+        except TypeError as error:
+            raise StoreError(f"{path}: {error}") from error
+
+
+def newest(folder: Path) -> Path | None:
+    """The whole checkpoint with the highest step in `folder`; None if there is none."""
+    whole = (path.parent for path in folder.glob("global_step_*/rpg.json"))
+    return max(whole, key=lambda path: int(path.name.rpartition("_")[2]), default=None)
+
 
 _UNUSED = (".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx")
 """Other formats of the same weights, which a model from the hub may contain."""
@@ -24,15 +69,8 @@ _UNUSED = (".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx")
 class VerlCheckpoints(CheckpointFolder):
     """Moves verl's checkpoints from `state`, the folder it saves to, into the run's."""
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        eval_steps: Collection[int],
-        state: Path,
-        keep: Keep = KEEP,
-        bfloat16: bool = False,
-    ):
-        super().__init__(folder, eval_steps, keep)
+    def __init__(self, folder: RunFolder, steps: Collection[int], state: Path, keep: Keep, bfloat16: bool):
+        super().__init__(folder, steps, keep)
         self.state, self.bfloat16 = state, bfloat16
 
     def whole(self) -> list[tuple[int, Path]]:
@@ -51,11 +89,8 @@ class VerlCheckpoints(CheckpointFolder):
         self._fill(build, model, step, State.read(source).optimizer_step, self.bfloat16)
         with readable("write", build):
             fsync_tree(source)
-            sizes = {
-                str(Path(source.name, path.relative_to(source))): {"bytes": path.stat().st_size}
-                for path in sorted(source.rglob("*"))
-                if path.is_file() and not self._exported(path)
-            }
+            files = (p for p in sorted(source.rglob("*")) if p.is_file() and not self._exported(p))
+            sizes = {str(p.relative_to(source.parent)): {"bytes": p.stat().st_size} for p in files}
             (build / "training").mkdir()
             record = {"format": FORMAT, "step": step, "files": sizes}
             (build / "training" / "state.json").write_text(json.dumps(record, indent=1))
@@ -89,8 +124,7 @@ class VerlCheckpoints(CheckpointFolder):
 
     def resume_path(self, checkpoint: Path | None) -> Path | None:
         """verl's folder in a published checkpoint."""
-        folders = (checkpoint / "training").glob("global_step_*") if checkpoint else iter(())
-        return next(iter(sorted(folders)), None)
+        return min((checkpoint / "training").glob("global_step_*"), default=None) if checkpoint else None
 
     def _begin(self, step: int) -> Path:
         final = self.folder.checkpoint(step)
@@ -102,9 +136,7 @@ class VerlCheckpoints(CheckpointFolder):
 
     def _fill(self, build: Path, model: Path, step: int, optimizer_step: int, half: bool = False) -> None:
         with readable("read", model):
-            files = [
-                path for path in sorted(model.iterdir()) if path.is_file() and path.suffix not in _UNUSED
-            ]
+            files = [p for p in sorted(model.iterdir()) if p.is_file() and p.suffix not in _UNUSED]
         if not any(path.suffix == ".safetensors" for path in files):
             raise StoreError(f"{model}: no *.safetensors file in it; expected a whole Hugging Face model")
         with readable("write", build):

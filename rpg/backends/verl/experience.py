@@ -1,6 +1,6 @@
-"""What the loss reads besides the log-probabilities of the policy in training: advantages, old policy, reference, weights.
+"""What an update trains on: advantages, old policy, reference and weights, and the rows of each mini-batch on each worker.
 
-Pure functions of tensors, by verl's names for them. Shapes: N responses (rows, padding included), T response tokens.
+Pure functions. Tensors have verl's names; shapes: N responses (rows, padding included), T response tokens.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.losses.advantages import advantages
-from rpg.losses.correction import rollout_weights, weight_metrics
 from rpg.losses.kl_terms import k3
+from rpg.losses.policy_loss import rollout_weights, weight_metrics
+from rpg.models import seeds
 
 
 def experience(
@@ -30,7 +31,8 @@ def experience(
     """
     algorithm = settings.algorithm
     mask, drawn, begin = (fields[name] for name in ("response_mask", "rollout_log_probs", "old_log_probs"))
-    is_exact = settings.staleness > 0 and algorithm.rollout_correction.type == "none"
+    correction = algorithm.rollout_correction
+    is_exact = settings.staleness > 0 and correction.type == "none"
     old = drawn if is_exact else begin
     reference = fields.get("ref_log_prob")
     if reference is None and is_exact and algorithm.needs_reference:
@@ -54,10 +56,49 @@ def experience(
     counted = mask != 0
     kl = torch.where(counted, k3(begin - drawn), 0).sum() / counted.sum().clamp(min=1)
     metrics = {"kl_sampler_to_policy": float(kl)}
-    weights = rollout_weights(
-        algorithm.rollout_correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask
-    )
+    weights = rollout_weights(correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask)
     if weights is not None:
         written["rollout_is_weights"] = weights.expand_as(old).contiguous()
-        metrics |= weight_metrics(algorithm.rollout_correction, weights, mask)
+        metrics |= weight_metrics(correction, weights, mask)
     return written, metrics
+
+
+def arrange(
+    settings: JobSettings, step: int, groups: int, lengths: Sequence[int], workers: int
+) -> tuple[list[int], list[int]]:
+    """(order of rows, rows of each mini-batch on one worker).
+
+    lengths: tokens of each row; rows come by groups, then any padding that makes their number a multiple of `workers`.
+    verl gives each worker an equal slice of the ordered rows, so all mini-batches of worker 0 come first, then those of
+    worker 1. Within a mini-batch the workers get about the same number of tokens.
+    """
+    size = settings.group_size
+    drawn = seeds.permutation(groups, settings.seed, "mini-batches", step, 0).tolist()
+    shares: list[list[list[int]]] = [[] for _ in range(workers)]
+    for start in range(0, groups, settings.mini_batch_prompts):
+        chosen = sorted(drawn[start : start + settings.mini_batch_prompts])
+        rows = [group * size + i for group in chosen for i in range(size)]
+        if start + settings.mini_batch_prompts >= groups:
+            rows += range(groups * size, len(lengths))
+        for worker, part in enumerate(_deal(rows, lengths, workers)):
+            shares[worker].append(part)
+    order = [row for share in shares for part in share for row in part]
+    return order, [len(part) for part in shares[0]]
+
+
+def mini_batch_order(settings: JobSettings, step: int, epoch: int, mini_batches: int) -> list[int]:
+    """The order of the mini-batches in an epoch (from 0); they stay the same, since rows do not change workers."""
+    if epoch == 0:
+        return list(range(mini_batches))
+    return list(seeds.permutation(mini_batches, settings.seed, "mini-batch order", step, epoch).tolist())
+
+
+def _deal(rows: list[int], lengths: Sequence[int], workers: int) -> list[list[int]]:
+    """As many rows for each worker and about as many tokens: dealt longest first, in alternating directions."""
+    if workers == 1:
+        return [rows]
+    hands: list[list[int]] = [[] for _ in range(workers)]
+    for place, row in enumerate(sorted(rows, key=lambda r: -lengths[r])):
+        lap, seat = divmod(place, workers)
+        hands[seat if lap % 2 == 0 else workers - 1 - seat].append(row)
+    return [sorted(hand) for hand in hands]

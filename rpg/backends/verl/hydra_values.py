@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 
 def hydra_value(value: Any) -> str:
-    """A value in the grammar of Hydra's command line; text is always quoted, and never interpolated."""
+    """Text is quoted where it could be read as anything else, and never interpolated."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -22,24 +23,11 @@ def hydra_value(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    if text and all(c.isascii() and (c.isalnum() or c in "_-/.") for c in text) and text[0] not in "-.":
-        reserved = text.lower() in ("null", "true", "false", "nan", "inf")
-        if not reserved and not _number(text):
+    if re.fullmatch(r"[\w/][\w/.-]*", text, re.ASCII) and text.lower() not in ("null", "true", "false"):
+        try:
+            float(text)
+        except ValueError:
             return text
     # Hydra reads \' as ', and a run of backslashes before a quote in pairs; so does OmegaConf before ${.
-    out, slashes = [], 0
-    for place, c in enumerate(text):
-        if c == "'" or text.startswith("${", place):
-            out.append("\\" * slashes + "\\" + c)
-        else:
-            out.append(c)
-        slashes = slashes + 1 if c == "\\" else 0
-    return "'" + "".join(out) + "\\" * slashes + "'"
-
-
-def _number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    escaped = re.sub(r"(\\*)('|\$(?=\{))", r"\1\1\\\2", text)
+    return "'" + escaped + "\\" * (len(text) - len(text.rstrip("\\"))) + "'"

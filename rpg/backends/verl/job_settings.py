@@ -51,12 +51,11 @@ class RpgOverrides(Section):
     @field_validator("algorithm", "verifier", "reward", "stop", mode="before")
     @classmethod
     def _json(cls, value: Any) -> Any:
-        if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
-            try:
-                return json.loads(value)
-            except ValueError as error:
-                raise ValueError(f"not JSON: {error}") from error
-        return value
+        try:
+            is_json = isinstance(value, str) and value.lstrip().startswith(("{", "["))
+            return json.loads(value) if is_json else value
+        except ValueError as error:
+            raise ValueError(f"not JSON: {error}") from error
 
 
 class JobSettings(RpgOverrides):

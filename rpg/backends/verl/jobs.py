@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from rpg.backends.ray_connection import use_token
+from rpg.backends.ray_connection import probe, use_token
 from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl.overrides import MAIN, Plan
 from rpg.config.backend import RayAddress, RayJob
@@ -61,9 +60,7 @@ class ProcessJob:
         code = self._child.poll()
         if not code:
             return None if code is None else ""
-        if code < 0:
-            return f"verl's driver was killed by signal {-code}"
-        return f"verl's driver ended with code {code}"
+        return "verl's driver " + (f"was killed by signal {-code}" if code < 0 else f"ended with code {code}")
 
     def stop(self) -> None:
         end_marked(self._mark)
@@ -71,23 +68,19 @@ class ProcessJob:
             self._child.wait(10)
 
 
-def end_marked(mark: str) -> int:
-    """Kill every process on this machine that carries the mark of a run; returns how many there were.
+def end_marked(mark: str) -> None:
+    """Kill every process on this machine that carries the mark of a run.
 
     psutil's own function to wait is not used: it would take a child's exit code from the process that started it.
     """
-    killed: set[int] = set()
     deadline = time.monotonic() + _KILL_SECONDS
-    while time.monotonic() < deadline:  # again, for processes that are started meanwhile
-        alive = [process for process in psutil.process_iter() if _is_marked(process, mark)]
-        if not alive:
-            break
+    while time.monotonic() < deadline and (  # again, for processes that are started meanwhile
+        alive := [process for process in psutil.process_iter() if _is_marked(process, mark)]
+    ):
         for process in alive:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-                killed.add(process.pid)
         time.sleep(0.1)
-    return len(killed)
 
 
 def _is_marked(process: psutil.Process, mark: str) -> bool:
@@ -113,26 +106,24 @@ class ClusterJob:
             TrainingFailed: the cluster does not answer; a second job must not be started beside a first.
         """
         try:
-            jobs = {job.submission_id: job for job in self._client.list_jobs()}
+            states = {job.submission_id: str(job.status.value) for job in self._client.list_jobs()}
         except Exception as error:  # of requests, of Ray and of its server
             raise TrainingFailed(
                 f"the Ray cluster at {self.address} does not say whether job {self.id} is still running: "
                 f"{first_line(error)}"
             ) from error
-        return str(jobs[self.id].status.value) if self.id in jobs else None
+        return states.get(self.id)
 
     def submit(self, plan: Plan, log: Path) -> None:
         """Start it; its output goes to `log`."""
         words = ["exec", "python", "-P", "-m", MAIN, *plan.arguments()]
         entrypoint = f"{shlex.join(words)} >> {shlex.quote(str(log))} 2>&1"
+        environment = plan.runtime_env()
         try:
-            self._client.submit_job(
-                entrypoint=entrypoint, submission_id=self.id, runtime_env=plan.runtime_env()
-            )
+            self._client.submit_job(entrypoint=entrypoint, submission_id=self.id, runtime_env=environment)
         except Exception as error:  # of requests, of Ray and of its server
-            raise TrainingFailed(
-                f"backend.ray.address: {self.address} refuses the job: {first_line(error)}"
-            ) from error
+            why = f"{self.address} refuses the job: {first_line(error)}"
+            raise TrainingFailed(f"backend.ray.address: {why}") from error
 
     def poll(self) -> str | None:
         try:
@@ -145,11 +136,9 @@ class ClusterJob:
             return None
         self._silent_since = None
         status = str(info.status.value)
-        if status in UNFINISHED:
-            return None
-        return (
-            "" if status == "SUCCEEDED" else f"Ray job {self.id} {status}: {first_line(info.message or '')}"
-        )
+        if status in (*UNFINISHED, "SUCCEEDED"):
+            return None if status in UNFINISHED else ""
+        return f"Ray job {self.id} {status}: {first_line(info.message or '')}"
 
     def stop(self) -> None:
         with contextlib.suppress(Exception):  # a cluster that is gone runs nothing
@@ -178,17 +167,11 @@ def _client(address: str) -> Any:
 
 
 def require_reachable(where: RayAddress) -> None:
-    """For a cluster that verl's driver connects to; Ray itself would try for a minute.
-
-    Raises:
-        TrainingFailed: nothing listens at the address.
-    """
+    """Raises: TrainingFailed: nothing listens where verl's driver is to find its cluster."""
     use_token()
-    if where.address == "auto":
-        return
-    host, _, port = where.address.removeprefix("ray://").rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=10).close()
+        if where.address != "auto":
+            probe(where.address)
     except (OSError, ValueError) as error:
         raise TrainingFailed(
             f"backend.ray.address: no Ray cluster answers at {where.address} ({first_line(error)}); "

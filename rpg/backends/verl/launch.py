@@ -18,29 +18,28 @@ from typing import Any
 from rpg.backends.manifest import spec_of
 from rpg.backends.training_process import Say, TrainingFailed
 from rpg.backends.verl import jobs
-from rpg.backends.verl.checkpoints import VerlCheckpoints
-from rpg.backends.verl.driver_state import State
-from rpg.backends.verl.failure_reason import reason, tail
-from rpg.backends.verl.initial_model import initial_model
-from rpg.backends.verl.metrics_stream import Stream
+from rpg.backends.verl.checkpoints import State, VerlCheckpoints
+from rpg.backends.verl.job_output import Stream, reason, tail
 from rpg.backends.verl.overrides import STATE, Paths, plan
 from rpg.backends.verl.readiness import require
-from rpg.config.backend import RayAddress, RayJob, VerlBackend
+from rpg.config.backend import LocalRay, RayAddress, RayJob, VerlBackend
 from rpg.config.errors import ConfigError
-from rpg.config.model import bfloat16
+from rpg.config.model import PretrainedModel, bfloat16
 from rpg.config.run_spec import RunSpec
 from rpg.config.verl_keys import unknown
+from rpg.errors import first_line
 from rpg.store import run_provenance
 from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
+from rpg.store.checkpoints import link
+from rpg.store.live_status import TRAINING, clear_progress, moving, progress_line, read_progress
 from rpg.store.run_folder import RunFolder, pending_evaluations
-from rpg.store.step_progress import TRAINING, clear_progress, moving, progress_line, read_progress
-from rpg.tasks.preparation import PreparedData, prepare_data
+from rpg.tasks.preparation import PreparedData, once, prepare_data
 
 POLL_SECONDS = 0.5
 COMPUTES = (
     "rpg.answers", "rpg.backends", "rpg.catalogue", "rpg.config", "rpg.losses", "rpg.models", "rpg.rewards", "rpg.tasks",
 )  # fmt: skip
-"""Our code in verl's processes. This process does not import it, so all of it counts as the code of a training."""
+"""Our code in verl's processes, which this process does not import: all of it counts as the code of a training."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,7 @@ class Launcher:
         launch, log = plan(spec, paths, project=folder.sweep, experiment=folder.name), Path(attempt.log)
         ray = run.backend.ray
         if isinstance(ray, RayJob):
-            job = jobs.ClusterJob(ray, attempt.job or "")
-            self._job = job  # from here on a signal stops it
+            self._job = job = jobs.ClusterJob(ray, attempt.job or "")  # from here on a signal stops it
             job.submit(launch, log)
         else:
             if isinstance(ray, RayAddress):
@@ -137,9 +135,8 @@ class _Run:
         self.folder, self.spec, self.say = folder, spec, say
         self.backend = _backend(spec)
         self.state = folder.path / STATE
-        self.checkpoints = VerlCheckpoints(
-            folder, spec.eval_steps(), self.state, spec.training.keep_checkpoints, bfloat16(spec.model)
-        )
+        keep, half = spec.training.keep_checkpoints, bfloat16(spec.model)
+        self.checkpoints = VerlCheckpoints(folder, spec.eval_steps(), self.state, keep, half)
 
     def earlier(self) -> Attempt | None:
         """The attempt that was under way when a launcher last worked on this run."""
@@ -183,20 +180,17 @@ class _Run:
         while True:
             ended = job.poll()  # first, so that what was written before the end is seen below
             before, at = at, moving(where)
-            if (
-                self._collect(stream) or at != before
-            ):  # a step, a phase of it, or a prompt with all its responses
+            if self._collect(stream) or at != before:  # a step, a phase, or a prompt with all its responses
                 moved = time.monotonic()
             if ended is not None:
                 break
             if time.monotonic() - moved > limit:
                 job.stop()
-                minutes, last = f"{self.backend.hang_minutes:g}", read_progress(where, any_age=True)
-                during = f" in {progress_line(last)}" if last else ""
-                raise TrainingFailed(
-                    f"no progress for {minutes} minutes (backend.hang_minutes){during}: {reason('', tail(log))}",
-                    log, tail(log),
-                )  # fmt: skip
+                last = read_progress(where, any_age=True)
+                during = f"(backend.hang_minutes){f' in {progress_line(last)}' if last else ''}"
+                why = f"no progress for {self.backend.hang_minutes:g} minutes {during}: "
+                why += reason("", tail(log))
+                raise TrainingFailed(why, log, tail(log))
             time.sleep(POLL_SECONDS)
         if ended or steps not in self.folder.checkpoint_steps():
             why = ended or f"verl ended before step {steps} was saved"
@@ -220,7 +214,7 @@ def _backend(spec: RunSpec) -> VerlBackend:
 
 
 def require_verl(spec: RunSpec, say: Say) -> None:
-    """Raises: ConfigError: this machine lacks something that this back end needs (rpg.backends.verl.readiness)."""
+    """Raises: ConfigError: this machine lacks something that this back end needs."""
     backend = _backend(spec)
     packages = ["ray"] if isinstance(backend.ray, RayJob) else ["ray", "verl", "transfer_queue"]
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
@@ -256,3 +250,51 @@ def _line(record: dict[str, Any], steps: int) -> str:
         if name in record:
             parts.append(f"{name} {record[name]:{form}}")
     return "  ".join(parts)
+
+
+def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
+    """A tiny model's warm start from the cache (made if it is missing), or a pretrained model's folder.
+
+    Raises:
+        ConfigError: model.path is neither a usable folder nor an id the hub knows.
+        ModelError, DataError, StoreError: the warm start cannot be made.
+    """
+    from rpg.models.initial_policy import folder_with_chat_template, prepare_model  # noqa: PLC0415 (torch: after all checks)
+    from rpg.models.model_cache import pretrained_folder  # noqa: PLC0415 (as above)
+
+    if not isinstance(spec.model, PretrainedModel) or spec.model.warm_start is not None:
+        model = prepare_model(spec, home, say)
+        assert model is not None  # as it is for every run that has a warm start
+        return model
+    folder = Path(pretrained_folder(spec.model.path, home, say))
+    if folder.exists():
+        for name in ("config.json", "tokenizer_config.json"):
+            if not (folder / name).is_file():
+                raise ConfigError(f"model.path: {folder} is no Hugging Face model: {name} is missing")
+        return folder_with_chat_template(spec, home, folder.resolve())
+    snapshot = _from_hub(spec.model)
+    if not (isinstance(spec.backend, VerlBackend) and isinstance(spec.backend.ray, LocalRay)):
+        snapshot = _for_all_nodes(snapshot, spec.model.path, home)
+    return folder_with_chat_template(spec, home, snapshot)
+
+
+def _for_all_nodes(snapshot: Path, name: str, home: Path) -> Path:
+    """A snapshot in the hub's cache, which only this machine sees, in the data folder, which all nodes of a cluster see."""
+    folder = home / "cache" / "hub" / f"{name.replace('/', '--')}-{snapshot.name}"
+    with once(folder) as build:
+        for path in filter(Path.is_file, snapshot.iterdir()):
+            if build is not None:
+                link(path.resolve(), build / path.name)
+    return folder
+
+
+def _from_hub(model: PretrainedModel) -> Path:
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 (few runs need the hub)
+
+    unused = ["*.bin", "*.pth", "*.gguf"]
+    try:
+        return Path(snapshot_download(model.path, revision=model.revision, ignore_patterns=unused))
+    except Exception as error:  # the hub's client raises many kinds
+        raise ConfigError(
+            f"model.path: {model.path!r} is neither a local folder nor a model on the hub ({first_line(error)})"
+        ) from error

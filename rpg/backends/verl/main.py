@@ -21,7 +21,7 @@ import hydra
 from omegaconf import OmegaConf, open_dict
 
 from rpg.backends.verl import cpu, readiness
-from rpg.backends.verl.failure_reason import clean
+from rpg.backends.verl.job_output import clean
 from rpg.backends.verl.job_settings import JobSettings, SettingsError
 from rpg.backends.verl.overrides import PLUGIN
 from rpg.config.backend import HuggingFaceRollout, RayAddress, SglangRollout, VerlBackend, VllmRollout
@@ -144,13 +144,11 @@ def attention(config: Any) -> dict[str, object]:
             "backend.sequence_parallel needs the package flash_attn, which is not installed where verl's driver runs; "
             "install it (docs/verl.md), or set backend.sequence_parallel: 1"
         )
-    print(readiness.NO_FLASH_ATTENTION, flush=True)
+    print(readiness.NO_FLASH, flush=True)
     return {name: "sdpa", "actor_rollout_ref.model.use_remove_padding": False}
 
 
-_ERROR_LINE = re.compile(
-    r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (.+)$", re.MULTILINE
-)
+_ERROR_LINE = re.compile(r"(?m)^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (.+)$")
 _WRAPPERS = ("RayTaskError", "RayActorError", "ActorDiedError")
 
 

@@ -63,15 +63,8 @@ class Paths:
         cls, run: Path, data: PreparedData, model: str | Path, attempt: int = 1, resume: Path | None = None
     ) -> Paths:
         """Of one attempt at the run in folder `run`."""
-        state = run / STATE
-        return cls(
-            str(model),
-            data.train,
-            tuple(data.benchmarks.values()),
-            state,
-            state / f"metrics-{attempt}.jsonl",
-            resume,
-        )
+        state, benchmarks = run / STATE, tuple(data.benchmarks.values())
+        return cls(str(model), data.train, benchmarks, state, state / f"metrics-{attempt}.jsonl", resume)
 
 
 @dataclass(frozen=True)
@@ -84,13 +77,11 @@ class Plan:
 
     def arguments(self) -> list[str]:
         """`key=value` in Hydra's grammar, one per override; a key verl does not have is added with a `+`."""
-        return [
-            f"{'+' if key in self.added else ''}{key}={hydra_value(value)}"
-            for key, value in self.overrides.items()
-        ]
+        pairs = self.overrides.items()
+        return [f"{'+' if key in self.added else ''}{key}={hydra_value(value)}" for key, value in pairs]
 
     def runtime_env(self) -> dict[str, Any]:
-        """Ray's runtime environment: what the workers of a cluster need to know."""
+        """For the workers of a cluster."""
         return {"env_vars": dict(self.environment)}
 
     def command(self) -> str:
@@ -123,11 +114,7 @@ def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str =
     overrides = {key: value for part in parts for key, value in part.items()}
     overrides |= _theirs(backend, overrides)
     added = frozenset(key.removeprefix("+") for key in overrides if key.startswith("+"))
-    return Plan(
-        {key.removeprefix("+"): value for key, value in overrides.items()},
-        environment,
-        added,
-    )
+    return Plan({key.removeprefix("+"): value for key, value in overrides.items()}, environment, added)
 
 
 def _theirs(backend: VerlBackend, ours: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +149,7 @@ def _model(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
             f"{MODEL}.lora_rank": lora.rank,
             f"{MODEL}.lora_alpha": lora.alpha,
             f"{MODEL}.target_modules": targets,
-            f"{MODEL}.lora.merge": True,  # the servers get whole weights (adapters.py)
+            f"{MODEL}.lora.merge": True,  # the servers get whole weights (fsdp_weights.py)
         }
     return keys | {
         "actor_rollout_ref.model.path": paths.model,
@@ -190,7 +177,7 @@ def _actor(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
         **_engine(spec, backend, ACTOR),
         f"{ACTOR}.checkpoint.save_contents": [
             *("model", "optimizer", "extra"),
-            *(["hf_model"] if lora_of(spec.model) is None else []),  # otherwise adapters.py writes it
+            *(["hf_model"] if lora_of(spec.model) is None else []),  # otherwise fsdp_weights.py writes it
         ],
         f"{ACTOR}.checkpoint.load_contents": ["model", "optimizer", "extra"],
     }
@@ -218,10 +205,8 @@ def _engine(spec: RunSpec, backend: VerlBackend, role: str) -> dict[str, Any]:
 
 
 def _log_prob(backend: VerlBackend, role: str) -> dict[str, Any]:
-    return {
-        f"{role}.log_prob_use_dynamic_bsz": True,
-        f"{role}.log_prob_max_token_len_per_gpu": backend.max_tokens_per_gpu,
-    }
+    limit = f"{role}.log_prob_max_token_len_per_gpu"
+    return {f"{role}.log_prob_use_dynamic_bsz": True, limit: backend.max_tokens_per_gpu}
 
 
 def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
@@ -271,25 +256,21 @@ def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
         keys["rpg.reward"] = json.dumps([part.model_dump(mode="json") for part in spec.reward])
     if any(isinstance(part, PythonReward) for part in spec.reward):
         keys["rpg.manifest"] = str(paths.state.parent / "manifest.json")
-    optimizer = spec.training.optimizer
-    if isinstance(optimizer, AdamW) and optimizer.schedule != "constant":
-        keys["rpg.schedule"] = optimizer.schedule
-    if chat_of(spec.task).prefix:
-        keys["rpg.prefix"] = chat_of(spec.task).prefix
-    if spec.rollout.stop:
-        keys["rpg.stop"] = json.dumps(list(spec.rollout.stop))
-    if spec.rollout.staleness:
-        keys["rpg.staleness"] = spec.rollout.staleness
-    if spec.evaluation.min_p:
-        keys["rpg.validation_min_p"] = spec.evaluation.min_p
-    if backend.device == "cpu":
-        keys["rpg.threads"] = backend.threads
+    optimizer, stop = spec.training.optimizer, list(spec.rollout.stop)
+    schedule = optimizer.schedule if isinstance(optimizer, AdamW) else "constant"
+    optional = {
+        "rpg.schedule": schedule if schedule != "constant" else None,
+        "rpg.prefix": chat_of(spec.task).prefix,
+        "rpg.stop": json.dumps(stop) if stop else None,
+        "rpg.staleness": spec.rollout.staleness,
+        "rpg.validation_min_p": spec.evaluation.min_p,
+        "rpg.threads": backend.threads if backend.device == "cpu" else None,
+    }
+    keys |= {key: value for key, value in optional.items() if value}
     return {f"+{key}": value for key, value in keys.items()}
 
 
-def _trainer(
-    spec: RunSpec, backend: VerlBackend, paths: Paths, project: str, experiment: str
-) -> dict[str, Any]:
+def _trainer(spec: RunSpec, backend: VerlBackend, paths: Paths, project: str, run: str) -> dict[str, Any]:
     validates = backend.validation_samples > 0
     keys = {
         "trainer.device": backend.device,
@@ -297,7 +278,7 @@ def _trainer(
         "trainer.n_gpus_per_node": backend.gpus_per_node,
         "trainer.logger": ["console", "file"],
         "trainer.project_name": project,
-        "trainer.experiment_name": experiment,
+        "trainer.experiment_name": run,
         "trainer.default_local_dir": str(paths.state),
         "trainer.total_training_steps": spec.training.steps,
         "trainer.total_epochs": ENDLESS_EPOCHS,
@@ -307,9 +288,7 @@ def _trainer(
         "trainer.val_before_train": validates and paths.resume is None,
         "trainer.resume_mode": "disable" if paths.resume is None else "resume_path",
     }
-    if paths.resume is not None:
-        keys["trainer.resume_from_path"] = str(paths.resume)
-    return keys
+    return keys if paths.resume is None else {**keys, "trainer.resume_from_path": str(paths.resume)}
 
 
 def _ray(backend: VerlBackend, environment: dict[str, str]) -> dict[str, Any]:

@@ -16,19 +16,10 @@ from verl.single_controller.base.decorator import Dispatch, make_nd_compute_data
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-from rpg.backends.verl import adapters, cpu
+from rpg.backends.verl import cpu, fsdp_weights
+from rpg.backends.verl.fsdp_weights import shards, written_by
 from rpg.backends.verl.job_settings import JobSettings
-from rpg.backends.verl.loss import ActorLoss
-from rpg.backends.verl.sharding import (
-    copy_weights,
-    drop_gathered,
-    load_resharded,
-    load_shards,
-    load_shards_of,
-    shards,
-    written_by,
-)
-from rpg.backends.verl.update import Plan, update
+from rpg.backends.verl.update import ActorLoss, Plan, update
 from rpg.errors import UserError
 
 SHARDS = "world_size_{world}_rank_{rank}.safetensors"
@@ -60,22 +51,22 @@ class PolicyWorker(ActorRolloutRefWorker):
         super().init_model()
         s = self.settings
         self.actor.set_loss_fn(ActorLoss(s.algorithm, s.max_response_tokens, s.entropy_coeff))
-        self.kept: adapters.Weights | None = None
+        self.kept: fsdp_weights.Weights | None = None
         """With `model.lora`: the adapters of the reference; None if that is the model without adapters."""
         if self.settings.lora_rank:
-            adapters.use(self.actor.engine)
+            fsdp_weights.send_merged(self.actor.engine)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_log_prob(self, data: TensorDict) -> TensorDict | None:
         """verl's; with `model.lora` also those of the reference (`no_lora_adapter`)."""
         if self.kept is None or not tu.pop(data, key="no_lora_adapter", default=False):
             return super().compute_log_prob(data)
-        with adapters.with_adapters(self.actor.engine.module, self.kept):
+        with fsdp_weights.with_adapters(self.actor.engine.module, self.kept):
             return super().compute_log_prob(data)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict | None:
-        plan = Plan.out_of(data)
+        plan = Plan(**tu.get(data, "rpg_plan"))
         if plan.renew_reference:
             self.renew_reference()
         result = update(self.actor, data, plan, self.settings)
@@ -92,9 +83,9 @@ class PolicyWorker(ActorRolloutRefWorker):
     def renew_reference(self) -> None:
         """Make the current policy the reference."""
         if self.settings.lora_rank:
-            self.kept = adapters.adapters(self.actor.engine.module)
+            self.kept = fsdp_weights.adapters(self.actor.engine.module)
         else:
-            copy_weights(self.actor.engine.module, self.ref.engine.module)
+            fsdp_weights.copy_weights(self.actor.engine.module, self.ref.engine.module)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_reference(self, folder: str) -> None:
@@ -102,7 +93,7 @@ class PolicyWorker(ActorRolloutRefWorker):
         Path(folder).mkdir(parents=True, exist_ok=True)
         weights = self.kept
         if weights is None:
-            drop_gathered(self.ref.engine.module)
+            fsdp_weights.drop_gathered(self.ref.engine.module)
             weights = dict(shards(self.ref.engine.module))
         tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
         save_file(tensors, self._shard_file(folder))
@@ -119,28 +110,29 @@ class PolicyWorker(ActorRolloutRefWorker):
             raise UserError(f"{folder}: no reference policy in it")
         if self.settings.lora_rank:
             module = self.actor.engine.module
-            current = adapters.adapters(module)
-            load_shards_of(module, folder, SHARDS, workers, adapters.is_adapter)
-            self.kept = adapters.adapters(module)
-            adapters.put(module, current)
+            current = fsdp_weights.adapters(module)
+            fsdp_weights.load_shards_of(module, folder, SHARDS, workers, fsdp_weights.is_adapter)
+            self.kept = fsdp_weights.adapters(module)
+            fsdp_weights.put_adapters(module, current)
         elif workers == self.world_size:
-            load_shards(self.ref.engine.module, load_file(self._shard_file(folder)))
+            fsdp_weights.load_shards(self.ref.engine.module, load_file(self._shard_file(folder)))
         else:
-            load_shards_of(self.ref.engine.module, folder, SHARDS, workers)
+            fsdp_weights.load_shards_of(self.ref.engine.module, folder, SHARDS, workers)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
         """verl's; with `model.lora` we write the model, merged."""
         super().save_checkpoint(local_path, *args, **kwargs)
         if self.settings.lora_rank:
-            adapters.export(self.actor.engine.module, Path(local_path) / "huggingface", self.rank == 0)
+            folder = Path(local_path) / "huggingface"
+            fsdp_weights.export_merged(self.actor.engine.module, folder, self.rank == 0)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
         """verl's, or ours if another number of workers wrote it."""
         manager, workers = self.actor.engine.checkpoint_manager, written_by(local_path, MODEL)
         if workers and workers != self.world_size:
-            manager.load_checkpoint = partial(load_resharded, manager, workers)
+            manager.load_checkpoint = partial(fsdp_weights.load_resharded, manager, workers)
         try:
             super().load_checkpoint(local_path, *args, **kwargs)
         finally:

@@ -76,11 +76,7 @@ class Prefetch:
             self._draw()
 
     def save(self, folder: Path) -> None:
-        """Make the waiting rollouts part of a checkpoint.
-
-        Raises:
-            StoreError: it cannot be written.
-        """
+        """Make the waiting rollouts part of a checkpoint. Raises StoreError if it cannot be written."""
         batch = rollout.as_batch([group for rolled in self.waiting for group in rolled.sampled])
         if not batch.keys:
             return
@@ -100,26 +96,17 @@ class Prefetch:
         atomic_write_json(folder / REST, {"keys": batch.keys, "tags": batch.tags, "fields": rest})
 
     def restore(self, folder: Path, step: int) -> None:
-        """Restore what :meth:`save` wrote after step `step`.
-
-        Raises:
-            UserError: it is missing, though the run has a staleness; StoreError: it cannot be read.
-        """
+        """Restore what :meth:`save` wrote after step `step`. Raises UserError if it is missing, StoreError if unreadable."""
         self.drawn = step
         if not self.settings.staleness:
             return
         if not (folder / REST).is_file():
             raise UserError(f"{folder}: the rollouts that wait are not in it: {REST} is missing")
-        record = read_json_object(folder / REST)
-        keys, tags = record["keys"], record["tags"]
-        flat = load_file(folder / TENSORS)
-        fields = {
-            name: torch.nested.as_nested_tensor(
-                list(torch.split(value, flat[f"{name}.lengths"].tolist())), layout=torch.jagged
-            )
-            for name, value in flat.items()
-            if not name.endswith(".lengths")
-        }
+        record, flat = read_json_object(folder / REST), load_file(folder / TENSORS)
+        keys, tags, fields = record["keys"], record["tags"], {}
+        for name in (name for name in flat if not name.endswith(".lengths")):
+            rows = torch.split(flat[name], flat[f"{name}.lengths"].tolist())
+            fields[name] = torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
         data: TensorDict = get_tensordict({**fields, **record["fields"]})
         tq.kv_batch_put(keys=keys, partition_id="train", fields=data, tags=tags)
         tag_of = dict(zip(keys, tags, strict=True))

@@ -37,9 +37,7 @@ LEAST_SHM = 2**30
 RAY_FULL = 0.05
 """Ray refuses to work where less of its disk is free (RAY_local_fs_capacity_threshold)."""
 OPEN_FILES = 4096
-NO_FLASH_ATTENTION = (
-    "flash_attn is not installed: torch's attention (sdpa) is used, which also computes padding"
-)
+NO_FLASH = "flash_attn is not installed: torch's attention (sdpa) is used, which also computes padding"
 _IDLE_SHARE = 0.05
 """Share of a GPU's memory that displays and monitors may take before a run begins."""
 _SERVERS = ("vllm", "sglang")
@@ -114,13 +112,10 @@ _ok, _note, _wrong = (partial(Finding, good) for good in (True, None, False))
 
 def judge(backend: VerlBackend, f: Facts) -> list[Finding]:
     """What these facts mean for a run on verl whose driver is on this machine."""
-    findings = [*_packages(backend, f), *_machine(f)]
-    if backend.device == "cuda":
-        findings += [_attention(backend, f)]
-        findings += _of_gpus(backend, f) if isinstance(backend.ray, LocalRay) else []
-    if backend.nodes > 1:
-        findings += [_network(f)]
-    return findings
+    findings, on_gpus = [*_packages(backend, f), *_machine(f)], backend.device == "cuda"
+    findings += [_attention(backend, f)] if on_gpus else []
+    findings += _of_gpus(backend, f) if on_gpus and isinstance(backend.ray, LocalRay) else []
+    return findings + ([_network(f)] if backend.nodes > 1 else [])
 
 
 def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
@@ -178,7 +173,7 @@ def _attention(backend: VerlBackend, f: Facts) -> Finding:
         return _ok("flash_attn is installed")
     if backend.sequence_parallel > 1:
         return _wrong("backend.sequence_parallel needs the package flash_attn, which is not installed")
-    return _note(NO_FLASH_ATTENTION)
+    return _note(NO_FLASH)
 
 
 def _of_gpus(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
@@ -202,15 +197,13 @@ def _of_gpus(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
 
 
 def _network(f: Facts) -> Finding:
-    existing = ", ".join(f.interfaces)
+    existing = ", ".join(f.interfaces) or "none"
     if named := f.environment.get("NCCL_SOCKET_IFNAME"):
         prefixes = tuple(part.lstrip("=") for part in named.lstrip("^").split(","))
         if named.startswith("^") or any(interface.startswith(prefixes) for interface in f.interfaces):
             return _ok(f"NCCL talks over {named}")
-        return _wrong(
-            f"NCCL_SOCKET_IFNAME={named}: no such network interface; there are: {existing or 'none'}"
-        )
-    if not existing:
+        return _wrong(f"NCCL_SOCKET_IFNAME={named}: no such network interface; there are: {existing}")
+    if not f.interfaces:
         return _wrong("no network interface besides loopback, but several nodes have to talk to each other")
     if len(f.interfaces) == 1:
         return _ok(f"one network interface, {existing}")
@@ -226,9 +219,7 @@ def of_cluster(backend: VerlBackend, address: str) -> list[Finding]:
         nodes = [node for node in list_nodes(address=address, timeout=15) if node.state == "ALIVE"]
     except Exception as error:  # noqa: BLE001 (requests' kinds, Ray's, and those of its server)
         return [_wrong(f"no Ray cluster answers at {address} ({first_line(error)[:200]})")]
-    resources = [
-        {name: float(node.resources_total.get(name, 0)) for name in ("CPU", "GPU")} for node in nodes
-    ]
+    resources = [{k: float(node.resources_total.get(k, 0)) for k in ("CPU", "GPU")} for node in nodes]
     shown = "; ".join(f"{node['CPU']:g} CPUs, {node['GPU']:g} GPUs" for node in resources)
     findings = [_ok(f"Ray cluster at {address}: {len(nodes)} nodes ({shown})")]
     units = helpers(backend.device, backend.nodes * backend.gpus_per_node)
@@ -248,8 +239,7 @@ def _released() -> dict[str, str]:
         lines = requires("verl") or []
     except PackageNotFoundError:
         return {}
-    pins = (re.match(r"([\w.-]+)==([\w.]+); extra == \"vllm\"", line) for line in lines)
-    return {match[1]: match[2] for match in pins if match}
+    return dict(re.findall(r"^([\w.-]+)==([\w.]+); extra == \"vllm\"", "\n".join(lines), re.MULTILINE))
 
 
 def _torch_cuda() -> str | None:
@@ -257,11 +247,8 @@ def _torch_cuda() -> str | None:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None
-    try:
-        text = (Path(spec.origin).parent / "version.py").read_text()
-    except OSError:
-        return None
-    match = re.search(r"^cuda[^=]*= '([\d.]+)'", text, re.MULTILINE)
+    file = Path(spec.origin).parent / "version.py"
+    match = re.search(r"^cuda[^=]*= '([\d.]+)'", file.read_text() if file.is_file() else "", re.MULTILINE)
     return match[1] if match else None
 
 
@@ -269,8 +256,8 @@ def _gpus() -> tuple[Gpu, ...]:
     command = ["nvidia-smi", "--query-gpu=name,memory.total,memory.used", "--format=csv,noheader,nounits"]
     try:
         text = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-        rows = [[part.strip() for part in line.rsplit(",", 2)] for line in text.splitlines() if line.strip()]
-        return tuple(Gpu(name, float(total) * 2**20, float(used) * 2**20) for name, total, used in rows)
+        rows = [line.rsplit(",", 2) for line in text.splitlines() if line.strip()]
+        return tuple(Gpu(name.strip(), float(size) * 2**20, float(used) * 2**20) for name, size, used in rows)
     except (OSError, subprocess.SubprocessError, ValueError):
         return ()
 

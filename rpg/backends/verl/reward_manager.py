@@ -13,9 +13,9 @@ from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from rpg.backends.verl.job_settings import JobSettings
-from rpg.models.reward_models import make_scorer
-from rpg.models.stop_strings import Stopper
-from rpg.rewards.scoring import Answered, Scored, overlong_punishment, parts_of
+from rpg.models.reward_models import judge
+from rpg.models.tokenizer import Stopper
+from rpg.rewards.scoring import Answered, Scored, Scorer, overlong_punishment, parts_of
 from rpg.store.atomic_files import atomic_write_text, read_json_object
 from rpg.tasks import Problem
 from rpg.tasks.preparation import problem_of
@@ -42,12 +42,12 @@ class VerifierManager(RewardManagerBase):
         self.stop = stop_tokens(config.actor_rollout_ref.model.path, tokenizer)
         self.error = Path(config.trainer.default_local_dir).absolute() / ERROR
         manifest = self.settings.manifest
-        self.scorer = make_scorer(
+        self.scorer = Scorer(
             self.settings.verifier,
             self.settings.reward,
-            self.settings.max_response_tokens,
+            max_response_tokens=self.settings.max_response_tokens,
             sources=read_json_object(manifest).get("rewards") or {} if manifest else None,
-            device="cpu",
+            models=judge,
             prefix=self.settings.prefix,
         )
         self.waiting: list[tuple[VerlResponse, asyncio.Future[dict[str, Any]]]] = []
@@ -71,11 +71,9 @@ class VerifierManager(RewardManagerBase):
         while self.waiting:
             await asyncio.sleep(_GATHER_SECONDS)
             batch, self.waiting = self.waiting, []
+            responses = [response for response, _ in batch]
             try:
-                loop = asyncio.get_running_loop()
-                results = await loop.run_in_executor(
-                    self.thread, self.score, [response for response, _ in batch]
-                )
+                results = await asyncio.get_running_loop().run_in_executor(self.thread, self.score, responses)
             except Exception as error:  # noqa: BLE001 (whatever it is, it is the answer for these responses)
                 self.error.parent.mkdir(parents=True, exist_ok=True)
                 atomic_write_text(self.error, f"{error}\n")
@@ -90,19 +88,15 @@ class VerifierManager(RewardManagerBase):
         answered = [self._answered(response) for response in batch]
         scored = self.scorer.score(answered)
         parts = {} if self.scorer.plain else parts_of(scored)
-        return [
-            self._result(score, response, {f"reward_{name}": values[row] for name, values in parts.items()})
-            for row, (score, response) in enumerate(zip(scored, answered, strict=True))
-        ]
+        columns = {f"reward_{name}": values for name, values in parts.items()}
+        rows = [{name: values[row] for name, values in columns.items()} for row in range(len(batch))]
+        return [self._result(*row) for row in zip(scored, answered, rows, strict=True)]
 
     def _answered(self, response: VerlResponse) -> Answered:
-        tokens, problem = response
-        truncated = not tokens or (tokens[-1] not in self.stop and not self._ends_in_stop_string(tokens))
+        (tokens, problem), stop = response, self.settings.stop
+        ended = tokens and (tokens[-1] in self.stop or (stop and Stopper(self.tokenizer, stop)([tokens])[0]))
         text = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        return Answered(text, len(tokens), truncated, problem.answer, problem.asked(), problem.columns)
-
-    def _ends_in_stop_string(self, tokens: list[int]) -> bool:
-        return bool(self.settings.stop) and Stopper(self.tokenizer, self.settings.stop)([tokens])[0]
+        return Answered(text, len(tokens), not ended, problem.answer, problem.asked(), problem.columns)
 
     def _result(self, scored: Scored, answered: Answered, parts: dict[str, float]) -> dict[str, Any]:
         reward, overlong = scored.reward, self.settings.algorithm.overlong

@@ -6,6 +6,7 @@ own dynamic sampling never stops refilling once all responses of every group are
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,11 +100,9 @@ class Rollout:
 def _part_means(responses: Sequence[Response]) -> dict[str, float]:
     """Of each part of the reward, over the responses to which it applies."""
     values: dict[str, list[float]] = {}
-    for response in responses:
-        for name, value in response.parts.items():
-            if not isnan(value):
-                values.setdefault(name, []).append(value)
-    return {name: sum(column) / len(column) for name, column in values.items()}
+    for name, value in itertools.chain.from_iterable(response.parts.items() for response in responses):
+        values.setdefault(name, []).extend(() if isnan(value) else (value,))
+    return {name: sum(column) / len(column) for name, column in values.items() if column}
 
 
 def useful(group: Group) -> bool:
@@ -116,9 +115,10 @@ def first_round(settings: JobSettings, problems: int, step: int) -> list[int]:
     return PromptOrder(problems, settings.seed).first(step, settings.prompts_per_step)
 
 
-def roll(
-    settings: JobSettings, problems: int, step: int, sample: Callable[[Sequence[int], int], list[Group]]
-) -> Rollout:
+Sample = Callable[[Sequence[int], int], list[Group]]
+
+
+def roll(settings: JobSettings, problems: int, step: int, sample: Sample) -> Rollout:
     """The rollout of step `step` (from 1); `sample(problem numbers, round)` generates and grades.
 
     With dynamic sampling, groups of equal rewards are replaced, in at most `max_refills` rounds.
@@ -163,10 +163,8 @@ class Groups(ReplayBuffer):
             if progress is not None:
                 progress.done = len(self.finished_keys["train"] & wanted)
                 progress.share = progress.done / max(1, len(wanted))
-            failed = self.failure_keys["train"] & wanted
-            if failed:
-                why = self.why_failed()
-                if why:
+            if failed := self.failure_keys["train"] & wanted:
+                if why := self.why_failed():
                     raise UserError(why)
                 raise RuntimeError(
                     f"{len(failed)} of {len(names)} prompts got no response: the rollout server or the grader failed; "
@@ -183,9 +181,8 @@ class Groups(ReplayBuffer):
 def read_groups(names: Sequence[str], tags: Mapping[str, dict[str, Any]]) -> list[Group]:
     """The responses to the prompts `names`, in their order; `tags` of keys in verl's queue, theirs among them."""
     place = {name: i for i, name in enumerate(names)}
-    keys = sorted(
-        (key for key in tags if prompt_of(key) in place), key=lambda k: (place[prompt_of(k)], _number(k))
-    )
+    keys = [key for key in tags if prompt_of(key) in place]
+    keys.sort(key=lambda key: (place[prompt_of(key)], int(key.split("_")[1])))
     groups: list[Group] = [[] for _ in names]
     for response in _read(keys, [tags[key] for key in keys]):
         groups[place[prompt_of(response.key)]].append(response)
@@ -197,35 +194,23 @@ def prompt_of(key: str) -> str:
     return key.split("_", 1)[0]
 
 
-def _number(key: str) -> int:
-    return int(key.split("_")[1])
-
-
 def _read(keys: list[str], tags: list[dict[str, Any]]) -> list[Response]:
     names = ["rm_scores", "extra_fields", "rollout_log_probs"]
     fields = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=names)
     rewards = [float(scores.sum()) for scores in fields["rm_scores"].unbind()]
     surprise = [-float(values.sum()) for values in fields["rollout_log_probs"].unbind()]
     grades = [extra["reward_extra_info"] for extra in list(fields["extra_fields"])]
-    return [
-        Response(
-            key,
-            tag,
-            score,
-            bool(info["acc"]),
-            bool(info["truncated"]),
-            nats,
-            info["earned"],
-            {name: value for name, value in info.items() if name.startswith("reward_")},
-        )
-        for key, tag, score, info, nats in zip(keys, tags, rewards, grades, surprise, strict=True)
-    ]
+    responses = []
+    for key, tag, reward, info, nats in zip(keys, tags, rewards, grades, surprise, strict=True):
+        right, truncated = bool(info["acc"]), bool(info["truncated"])
+        parts = {name: value for name, value in info.items() if name.startswith("reward_")}
+        responses.append(Response(key, tag, reward, right, truncated, nats, info["earned"], parts))
+    return responses
 
 
 def discard(groups: list[Group]) -> None:
     """Remove responses that are not trained on from verl's queue."""
-    keys = [response.key for group in groups for response in group]
-    if keys:
+    if keys := [response.key for group in groups for response in group]:
         tq.kv_clear(partition_id="train", keys=keys)
 
 

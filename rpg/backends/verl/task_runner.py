@@ -23,9 +23,8 @@ REPORT_SECONDS = 10.0
 
 def run(config: Any) -> None:
     """The whole training of a job, on the Ray that its configuration names."""
-    validate_config(
-        config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
-    )
+    reference, critic = need_reference_policy(config), need_critic(config)
+    validate_config(config, use_reference_policy=reference, use_critic=critic)
     # On GPUs the runner stays an actor: Ray hides the GPUs from one that asks for none, so nothing starts there by mistake.
     here = config.trainer.device == "cpu" and config.ray_kwargs.ray_init.get("address") == "local"
     try:
@@ -82,12 +81,8 @@ def require_resources(config: Any) -> None:
     """
     units = config.transfer_queue.backend.SimpleStorage.num_data_storage_units
     deadline = time.monotonic() + REPORT_SECONDS
-    while why := lacking(_free(), config.trainer.nnodes, config.trainer.n_gpus_per_node, units):
+    free = ray._private.state.available_resources_per_node  # as verl itself asks (ResourcePoolManager)
+    while why := lacking(list(free().values()), config.trainer.nnodes, config.trainer.n_gpus_per_node, units):
         if time.monotonic() > deadline:
             raise UserError(why)
         time.sleep(0.5)
-
-
-def _free() -> list[dict[str, float]]:
-    """As verl itself asks (ResourcePoolManager._check_resource_available)."""
-    return list(ray._private.state.available_resources_per_node().values())

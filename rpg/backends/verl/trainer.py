@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,24 +29,25 @@ from verl.utils.debug import marked_timer
 from verl.utils.tensordict_utils import get_tensordict
 from verl.workers.utils.padding import response_to_nested
 
+from rpg.backends.optimizer_steps import ReferenceSchedule
 from rpg.backends.progress_reporter import Progress, Reporter
-from rpg.backends.reference_schedule import ReferenceSchedule
 from rpg.backends.verl import rollout
-from rpg.backends.verl.driver_state import State, newest
-from rpg.backends.verl.experience import experience
+from rpg.backends.verl.checkpoints import State, newest
+from rpg.backends.verl.experience import arrange, experience, mini_batch_order
 from rpg.backends.verl.job_settings import JobSettings
-from rpg.backends.verl.mini_batches import arrange, mini_batch_order
 from rpg.backends.verl.policy_worker import PolicyWorker
 from rpg.backends.verl.prefetch import Prefetch
 from rpg.backends.verl.reward_manager import ERROR
 from rpg.backends.verl.update import Plan, Updated
 from rpg.errors import UserError
-from rpg.store.step_progress import TRAINING
+from rpg.store.live_status import TRAINING
+
+Metrics = dict[str, Any]
 
 
 @register_trainer("rpg")
 class Trainer(PPOTrainerSync):
-    """Counters and the reference schedule live in the driver and are part of every checkpoint (driver_state.py)."""
+    """Counters and the reference schedule live in the driver and are part of every checkpoint (checkpoints.py)."""
 
     def __init__(self, config: Any):
         self.settings = JobSettings.inside(config.actor_rollout_ref)
@@ -63,8 +65,6 @@ class Trainer(PPOTrainerSync):
         """A checkpoint that lacks only rpg.json, because the metrics of its step are not written yet."""
         self.progress = Progress()
         """Shown to people, and read by the launcher, which ends a run that shows no progress."""
-
-    # --- the parts that verl builds its trainer from
 
     def _build_replay_buffer(self) -> rollout.Groups:
         sampler = self.config.trainer.v1.sampler
@@ -98,9 +98,7 @@ class Trainer(PPOTrainerSync):
         try:
             super().fit(agent_loop_manager)
         except Exception:
-            if (
-                why := self.replay_buffer.why_failed()
-            ):  # verl's validation only says that responses are missing
+            if why := self.replay_buffer.why_failed():  # verl's validation: responses are missing
                 raise UserError(why) from None
             raise
         finally:
@@ -112,15 +110,13 @@ class Trainer(PPOTrainerSync):
         for role in self.role_worker_mapping:
             self.role_worker_mapping[role] = ray.remote(PolicyWorker)
 
-    # --- one step
-
     def prepare_step(self) -> dict[str, Any]:
         self.progress.begin_step(self.global_steps, self.settings.steps)
         return {}  # prompts are drawn in the rollout
 
     def _step_once(
         self,
-        metrics: dict[str, Any],
+        metrics: Metrics,
         timing_raw: dict[str, float],
         sample_batch_size: int,  # noqa: ARG002 (verl's)
     ) -> KVBatchMeta:
@@ -174,15 +170,13 @@ class Trainer(PPOTrainerSync):
     def _collect(self, names: Sequence[str], round_: int) -> list[rollout.Group]:
         """The responses to prompts by name, all sampled with the same weights."""
         self.progress.begin(f"rollout, refill {round_}" if round_ else "rollout", len(names), "prompts")
-        groups: list[rollout.Group] = self.replay_buffer.collect(names, self.progress)
-        return groups
+        return self.replay_buffer.collect(names, self.progress)
 
     def _arrange(self, groups: list[rollout.Group]) -> tuple[KVBatchMeta, list[int]]:
         """(rows in the order of workers and mini-batches, rows of each mini-batch on a worker)."""
         workers = self._data_parallel_size()
-        batch = upsample_batch_to_divisible_size(
-            rollout.as_batch(groups), workers, self.tokenizer.eos_token_id
-        )
+        batch, end = rollout.as_batch(groups), self.tokenizer.eos_token_id
+        batch = upsample_batch_to_divisible_size(batch, workers, end)
         lengths = [tag["seq_len"] for tag in batch.tags]
         order, sizes = arrange(self.settings, self.global_steps, len(groups), lengths, workers)
         batch.reorder(order)
@@ -195,9 +189,7 @@ class Trainer(PPOTrainerSync):
             info["actor"] = group._query_dispatch_info("actor")
         return max(info["actor"]) + 1
 
-    def _experience(
-        self, batch: KVBatchMeta, metrics: dict[str, Any]
-    ) -> tuple[KVBatchMeta, dict[str, float]]:
+    def _experience(self, batch: KVBatchMeta, metrics: Metrics) -> tuple[KVBatchMeta, dict[str, float]]:
         """(the batch with what the loss reads besides the policy's log-probabilities, our metrics of the sampler)."""
         names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs"]
         names += ["ref_log_prob"] if self.kept else []
@@ -217,16 +209,14 @@ class Trainer(PPOTrainerSync):
 
     def _update(self, batch: KVBatchMeta, sizes: list[int]) -> dict[str, float]:
         """All optimizer steps of this rollout; returns their metrics."""
-        orders = [
-            mini_batch_order(self.settings, self.global_steps, epoch, len(sizes))
-            for epoch in range(self.settings.epochs)
-        ]
+        s, step = self.settings, self.global_steps
+        orders = [mini_batch_order(s, step, epoch, len(sizes)) for epoch in range(s.epochs)]
         renew = self.reference.needed and not self.kept
-        batch.extra_info["temperature"] = self.settings.temperature
-        Plan(sizes, orders, self.optimizer_step, renew).into(batch.extra_info)
+        batch.extra_info["temperature"] = s.temperature
+        batch.extra_info["rpg_plan"] = asdict(Plan(sizes, orders, self.optimizer_step, renew))
         output = self.actor_rollout_wg.update_actor(batch)
         updated = Updated(**output["metrics"])
-        self.kept = self.kept or renew
+        self.kept |= renew
         self.optimizer_step += updated.optimizer_steps
         for token_kl in updated.token_kls:
             self.reference.observe(token_kl)
@@ -235,13 +225,13 @@ class Trainer(PPOTrainerSync):
     def _compute_metrics(
         self,
         batch: KVBatchMeta,
-        metrics: dict[str, Any],
+        metrics: Metrics,
         timing_raw: dict[str, float],
-        *args: Any,
+        *rest: Any,
         **kwargs: Any,
     ) -> None:
         if self.trains:
-            super()._compute_metrics(batch, metrics, timing_raw, *args, **kwargs)
+            super()._compute_metrics(batch, metrics, timing_raw, *rest, **kwargs)
 
         def seconds(*names: str) -> float:
             return sum(timing_raw.get(name, 0.0) for name in names)
@@ -255,17 +245,11 @@ class Trainer(PPOTrainerSync):
         }
         metrics |= {f"rpg/{name}": value for name, value in self.ours.items()}
 
-    def _val_metrics_update(
-        self, data_sources: Any, sample_uids: Any, reward_extra_infos_dict: Any, *args: Any, **kwargs: Any
-    ) -> dict[str, Any]:
+    def _val_metrics_update(self, sources: Any, uids: Any, infos: Any, *args: Any, **kwargs: Any) -> Metrics:
         """Of verl's validation, where the job asks for it."""
-        correct = reward_extra_infos_dict["acc"]
-        metrics: dict[str, Any] = super()._val_metrics_update(
-            data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs
-        )
-        return metrics | {"rpg/validation_accuracy": sum(correct) / len(correct)}
-
-    # --- checkpoints
+        correct = infos["acc"]
+        theirs = super()._val_metrics_update(sources, uids, infos, *args, **kwargs)
+        return theirs | {"rpg/validation_accuracy": sum(correct) / len(correct)}
 
     def on_train_begin(self) -> None:
         super().on_train_begin()

@@ -1,30 +1,89 @@
-"""All optimizer steps on one rollout, on one data-parallel worker.
+"""All optimizer steps on one rollout, on one data-parallel worker, and their loss (rpg.policy_loss).
 
 verl's own loop counts the steps of the learning rate by rollouts, takes an optimizer step on mini-batches that are nothing
 but padding, and averages metrics over micro-batches of any size; the embedded trainer does none of this. Here the gradients
-are those of verl's engine; order, counts and averages are ours.
+are those of verl's engine; order, counts and averages are ours. Shapes: B responses of a micro-batch (rows), T response
+tokens of its longest.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from tensordict import NonTensorData, TensorDict
+from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_id
 from verl.workers.engine_workers import TrainingWorker
+from verl.workers.utils.padding import no_padding_2_padding
 
-from rpg.backends.learning_rate import rate_factor
-from rpg.backends.meter import Meter
+from rpg.backends.optimizer_steps import Meter, rate_factor
 from rpg.backends.verl.job_settings import JobSettings
+from rpg.catalogue import Algorithm
+from rpg.losses.aggregation import Counts, aggregate
+from rpg.losses.policy_loss import policy_loss
 
-Part = tuple[dict[str, float], float]
-"""(metrics, weight) of a micro-batch."""
+_OPTIONAL = ("ref_log_prob", "rollout_is_weights")
+
+
+@dataclass(frozen=True)
+class ActorLoss:
+    """verl's contract: called with (model_output, data, dp_group), returns (scalar, metrics).
+
+    A loss function registered with verl never sees reference log-probabilities, and verl adds its own KL to it; this one
+    replaces the whole loss (`TrainingWorker.set_loss_fn`). The metrics are `{"rpg": (metrics, weight)}` of each micro-batch:
+    verl cannot average over tokens, `update` does.
+    """
+
+    algorithm: Algorithm
+    horizon: int
+    """Response budget in tokens."""
+    entropy_coeff: float = 0.0
+    """Of the entropy bonus, for which the engine has to return the entropies (`calculate_entropy`)."""
+
+    def __call__(
+        self,
+        model_output: Mapping[str, Any],
+        data: TensorDict,
+        dp_group: Any = None,  # noqa: ARG002 (verl passes it)
+    ) -> tuple[Tensor, dict[str, tuple[dict[str, float], float]]]:
+        log_prob = no_padding_2_padding(model_output["log_probs"], data)  # (B, T)
+        optional = [name for name in _OPTIONAL if name in data.keys()]  # noqa: SIM118 (a TensorDict refuses `in`)
+        fields = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
+        tokens, sequences = tu.get(data, "mini_batch_tokens"), tu.get(data, "mini_batch_sequences")
+        reference = fields.get("ref_log_prob", None)
+        if reference is None and self.algorithm.needs_reference:
+            reference = fields["old_log_probs"]  # just renewed: the reference is the sampling policy
+        counts = Counts(tokens, sequences, self.horizon)
+        out = policy_loss(
+            self.algorithm,
+            log_prob=log_prob,
+            old_log_prob=fields["old_log_probs"],
+            advantages=fields["advantages"],
+            response_mask=fields["response_mask"],
+            ref_log_prob=reference,
+            rollout_weights=fields.get("rollout_is_weights", None),
+            counts=counts,
+            optimizer_step=tu.get(data, "optimizer_step"),
+        )
+        loss, metrics = out.loss, out.metrics
+        if self.entropy_coeff:
+            entropy = no_padding_2_padding(model_output["entropy"], data)
+            mask, mode = fields["response_mask"], self.algorithm.loss_agg_mode
+            loss = loss - self.entropy_coeff * aggregate(entropy, mask, mode, counts)
+            held = torch.where(mask != 0, entropy.detach(), 0)
+            metrics = metrics | {"policy_entropy": float(held.sum() / (mask != 0).sum().clamp(min=1))}
+        # FSDP takes the mean of the gradient over data-parallel workers; the counts make a sum of it right.
+        return loss * tu.get(data, "dp_size"), {"rpg": (metrics, out.weight)}
+
+
+Parts = list[list[tuple[dict[str, float], float]]]
+"""(metrics, weight) of each micro-batch of each optimizer step."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +98,6 @@ class Plan:
     """Optimizer steps of the run so far."""
     renew_reference: bool
     """Whether the policy becomes the reference before it changes."""
-
-    def into(self, extra_info: dict[str, Any]) -> None:
-        """Write it into the part of a batch that verl sends along."""
-        extra_info["rpg_plan"] = asdict(self)
-
-    @classmethod
-    def out_of(cls, data: TensorDict) -> Plan:
-        return cls(**tu.get(data, "rpg_plan"))
 
 
 @dataclass(frozen=True)
@@ -66,20 +117,18 @@ def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSe
     Raises:
         FloatingPointError: a loss or a gradient is not finite; the optimizer step it belongs to was not taken.
     """
-    engine = worker.engine
-    group = engine.get_data_parallel_group()
+    engine, group = worker.engine, worker.engine.get_data_parallel_group()
     bounds = torch.tensor([0, *plan.sizes]).cumsum(0).tolist()
     done, rate = plan.optimizer_step, 0.0
-    counts: list[int] = []
-    parts: list[list[Part]] = []
-    norms: list[float] = []
+    counts, parts, norms = list[int](), Parts(), list[float]()
     with engine.train_mode(), _update_mode(engine.optimizer):
         for number in (number for order in plan.orders for number in order):
             mini = tu.index_select_tensor_dict(data, torch.arange(bounds[number], bounds[number + 1]))
             tokens, sequences = _counts(mini, group)
             if not tokens:
                 continue
-            _prepare(worker, mini, tokens, sequences, done, settings)
+            sizes = {"mini_batch_tokens": tokens, "mini_batch_sequences": sequences, "optimizer_step": done}
+            tu.assign_non_tensor(mini, **sizes, **_engine_settings(worker, settings))
             rate = _set_rate(engine.optimizer, settings, done + 1)
             output = engine.train_batch(mini, loss_function=worker.loss_fn)
             norm = float(output["metrics"]["grad_norm"])
@@ -98,14 +147,11 @@ def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSe
 @contextlib.contextmanager
 def _update_mode(optimizer: Any) -> Iterator[None]:
     """Schedule-free AdamW takes gradients at other weights than those that are sampled from, evaluated and saved."""
-    if not hasattr(optimizer, "eval"):
-        yield
-        return
-    optimizer.train()
+    getattr(optimizer, "train", lambda: None)()
     try:
         yield
     finally:
-        optimizer.eval()
+        getattr(optimizer, "eval", lambda: None)()
 
 
 def _set_rate(optimizer: Any, settings: JobSettings, step: int) -> float:
@@ -124,38 +170,20 @@ def _counts(mini: TensorDict, group: Any) -> tuple[int, int]:
     per_row = torch.stack([row.sum() for row in mini["response_mask"].unbind()])
     counts = torch.stack([per_row.sum(), (per_row > 0).sum()]).long().to(get_device_id())
     torch.distributed.all_reduce(counts, group=group)
-    tokens, sequences = counts.tolist()
-    return tokens, sequences
+    return int(counts[0]), int(counts[1])
 
 
-def _prepare(
-    worker: TrainingWorker,
-    mini: TensorDict,
-    tokens: int,
-    sequences: int,
-    optimizer_step: int,
-    settings: JobSettings,
-) -> None:
-    """Set what verl's engine and our loss read besides the tensors."""
-    engine, model = worker.engine_config, worker.model_config
-    tu.assign_non_tensor(
-        mini,
-        mini_batch_tokens=tokens,
-        mini_batch_sequences=sequences,
-        optimizer_step=optimizer_step,
-        use_remove_padding=model.get("use_remove_padding", False),
-        use_dynamic_bsz=engine.use_dynamic_bsz,
-        max_token_len_per_gpu=engine.max_token_len_per_gpu,
-        micro_batch_size_per_gpu=engine.micro_batch_size_per_gpu,
-        use_fused_kernels=engine.use_fused_kernels,
-        calculate_entropy=settings.entropy_coeff > 0,
-        global_token_num=NonTensorData(None),
-    )
+def _engine_settings(worker: TrainingWorker, settings: JobSettings) -> dict[str, Any]:
+    """What verl's engine reads besides the tensors."""
+    names = ("use_dynamic_bsz", "max_token_len_per_gpu", "micro_batch_size_per_gpu", "use_fused_kernels")
+    return {name: getattr(worker.engine_config, name) for name in names} | {
+        "use_remove_padding": worker.model_config.get("use_remove_padding", False),
+        "calculate_entropy": settings.entropy_coeff > 0,
+        "global_token_num": NonTensorData(None),
+    }
 
 
-def _gather(
-    counts: list[int], parts: list[list[Part]], norms: list[float], rate: float, group: Any
-) -> Updated:
+def _gather(counts: list[int], parts: Parts, norms: list[float], rate: float, group: Any) -> Updated:
     """Metrics of all workers together."""
     everywhere: list[Any] = [None] * torch.distributed.get_world_size(group)
     torch.distributed.all_gather_object(everywhere, parts, group=group)
@@ -167,9 +195,4 @@ def _gather(
                 token_kls[step] += metrics["kl_policy_to_ref"] * weight / tokens
     if not counts:
         return Updated({}, 0, [])
-    metrics = meter.means(len(counts)) | {
-        "grad_norm": sum(norms) / len(norms),
-        "grad_norm_max": max(norms),
-        "learning_rate": rate,
-    }
-    return Updated(metrics, len(counts), token_kls)
+    return Updated(meter.metrics(norms, rate), len(counts), token_kls)

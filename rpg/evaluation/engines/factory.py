@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from rpg.config.evaluation import (
     ENGINES,
@@ -33,10 +32,8 @@ def start_engine(
 ) -> Engine:
     """An engine of the kind that `spec` names, where `place` says; its model comes with `load`.
 
-    On a Ray cluster the place decides about the device. `say` reports what the cluster does.
-
-    Raises:
-        EngineError: the engine's package is not installed, there is no such device, or the cluster cannot be used.
+    On a Ray cluster the place decides about the device. `say` reports what the cluster does. Raises EngineError: the
+    engine's package is not installed, there is no such device, or the cluster cannot be used.
     """
     if isinstance(place, OnRay):
         return RayEngine(engine_in_process, spec, sampling, place, bfloat16, say)
@@ -45,31 +42,17 @@ def start_engine(
 
 def engine_in_process(spec: EngineSpec, sampling: Sampling, device: str, bfloat16: bool) -> Engine:
     """The same, in this process."""
-    return _STARTS[type(spec)](spec, sampling, device, bfloat16)
-
-
-def _local(spec: LocalEngineSpec, sampling: Sampling, device: str, bfloat16: bool) -> Engine:
-    _check(device)
-    return LocalEngine(sampling, device, bfloat16, spec.rows)
-
-
-def _huggingface(spec: HuggingFaceEngineSpec, sampling: Sampling, device: str, bfloat16: bool) -> Engine:
-    _check(device)
-    return HuggingFaceEngine(sampling, device, bfloat16, spec.rows)
-
-
-def _vllm(spec: VllmEngineSpec, sampling: Sampling, _device: str, bfloat16: bool) -> Engine:
-    return VllmEngine(sampling, spec, bfloat16)  # it chooses the device itself
-
-
-_STARTS: dict[type, Callable[[Any, Sampling, str, bool], Engine]] = {
-    LocalEngineSpec: _local,
-    HuggingFaceEngineSpec: _huggingface,
-    VllmEngineSpec: _vllm,
-}
-registered("engine", ENGINES.values(), _STARTS, "rpg/evaluation/engines/factory.py")
-
-
-def _check(device: str) -> None:
+    engine = _ENGINES[type(spec)]
+    if isinstance(spec, VllmEngineSpec):
+        return VllmEngine(sampling, spec, bfloat16)  # it chooses the device itself
     if reason := missing(device):
         raise EngineError(f"device: {reason}")
+    return engine(sampling, device, bfloat16, spec.rows)
+
+
+_ENGINES: dict[type, Callable[..., Engine]] = {
+    LocalEngineSpec: LocalEngine,
+    HuggingFaceEngineSpec: HuggingFaceEngine,
+    VllmEngineSpec: VllmEngine,
+}
+registered("engine", ENGINES.values(), _ENGINES, "rpg/evaluation/engines/factory.py")

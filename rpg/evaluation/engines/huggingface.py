@@ -23,8 +23,7 @@ from rpg.evaluation.engines.protocol import Completion, Request, Sampling
 from rpg.models import seeds
 from rpg.models.decoding import draw
 from rpg.models.model_loading import load_pretrained, put_weights, shape_of
-from rpg.models.stop_strings import Stopper
-from rpg.models.tokenizer import encode_prompts, stop_tokens
+from rpg.models.tokenizer import Stopper, encode_prompts, stop_tokens
 from rpg.models.truncated_sampling import Restriction
 
 
@@ -91,20 +90,16 @@ class HuggingFaceEngine:
     def _generate(self, requests: Sequence[Request]) -> list[Completion]:
         limit, temperature = self.sampling.max_response_tokens, self.sampling.temperature
         assert self.model is not None and self.tokenizer is not None
-        encoded = encode_prompts(
-            self.tokenizer, [r.prompt for r in requests], self.sampling.max_prompt_tokens
-        )
+        prompts = [request.prompt for request in requests]
+        encoded = encode_prompts(self.tokenizer, prompts, self.sampling.max_prompt_tokens)
         width, pad = max(map(len, encoded)), self.stop[0]
         ids = torch.full((len(encoded), width), pad)
         mask = torch.zeros_like(ids)
         for row, prompt in enumerate(encoded):
             ids[row, width - len(prompt) :] = torch.tensor(prompt)
             mask[row, width - len(prompt) :] = 1
-        restriction, processors, criteria = (
-            self.sampling.restriction,
-            LogitsProcessorList(),
-            StoppingCriteriaList(),
-        )
+        restriction = self.sampling.restriction
+        processors, criteria = LogitsProcessorList(), StoppingCriteriaList()
         stopper = Stopper(self.tokenizer, restriction.stop) if restriction.stop else None
         if stopper is not None:
             criteria.append(_AtText(stopper, width, restriction.min_tokens))
@@ -125,12 +120,9 @@ class HuggingFaceEngine:
                 stopping_criteria=criteria,
             )
         ended = [self._until_stop(row, stopper) for row in out[:, width:].tolist()]
-        rows = [row for row, _ in ended]
-        texts = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
-        return [
-            Completion(text, tuple(row), not complete)
-            for text, (row, complete) in zip(texts, ended, strict=True)
-        ]
+        texts = self.tokenizer.batch_decode([row for row, _ in ended], skip_special_tokens=True)
+        parts = zip(texts, ended, strict=True)
+        return [Completion(text, tuple(row), not complete) for text, (row, complete) in parts]
 
     def _until_stop(self, row: list[int], stopper: Stopper | None) -> tuple[list[int], bool]:
         """A response without its padding, and whether something other than the limit ended it."""

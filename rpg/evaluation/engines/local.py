@@ -62,14 +62,12 @@ class LocalEngine:
         if len(sizes) > 1:  # some samples of a problem exist already
             groups, sizes = [(request.prompt, 1) for request in requests], {1}
         prompts = encode_prompts(policy.tokenizer, [p for p, _ in groups], self.sampling.max_prompt_tokens)
-        uniforms = (
-            None if temperature == 0 else torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests])
-        )
+        drawn = torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests]) if temperature else None
         samples = policy.sample(
             prompts,
             group_size=sizes.pop(),
             max_new_tokens=limit,
-            uniforms=uniforms,
+            uniforms=drawn,
             temperature=temperature or 1.0,
             restriction=self.sampling.restriction,
         )

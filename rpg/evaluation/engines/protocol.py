@@ -61,17 +61,11 @@ class Engine(Protocol):
     sampling: Sampling
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
-        """Switch to this model: a Hugging Face folder or hub id.
-
-        Raises:
-            ModelError, EngineError
-        """
+        """Switch to this model: a Hugging Face folder or hub id. Raises ModelError, EngineError."""
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
-        """Lists of (index of the request, response), as responses are finished, in any order.
-
-        Raises:
-            DataError: a prompt is empty or too long.
+        """Lists of (index of the request, response), as responses are finished, in any order. Raises DataError: a prompt is
+        empty or too long.
         """
 
     def close(self) -> None:

@@ -163,9 +163,7 @@ class RayEngine:
                     ) from error
                 self.say(f"a worker on the Ray cluster ended and is replaced ({last_line(error)})")
                 share = sorted(left[number])
-                self._ray.kill(
-                    self._workers[number]
-                )  # if it is only unreachable, it would keep its resources
+                self._ray.kill(self._workers[number])  # if only unreachable, it would keep its resources
                 self._workers[number] = self._start()
                 self._loaded([self._workers[number]])
                 asked[self._ask(number, [requests[i] for i in share])] = number, share

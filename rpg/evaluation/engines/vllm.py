@@ -89,9 +89,8 @@ class VllmEngine:
         return True
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
-        encoded = encode_prompts(
-            self.tokenizer, [r.prompt for r in requests], self.sampling.max_prompt_tokens
-        )
+        prompts = [request.prompt for request in requests]
+        encoded = encode_prompts(self.tokenizer, prompts, self.sampling.max_prompt_tokens)
         engine, self._round = self.llm.llm_engine, self._round + 1
         waiting = {f"{self._round}-{index}": index for index in range(len(requests))}
         try:
@@ -100,9 +99,7 @@ class VllmEngine:
             while waiting:
                 finished = [out for out in engine.step() if out.finished and out.request_id in waiting]
                 if finished:
-                    yield [
-                        (waiting.pop(out.request_id), self._completion(out.outputs[0])) for out in finished
-                    ]
+                    yield [(waiting.pop(o.request_id), self._completion(o.outputs[0])) for o in finished]
         finally:  # after an interruption nothing is left for the next evaluation
             if waiting:
                 engine.abort_request(list(waiting))

@@ -1,5 +1,6 @@
 """One generated response and its verdict."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 
@@ -20,3 +21,7 @@ class Case(NamedTuple):
 def last_line(answer: str) -> str:
     """A response that ends in `Answer: ...`."""
     return f"We work it out step by step.\n\nAnswer: {answer}"
+
+
+def last_lines(*answers: str) -> Iterator[str]:
+    return map(last_line, answers)

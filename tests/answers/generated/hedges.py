@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tests.answers.generated.case import last_line
+from tests.answers.generated.case import last_line, last_lines
 from tests.answers.generated.golds import Gold
 
 
@@ -32,21 +32,12 @@ def alternatives(g: Gold) -> Iterator[str]:
         return
     t = g.text
     for w in others(g):
-        yield last_line(f"${t}$ or ${w}$")
-        yield last_line(f"${w}$ or ${t}$")
-        yield last_line(f"{w} or {t}")
-        yield last_line(f"either ${t}$ or ${w}$")
-        yield last_line(rf"${t} \text{{ or }} {w}$")
-        yield last_line(rf"${w} \lor {t}$")
-        yield last_line(rf"$\boxed{{{t} \text{{ or }} {w}}}$")
-        yield last_line(rf"$\boxed{{{w}\ \text{{or}}\ {t}}}$")
-        yield last_line(f"The answer is ${w}$ or ${t}$.")
-        yield last_line(f"${t}$ (or ${w}$)")
-        yield last_line(f"${t}$, or possibly ${w}$")
-        yield last_line(f"${t}$ / ${w}$")
-        yield last_line(f"${t}$, alternatively ${w}$")
-        yield last_line(f"${t}$ if the order matters, ${w}$ otherwise")
-        yield last_line(f"${t}$ or else ${w}$.")
+        yield from last_lines(f"${t}$ or ${w}$", f"${w}$ or ${t}$", f"{w} or {t}", f"either ${t}$ or ${w}$")
+        yield from last_lines(rf"${t} \text{{ or }} {w}$", rf"${w} \lor {t}$")
+        yield from last_lines(rf"$\boxed{{{t} \text{{ or }} {w}}}$", rf"$\boxed{{{w}\ \text{{or}}\ {t}}}$")
+        yield from last_lines(f"The answer is ${w}$ or ${t}$.", f"${t}$ (or ${w}$)")
+        yield from last_lines(f"${t}$, or possibly ${w}$", f"${t}$ / ${w}$", f"${t}$, alternatively ${w}$")
+        yield from last_lines(f"${t}$ if the order matters, ${w}$ otherwise", f"${t}$ or else ${w}$.")
         yield f"Hm.\n\nAnswer:\n\\[\n{t} \\quad \\text{{or}} \\quad {w}\n\\]"
         yield f"Hm.\n\nAnswer:\n$$\n\\boxed{{{w}}} \\text{{ or }} \\boxed{{{t}}}\n$$"
 
@@ -55,47 +46,24 @@ def named_alternatives(g: Gold) -> Iterator[str]:
     if not g.single:
         return
     t, (v, w, u) = g.text, others(g)
-    yield last_line(f"$x = {w}$ or $x = {t}$")
-    yield last_line(f"x = {w} or x = {t}")
-    yield last_line(f"x = {t} or x = {w}")
-    yield last_line(rf"$x = {w} \text{{ or }} x = {t}$")
-    yield last_line(rf"$x = {w} \lor x = {t}$")
-    yield last_line(f"$x = {v}, x = {w}, x = {u}, x = {t}$")
-    yield last_line(f"x = {v}, x = {w}, x = {t}")
-    yield last_line(f"$m = {w}, n = {t}$")
-    yield last_line(f"m = {t}, n = {w}")
-    yield last_line(f"$a = {w}$, $b = {t}$")
-    yield last_line(f"$x = {w}$ and $y = {t}$")
-    yield last_line(f"$x_1 = {w}$, $x_2 = {t}$")
-    yield last_line(rf"$\boxed{{x = {w}, x = {t}}}$")
-    yield last_line(rf"$x = \boxed{{{w}}}$ or $x = \boxed{{{t}}}$")
-    yield last_line(f"$x = {w}$; $x = {t}$")
-    yield last_line(f"x = {w} / x = {t}")
-    yield last_line(f"$x = {t}, {w}$")
-    yield last_line(f"$(x, y) = ({w}, {t})$")
-    yield last_line(f"The values are $x={w}$ and $x={t}$.")
+    yield from last_lines(f"$x = {w}$ or $x = {t}$", f"x = {w} or x = {t}", f"x = {t} or x = {w}")
+    yield from last_lines(rf"$x = {w} \text{{ or }} x = {t}$", rf"$x = {w} \lor x = {t}$")
+    yield from last_lines(f"$x = {v}, x = {w}, x = {u}, x = {t}$", f"x = {v}, x = {w}, x = {t}")
+    yield from last_lines(f"$m = {w}, n = {t}$", f"m = {t}, n = {w}", f"$a = {w}$, $b = {t}$")
+    yield from last_lines(f"$x = {w}$ and $y = {t}$", f"$x_1 = {w}$, $x_2 = {t}$")
+    yield from last_lines(rf"$\boxed{{x = {w}, x = {t}}}$", rf"$x = \boxed{{{w}}}$ or $x = \boxed{{{t}}}$")
+    yield from last_lines(f"$x = {w}$; $x = {t}$", f"x = {w} / x = {t}", f"$x = {t}, {w}$")
+    yield from last_lines(f"$(x, y) = ({w}, {t})$", f"The values are $x={w}$ and $x={t}$.")
 
 
 def lists_for_one(g: Gold) -> Iterator[str]:
     if not g.single:
         return
     t, (v, w, u) = g.text, others(g)
-    yield last_line(f"{w}, {t}")
-    yield last_line(f"${t}, {w}$")
-    yield last_line(f"${v}, {w}, {u}, {t}$")
-    yield last_line(f"${t}$, ${w}$")
-    yield last_line(f"${t}$ and ${w}$")
-    yield last_line(f"{w} and {t}")
-    yield last_line(rf"$\{{{w}, {t}\}}$")
-    yield last_line(rf"$\boxed{{{w}, {t}}}$")
-    yield last_line(f"$({w}, {t})$")
-    yield last_line(f"$[{w}, {t}]$")
-    yield last_line(f"{w}; {t}")
-    yield last_line(f"${w}$ ${t}$")
-    yield last_line(f"{t}, {w}, ...")
-    yield last_line(rf"$x \in \{{{w}, {t}\}}$")
-    yield last_line(f"{t} & {w}")
-    yield last_line(f"{t} | {w}")
+    yield from last_lines(f"{w}, {t}", f"${t}, {w}$", f"${v}, {w}, {u}, {t}$", f"${t}$, ${w}$")
+    yield from last_lines(f"${t}$ and ${w}$", f"{w} and {t}", rf"$\{{{w}, {t}\}}$", rf"$\boxed{{{w}, {t}}}$")
+    yield from last_lines(f"$({w}, {t})$", f"$[{w}, {t}]$", f"{w}; {t}", f"${w}$ ${t}$", f"{t}, {w}, ...")
+    yield from last_lines(rf"$x \in \{{{w}, {t}\}}$", f"{t} & {w}", f"{t} | {w}")
     yield last_line(rf"$\begin{{cases}} {t} \\ {w} \end{{cases}}$")
     yield f"Hm.\n\nAnswer: {t}\nor {w}"
     yield f"Hm.\n\nAnswer:\n- {t}\n- {w}"
@@ -107,10 +75,8 @@ def extra_elements(g: Gold) -> Iterator[str]:
         return
     e = g.elements
     for w in others(g):
-        yield last_line(", ".join([*e, w]))
-        yield last_line("$" + ", ".join([w, *e]) + "$")
-        yield last_line("$" + ", ".join(e) + f"$ or ${w}$")
-        yield last_line("$" + ", ".join(e) + f"$ (and maybe ${w}$)")
+        yield from last_lines(", ".join([*e, w]), "$" + ", ".join([w, *e]) + "$")
+        yield from last_lines("$" + ", ".join(e) + f"$ or ${w}$", "$" + ", ".join(e) + f"$ (and maybe ${w}$)")
         yield last_line(rf"$\{{{', '.join([*e, w])}\}}$")
         if not any("=" in x or "(" in x for x in e):
             yield last_line(" or ".join(f"$x = {x}$" for x in [*e, w]))
@@ -122,10 +88,8 @@ def several_boxes(g: Gold) -> Iterator[str]:
         return
     t = g.text
     for w in others(g):
-        yield last_line(rf"$\boxed{{{w}}}$ or $\boxed{{{t}}}$")
-        yield last_line(rf"\boxed{{{w}}} \boxed{{{t}}}")
-        yield last_line(rf"$\boxed{{{t}}}$, $\boxed{{{w}}}$")
-        yield last_line(rf"\boxed{{{t}}} and \boxed{{{w}}}")
+        yield from last_lines(rf"$\boxed{{{w}}}$ or $\boxed{{{t}}}$", rf"\boxed{{{w}}} \boxed{{{t}}}")
+        yield from last_lines(rf"$\boxed{{{t}}}$, $\boxed{{{w}}}$", rf"\boxed{{{t}}} and \boxed{{{w}}}")
         yield last_line(rf"\boxed{{{t}}}. Alternatively, \boxed{{{w}}}.")
         yield f"So.\n\nAnswer: \\boxed{{{t}}}\n\nOr \\boxed{{{w}}}."
         yield f"So.\n\nAnswer: ${t}$\n\nWait, I made a mistake. The answer is \\boxed{{{w}}}."
@@ -172,8 +136,7 @@ def doubts(g: Gold) -> Iterator[str]:
             "{t} [{w} if zero counts]", "{t} was my first guess, it is {w}", "not equal to {t}", "{t}? {w}?",
             "any number other than {t}", "{t} was what I expected. The answer is {w}.", "{t}, {w} if we count 0",
         ):  # fmt: skip
-            yield last_line(words.format(t=f"${t}$", w=f"${w}$"))
-            yield last_line(words.format(t=t, w=w))
+            yield from last_lines(words.format(t=f"${t}$", w=f"${w}$"), words.format(t=t, w=w))
 
 
 def bounds(g: Gold) -> Iterator[str]:
@@ -188,8 +151,7 @@ def bounds(g: Gold) -> Iterator[str]:
         "a multiple of ${}$", "a divisor of ${}$", r"$x \to {}$ is not allowed", "${}+$",
     ):  # fmt: skip
         yield last_line(words.format(t))
-    yield last_line(rf"${t} \pm 1$")
-    yield last_line(rf"$\pm {t}$" if g.value != 0 else rf"$\pm 1$, ${t}$")
+    yield from last_lines(rf"${t} \pm 1$", rf"$\pm {t}$" if g.value != 0 else rf"$\pm 1$, ${t}$")
     yield last_line(f"$({t}, \\infty)$")
 
 
@@ -202,9 +164,7 @@ def broken_chains(g: Gold) -> Iterator[str]:
         rf"{t} \approx {w}" if not g.decimal else f"{t} = {w}", f"x = {v}, {w} = {t}", f"y = {t} = {u}",
         rf"x = {t} \ne {w} = {t}",
     ):  # fmt: skip
-        yield last_line(f"${form}$")
-        yield last_line(form)
-        yield last_line(rf"$\boxed{{{form}}}$")
+        yield from last_lines(f"${form}$", form, rf"$\boxed{{{form}}}$")
     if g.integer:
         n = int(g.value)
         yield last_line(
@@ -216,12 +176,9 @@ def broken_chains(g: Gold) -> Iterator[str]:
 def broken_equations(g: Gold) -> Iterator[str]:
     if g.kind in ("function", "named"):
         r = g.right_side
-        yield last_line(f"${g.text} + 1 = {r}$")
-        yield last_line(f"${g.text} = {r} + 3$")
-        yield last_line(f"${g.text} = 17$")
+        yield from last_lines(f"${g.text} + 1 = {r}$", f"${g.text} = {r} + 3$", f"${g.text} = 17$")
         name = g.plain.partition("=")[0].strip()
-        yield last_line(f"${g.text}$, ${name} = {r} + 2$")
-        yield last_line(f"${g.text}$ or ${name} = 1997$")
+        yield from last_lines(f"${g.text}$, ${name} = {r} + 2$", f"${g.text}$ or ${name} = 1997$")
         yield last_line(f"${name} = {r} + 5, {name} = {r}$")
 
 

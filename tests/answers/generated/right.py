@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from tests.answers.generated.case import last_line
+from tests.answers.generated.case import last_line, last_lines
 from tests.answers.generated.golds import Gold, parts
 
 VARIABLES = ("x", "n", "a", "N", "k", "S", r"\theta", "a_{10}", "x_1")
@@ -18,26 +18,20 @@ def named(g: Gold) -> Iterator[str]:
         for name in VARIABLES:
             if g.kind == "expression" and name in g.text:
                 continue
-            yield last_line(f"${name} = {g.text}$")
-            yield last_line(f"{name} = {g.text}")
-            yield last_line(rf"$\boxed{{{name} = {g.text}}}$")
-            yield last_line(rf"${name} = \boxed{{{g.text}}}$")
+            yield from last_lines(f"${name} = {g.text}$", f"{name} = {g.text}")
+            yield from last_lines(rf"$\boxed{{{name} = {g.text}}}$", rf"${name} = \boxed{{{g.text}}}$")
     if g.kind == "number":
         for name in QUANTITIES:
-            yield last_line(f"${name} = {g.text}$")
-            yield last_line(f"The value of ${name}$ is ${g.text}$.")
+            yield from last_lines(f"${name} = {g.text}$", f"The value of ${name}$ is ${g.text}$.")
             yield last_line(f"${g.text} = {name}$")
     if g.kind in ("number", "expression"):
-        yield last_line(f"The maximum value of $f$ is ${g.text}$.")
-        yield last_line(f"the area is ${g.text}$")
+        yield from last_lines(f"The maximum value of $f$ is ${g.text}$.", f"the area is ${g.text}$")
         yield last_line(f"the number of such $k$ equals ${g.text}$")
     if g.kind == "function":
-        yield last_line(f"${g.right_side}$")
-        yield last_line(f"The only such function is ${g.text}$.")
+        yield from last_lines(f"${g.right_side}$", f"The only such function is ${g.text}$.")
         yield last_line(f"${g.text}$ for all $x$")
     if g.kind == "named":
-        yield last_line(f"${g.right_side}$")
-        yield last_line(f"The minimum is ${g.text}$.")
+        yield from last_lines(f"${g.right_side}$", f"The minimum is ${g.text}$.")
         yield last_line(f"${g.plain.partition('=')[0]}={g.right_side}$")
 
 
@@ -45,29 +39,20 @@ def named_collections(g: Gold) -> Iterator[str]:
     t = g.plain
     if g.kind in ("interval", "union"):
         for name in ("x", "a", "t", "k"):
-            yield last_line(rf"$x \in {t}$".replace("x", name, 1))
-            yield last_line(rf"${name}\in{t}$")
-            yield last_line(rf"$\boxed{{{name} \in {t}}}$")
-            yield last_line(f"{name} ∈ {t}")
-        yield last_line(f"$S = {t}$")
-        yield last_line(f"the set of solutions is ${t}$.")
+            yield from last_lines(rf"$x \in {t}$".replace("x", name, 1), rf"${name}\in{t}$")
+            yield from last_lines(rf"$\boxed{{{name} \in {t}}}$", f"{name} ∈ {t}")
+        yield from last_lines(f"$S = {t}$", f"the set of solutions is ${t}$.")
     if g.kind == "list" and not any("(" in e or "=" in e for e in g.elements):
         inside = ", ".join(g.elements)
-        yield last_line(rf"$S = \{{{inside}\}}$")
-        yield last_line(rf"$x \in \{{{inside}\}}$")
-        yield last_line(rf"$\{{{inside}\}}$")
-        yield last_line(rf"$\boxed{{\{{{inside}\}}}}$")
-        yield last_line(rf"$\left\{{{inside}\right\}}$")
+        yield from last_lines(rf"$S = \{{{inside}\}}$", rf"$x \in \{{{inside}\}}$", rf"$\{{{inside}\}}$")
+        yield from last_lines(rf"$\boxed{{\{{{inside}\}}}}$", rf"$\left\{{{inside}\right\}}$")
         yield last_line(f"The solutions are ${inside}$.")
-        yield last_line(rf"The possible values of $k$ are $\boxed{{{inside}}}$.")
-        yield last_line(f"n = {inside}")
+        yield from last_lines(rf"The possible values of $k$ are $\boxed{{{inside}}}$.", f"n = {inside}")
     if g.kind == "tuple" and len(g.elements) in (2, 3):
         for names in ("(x, y, z)", "(a,b,c)", "(m, n, p)"):
             some = ",".join(parts(names[1:-1])[: len(g.elements)])
-            yield last_line(f"$({some}) = {t}$")
-            yield last_line(rf"$\boxed{{({some}) = {t}}}$")
-        yield last_line(f"$P = {t}$")
-        yield last_line(f"The coordinates are ${t}$.")
+            yield from last_lines(f"$({some}) = {t}$", rf"$\boxed{{({some}) = {t}}}$")
+        yield from last_lines(f"$P = {t}$", f"The coordinates are ${t}$.")
         yield last_line(", ".join(f"${v} = {e}$" for v, e in zip(("x", "y", "z"), g.elements, strict=False)))
 
 
@@ -75,21 +60,18 @@ def lists(g: Gold) -> Iterator[str]:
     if g.kind != "list":
         return
     e = g.elements
-    yield last_line(", ".join(reversed(e)))
-    yield last_line("$" + ", ".join(e[:-1]) + "$ and $" + e[-1] + "$")
+    yield from last_lines(", ".join(reversed(e)), "$" + ", ".join(e[:-1]) + "$ and $" + e[-1] + "$")
     yield last_line(", ".join(f"${x}$" for x in e[:-1]) + f", and ${e[-1]}$")
     yield last_line(", ".join(e[:-1]) + " and " + e[-1])
     yield last_line("$" + r" \text{ and } ".join([", ".join(e[:-1]), e[-1]]) + "$")
     yield last_line("$" + ", ".join(e[:-1]) + r", \text{ or } " + e[-1] + "$")
-    yield last_line("; ".join(f"${x}$" for x in e))
-    yield last_line(r"$\boxed{" + "}$, $\\boxed{".join(e) + "}$")
+    yield from last_lines("; ".join(f"${x}$" for x in e), r"$\boxed{" + "}$, $\\boxed{".join(e) + "}$")
     if not any("=" in x or "(" in x for x in e):
         yield last_line(" or ".join(f"$x = {x}$" for x in e))
         yield last_line(r"$" + r" \lor ".join(f"x={x}" for x in e) + "$")
         yield last_line(r"$" + r" \text{ or } ".join(f"x={x}" for x in e) + "$")
         yield last_line(", ".join(f"$x_{i} = {x}$" for i, x in enumerate(e, 1)))
-        yield last_line("$" + ", ".join(f"x = {x}" for x in e) + "$")
-        yield last_line("x = " + " or x = ".join(e))
+        yield from last_lines("$" + ", ".join(f"x = {x}" for x in e) + "$", "x = " + " or x = ".join(e))
         yield last_line("$x = " + r"$ or $x = ".join(e) + "$")
     yield f"Done.\n\nAnswer:\n\\[\n{', '.join(e)}\n\\]"
 
@@ -103,10 +85,8 @@ def intervals(g: Gold) -> Iterator[str]:
     back = {"<": ">", r"\le": r"\ge"}
     for name in ("x", "a", "t"):
         if "infty" in low:
-            yield last_line(f"${name} {right} {high}$")
-            yield last_line(f"{name} {right} {high}".replace(r"\le", "<="))
-            yield last_line(f"${high} {back[right]} {name}$")
-            yield last_line(rf"$\boxed{{{name} {right} {high}}}$")
+            yield from last_lines(f"${name} {right} {high}$", f"{name} {right} {high}".replace(r"\le", "<="))
+            yield from last_lines(f"${high} {back[right]} {name}$", rf"$\boxed{{{name} {right} {high}}}$")
         else:
             yield last_line(f"${low} {left} {name} {right} {high}$")
             yield last_line(f"{low} {left} {name} {right} {high}".replace(r"\le", "≤"))
@@ -136,26 +116,13 @@ def units(g: Gold) -> Iterator[str]:
     if g.kind != "number" or g.text != g.plain:
         return
     for unit in UNITS:
-        yield last_line(f"{g.text} {unit}")
-        yield last_line(rf"${g.text}\text{{ {unit}}}$")
+        yield from last_lines(f"{g.text} {unit}", rf"${g.text}\text{{ {unit}}}$")
         yield last_line(rf"$\boxed{{{g.text}\ \mathrm{{{unit}}}}}$")
     for unit in TEX_UNITS:
-        yield last_line(f"${g.text} {unit}$")
-        yield last_line(rf"$\boxed{{{g.text} {unit}}}$")
-    for unit in (
-        "square units",
-        "units",
-        "centimeters",
-        "seconds",
-        "meters per second",
-        "light years",
-        "radians",
-    ):
-        yield last_line(f"${g.text}$ {unit}")
-        yield last_line(f"{g.text} {unit}.")
-    yield last_line(f"{g.text} μm")
-    yield last_line(f"{g.text} Å")
-    yield last_line(f"{g.text} Ω")
+        yield from last_lines(f"${g.text} {unit}$", rf"$\boxed{{{g.text} {unit}}}$")
+    for unit in "square units,units,centimeters,seconds,meters per second,light years,radians".split(","):
+        yield from last_lines(f"${g.text}$ {unit}", f"{g.text} {unit}.")
+    yield from last_lines(f"{g.text} μm", f"{g.text} Å", f"{g.text} Ω")
 
 
 COUNTED = (
@@ -168,25 +135,16 @@ def counted(g: Gold) -> Iterator[str]:
     if not g.integer or g.value < 0:
         return
     for noun in COUNTED:
-        yield last_line(f"{g.text} {noun}")
-        yield last_line(f"${g.text}$ {noun}.")
-        yield last_line(rf"$\boxed{{{g.text}}}$ {noun}")
-        yield last_line(rf"${g.text} \text{{ {noun}}}$")
-        yield last_line(rf"$\boxed{{{g.text}\text{{ {noun}}}}}$")
+        yield from last_lines(f"{g.text} {noun}", f"${g.text}$ {noun}.", rf"$\boxed{{{g.text}}}$ {noun}")
+        yield from last_lines(rf"${g.text} \text{{ {noun}}}$", rf"$\boxed{{{g.text}\text{{ {noun}}}}}$")
         yield last_line(f"There are ${g.text}$ {noun}.")
 
 
 def degrees(g: Gold) -> Iterator[str]:
     if g.kind == "number" and g.text != g.plain:
         bare = g.plain
-        for written in (
-            f"${bare}$",
-            f"{bare} degrees",
-            f"{bare}°",
-            rf"${bare}^{{\circ}}$",
-            rf"$\boxed{{{bare}^\circ}}$",
-        ):
-            yield last_line(written)
+        yield from last_lines(f"${bare}$", f"{bare} degrees", f"{bare}°", rf"${bare}^{{\circ}}$")
+        yield last_line(rf"$\boxed{{{bare}^\circ}}$")
         yield last_line(rf"$\angle A = {bare}^\circ$")
 
 
@@ -194,27 +152,15 @@ def approximations(g: Gold) -> Iterator[str]:
     t = g.text
     if g.kind == "number" and g.decimal and not g.integer:
         t = _scientific(g) or t
-        for words in (
-            "$\\approx {}$",
-            "about ${}$",
-            "≈ {}",
-            "approximately {}",
-            "$x \\approx {}$",
-            "roughly ${}$",
-            "~{}",
-        ):
-            yield last_line(words.format(t))
-        yield last_line(rf"$\boxed{{\approx {t}}}$")
-        yield last_line(rf"$v \approx \boxed{{{t}}}$ m/s")
-        yield last_line(rf"$E \simeq {t}$")
-        yield last_line(f"approximately ${t}$ meters")
+        yield from last_lines(rf"$\approx {t}$", f"about ${t}$", f"≈ {t}", f"approximately {t}")
+        yield from last_lines(rf"$x \approx {t}$", f"roughly ${t}$", f"~{t}")
+        yield from last_lines(rf"$\boxed{{\approx {t}}}$", rf"$v \approx \boxed{{{t}}}$ m/s")
+        yield from last_lines(rf"$E \simeq {t}$", f"approximately ${t}$ meters")
     if g.fraction:
         near = f"{float(g.value):.4g}"
         if Fraction(near) != g.value:
-            yield last_line(rf"${t} \approx {near}$")
-            yield last_line(rf"${t}$ (approximately {near})")
-            yield last_line(rf"$\boxed{{{t}}} \approx {near}$")
-            yield last_line(rf"$x = {t} \approx {near}$")
+            yield from last_lines(rf"${t} \approx {near}$", rf"${t}$ (approximately {near})")
+            yield from last_lines(rf"$\boxed{{{t}}} \approx {near}$", rf"$x = {t} \approx {near}$")
             yield last_line(f"{g.value.numerator}/{g.value.denominator} ≈ {near}")
 
 
@@ -231,14 +177,10 @@ def scientific(g: Gold) -> Iterator[str]:
     if not match:
         return
     mantissa, exponent = match[1], str(int(match[2]))
-    yield last_line(f"{mantissa} × 10{exponent.translate(SUPERSCRIPTS)}")
-    yield last_line(f"{mantissa}×10^{exponent}")
-    yield last_line(f"{mantissa} x 10^{exponent}")
-    yield last_line(f"{mantissa} * 10^{exponent}")
-    yield last_line(f"{mantissa} * 10**{exponent}")
-    yield last_line(rf"${mantissa} \cdot 10^{{{exponent}}}$")
-    yield last_line(f"{mantissa}E{exponent}")
-    yield last_line(rf"$\boxed{{{mantissa} \times 10^{{{exponent}}}}}$")
+    yield from last_lines(f"{mantissa} × 10{exponent.translate(SUPERSCRIPTS)}", f"{mantissa}×10^{exponent}")
+    yield from last_lines(f"{mantissa} x 10^{exponent}", f"{mantissa} * 10^{exponent}")
+    yield from last_lines(f"{mantissa} * 10**{exponent}", rf"${mantissa} \cdot 10^{{{exponent}}}$")
+    yield from last_lines(f"{mantissa}E{exponent}", rf"$\boxed{{{mantissa} \times 10^{{{exponent}}}}}$")
     yield last_line(rf"${mantissa} \times 10^{{{exponent}}} \text{{ m}}$")
     yield last_line(f"{mantissa} × 10^({exponent})")
     yield last_line(f"{mantissa}⋅10{exponent.translate(SUPERSCRIPTS)} J")
@@ -253,16 +195,12 @@ def mixed(g: Gold) -> Iterator[str]:
     sign = "-" if g.value < 0 else ""
     if whole:
         a, b = rest.numerator, rest.denominator
-        yield last_line(f"{sign}{whole} {a}/{b}")
-        yield last_line(rf"${sign}{whole}\frac{{{a}}}{{{b}}}$")
+        yield from last_lines(f"{sign}{whole} {a}/{b}", rf"${sign}{whole}\frac{{{a}}}{{{b}}}$")
         yield last_line(rf"${sign}{whole} \dfrac{{{a}}}{{{b}}}$")
         yield last_line(rf"$\boxed{{{sign}{whole}\tfrac{{{a}}}{{{b}}}}}$")
     n, d = abs(g.value.numerator), g.value.denominator
-    yield last_line(f"{sign}{n}/{d}")
-    yield last_line(rf"${sign}\frac{{{n}}}{{{d}}}$")
-    yield last_line(rf"$\frac{{{sign}{n}}}{{{d}}}$")
-    yield last_line(rf"${sign}{n}/{d}$")
-    yield last_line(rf"$\frac{{{sign}{3 * n}}}{{{3 * d}}}$")
+    yield from last_lines(f"{sign}{n}/{d}", rf"${sign}\frac{{{n}}}{{{d}}}$", rf"$\frac{{{sign}{n}}}{{{d}}}$")
+    yield from last_lines(rf"${sign}{n}/{d}$", rf"$\frac{{{sign}{3 * n}}}{{{3 * d}}}$")
     yield last_line(rf"${{{sign}{n} \over {d}}}$")
     digits = _repeating(abs(g.value))
     if digits and len(digits[1]) <= 8 and digits[1] != "0":
@@ -294,15 +232,11 @@ def _repeating(value: Fraction) -> tuple[str, str] | None:
 def decimals(g: Gold) -> Iterator[str]:
     if g.integer:
         n = int(g.value)
-        yield last_line(f"{n}.0")
-        yield last_line(f"{n}.00")
-        yield last_line(f"${n}.$")
+        yield from last_lines(f"{n}.0", f"{n}.00", f"${n}.$")
         if abs(n) >= 1000:
             for mark in (",", "{,}", r"\,", r"\;", " "):
                 yield last_line("$" + f"{n:,}".replace(",", mark) + "$")
-        yield last_line(f"{2 * n}/2")
-        yield last_line(rf"$\frac{{{3 * n}}}{{3}}$")
-        yield last_line(f"+{n}" if n > 0 else f"({n})")
+        yield from last_lines(f"{2 * n}/2", rf"$\frac{{{3 * n}}}{{3}}$", f"+{n}" if n > 0 else f"({n})")
     elif g.decimal:
         yield last_line(
             f"{g.value.numerator}/{g.value.denominator}" if g.value.denominator < 10**6 else g.text
@@ -314,29 +248,18 @@ def decimals(g: Gold) -> Iterator[str]:
     elif g.fraction:
         exact = _repeating(abs(g.value))
         if exact is None or exact[1] != "0":
-            yield last_line(f"{float(g.value):.9g}")
-            yield last_line(f"{float(g.value):.12g}...")
+            yield from last_lines(f"{float(g.value):.9g}", f"{float(g.value):.12g}...")
 
 
 def remainders(g: Gold) -> Iterator[str]:
     if g.integer and g.benchmark in ("aime24", "aime25", "ours") and g.value >= 0:
         t = g.text
-        for form in (
-            rf"${t} \pmod{{1000}}$",
-            rf"${t} \bmod 1000$",
-            f"{t} (mod 1000)",
-            rf"$\equiv {t} \pmod{{1000}}$",
-        ):
-            if g.value < 1000:
-                yield last_line(form)
         if g.value < 1000:
-            yield last_line(rf"$N \equiv {t} \pmod{{1000}}$")
-            yield last_line(rf"$\boxed{{{t}}} \pmod{{1000}}$")
-        yield last_line(rf"${t}_{{10}}$")
-        yield last_line(f"{int(t):03d}")
-        yield last_line(rf"$\boxed{{{int(t):03d}}}$")
-        yield last_line(rf"$\textbf{{(C) }} {t}$")
-        yield last_line(rf"$\boxed{{\textbf{{(B)}}\ {t}}}$")
+            yield from last_lines(rf"${t} \pmod{{1000}}$", rf"${t} \bmod 1000$", f"{t} (mod 1000)")
+            yield last_line(rf"$\equiv {t} \pmod{{1000}}$")
+            yield from last_lines(rf"$N \equiv {t} \pmod{{1000}}$", rf"$\boxed{{{t}}} \pmod{{1000}}$")
+        yield from last_lines(rf"${t}_{{10}}$", f"{int(t):03d}", rf"$\boxed{{{int(t):03d}}}$")
+        yield from last_lines(rf"$\textbf{{(C) }} {t}$", rf"$\boxed{{\textbf{{(B)}}\ {t}}}$")
 
 
 ONES = (
@@ -359,10 +282,7 @@ def words_for(n: int) -> str:
 def number_words(g: Gold) -> Iterator[str]:
     if g.integer and 0 <= g.value < 100_000:
         words = words_for(int(g.value))
-        yield last_line(words)
-        yield last_line(words.capitalize() + ".")
-        yield last_line(rf"$\text{{{words}}}$")
-        yield last_line(f"{words} ({g.text})")
+        yield from last_lines(words, words.capitalize() + ".", rf"$\text{{{words}}}$", f"{words} ({g.text})")
         yield last_line(f"${g.text}$ ({words})")
 
 
@@ -370,17 +290,13 @@ def chains(g: Gold) -> Iterator[str]:
     t = g.text
     if g.integer:
         n = int(g.value)
-        yield last_line(f"${n - 7} + 7 = {n}$")
-        yield last_line(f"$x = {n + 5} - 5 = {n}$")
-        yield last_line(rf"$\frac{{{2 * n}}}{{2}} = {n}$")
-        yield last_line(rf"$m + n = {n - 3} + 3 = \boxed{{{n}}}$")
-        yield last_line(rf"${n} = {n}.0$")
-        yield last_line(f"${n - 4} + 4 = {n - 2} + 2 = {n}$")
+        yield from last_lines(f"${n - 7} + 7 = {n}$", f"$x = {n + 5} - 5 = {n}$")
+        yield from last_lines(rf"$\frac{{{2 * n}}}{{2}} = {n}$", rf"$m + n = {n - 3} + 3 = \boxed{{{n}}}$")
+        yield from last_lines(rf"${n} = {n}.0$", f"${n - 4} + 4 = {n - 2} + 2 = {n}$")
     elif g.fraction:
         n, d = g.value.numerator, g.value.denominator
         yield last_line(rf"$\frac{{{2 * n}}}{{{2 * d}}} = {t}$")
-        yield last_line(rf"$x = \frac{{{3 * n}}}{{{3 * d}}} = {t}$")
-        yield last_line(rf"${t} = {n}/{d}$")
+        yield from last_lines(rf"$x = \frac{{{3 * n}}}{{{3 * d}}} = {t}$", rf"${t} = {n}/{d}$")
     elif g.kind == "expression":
         yield last_line(rf"${t} = \frac{{2({t})}}{{2}}$")
         yield last_line(rf"$S = 0 + {t} = {t}$" if not t.startswith("-") else rf"$S = {t} = {t}$")
@@ -395,8 +311,7 @@ def same_twice(g: Gold) -> Iterator[str]:
         yield last_line(rf"The answer is ${g.text}$. $\boxed{{{g.text}}}$")
     if g.fraction and 10**6 % g.value.denominator == 0:
         yield last_line(f"${g.text}$ or ${float(g.value):.10g}$")
-        yield last_line(f"${g.text}$ (or {float(g.value):.10g})")
-        yield last_line(f"${g.text}$ = {float(g.value):.10g}")
+        yield from last_lines(f"${g.text}$ (or {float(g.value):.10g})", f"${g.text}$ = {float(g.value):.10g}")
 
 
 def rewritten(g: Gold) -> Iterator[str]:
@@ -404,12 +319,10 @@ def rewritten(g: Gold) -> Iterator[str]:
     if g.kind not in ("expression", "function", "named"):
         return
     head = g.plain.partition("=")[0] + "= " if g.kind != "expression" else ""
-    yield last_line(f"${head}({t})$")
-    yield last_line(rf"${head}\left({t}\right)$")
+    yield from last_lines(f"${head}({t})$", rf"${head}\left({t}\right)$")
     yield last_line(rf"${head}2 \cdot \frac{{{t}}}{{2}}$")
     if not t.startswith("-"):
-        yield last_line(f"${head}0 + {t}$")
-        yield last_line(rf"${head}7 + {t} - 7$")
+        yield from last_lines(f"${head}0 + {t}$", rf"${head}7 + {t} - 7$")
     yield last_line(rf"${head}\frac{{{t}}}{{1}}$")
     tight = re.sub(r"\s+(?![a-zA-Z0-9])", "", t)
     yield last_line(f"${head}{tight}$")
@@ -418,8 +331,7 @@ def rewritten(g: Gold) -> Iterator[str]:
     plain = re.sub(r"\\sqrt\{(\w+)\}", r"sqrt(\1)", t)
     plain = re.sub(r"\\frac\{([\w ]+)\}\{([\w ]+)\}", r"(\1)/(\2)", plain).replace(r"\pi", "pi")
     if plain != t and "\\" not in plain:
-        yield last_line(head + plain)
-        yield last_line(head + re.sub(r"(\d) ?([a-z(])", r"\1*\2", plain))
+        yield from last_lines(head + plain, head + re.sub(r"(\d) ?([a-z(])", r"\1*\2", plain))
     terms = re.fullmatch(r"([^+\-(){}\\]+)\+([^+\-(){}\\]+)", t)
     if terms:
         yield last_line(f"${head}{terms[2]}+{terms[1]}$")
@@ -428,14 +340,10 @@ def rewritten(g: Gold) -> Iterator[str]:
 def equations(g: Gold) -> Iterator[str]:
     if g.kind == "relation" and g.text.count("=") == 1 and not re.search(r"\\g|\\l", g.text):
         left, right = g.plain.split("=")
-        yield last_line(f"${right} = {left}$")
-        yield last_line(f"${left} - ({right}) = 0$")
-        yield last_line(f"$3({left}) = 3({right})$")
+        yield from last_lines(f"${right} = {left}$", f"${left} - ({right}) = 0$", f"$3({left}) = 3({right})$")
     elif g.kind == "relation" and r"\geqslant" in g.plain:
         left, right = g.plain.split(r"\geqslant")
-        yield last_line(rf"${left} \ge {right}$")
-        yield last_line(rf"{left} ≥ {right}")
-        yield last_line(rf"${right} \le {left}$")
+        yield from last_lines(rf"${left} \ge {right}$", rf"{left} ≥ {right}", rf"${right} \le {left}$")
         yield last_line(rf"all integers ${left} \geq {right}$")
 
 

@@ -2,24 +2,14 @@
 
 from collections.abc import Iterator
 
-from tests.answers.generated.case import last_line
+from tests.answers.generated.case import last_line, last_lines
 from tests.answers.generated.golds import Gold
 
 
 def inline(g: Gold) -> Iterator[str]:
     t = g.text
-    displayed = rf"$\displaystyle {t}$"
-    for line in (
-        g.answer,
-        f"${t}$",
-        f"${t}$.",
-        rf"\({t}\)",
-        rf"\[{t}\]",
-        f"$${t}$$",
-        displayed,
-        f" $ {t} $ ",
-    ):
-        yield last_line(line)
+    yield from last_lines(g.answer, f"${t}$", f"${t}$.", rf"\({t}\)", rf"\[{t}\]", f"$${t}$$")
+    yield from last_lines(rf"$\displaystyle {t}$", f" $ {t} $ ")
 
 
 def bold(g: Gold) -> Iterator[str]:
@@ -29,25 +19,14 @@ def bold(g: Gold) -> Iterator[str]:
     yield f"So it is.\n\n**Answer**: **${t}$**"
     yield f"So it is.\n\n### Answer: ${t}$"
     yield f"So it is.\n\n**Final Answer:** ${t}$"
-    yield last_line(rf"$\mathbf{{{t}}}$")
-    yield last_line(rf"**\({t}\)**")
+    yield from last_lines(rf"$\mathbf{{{t}}}$", rf"**\({t}\)**")
 
 
 def boxed(g: Gold) -> Iterator[str]:
     t = g.text
-    yield from map(
-        last_line,
-        (
-            rf"\boxed{{{t}}}",
-            rf"$\boxed{{{t}}}$",
-            rf"$\boxed{{{t}}}$.",
-            rf"\(\boxed{{{t}}}\)",
-            rf"**$\boxed{{{t}}}$**",
-            rf"\[ \boxed{{{t}}} \]",
-            rf"\boxed{{${t}$}}",
-            rf"$\fbox{{{t}}}$",
-        ),
-    )
+    box = rf"\boxed{{{t}}}"
+    yield from last_lines(box, f"${box}$", f"${box}$.", rf"\({box}\)", f"**${box}$**", rf"\[ {box} \]")
+    yield from last_lines(rf"\boxed{{${t}$}}", rf"$\fbox{{{t}}}$")
 
 
 def next_lines(g: Gold) -> Iterator[str]:
@@ -85,8 +64,7 @@ def sentences(g: Gold) -> Iterator[str]:
         "The correct answer is: {}",
         "We conclude that the answer is {}.",
     ):
-        yield last_line(words.format(f"${t}$"))
-        yield last_line(words.format(rf"$\boxed{{{t}}}$"))
+        yield from last_lines(words.format(f"${t}$"), words.format(rf"$\boxed{{{t}}}$"))
         yield last_line(words.format(rf"\boxed{{{t}}}"))
 
 
@@ -102,26 +80,16 @@ def lines_after(g: Gold) -> Iterator[str]:
 
 def coloured(g: Gold) -> Iterator[str]:
     t = g.text
-    yield last_line(rf"$\color{{red}}{{{t}}}$")
-    yield last_line(rf"$\textcolor{{blue}}{{{t}}}$")
-    yield last_line(rf"$\boxed{{\color{{red}}{{{t}}}}}$")
-    yield last_line(rf"$\color{{blue}}{{\boxed{{{t}}}}}$")
-    yield last_line(rf"$\underline{{{t}}}$")
-    yield last_line(rf"${{\color{{red}} {t}}}$")
-    yield last_line(rf"$\bf {t}$")
-    yield last_line(rf"$\large {t}$")
-    yield last_line(rf"$\boldsymbol{{{t}}}$")
+    yield from last_lines(rf"$\color{{red}}{{{t}}}$", rf"$\textcolor{{blue}}{{{t}}}$")
+    yield from last_lines(rf"$\boxed{{\color{{red}}{{{t}}}}}$", rf"$\color{{blue}}{{\boxed{{{t}}}}}$")
+    yield from last_lines(rf"$\underline{{{t}}}$", rf"${{\color{{red}} {t}}}$", rf"$\bf {t}$")
+    yield from last_lines(rf"$\large {t}$", rf"$\boldsymbol{{{t}}}$")
 
 
 def spaced(g: Gold) -> Iterator[str]:
     t = g.plain
-    yield last_line(f"$\\,{t}\\,$")
-    yield last_line(f"$\\; {t} \\;$.")
-    yield last_line(f"\\quad ${t}$")
-    yield last_line(f"${{{t}}}$")
-    yield last_line(f"$\\left.{t}\\right.$")
-    yield last_line(f"` {t} `")
-    yield last_line(f'"${t}$"')
+    yield from last_lines(f"$\\,{t}\\,$", f"$\\; {t} \\;$.", f"\\quad ${t}$", f"${{{t}}}$")
+    yield from last_lines(f"$\\left.{t}\\right.$", f"` {t} `", f'"${t}$"')
 
 
 def sized(g: Gold) -> Iterator[str]:

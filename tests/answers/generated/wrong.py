@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from tests.answers.generated.case import last_line
+from tests.answers.generated.case import last_line, last_lines
 from tests.answers.generated.golds import Gold
 
 
@@ -25,15 +25,11 @@ def near_numbers(g: Gold) -> Iterator[str]:
         x / 2 or 5,
         x + Fraction(1, 100),
     ):
-        yield last_line(_written(y))
-        yield last_line(f"${_written(y)}$")
-        yield last_line(rf"\boxed{{{_written(y)}}}")
+        yield from last_lines(_written(y), f"${_written(y)}$", rf"\boxed{{{_written(y)}}}")
         yield f"So.\n\nAnswer:\n\\[\n{_written(y)}\n\\]"
-    yield last_line(f"${g.text} x$" if x else "$x$")
-    yield last_line(f"${g.text} + x$")
+    yield from last_lines(f"${g.text} x$" if x else "$x$", f"${g.text} + x$")
     yield last_line(f"${g.text} n$ ways" if x else "$n$ ways")
-    yield last_line(rf"${g.text}\sqrt{{2}}$" if x else r"$\sqrt{2}$")
-    yield last_line(f"${g.text}i$" if x else "$i$")
+    yield from last_lines(rf"${g.text}\sqrt{{2}}$" if x else r"$\sqrt{2}$", f"${g.text}i$" if x else "$i$")
     if x:
         yield last_line(rf"${g.text}\pi$")
 
@@ -45,8 +41,7 @@ def one_sign(g: Gold) -> Iterator[str]:
     for i in spots[:3] + spots[-1:]:
         changed = t[:i] + str(int(t[i]) % 9 + 1) + t[i + 1 :]
         if t[i - 1 : i] != "_" and t[i - 2 : i] != "_{":
-            yield last_line(f"${changed}$")
-            yield last_line(rf"$\boxed{{{changed}}}$")
+            yield from last_lines(f"${changed}$", rf"$\boxed{{{changed}}}$")
 
 
 def rounded(g: Gold) -> Iterator[str]:
@@ -55,16 +50,12 @@ def rounded(g: Gold) -> Iterator[str]:
         for digits in (2, 3, 4):
             near = f"{float(g.value):.{digits}g}"
             if abs(Fraction(near) - g.value) > abs(g.value) / 10**5:
-                yield last_line(near)
-                yield last_line(rf"$\approx {near}$")
-                yield last_line(f"about {near}")
+                yield from last_lines(near, rf"$\approx {near}$", f"about {near}")
                 yield last_line(rf"$x \approx \boxed{{{near}}}$")
     if g.decimal and g.value:
-        yield last_line(f"{float(g.value) * 1.0004:.9g}")
-        yield last_line(rf"$\approx {float(g.value) * 1.013:.9g}$")
+        yield from last_lines(f"{float(g.value) * 1.0004:.9g}", rf"$\approx {float(g.value) * 1.013:.9g}$")
     if g.integer and g.value:
-        yield last_line(f"{g.value}.0002")
-        yield last_line(rf"$\approx {g.value}.3$")
+        yield from last_lines(f"{g.value}.0002", rf"$\approx {g.value}.3$")
 
 
 def bases(g: Gold) -> Iterator[str]:
@@ -72,11 +63,8 @@ def bases(g: Gold) -> Iterator[str]:
         t = g.text
         for base in (8, 16, 9, 12):
             if all(int(c) < base for c in t):
-                yield last_line(f"${t}_{{{base}}}$")
-                yield last_line(f"{t}_{base}")
-                yield last_line(rf"$\boxed{{{t}_{{{base}}}}}$")
-                yield last_line(f"{t} in base {base}")
-                yield last_line(f"${t}$ (base {base})")
+                yield from last_lines(f"${t}_{{{base}}}$", f"{t}_{base}", rf"$\boxed{{{t}_{{{base}}}}}$")
+                yield from last_lines(f"{t} in base {base}", f"${t}$ (base {base})")
                 yield last_line(
                     rf"${t}_{{\text{{{ {8: 'eight', 16: 'sixteen', 9: 'nine', 12: 'twelve'}[base] }}}}}$"
                 )
@@ -86,16 +74,12 @@ def spaces(g: Gold) -> Iterator[str]:
     """Digits that a space, comma or point divides."""
     if g.integer and g.value >= 10:
         t = g.text
-        yield last_line(f"{t[:1]} {t[1:]}" if len(t) != 4 else f"{t[:2]} {t[2:]}")
-        yield last_line(f"{t[:1]}, {t[1:]}")
-        yield last_line(f"${t[:-1]}, {t[-1]}$")
-        yield last_line(f"{t[:-1]}.{t[-1]}")
-        yield last_line(f"{t[:-1]},{t[-1]}")
+        yield from last_lines(f"{t[:1]} {t[1:]}" if len(t) != 4 else f"{t[:2]} {t[2:]}", f"{t[:1]}, {t[1:]}")
+        yield from last_lines(f"${t[:-1]}, {t[-1]}$", f"{t[:-1]}.{t[-1]}", f"{t[:-1]},{t[-1]}")
         yield last_line(f"{t[:1]} and {t[1:]}")
         yield last_line(f"${t[:1]} + {t[1:]}$" if int(t[:1]) + int(t[1:]) != g.value else f"{t[:1]}/{t[1:]}")
         if len(t) > 3:
-            yield last_line(f"{t[:-3]}, {t[-3:]}")
-            yield last_line(f"${t[:-3]},\\ {t[-3:]}$")
+            yield from last_lines(f"{t[:-3]}, {t[-3:]}", f"${t[:-3]},\\ {t[-3:]}$")
 
 
 def case(g: Gold) -> Iterator[str]:
@@ -111,9 +95,7 @@ def case(g: Gold) -> Iterator[str]:
         other = re.sub(rf"(?<![A-Za-z\\]){c}(?![A-Za-z])", "w" if c != "w" else "v", t)
         if g.kind == "function":
             swapped, other = f"{g.plain.partition('=')[0]}={swapped}", f"{g.plain.partition('=')[0]}={other}"
-        yield last_line(f"${swapped}$")
-        yield last_line(rf"\boxed{{{swapped}}}")
-        yield last_line(f"${other}$")
+        yield from last_lines(f"${swapped}$", rf"\boxed{{{swapped}}}", f"${other}$")
 
 
 def near_expressions(g: Gold) -> Iterator[str]:
@@ -124,25 +106,19 @@ def near_expressions(g: Gold) -> Iterator[str]:
         f"{r} + 1", f"{r} - 1", f"-({r}) - 3", rf"2 \cdot ({r}) + 3", f"{r} + q", f"({r})^2 + 7", "17/19",
         rf"\frac{{{r}}}{{3}}", f"5({r})" if r != "0" else "3",
     ):  # fmt: skip
-        yield last_line(f"${head}{form}$")
-        yield last_line(rf"$\boxed{{{head}{form}}}$")
+        yield from last_lines(f"${head}{form}$", rf"$\boxed{{{head}{form}}}$")
 
 
 def near_lists(g: Gold) -> Iterator[str]:
     if g.kind != "list":
         return
     e = g.elements
-    yield last_line(", ".join(e[1:]))
-    yield last_line("$" + ", ".join(e[:-1]) + "$")
-    yield last_line(rf"$\{{{', '.join(e[:-1])}\}}$")
+    yield from last_lines(", ".join(e[1:]), "$" + ", ".join(e[:-1]) + "$", rf"$\{{{', '.join(e[:-1])}\}}$")
     yield last_line(", ".join([*e[:-1], "17/19"]))
-    yield last_line(", ".join([*e[:-1], e[0]]) if e[0] != e[-1] else "1997")
-    yield last_line(f"${e[0]}$")
+    yield from last_lines(", ".join([*e[:-1], e[0]]) if e[0] != e[-1] else "1997", f"${e[0]}$")
     yield last_line(rf"\boxed{{{e[-1]}}}")
     if len(e) == 2 and not e[0].startswith("(") and "=" not in e[0]:
-        yield last_line(f"$({e[0]}, {e[1]})$")
-        yield last_line(f"$[{e[0]}, {e[1]}]$")
-        yield last_line(rf"$\frac{{{e[0]}}}{{{e[1]}}}$")
+        yield from last_lines(f"$({e[0]}, {e[1]})$", f"$[{e[0]}, {e[1]}]$", rf"$\frac{{{e[0]}}}{{{e[1]}}}$")
 
 
 def near_brackets(g: Gold) -> Iterator[str]:
@@ -153,11 +129,8 @@ def near_brackets(g: Gold) -> Iterator[str]:
         yield last_line(f"${t[0]}{', '.join(reversed(e))}{t[-1]}$")
     yield last_line(f"${t[0]}{', '.join([*e[:-1], '17/19'])}{t[-1]}$")
     yield last_line(f"${t[0]}{', '.join(['-1997', *e[1:]])}{t[-1]}$")
-    yield last_line(f"${t[0]}{', '.join(e[:-1])}{t[-1]}$")
-    yield last_line(f"${t[0]}{', '.join([*e, '4'])}{t[-1]}$")
-    yield last_line(f"${e[-1]}$")
-    yield last_line(rf"$\{{{', '.join(e)}\}}$")
-    yield last_line(rf"$\{{{', '.join(reversed(e))}\}}$")
+    yield from last_lines(f"${t[0]}{', '.join(e[:-1])}{t[-1]}$", f"${t[0]}{', '.join([*e, '4'])}{t[-1]}$")
+    yield from last_lines(f"${e[-1]}$", rf"$\{{{', '.join(e)}\}}$", rf"$\{{{', '.join(reversed(e))}\}}$")
     other = {"(": "[", ")": "]", "[": "(", "]": ")"}
     if len(e) == 2:
         yield last_line(f"${other[t[0]]}{', '.join(e)}{t[-1]}$")
@@ -165,58 +138,42 @@ def near_brackets(g: Gold) -> Iterator[str]:
     if g.kind == "interval":
         low, high = e
         if "infty" in low:
-            yield last_line(f"$x > {high}$")
-            yield last_line(rf"$x \le {high}$" if t[-1] == ")" else f"$x < {high}$")
+            yield from last_lines(f"$x > {high}$", rf"$x \le {high}$" if t[-1] == ")" else f"$x < {high}$")
             yield last_line(f"$x < {high} + 1$")
         else:
             yield last_line(
                 f"${low} < x < {high}$" if t != f"({low}, {high})" and t[0] + t[-1] != "()" else "$x=0$"
             )
-            yield last_line(f"$x < {high}$")
-            yield last_line(rf"$x \ge {low}$")
+            yield from last_lines(f"$x < {high}$", rf"$x \ge {low}$")
 
 
 def near_unions(g: Gold) -> Iterator[str]:
     if g.kind != "union":
         return
     parts = [p.strip() for p in g.plain.split(r"\cup")]
-    yield last_line(f"${parts[0]}$")
-    yield last_line(f"${parts[-1]}$")
-    yield last_line(rf"${g.plain} \cup (100, 101)$")
-    yield last_line(rf"${parts[0]} \cap {parts[1]}$")
-    yield last_line(f"${parts[0]}$ and ${parts[0]}$")
+    yield from last_lines(f"${parts[0]}$", f"${parts[-1]}$", rf"${g.plain} \cup (100, 101)$")
+    yield from last_lines(rf"${parts[0]} \cap {parts[1]}$", f"${parts[0]}$ and ${parts[0]}$")
     yield last_line(f"$x \\in {parts[0]}$")
 
 
 def near_relations(g: Gold) -> Iterator[str]:
     if g.kind == "relation" and "=" in g.plain:
         left, right = g.plain.split("=", 1)
-        yield last_line(f"${left} = {right} + 1$")
-        yield last_line(f"${left} + q = {right}$")
+        yield from last_lines(f"${left} = {right} + 1$", f"${left} + q = {right}$")
         yield last_line(f"$2({left}) = {right}$" if right.strip() != "0" else f"${left} = 1$")
-        yield last_line(f"${left}$")
-        yield last_line(f"${right}$" if right.strip() != "0" else "$1$")
+        yield from last_lines(f"${left}$", f"${right}$" if right.strip() != "0" else "$1$")
     elif g.kind == "relation":
         left, right = re.split(r"\\ge\w*", g.plain)
-        yield last_line(rf"${left} > {right}$")
-        yield last_line(rf"${left} \le {right}$")
-        yield last_line(rf"${left} = {right}$")
-        yield last_line(rf"${right}$")
-        yield last_line(rf"${left} \ge {right} + 1$")
+        yield from last_lines(rf"${left} > {right}$", rf"${left} \le {right}$", rf"${left} = {right}$")
+        yield from last_lines(rf"${right}$", rf"${left} \ge {right} + 1$")
 
 
 def nothing(g: Gold) -> Iterator[str]:
     yield "Answer:"
     yield f"I think it is ${g.text}$ but cannot show it."
-    yield last_line("undefined")
-    yield last_line("none")
-    yield last_line("I do not know")
-    yield last_line(r"$\boxed{}$")
-    yield last_line(r"\boxed{?}")
-    yield last_line("no solution")
+    yield from last_lines("undefined", "none", "I do not know", r"$\boxed{}$", r"\boxed{?}", "no solution")
     yield last_line("x") if g.text != "x" else last_line("y")
-    yield last_line("see above")
-    yield last_line("...")
+    yield from last_lines("see above", "...")
 
 
 WRONG = {

@@ -1,8 +1,11 @@
-"""How much a form may ask for: limits.yaml in the data folder, written by whoever runs the server; else these."""
+"""How large a sweep from a form may be (limits.yaml in the data folder, else these), and what each configuration costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +16,18 @@ from rpg.config.load import read_mapping
 from rpg.config.model import TinyModel
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import Section
-from rpg.config.sweep_spec import Sweep
+from rpg.config.sweep_spec import Sweep, load_sweep
+from rpg.errors import UserError
+from rpg.planning.cost import Measured, cost, measured
+from rpg.planning.gpu_estimate import estimate
+from rpg.store import Layout
 
 FILE = "limits.yaml"
 _CHARACTERS = 200
 """More than a tiny model's vocabulary has."""
+AGAIN_SECONDS = 3600.0
+"""How long the times that were measured on finished runs are kept."""
+HEAD = "Cost of each configuration as its file stands (time: one run after the other, from finished runs of that size): "
 
 
 class Limits(Section):
@@ -48,7 +58,7 @@ def limits_of(home: Path) -> Limits:
         raise explain(error, Limits, str(path)) from None
 
 
-def check(planned: Sweep, limits: Limits, home: Path) -> None:
+def check_limits(planned: Sweep, limits: Limits, home: Path) -> None:
     """Raises ConfigError, which names the field, the value, the limit and where it is set."""
     where = f"the server's limit ({home / FILE})"
     if len(planned.runs) > limits.runs:
@@ -58,8 +68,8 @@ def check(planned: Sweep, limits: Limits, home: Path) -> None:
             most = getattr(limits, name)
             if value > most:
                 raise ConfigError(f"{field}: {value:,}; {where}: {name} {most:,}")
-        for field, address in _addresses(run.spec.model_dump(mode="json")):
-            if address not in limits.addresses:
+        for field, address in texts(run.spec.model_dump(mode="json")):
+            if field.endswith(".address") and address not in limits.addresses:
                 raise ConfigError(
                     f"{field}: {address!r} may not be named from here; {where}: addresses {', '.join(limits.addresses)}"
                 )
@@ -86,13 +96,41 @@ def _sizes(spec: RunSpec) -> Iterator[tuple[str, int, str]]:
     yield "evaluation.place.workers", getattr(spec.evaluation.place, "workers", 1), "workers"
 
 
-def _addresses(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            field = f"{at}.{key}".strip(".")
-            if key == "address" and isinstance(inner, str):
-                yield field, inner
-            yield from _addresses(inner, field)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _addresses(inner, at)
+def texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """(field, text) for every text in a nested value."""
+    if isinstance(value, str):
+        yield at, value
+    elif isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from texts(inner, f"{at}.{key}" if at else str(key))
+
+
+def cost_paragraph(files: Mapping[str, Path], home: Path) -> str:
+    """What each file costs, computed again when one has changed; Prefect's form renders Markdown, but no tables."""
+    changed = ((name, path, path.exists() and path.stat().st_mtime) for name, path in files.items())
+    return _cost_paragraph(tuple(changed), home, time.monotonic() // AGAIN_SECONDS)
+
+
+@lru_cache(maxsize=1)
+def _cost_paragraph(files: tuple[tuple[str, Path, float], ...], home: Path, _period: float) -> str:
+    times = measured(Layout.at(home))
+    return HEAD + " · ".join(f"`{name}` {cost_line(path, times)}" for name, path, _ in files)
+
+
+def cost_line(path: Path, times: Measured) -> str:
+    """Number of runs, optimizer steps and time of a file."""
+    try:
+        specs = [run.spec for run in load_sweep(path, {}, lambda _: "").runs]
+    except (UserError, OSError, ValueError):  # the reason is given when it is started
+        return "has a mistake"
+    updates = sum(cost(spec).optimizer_steps for spec in specs)
+    runs = f"{len(specs)} run{'s' if len(specs) > 1 else ''}"
+    return ", ".join(filter(None, [runs, f"{updates:,} optimizer steps", _time(specs, times)]))
+
+
+def _time(specs: Sequence[RunSpec], times: Measured) -> str:
+    steps = [(spec.training.steps, seconds) for spec in specs if (seconds := times.seconds_per_step(spec))]
+    if len(steps) == len(specs):
+        return f"about {math.ceil(sum(count * seconds[0] for count, seconds in steps) / 60)} min"
+    hours = [gpu.gpu_hours for spec in specs if (gpu := estimate(spec))]
+    return f"{sum(hours):,.0f} GPU hours, by arithmetic" if len(hours) == len(specs) else ""

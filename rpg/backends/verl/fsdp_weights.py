@@ -1,21 +1,32 @@
-"""Weights of FSDP modules, shard by shard: into another module of the same model, and from another number of workers.
+"""Weights of FSDP modules, shard by shard: into another module of the same model and from another number of workers.
+
+Low-rank adapters (`model.lora`; peft in verl's FSDP2 engine): merged for servers and checkpoints, and kept as a reference.
 
 verl reads files of exactly as many workers as there are (verl/utils/checkpoint/fsdp_checkpoint_manager.py:219). Going on
 with another number works with FSDP2 only, whose shards are rows of each tensor.
+
+verl 0.9.1 merges in place, rounds merged weights to bfloat16 (verl/workers/engine/fsdp/transformer_impl.py:1083), and
+exports checkpoints unmerged, with peft's names (verl/utils/checkpoint/fsdp_checkpoint_manager.py:422). Here each weight is
+merged separately, in the precision that it is trained in, and the module stays unchanged.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors.torch import load_file
+from peft.tuners.lora import Linear, LoraLayer
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
+from verl.utils.device import get_device_id
+
+from rpg.errors import UserError
 
 
 def copy_weights(source: nn.Module, target: nn.Module) -> None:
@@ -78,8 +89,7 @@ def load_resharded(manager: Any, workers: int, local_path: str, **_: Any) -> Non
     def read(kind: str, rank: int) -> dict[str, Any]:
         # Mapped, so that a worker reads only its rows. verl wrote these files itself, pickled.
         path = folder / f"{kind}_world_size_{workers}_rank_{rank}.pt"
-        values: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
-        return values
+        return dict(torch.load(path, map_location="cpu", weights_only=False, mmap=True))
 
     parts = [read("model", rank) for rank in range(workers)]
     with torch.no_grad():
@@ -92,33 +102,24 @@ def load_resharded(manager: Any, workers: int, local_path: str, **_: Any) -> Non
     if manager.optimizer is not None:
         parts = [read("optim", rank) for rank in range(workers)]
         live = [parameter for group in manager.optimizer.param_groups for parameter in group["params"]]
-        state = {
-            index: {
-                name: _like(live[index], [part["state"][index][name] for part in parts])
-                if isinstance(value, DTensor)
-                else value
-                for name, value in entries.items()
-            }
-            for index, entries in parts[0]["state"].items()
-        }
-        manager.optimizer.load_state_dict({"state": state, "param_groups": parts[0]["param_groups"]})
+        merged_state = parts[0]
+        for index, entries in merged_state["state"].items():
+            for name in [name for name, value in entries.items() if isinstance(value, DTensor)]:
+                entries[name] = _like(live[index], [part["state"][index][name] for part in parts])
+        manager.optimizer.load_state_dict({key: merged_state[key] for key in ("state", "param_groups")})
     scheduler = read("extra_state", 0)["lr_scheduler"]
     if scheduler is not None and manager.lr_scheduler is not None:
         manager.lr_scheduler.load_state_dict(scheduler)
 
 
 def load_shards_of(
-    module: nn.Module,
-    folder: str | Path,
-    pattern: str,
-    workers: int,
-    concerns: Callable[[str], bool] | None = None,
+    module: nn.Module, folder: str | Path, pattern: str, workers: int, concerns: Callable[[str], bool] = bool
 ) -> None:
     """Load parameters of which `workers` workers each wrote their rows as a safetensors file; `concerns` selects by name."""
     parts = [load_file(Path(folder, pattern.format(world=workers, rank=rank))) for rank in range(workers)]
     with torch.no_grad():
         for name, mine in module.named_parameters():
-            if concerns is None or concerns(name):
+            if concerns(name):
                 sharded = cast(DTensor, mine)
                 sharded.to_local().copy_(_rows_of(sharded, [part[name] for part in parts]))
 
@@ -135,7 +136,90 @@ def _rows_of(mine: DTensor, olds: Sequence[Tensor]) -> Tensor:
 def _like(parameter: DTensor, olds: Sequence[Tensor]) -> DTensor:
     """A moment of a parameter, distributed as the parameter is."""
     rows = _rows_of(parameter, olds).clone().to(parameter.to_local().device)
-    mesh, places = parameter.device_mesh, parameter.placements
-    return DTensor.from_local(
-        rows, mesh, places, run_check=False, shape=parameter.shape, stride=parameter.stride()
-    )
+    like: dict[str, Any] = {"shape": parameter.shape, "stride": parameter.stride(), "run_check": False}
+    return DTensor.from_local(rows, parameter.device_mesh, parameter.placements, **like)
+
+
+Weights = Mapping[str, Tensor]
+NAME = "default"
+"""peft's name of the adapter."""
+
+
+def send_merged(engine: Any) -> None:
+    """Make verl's engine send merged weights to the rollout servers.
+
+    Raises:
+        UserError: a target of the adapters is not a linear layer.
+    """
+    for name, layer in engine.module.named_modules():
+        if isinstance(layer, LoraLayer) and not isinstance(layer, Linear):
+            raise UserError(
+                f"model.lora.targets: {_base_name(name)} is not a linear layer; accepted: all-linear, or their names"
+            )
+    engine.get_per_tensor_param = lambda *_, **__: (merged(engine.module), None)
+
+
+def merged(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """(name in the model without adapters, whole weight with its adapter) of each parameter; a collective call.
+
+    A target's weight W becomes W + alpha / rank * B A (Hu et al. 2021, arXiv 2106.09685, section 4.1).
+    """
+    targets = {name: layer for name, layer in module.named_modules() if isinstance(layer, LoraLayer)}
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if is_adapter(name):
+                continue
+            value = _whole(parameter)
+            target = targets.get(name.removesuffix(".base_layer.weight"))
+            if target is not None:
+                down, up = (_whole(part[NAME].weight) for part in (target.lora_A, target.lora_B))
+                value = value + target.scaling[NAME] * (up @ down).to(value.dtype)
+            yield _base_name(name), value.detach()
+
+
+def export_merged(module: nn.Module, folder: Path, is_first: bool) -> None:
+    """Write the merged weights beside verl's config and tokenizer, as an ordinary model folder; a collective call."""
+    weights = {name: value.cpu().contiguous() for name, value in merged(module) if is_first}
+    if is_first:
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a parameter of the module is part of an adapter."""
+    return ".lora_" in name
+
+
+def adapters(module: nn.Module) -> dict[str, Tensor]:
+    """A copy of this worker's part of all adapters."""
+    return {name: value.detach().clone() for name, value in shards(module) if is_adapter(name)}
+
+
+def put_adapters(module: nn.Module, weights: Weights) -> None:
+    """Restore what :func:`adapters` gave."""
+    with torch.no_grad():
+        for name, value in shards(module):
+            if is_adapter(name):
+                value.copy_(weights[name])
+
+
+@contextmanager
+def with_adapters(module: nn.Module, weights: Weights) -> Iterator[None]:
+    """The model with these adapters instead of its own."""
+    originals = adapters(module)
+    put_adapters(module, weights)
+    try:
+        yield
+    finally:
+        put_adapters(module, originals)
+
+
+def _base_name(name: str) -> str:
+    return name.removeprefix("base_model.model.").replace(".base_layer", "")
+
+
+def _whole(parameter: Tensor) -> Tensor:
+    if not isinstance(parameter, DTensor):
+        return parameter
+    here = parameter.to(get_device_id())
+    assert isinstance(here, DTensor)
+    return here.full_tensor()

@@ -1,4 +1,4 @@
-"""The command `rpg audit`: what each loss optimises, by exact enumeration."""
+"""The commands `rpg list`, `rpg audit` and `rpg paper`: the catalogue, what its losses optimise, the published tables."""
 
 from __future__ import annotations
 
@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpg.cli.app import Home, Preset, app, complain, console, error_console
+from rpg.cli.app import Home, Preset, app, complain, console, error_console, layout_at, refuse
 
 if TYPE_CHECKING:
-    from rpg.auditing import Report
     from rpg.backends.local.checkpoint_fidelity import Fidelity
+
+
+@app.command("list", epilog="Examples: rpg list · rpg list rpg-reinforce-urkl")
+def list_(
+    name: Annotated[str | None, typer.Argument(help="Show all settings of this algorithm.")] = None,
+    preset: Preset = "paper",
+) -> None:
+    """List the algorithms with formula, objective and citation, or show one with all its settings."""
+    from rpg.catalogue.listing import algorithm_table, catalogue_table
+
+    console.print(algorithm_table(name, preset) if name else catalogue_table(preset))
 
 
 @app.command(
@@ -29,7 +39,7 @@ def audit(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            help="Measure on a real policy instead: a checkpoint of the embedded trainer, RUN/STEP.",
+            help="Measure on a real policy instead: a checkpoint of the embedded trainer, RUN/STEP."
         ),
     ] = None,
     staleness: Annotated[
@@ -51,7 +61,7 @@ def audit(
     ] = 16,
     save: Annotated[bool, typer.Option(help="Save the result for the database and the dashboard.")] = True,
     home: Home = None,
-) -> int:
+) -> None:
     """Compute by exact enumeration what each loss optimises: its bias for every objective, and its variance.
 
     With --checkpoint, estimate on a real policy instead: compare each loss's gradient, from samples that are some rollouts
@@ -60,24 +70,16 @@ def audit(
     from rpg.auditing import audit as audit_one
     from rpg.auditing import audit_catalogue
     from rpg.catalogue import algorithm
-    from rpg.config.errors import ConfigError
-    from rpg.store import Layout, atomic_write_text
+    from rpg.store import atomic_write_text
 
     if checkpoint is not None:
         if figure is not None:
-            raise ConfigError("--figure draws the exact audit and cannot be combined with --checkpoint")
-        return _on_checkpoint(
-            checkpoint,
-            name,
-            as_json,
-            Layout.at(home).home,
-            staleness=staleness,
-            beta=beta,
-            blocks=blocks,
-            prompts=prompts,
-        )
+            refuse("--figure draws the exact audit and cannot be combined with --checkpoint")
+        settings = {"staleness": staleness, "beta": beta, "blocks": blocks, "prompts": prompts}
+        _on_checkpoint(checkpoint, name, as_json, layout_at(home).home, settings)
+        return
     if figure is not None and figure.suffix not in (".png", ".svg", ".html"):
-        raise ConfigError(f"--figure {figure}: the name must end in .png, .svg or .html")
+        refuse(f"--figure {figure}: the name must end in .png, .svg or .html")
     chosen = algorithm(name, preset) if name else None
     with error_console.status("auditing by enumeration ..."):
         report = audit_one(chosen) if chosen else audit_catalogue()
@@ -88,34 +90,27 @@ def audit(
         console.print(report.table(console.width))
     if save:
         file = f"{name or 'catalogue'}{'-released' if preset == 'released' else ''}.json"
-        atomic_write_text(Layout.at(home).audits / file, text)
+        atomic_write_text(layout_at(home).audits / file, text)
     if figure is not None:
-        _draw(report, figure)
+        # Without a network: PNG at twice the size, SVG, or a page that contains its own scripts.
+        options: dict[str, dict[str, Any]] = {".html": {"inline": True}, ".png": {"scale_factor": 2}}
+        report.figure().save(figure, **options.get(figure.suffix, {}))
         complain(f"wrote {figure}")
-    return 0
 
 
-def _draw(report: Report, path: Path) -> None:
-    """Save the figure without a network: PNG at twice the size, SVG, or a page that contains its own scripts."""
-    chart = report.figure()
-    if path.suffix == ".html":
-        chart.save(path, inline=True)
-    else:
-        chart.save(path, **({"scale_factor": 2} if path.suffix == ".png" else {}))
-
-
-def _on_checkpoint(checkpoint: Path, name: str | None, as_json: bool, home: Path, **settings: Any) -> int:
+def _on_checkpoint(
+    checkpoint: Path, name: str | None, as_json: bool, home: Path, settings: dict[str, Any]
+) -> None:
     import json
     from dataclasses import asdict
 
     from rpg.backends.local.checkpoint_fidelity import fidelity
-    from rpg.config.errors import ConfigError
     from rpg.store.run_folder import RunFolder
 
     number = checkpoint.name.removeprefix("step-")
     folder = checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
     if not number.isdecimal() or not (folder / "manifest.json").is_file():
-        raise ConfigError(
+        refuse(
             f"--checkpoint {checkpoint}: expected the folder of a run and a step, RUN/40, or the checkpoint's own folder, "
             "RUN/checkpoints/step-000040"
         )
@@ -128,7 +123,6 @@ def _on_checkpoint(checkpoint: Path, name: str | None, as_json: bool, home: Path
         print(json.dumps(asdict(measured), ensure_ascii=False).replace("NaN", "null"))
     else:
         console.print(_fidelity_table(measured))
-    return 0
 
 
 def _fidelity_table(measured: Fidelity) -> Any:
@@ -159,3 +153,20 @@ def _fidelity_table(measured: Fidelity) -> Any:
 def _estimate(value: tuple[float, float, float]) -> str:
     estimate, low, high = value
     return "?" if estimate != estimate else f"{estimate:.2f} [{low:.2f}, {high:.2f}]"
+
+
+@app.command(epilog="Examples: rpg paper · rpg paper lint")
+def paper(
+    what: Annotated[
+        str, typer.Argument(help="tables, or lint: list published values that cannot be correct.")
+    ] = "tables",
+) -> None:
+    """Show the published tables of the RPG paper, or check them for impossible values."""
+    from rpg.config.errors import nearest
+    from rpg.paper import lint
+    from rpg.paper.lint import in_terminal
+    from rpg.paper.published import tables
+
+    if what not in ("tables", "lint"):
+        refuse(f"paper {what!r}: not known{nearest(what, ('tables', 'lint'))} Accepted: tables, lint")
+    console.print(tables() if what == "tables" else in_terminal(lint()))

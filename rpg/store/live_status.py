@@ -1,9 +1,10 @@
-"""How far a run is within its step: a small file that its process renews, and a line about it for people.
+"""Small files about what goes on now, which living processes renew, for people to read.
 
     <run>/progress.json             by the training: {time, step, steps, phase, done, of, what, tokens, ...}
     <run>/progress-evaluation.json  by the evaluator, about one checkpoint
+    serve/health.json               by `rpg serve`: {time, problems}, what it has found wrong with itself
 
-They inform people about the current state: nothing is derived from them, and losing one costs nothing.
+Nothing is derived from them, and losing one costs nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
 
 TRAINING, EVALUATION = "progress.json", "progress-evaluation.json"
 WRITE_SECONDS = 1.0
 """Minimum time between two writes of a file."""
-FRESH_SECONDS = 60.0
+PROGRESS_SECONDS = 60.0
 """An older file does not describe the current state: its process ended, or has not begun the next step."""
 
 
@@ -36,7 +40,7 @@ def read_progress(path: Path, now: float | None = None, any_age: bool = False) -
     """The record in the file; None if there is none, it is old (unless `any_age`), or it is not a progress record."""
     try:
         record = json.loads(path.read_bytes())
-        old = not any_age and (time.time() if now is None else now) - float(record["time"]) > FRESH_SECONDS
+        old = not any_age and (time.time() if now is None else now) - float(record["time"]) > PROGRESS_SECONDS
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return None if old or not isinstance(record.get("phase"), str) else record
@@ -78,3 +82,25 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+HEALTH_SECONDS = 300.0
+"""An older file is ignored: a server that has not renewed it has ended or hangs."""
+
+
+def path_of(home: Path) -> Path:
+    return home / "serve" / "health.json"
+
+
+def write_problems(home: Path, problems: Sequence[str]) -> None:
+    atomic_write_json(path_of(home), {"time": time.time(), "problems": list(problems)})
+
+
+def read_problems(home: Path) -> list[str]:
+    """The problems, a line each; [] if there are none or no server uses this data folder."""
+    try:
+        note = read_json_object(path_of(home))
+        fresh = abs(time.time() - float(note["time"])) < HEALTH_SECONDS
+        return [str(line) for line in note["problems"]] if fresh else []
+    except (StoreError, KeyError, TypeError, ValueError):
+        return []

@@ -1,0 +1,147 @@
+"""What Prefect's pages show of a sweep: the flow run that its tasks belong to, tables, the figure, links to the dashboard.
+
+Imported only where Prefect is in use.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+from prefect import Flow
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.client.orchestration import get_client
+from prefect.context import hydrated_context
+from prefect.logging.handlers import APILogHandler
+from prefect.results import get_result_store
+from prefect.runtime import flow_run
+from prefect.utilities.urls import url_for
+
+from flows.monitor import Watch
+from flows.prefect.flow_runs import DASHBOARD, FLOW_RUN, alive
+from flows.prefect.reconcile import cancelled
+from rpg.errors import UserError
+from rpg.store import Layout, StoreError
+from rpg.store.current import current_runs
+
+MOST_FIGURE_BYTES = 1_500_000
+
+
+def key(kind: str, name: str) -> str:
+    """An artifact's key: lower-case letters, digits and dashes."""
+    return f"{kind}-{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}"[:120].strip("-")
+
+
+def link(sweep: str) -> None:
+    """Where the dashboard shows this sweep."""
+    address = os.environ.get(DASHBOARD, "http://127.0.0.1:8501")
+    page = f"{address}/compare?sweeps={quote(sweep)}"
+    create_link_artifact(page, link_text=f"{sweep} in the dashboard", key=key("dashboard", sweep))
+
+
+def report(layout: Layout, sweep: str) -> None:
+    """The state of every run, the result table and the figure of a sweep, as far as there are any."""
+    rows = []
+    for folder in current_runs(layout, sweep):
+        name = folder.name
+        try:
+            failed = folder.read_failed() or {}
+            rows.append({"run": name, "state": folder.state(), "error": str(failed.get("error", "")),
+                         "health": "; ".join(Watch([folder]).views()[0].health)})  # fmt: skip
+        except StoreError as error:
+            rows.append({"run": name, "state": "unreadable", "error": str(error)})
+    if rows:
+        create_table_artifact(rows, key=key("runs", sweep), description=f"Runs of {sweep}")
+    files = layout.reports(sweep)
+    try:
+        parts = [(files / "table.md").read_text(encoding="utf-8")]
+    except OSError:
+        return
+    figure = files / "report.png"
+    if figure.is_file() and figure.stat().st_size <= MOST_FIGURE_BYTES:
+        data = base64.b64encode(figure.read_bytes()).decode()
+        parts.append(f"![{sweep}](data:image/png;base64,{data})")
+    create_markdown_artifact("\n\n".join(parts), key=key("result", sweep), description=f"Result of {sweep}")
+
+
+def text(kind: str, name: str, lines: Sequence[str]) -> None:
+    """What a command printed last, as it was printed."""
+    body = "\n".join(lines).replace("```", "'''")
+    create_markdown_artifact(f"# {kind} of {name}\n\n```\n{body}\n```", key=key(kind, name))
+
+
+def nightly(place: Path, name: str) -> None:
+    """The table of the newest night kept there; `name` is that of the set, "" of the one that ships."""
+    newest = max(place.glob("*.md"), key=lambda path: path.stat().st_mtime, default=None)
+    if newest:
+        table = newest.read_text(encoding="utf-8")
+        create_markdown_artifact(table, key=key("nightly", name), description=newest.stem)
+
+
+class TaskOwner:
+    """A flow run of this command's own; or that of the process which started this command, and waits for it."""
+
+    def __init__(self, layout: Layout, sweep: str) -> None:
+        self._layout, self._sweep = layout, sweep
+        adopted = os.environ.get(FLOW_RUN)
+        self.adopted = adopted is not None
+        self.id = UUID(adopted) if adopted else None
+        self._log: logging.Logger | None = None
+
+    def log(self, line: str) -> None:
+        """A line for the log of a flow run of our own; a command that another one started prints its lines instead."""
+        if self._log:
+            self._log.info(line, extra={"flow_run_id": str(self.id)})
+
+    def stopped(self) -> None:
+        """Say that the sweep was stopped on purpose. An adopted flow run's state is its own process's matter."""
+        if self.id:
+            cancelled(self.id, "stopped on purpose", only_tasks=self.adopted)
+
+    @contextmanager
+    def adopt(self, flow: Flow[..., Any]) -> Iterator[None]:
+        """Tasks that are called inside are tasks of the adopted flow run."""
+        with get_client(sync_client=True) as client:
+            assert self.id is not None
+            flow_run_context = {
+                "flow": flow,
+                "flow_run": client.read_flow_run(self.id),
+                "parameters": {},
+                "persist_result": False,
+                "result_store": get_result_store().update_for_flow(flow, _sync=True),
+            }
+            with hydrated_context({"flow_run_context": flow_run_context}, client):
+                self._link()
+                yield
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Within the flow: what Prefect shows of a flow run of our own besides its states."""
+        if self.adopted:
+            yield
+            return
+        self.id = UUID(str(flow_run.id))
+        # To the flow run's log at the API, and nowhere else: the terminal shows the progress.
+        self._log = logging.Logger("rpg.sweep", logging.INFO)
+        self._log.addHandler(APILogHandler())
+        link(self._sweep)
+        try:
+            with alive(self._layout.home, str(self.id), flow_run.run_count):
+                self._link()
+                yield
+        except UserError:
+            report(self._layout, self._sweep)
+            raise
+        report(self._layout, self._sweep)
+
+    def _link(self) -> None:
+        """For the dashboard's link; a private server has no page to link to."""
+        self._layout.write_flow_run(self._sweep, url_for("flow-run", obj_id=self.id))

@@ -1,0 +1,135 @@
+"""Commands on the data folder: `rpg aggregate`, `rpg merge`, `rpg note`, `rpg tag`, `rpg rm` and `rpg gc`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rpg.cli.app import Home, app, complain, console, layout_at, say
+
+
+@app.command(epilog="Example: rpg aggregate")
+def aggregate(home: Home = None) -> None:
+    """Update the results database from the run folders. Commands that read the database do this automatically."""
+    from rpg.store.database import build
+
+    built = build(layout_at(home))
+    say(f"{built.path}")
+
+
+@app.command(epilog="Example: rpg merge /mnt/gpu-node/rpg-data ~/laptop/rpg-data")
+def merge(
+    homes: Annotated[
+        list[Path], typer.Argument(metavar="HOME...", help="Data folders to merge; they stay unchanged.")
+    ],
+    home: Home = None,
+) -> int:
+    """Copy the results of other data folders: identical runs once, contradictions reported (exit code 1)."""
+    from rpg.store import Layout
+    from rpg.store.database import build
+    from rpg.store.merge import merge as take_over
+
+    layout, left = layout_at(home), 0
+    for other in homes:
+        merged = take_over(layout, Layout.at(other))
+        counts = f"{len(merged.copied)} runs copied, {len(merged.replaced)} completed"
+        say(f"{other}: {counts}, {len(merged.same)} were here already")
+        for name, why in merged.left.items():
+            complain(f"! {name}: {why}", "yellow")
+        left += len(merged.left)
+    build(layout)
+    return 1 if left else 0
+
+
+Where = Annotated[str, typer.Argument(metavar="SWEEP|SWEEP/RUN", help="The sweep or run.")]
+
+
+@app.command(epilog="Examples: rpg note quickstart 'first with the new reward' · rpg note quickstart")
+def note(
+    where: Where,
+    text: Annotated[
+        str | None, typer.Argument(help="Text of the note. Default: print the existing notes.")
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Add a note to a sweep or run, or print its notes. The dashboard's overview shows and searches them."""
+    from rpg.store.notes import add_note, notes_and_tags, place
+
+    folder = place(layout_at(home), where)
+    if text is not None:
+        add_note(folder, text)
+    notes = notes_and_tags(folder)["notes"]
+    for entry in notes:
+        say(
+            f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(entry.get('time', 0)))}  {entry.get('text', '')}"
+        )
+    if not notes:
+        say(f"{where}: no notes yet")
+
+
+@app.command(epilog="Examples: rpg tag quickstart paper final · rpg tag quickstart --remove final")
+def tag(
+    where: Where,
+    tags: Annotated[list[str] | None, typer.Argument(help="Tags to add.")] = None,
+    remove: Annotated[list[str], typer.Option("--remove", help="Tag to remove. Repeatable.")] = [],
+    home: Home = None,
+) -> None:
+    """Add tags to a sweep or run, or remove them. The dashboard's overview can be searched by tags."""
+    from rpg.store.notes import change_tags, place
+
+    now = change_tags(place(layout_at(home), where), tags or [], remove)
+    say(f"{where}: {', '.join(now) or 'no tags'}")
+
+
+@app.command(epilog="Examples: rpg rm quickstart · rpg rm quickstart/grpo-s0-1a2b3c4d")
+def rm(
+    names: Annotated[list[str], typer.Argument(metavar="SWEEP|SWEEP/RUN...", help="What to remove.")],
+    home: Home = None,
+) -> None:
+    """Move runs or whole sweeps to the trash of the data folder; `rpg gc` empties it."""
+    from rpg.store.database import build
+    from rpg.store.gc import remove
+
+    layout = layout_at(home)
+    for name in names:
+        say(f"{name} -> {remove(layout, name)}")
+    build(layout)
+
+
+@app.command(epilog="Examples: rpg gc --dry-run · rpg gc --yes")
+def gc(
+    home: Home = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
+) -> None:
+    """Remove weights that `keep_checkpoints` does not keep, incomplete and damaged files, and the trash of `rpg rm`."""
+    from rpg.store.gc import collect, garbage
+
+    layout = layout_at(home)
+    items = garbage(layout)
+    if not items:
+        console.print("nothing to remove")
+        return
+    for why in dict.fromkeys(item.why for item in items):
+        part = [item for item in items if item.why == why]
+        say(f"{_bytes(sum(item.size for item in part)):>9}  {len(part)} x {why}")
+        for item in part[:3]:
+            say(f"           {item.path.relative_to(layout.home)}", "dim")
+        if len(part) > 3:
+            say(f"           and {len(part) - 3} more", "dim")
+    say(f"{_bytes(sum(item.size for item in items)):>9}  in total, in {layout.home}")
+    if dry_run or not (yes or typer.confirm("Remove them?")):
+        return
+    collect(items)
+    console.print("removed")
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

@@ -1,0 +1,192 @@
+"""Estimates, by arithmetic, of a run's disk space and of the embedded trainer's memory (measured: docs/trainer.md).
+
+Weights, gradients and moments are float32; a model in bfloat16 on a GPU also has rounded weights
+(rpg.backends.local.optimizers). What a forward pass keeps for the backward pass is about what goes into and comes out of its
+linear layers (the packed implementation, rpg.models.lean); with layers computed again it is the inputs of layers, and one
+layer with its gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rpg.config.backend import LocalBackend, VerlBackend
+from rpg.config.model import TinyModel, bfloat16, lora_of
+from rpg.config.run_spec import RunSpec
+from rpg.planning.model_shapes import Shape, shape_of, tiny_shape
+
+FLOAT = 4
+"""Bytes of a trained weight: both back ends keep updated weights and moments in float32, whatever they compute in."""
+HALF = 2
+"""Bytes of a weight in a checkpoint of a training that computes in bfloat16."""
+MOMENTS = 2
+"""Numbers per weight that either optimizer keeps: two moments, or one and the schedule-free iterate."""
+FILES_BYTES = 12_000
+"""Per checkpoint: config, tokenizer, headers and digests; in later checkpoints most of them are links."""
+VERL_BYTES = 45_000
+"""verl's state besides tensors, per worker: random states, the position of the data loader, headers; for a tiny model."""
+WAITING_BYTES, WAITING_TOKEN_BYTES = 1_500, 48
+"""A prefetched response (rollout.staleness on verl), and each token of it and its prompt; measured on tiny runs."""
+PROVENANCE_BYTES = 5_700
+"""The record of the training's code and environment; measured on the runs of the quickstart."""
+STEP_BYTES = 1_050
+"""A line of metrics and one of the log."""
+EVALUATION_BYTES = 2_700
+"""The Parquet file of an evaluation without samples."""
+SAMPLE_BYTES = 4.0
+TOKEN_BYTES = {"tiny": 0.3, "pretrained": 1.5}
+"""A graded sample, compressed: names and grade, and per token of text one character in tiny models, about four in others."""
+RESPONSE_SHARE = 0.5
+"""Mean length of a response, as a fraction of the limit."""
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Bytes of one run. `after`: when it is done; `if_last`: when it is done and its last checkpoint is its best; `most`:
+    the peak during training; `newest`: a checkpoint from which the training can continue."""
+
+    after: float
+    if_last: float
+    most: float
+    newest: float
+
+
+def disk(spec: RunSpec, problems: int) -> Disk | None:
+    """The disk space of a run whose benchmarks have `problems` in total; None if the size of the model is unknown."""
+    shape = tiny_shape(spec.model) if isinstance(spec.model, TinyModel) else shape_of(spec.model)
+    if shape is None:
+        return None
+    parameters = shape.parameters
+    half, backend = bfloat16(spec.model), spec.backend
+    verl, workers = False, 0
+    if isinstance(backend, VerlBackend):
+        verl, workers = True, backend.nodes * backend.gpus_per_node
+    weights = (HALF if half else FLOAT) * parameters + FILES_BYTES
+    # The training state holds the weights again if they differ from those of the checkpoint (on verl always), and the
+    # earlier policies that have yet to sample (on verl: their samples).
+    lora = lora_of(spec.model)
+    share = HALF / FLOAT if spec.half_weights() and not verl else 1  # of a trained weight, in computations
+    copies = MOMENTS + (half or verl) + share * (_reference(spec) + (0 if verl else spec.rollout.staleness))
+    trained = parameters
+    if lora and verl:  # only the weights
+        copies = 1
+    elif lora and not isinstance(spec.model, TinyModel):  # the adapters themselves
+        trained, copies = shape.adapter_parameters(lora), copies + (not half)
+    training = FLOAT * trained * copies + VERL_BYTES * workers + _waiting(spec) * verl
+    steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
+    names = len(spec.benchmarks())
+    k = 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
+    sample = SAMPLE_BYTES + TOKEN_BYTES[spec.model.type] * RESPONSE_SHARE * spec.rollout.max_response_tokens
+    rest = evaluated * (names * EVALUATION_BYTES + problems * k * sample) + spec.training.steps * STEP_BYTES
+    rest += PROVENANCE_BYTES
+    keep = spec.training.keep_checkpoints
+    counts = {"all": evaluated, "last": 1, "best": 2}
+    kept = counts[keep] if isinstance(keep, str) else len({*keep, steps[-1]} & set(steps))
+    after = kept * weights + training + rest
+    alone = after - weights if keep == "best" and evaluated > 1 else after
+    # Training can continue from the two newest; one is being written (by verl in float32) and one waits for its evaluation,
+    # or all do if the training uses all GPUs.
+    waiting = max(kept, evaluated) if spec.evaluator_gpus() else kept
+    most = max(after, (waiting + 3) * weights + 3 * training + FLOAT * parameters * (half and verl) + rest)
+    return Disk(after, alone, most, weights + training)
+
+
+def _waiting(spec: RunSpec) -> float:
+    """Bytes of prefetched responses."""
+    tokens = spec.rollout.max_prompt_tokens + spec.rollout.max_response_tokens
+    rows = spec.training.prompts_per_step * spec.rollout.group_size * spec.rollout.staleness
+    rows *= 2 if spec.algorithm.dynamic_sampling else 1  # includes groups that will be dropped
+    return rows * (WAITING_BYTES + RESPONSE_SHARE * WAITING_TOKEN_BYTES * tokens)
+
+
+def _reference(spec: RunSpec) -> int:
+    """1 if checkpoints hold the weights of a reference policy; an initial model as reference is in the cache."""
+    return int(spec.algorithm.needs_reference and spec.algorithm.reference.type in ("every_k", "kl_above"))
+
+
+PROCESS = 0.4e9
+"""A process that has imported PyTorch and transformers (on a GPU: its CUDA context, which takes more)."""
+PROMPT_TOKENS = 0.5
+"""Mean length of a prompt, as a fraction of the limit."""
+AT_ONCE = 1.2e9
+"""Upper bound for log-probabilities over a large vocabulary, which are computed in parts (docs/trainer.md)."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one training."""
+
+    fixed: float
+    """The process, weights, gradients, moments, and policies other than the trained one."""
+    rollout: float
+    """Keys and values of all responses of a step."""
+    update: float
+    """Activations kept for the backward pass."""
+
+    @property
+    def most(self) -> float:
+        return self.fixed + max(self.rollout, self.update)
+
+
+def memory(spec: RunSpec) -> Memory | None:
+    """The memory of a run; None without the embedded trainer or if the size of the model is unknown."""
+    backend, model = spec.backend, spec.model
+    shape = tiny_shape(model) if isinstance(model, TinyModel) else shape_of(model)
+    if not isinstance(backend, LocalBackend) or shape is None:
+        return None
+    t, r = spec.training, spec.rollout
+    reference = spec.algorithm.needs_reference and spec.algorithm.reference.type != "old"
+    rounded = r.sampler.dtype != "same"
+    weight_bytes = HALF if spec.half_weights() else FLOAT  # bytes of a weight in computations
+    trained = FLOAT * (1 + MOMENTS) + weight_bytes  # gradient and moments with it
+    trained += FLOAT * spec.half_weights()  # the master
+    trained += weight_bytes * (reference + r.staleness)
+    if lora := lora_of(model):  # fixed weights; while sampling, also a copy with the adapters merged
+        held = shape.parameters * weight_bytes * (2 + rounded) + shape.adapter_parameters(lora) * trained
+    else:
+        held = shape.parameters * (trained + weight_bytes * rounded)
+    response, prompt = RESPONSE_SHARE * r.max_response_tokens, PROMPT_TOKENS * r.max_prompt_tokens
+    rows = t.prompts_per_step * r.group_size
+    cache = shape.cache_bytes_per_token * (1 if bfloat16(spec.model) else 2)
+    at_once = min(t.micro_batch_rows, t.mini_batch_prompts * r.group_size)
+    tokens = at_once * response + -(-at_once // r.group_size) * prompt
+    passes = t.micro_batch_tokens or tokens_per_pass(shape, backend.device, weight_bytes)
+    return Memory(
+        fixed=PROCESS + held,
+        rollout=rows * (prompt + response) * cache,
+        update=pass_bytes(shape, min(tokens, passes), backend, weight_bytes),
+    )
+
+
+def with_layers_again(spec: RunSpec) -> RunSpec:
+    """The same run with `backend.gradient_checkpointing`."""
+    backend = spec.backend.model_copy(update={"gradient_checkpointing": True})
+    return spec.model_copy(update={"backend": backend})
+
+
+def tokens_per_pass(shape: Shape, device: str, number: int = FLOAT) -> int:
+    """The default number of tokens per pass of the trainer (rpg.models.policy)."""
+    room = 2**31 if device == "cpu" else 2**33
+    return max(1, min(8192, room // (number * shape.layers * _widths(shape))))
+
+
+def pass_bytes(shape: Shape, tokens: float, backend: LocalBackend, number: int = FLOAT) -> float:
+    """Peak memory of a forward and backward pass over `tokens` tokens, without weights and gradients.
+
+    `number`: bytes of a number in computations.
+    """
+    layer = number * _widths(shape)
+    kept = shape.layers * layer
+    if backend.gradient_checkpointing:
+        kept = shape.layers * number * shape.hidden + layer
+    if backend.offload:
+        kept = layer
+    logits = min(AT_ONCE, 3 * FLOAT * shape.vocabulary * tokens)
+    return tokens * (kept + layer / 2) + logits
+
+
+def _widths(shape: Shape) -> int:
+    """Numbers per token that go into and come out of the linear layers of a block."""
+    kv = shape.kv_heads * shape.head_dim
+    attention = 2 * (shape.hidden + shape.attention_width) + 2 * (shape.hidden + kv)
+    return attention + 3 * (shape.hidden + shape.intermediate)
