@@ -2,7 +2,7 @@
 
     python -m benchmarks.error_rates                          # every cell of the grid, 1,000 sweeps each
     python -m benchmarks.error_rates --only heavy --sweeps 10000
-    python -m benchmarks.error_rates --looks                  # seeds added one by one, tested each time
+    python -m benchmarks.error_rates --looks --sweeps 400     # seeds added one by one, tested each time
 
 A problem's chance of a right answer is drawn from a beta distribution (or a logistic-normal one); a seed shifts the logits
 of all problems of its variant. The shifts of one seed are correlated across variants, and may differ in size between them.
@@ -18,11 +18,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 
 import numpy as np
 from scipy import special
 
-from rpg.stats import ERROR, Family, family, holm
+from rpg.stats import ERROR, MINIMUM_SEEDS, Family, Look, family, holm, next_look
 
 Array = np.ndarray
 
@@ -60,31 +61,28 @@ class Cell:
 
 
 def grid() -> Iterator[Cell]:
-    """The cells, with three and more seeds; those of two seeds have intervals only."""
+    """The cells. With two seeds there are intervals only."""
     base = Cell()
-    for variants in (3, 7, 15):
-        for seeds in (2, 3, 5, 10):
-            for spread in (0.0, 0.1, 0.2, 0.4, 0.8):
-                yield replace(base, variants=variants, seeds=seeds, spread=spread)
-    for seeds in (3, 5):
-        for samples in (1, 4, 32):
-            for accuracy in (0.05, 0.5, 0.9, 0.98):
-                for spread in (0.0, 0.2, 0.8):
-                    yield replace(
-                        base, name="small", seeds=seeds, problems=30, samples=samples, accuracy=accuracy, spread=spread
-                    )  # fmt: skip
+    for variants, seeds, spread in product((3, 7, 15), (2, 3, 5, 10), (0.0, 0.1, 0.2, 0.4, 0.8)):
+        yield replace(base, variants=variants, seeds=seeds, spread=spread)
+    small = replace(base, name="small", problems=30)
+    for seeds, samples, accuracy, spread in product(
+        (3, 5), (1, 4, 32), (0.05, 0.5, 0.9, 0.98), (0.0, 0.2, 0.8)
+    ):
+        yield replace(small, seeds=seeds, samples=samples, accuracy=accuracy, spread=spread)
+    unequal = ("one variant 3 x", "baseline 3 x", "half 3 x", "0.3 to 3 x")
     kinds = [
-        replace(base, name="uncorrelated", correlation=0.0), replace(base, name="correlated", correlation=0.9),
-        replace(base, name="heavy", heavy=True), replace(base, name="logistic", logistic=True),
-        replace(base, name="interaction", interaction=0.7, problems=30), replace(base, name="benchmarks", benchmarks=3, problems=30),
+        replace(base, name="uncorrelated", correlation=0.0),
+        replace(base, name="correlated", correlation=0.9),
+        replace(base, name="heavy", heavy=True),
+        replace(base, name="logistic", logistic=True),
+        replace(base, name="interaction", interaction=0.7, problems=30),
+        replace(base, name="benchmarks", benchmarks=3, problems=30),
         replace(base, name="apart", apart=4.0),
-        *(replace(base, name="unequal", unequal=kind) for kind in ("one variant 3 x", "baseline 3 x", "half 3 x", "0.3 to 3 x")),
-    ]  # fmt: skip
-    for kind in kinds:
-        for variants in (3, 7, 15):
-            for seeds in (3, 5, 10):
-                for spread in (0.1, 0.3):
-                    yield replace(kind, variants=variants, seeds=seeds, spread=spread)
+        *(replace(base, name="unequal", unequal=kind) for kind in unequal),
+    ]
+    for kind, variants, seeds, spread in product(kinds, (3, 7, 15), (3, 5, 10), (0.1, 0.3)):
+        yield replace(kind, variants=variants, seeds=seeds, spread=spread)
 
 
 def _shifts(rng: np.random.Generator, cell: Cell, shape: tuple[int, ...]) -> Array:
@@ -152,7 +150,7 @@ def former(scores: list[Array]) -> Array:
     """p-values (N, V - 1) of the former test, before Holm's correction."""
     parts = len(scores)
     seeds = scores[0].shape[2]
-    per_seed, v_problems, v_both, spread = 0.0, 0.0, 0.0, 0.0
+    per_seed = v_problems = v_both = spread = np.zeros(())
     for array in scores:
         pair = array[:, 1:] - array[:, :1]
         count, by_seed, by_problem = pair.shape[3], pair.mean(axis=3), pair.mean(axis=2)
@@ -166,7 +164,7 @@ def former(scores: list[Array]) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         df = np.maximum(1, variance**2 / (spread + v_seeds**2 / (seeds - 1)))
         p_values = 2 * special.stdtr(df, -np.abs(per_seed.mean(axis=2)) / np.sqrt(variance))
-    return np.where(variance > 0, p_values, 1.0 * (per_seed.mean(axis=2) == 0))
+    return np.asarray(np.where(variance > 0, p_values, 1.0 * (per_seed.mean(axis=2) == 0)))
 
 
 @dataclass
@@ -201,7 +199,7 @@ def rates(cell: Cell, sweeps: int, seed: int = 0, moved: Array | None = None) ->
         sums[2] += inside.all(axis=1).sum()
         differences.append(fitted.difference)
     error = float(np.median(np.concatenate(differences).std(axis=0)))
-    return Rates(*(sums / sweeps), error=error)
+    return Rates(*map(float, [*sums / sweeps, error]))
 
 
 POWER_AT = 3.5
@@ -218,29 +216,62 @@ def measured(cell: Cell, sweeps: int) -> tuple[Rates, Rates]:
     return equal, rates(cell, max(200, sweeps // 4), seed=1, moved=moved)
 
 
+def looked_at(cell: Cell, most: int, sweeps: int) -> tuple[float, float]:
+    """Shares of sweeps of equal variants with a false verdict, if seeds are added one by one up to `most` and all are
+    tested each time: by the levels of rpg.stats.next_look, and at 5 % each time."""
+    rng = np.random.default_rng(0)
+    complete = replace(cell, seeds=most)
+    false = np.zeros(2)
+    for start in range(0, sweeps, 50):
+        scores, _ = draw(rng, complete, min(50, sweeps - start), np.zeros(cell.variants))
+        ever = np.zeros((2, len(scores[0])), bool)
+        looks: list[Look] = []
+        for seeds in range(cell.seeds, most + 1):
+            runs = [str(run) for run in range(seeds * cell.variants)]
+            _, planned, level = next_look(looks, "", runs, len(runs))
+            looks.append(Look("", tuple(runs), planned, seeds, level, (), None, {}))
+            smallest = holm(family([array[:, :, :seeds] for array in scores]).p_values()).min(axis=1)
+            ever |= np.stack([smallest <= level, smallest <= ERROR])
+        false += ever.sum(axis=1)
+    return float(false[0] / sweeps), float(false[1] / sweeps)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sweeps", type=int, default=1000, help="simulated sweeps of each cell")
     parser.add_argument("--only", help="cells of this name")
-    parser.add_argument("--part", default="0/1", help="the i-th of n parts of the grid, as i/n")
+    parser.add_argument("--looks", action="store_true", help="seeds added one by one")
     options = parser.parse_args()
-    part, parts = map(int, options.part.split("/"))
-    cells = [cell for cell in grid() if options.only in (None, cell.name)]
-    print(
-        "| cell | variants | seeds | problems x k | accuracy | spread | false, former | false | covered | found, former | found |"
+    if options.looks:
+        print("| seeds | spread | false, as reports do | false, 5 % each time |\n|---|--:|--:|--:|")
+        for seeds, spread in product((3, 5), (0.0, 0.2, 0.8)):
+            ours, naive = looked_at(Cell(seeds=seeds, spread=spread), 20, options.sweeps)
+            print(f"| {seeds} to 20 | {spread:g} | {ours:.3f} | {naive:.3f} |", flush=True)
+        return
+    heads = "cell,variants,seeds,problems x k,accuracy,spread,false (former),false,covered,found (former),found".split(
+        ","
     )
-    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
-    for cell in cells[part::parts]:
+    print(f"| {' | '.join(heads)} |\n|---|{'--:|' * (len(heads) - 1)}")
+    for cell in grid():
+        if options.only not in (None, cell.name):
+            continue
         equal, apart = measured(cell, options.sweeps)
         name = cell.name if cell.unequal == "no" else cell.unequal
-        false = "" if cell.seeds < 3 else f"{equal.false:.3f}"
-        print(
-            f"| {name} | {cell.variants} | {cell.seeds} | {cell.problems} x {cell.samples} | {cell.accuracy:g} | {cell.spread:g} "
-            f"| {equal.former:.3f} | {false} | {min(equal.covered, apart.covered):.3f} | {apart.former_found:.2f} | {apart.found:.2f} |",
-            flush=True,
-        )
+        kind = [
+            name,
+            cell.variants,
+            cell.seeds,
+            f"{cell.problems} x {cell.samples}",
+            f"{cell.accuracy:g}",
+            f"{cell.spread:g}",
+        ]
+        shares = [equal.former, equal.false, min(equal.covered, apart.covered)]
+        shown = [f"{share:.3f}" for share in shares] + [f"{apart.former_found:.2f}", f"{apart.found:.2f}"]
+        if cell.seeds < MINIMUM_SEEDS:
+            shown[1] = shown[4] = ""
+        print(f"| {' | '.join(map(str, [*kind, *shown]))} |", flush=True)
 
 
 if __name__ == "__main__":

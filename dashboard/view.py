@@ -46,8 +46,9 @@ class View(NamedTuple):
     def summary(
         self, sweep: str, baseline: str | None = None, benchmarks: Sequence[str] | None = None
     ) -> summary.Summary:
-        looks = tuple(summary.recorded_looks(self.layout, sweep))
-        made: summary.Summary = self.compute(summary.summarise, sweep, baseline, benchmarks, False, looks)
+        made: summary.Summary = self.compute(
+            summary.summarise, sweep, baseline, benchmarks, False, summary.history(self.layout, sweep)
+        )
         return made
 
     def shared_page(self, choice: Choice) -> str:

@@ -4,10 +4,12 @@ A variant is judged at the last checkpoint that was evaluated on all its benchma
 running, not started) are not part of its numbers; the notes name them.
 """
 
+import contextlib
 import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import duckdb
@@ -21,6 +23,13 @@ from rpg.store import Layout, StoreError, queries
 from rpg.store.current import require_comparable
 
 MEAN = "mean"
+
+
+class History(NamedTuple):
+    """Looks that were taken at a sweep's differences, and the size of a difference that matters (`matters` in its file)."""
+
+    looks: tuple[stats.Look, ...] = ()
+    matters: float = stats.MATTERS
 
 
 class Summary(NamedTuple):
@@ -108,10 +117,10 @@ def summarise(
     baseline: str | None = None,
     names: Sequence[str] | None = None,
     superseded: bool = False,
-    looks: Sequence[stats.Look] = (),
+    past: History = History(),  # noqa: B008 - a tuple
 ) -> Summary:
     """Judge the variants of a sweep. `baseline` replaces the sweep's own; `names` picks benchmarks (default all);
-    `superseded`: with the older runs of the same name as variants of their own; `looks`: those taken at the sweep before.
+    `superseded`: with the older runs of the same name as variants of their own; `past`: looks taken at it before.
     Raises StoreError: the database does not hold the sweep; NotComparable: current runs differ in more than the sweep's
     axes (rpg.store.current.require_comparable).
     """
@@ -158,14 +167,15 @@ def summarise(
     spent = queries.spending(db, sweep).set_index(["run", "step"])
     add_spending(table, spent, chosen)
     parts_of = {name: judged if name == MEAN else [name] for name in dict.fromkeys(table["benchmark"])}
-    look = _judge(table, problems, groups, parts_of, runs, looks)
+    judged_by = {name: parts for name, parts in parts_of.items() if name == MEAN} or parts_of
+    planned = _design(problems, groups, judged_by)
+    look = _judge(table, problems, groups, parts_of, runs, past.looks)
+    if look and planned:
+        look = look._replace(spreads=planned[1])
     table["leads"] = _leads(table, problems, chosen, parts_of)
     twins = _identical(scores)
     ill = _health(db, sweep, runs, names_of, twins)
-    headline = [MEAN] if MEAN in parts_of else list(parts_of)[:1]
-    judged_by = {name: parts_of[name] for name in headline}
-    if power := _power(problems, groups, judged_by, stats.MATTERS):
-        notes.append(power)
+    notes += [stats.sentence(*planned, past.matters)] if planned else []
     complete = set(
         scores.loc[scores["benchmark"].isin(judged), ["run", "step"]].itertuples(index=False, name=None)
     )
@@ -376,13 +386,17 @@ def _scored(
     return _course(variant, benchmark, curve, step, steps) | numbers | missing
 
 
-def recorded_looks(layout: Layout, sweep: str) -> list[stats.Look]:
-    """Those at the sweep's differences that reports have recorded."""
+def history(layout: Layout, sweep: str) -> History:
+    """From the sweep's folder."""
     looks = []
     for fields in layout.read_looks(sweep):
+        lists: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
         results = {name: (low, high, verdict) for name, (low, high, verdict) in fields["results"].items()}
-        looks.append(stats.Look(**{**fields, "runs": tuple(fields["runs"]), "results": results}))
-    return looks
+        looks.append(stats.Look(**{**lists, "results": results}))
+    matters = stats.MATTERS
+    with contextlib.suppress(StoreError, KeyError):
+        matters = float(layout.read_sweep(sweep)["matters"])
+    return History(tuple(looks), matters)
 
 
 def _judge(
@@ -415,7 +429,8 @@ def _judge(
     if all(one.verdict == verdicts.TOO_FEW for one in results.values()):
         return None
     found = {json.dumps(key): (one.low, one.high, one.verdict) for key, one in results.items()}
-    return stats.Look(name, tuple(compared), planned, len(earlier) + 1, level, found)
+    benchmarks = tuple(benchmark for benchmark in parts if benchmark != MEAN)
+    return stats.Look(name, tuple(compared), planned, len(earlier) + 1, level, benchmarks, None, found)
 
 
 def _leads(
@@ -433,27 +448,17 @@ def _leads(
     return [bool(lead) for lead in leads]
 
 
-def _power(
-    problems: verdicts.ProblemScores,
-    groups: Sequence[verdicts.Group],
-    headline: Mapping[str, Sequence[str]],
-    matters: float,
-) -> str:
-    """What this table could have found, and what it would take to find a difference that matters; "" if unknown."""
-    for parts in headline.values():
-        for group in groups:
-            block = problems.block(parts, [group.baseline, *group.variants.values()])
-            if not block or not block[1].all() or block[1].shape[1] < 2:
-                continue
+def _design(
+    problems: verdicts.ProblemScores, groups: Sequence[verdicts.Group], judged: Mapping[str, Sequence[str]]
+) -> tuple[stats.Design, stats.Spreads] | None:
+    """Of the variants that are compared at the same place with the same seeds; None if there are none."""
+    for parts, group in product(judged.values(), groups):
+        block = problems.block(parts, [group.baseline, *group.variants.values()])
+        if block and block[1].all() and block[1].shape[1] > 1:
             strata = [array[0] for array in block[0]]
-            samples = min(
-                problems.samples[run, place[0][0], name]
-                for run, place in group.baseline.values()
-                for name in parts
-            )
-            known = stats.spreads(strata, samples)
-            design = stats.Design(
-                len(block[1]), block[1].shape[1], tuple(array.shape[2] for array in strata), samples
-            )
-            return stats.sentence(design, known, matters)
-    return ""
+            first = [(run, place[0][0]) for run, place in group.baseline.values()]
+            samples = min(problems.samples[run, step, name] for run, step in first for name in parts)
+            sizes = tuple(array.shape[2] for array in strata)
+            variants, seeds = block[1].shape
+            return stats.Design(variants, seeds, sizes, samples), stats.spreads(strata, samples)
+    return None

@@ -20,7 +20,7 @@ from rich.console import Console
 from rpg import stats
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, curves, tables
-from rpg.report.summary import MEAN, Summary, recorded_looks, summarise
+from rpg.report.summary import MEAN, Summary, history, summarise
 from rpg.report.theme import specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
 from rpg.store.database import connect
@@ -39,9 +39,10 @@ def print_report(layout: Layout, sweep: str, console: Console, superseded: bool 
 
 def _summary(layout: Layout, db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) -> Summary:
     """The summary, with the notes on the sweep's data among its notes. A new look at its differences is recorded."""
-    looks = recorded_looks(layout, sweep)
-    summary = summarise(db, sweep, superseded=superseded, looks=looks)
-    if summary.look and not superseded and summary.look not in looks:
+    past = history(layout, sweep)
+    summary = summarise(db, sweep, superseded=superseded, past=past)
+    known = {(look.compared, look.runs) for look in past.looks}
+    if summary.look and not superseded and (summary.look.compared, summary.look.runs) not in known:
         layout.add_look(sweep, summary.look._asdict())
     return summary._replace(notes=[*summary.notes, *layout.read_data_notes(sweep)])
 

@@ -19,7 +19,8 @@ class Look(NamedTuple):
     """One look at the differences of `compared` (a text that identifies them): its runs, and what was found.
 
     `number` counts looks from 1. `planned` is the number of runs that the first expected; `level` the error that this one
-    may make. `results` has low, high and verdict of every difference by name.
+    may make. `spreads` are those of rpg.stats.Spreads on the benchmarks. `results` has low, high and verdict of every
+    difference by name.
     """
 
     compared: str
@@ -27,6 +28,8 @@ class Look(NamedTuple):
     planned: int
     number: int
     level: float
+    benchmarks: tuple[str, ...]
+    spreads: tuple[float, float, float] | None
     results: dict[str, tuple[float, float, str]]
 
 
