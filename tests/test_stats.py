@@ -299,7 +299,7 @@ def test_what_is_said_to_be_detectable_is_found_in_four_sweeps_of_five():
         + SPREADS.seeds * rng.standard_normal((400, 3, 3, 1))
         + SPREADS.problems * rng.standard_normal((400, 3, 1, 100))
     )
-    scores += noise * rng.standard_normal(scores.shape[:3] + (100,))
+    scores += noise * rng.standard_normal((*scores.shape[:3], 100))
     scores[:, 1:] += smallest
     found = stats.family([scores]).p_values() <= 0.05 / 2
     assert 0.72 < found.mean() < 0.88

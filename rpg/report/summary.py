@@ -51,6 +51,8 @@ class Summary(NamedTuple):
     """Differences at equal tokens and at equal seconds, where variants have spent unequally."""
     spending: str = ""
     """One line that says how unequally, empty if they have not."""
+    at: str = "tokens"
+    """Which of `equal` tables show."""
 
 
 COLUMNS = (

@@ -28,13 +28,15 @@ from rpg.store.database import connect
 POINTS = 60  # points per training curve of the figure, whose panels are small
 
 
-def print_report(layout: Layout, sweep: str, console: Console, superseded: bool = False) -> None:
+def print_report(
+    layout: Layout, sweep: str, console: Console, superseded: bool = False, at: str = "tokens"
+) -> None:
     """Print the tables and notes of a sweep. Raises StoreError if the database does not hold it.
 
-    `superseded`: include older runs of the same name, as variants of their own.
+    `superseded`: include older runs of the same name, as variants of their own; `at`: equal tokens or equal seconds.
     """
     with connect(layout) as db:
-        console.print(tables.terminal(_summary(layout, db, sweep, superseded)))
+        console.print(tables.terminal(_summary(layout, db, sweep, superseded)._replace(at=at)))
 
 
 def _summary(layout: Layout, db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) -> Summary:
@@ -48,7 +50,7 @@ def _summary(layout: Layout, db: duckdb.DuckDBPyConnection, sweep: str, supersed
 
 
 def write_report(layout: Layout, sweep: str) -> list[Path]:
-    """Write report.html, report.png, report.svg, table.md, table.tex, table.csv and curves.csv; their paths.
+    """Write report.html, report.png, report.svg, table.md, table.tex, table.csv, equal.csv and curves.csv; their paths.
 
     A sweep without any curve yet gets no figure. Raises StoreError if the database does not hold the sweep or a file
     cannot be written.
@@ -73,6 +75,9 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
     write("table.md", tables.markdown(summary))
     write("table.tex", tables.latex(summary))
     write("table.csv", summary.table.to_csv(index=False))
+    if summary.equal:
+        each = [part.table.assign(axis=part.axis, budget=part.budget) for part in summary.equal]
+        write("equal.csv", pandas.concat(each).to_csv(index=False))
     write("curves.csv", every_step.to_csv(index=False))
     return written
 

@@ -127,7 +127,7 @@ def grids(summary: Summary) -> list[Grid]:
     """All tables, in their order; the accuracies come first."""
     if summary.table.empty:
         return []
-    equal = [equal_table(summary, part) for part in summary.equal]
+    equal = [equal_table(summary, part) for part in summary.equal if part.axis == summary.at]
     found = [main_table(summary), *equal, benchmark_table(summary), spending_table(summary)]
     return [grid for grid in found if grid]
 

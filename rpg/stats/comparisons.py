@@ -38,7 +38,7 @@ CROWDING = 0.1
 """Power of the number of differences by which p-values grow: of many, the routes agree less often."""
 _EDGE = 0.15
 """Share of the largest possible variance of problems that intervals assume near 0 and 1 (`Family`)."""
-_SHARES = {3: (0.9, 0.65), 5: (0.7, 0.9), 10: (0.45, 1.0)}
+_SHARES = {3: (0.9, 0.65), 5: (0.65, 0.85), 10: (0.45, 1.0)}
 """Seeds -> share of the level for the routes together and alone; their sum exceeds 1 because they agree so often."""
 
 
