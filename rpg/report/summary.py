@@ -171,7 +171,7 @@ def summarise(
     parts_of = {name: judged if name == MEAN else [name] for name in dict.fromkeys(table["benchmark"])}
     judged_by = {name: parts for name, parts in parts_of.items() if name == MEAN} or parts_of
     planned = _design(problems, groups, judged_by)
-    look = _judge(table, problems, groups, parts_of, runs, past.looks)
+    look = _judge(table, problems, groups, parts_of, runs, past.looks, baseline)
     if look and planned:
         look = look._replace(spreads=planned[1])
     table["leads"] = _leads(table, problems, chosen, parts_of)
@@ -392,7 +392,9 @@ def history(layout: Layout, sweep: str) -> History:
     """From the sweep's folder."""
     looks = []
     for fields in layout.read_looks(sweep):
-        lists: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        lists: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
         results = {name: (low, high, verdict) for name, (low, high, verdict) in fields["results"].items()}
         looks.append(stats.Look(**{**lists, "results": results}))
     matters = stats.MATTERS
@@ -408,17 +410,18 @@ def _judge(
     parts: Mapping[str, Sequence[str]],
     runs: pandas.DataFrame,
     looks: Sequence[stats.Look],
+    baseline: str | None,
 ) -> stats.Look | None:
     """Fill in differences and verdicts: the mean accuracies as one family, the single benchmarks as another."""
     table["verdict"] = ""
     if not groups:
         return None
     compared = sorted({run for run, _ in verdicts.checkpoints(groups)})
-    kept = runs[runs["superseded"].isna() & ~runs["state"].eq("failed")]
-    baseline = kept.loc[kept["run"].isin([run for run, _ in groups[0].baseline.values()]), "variant"].iloc[0]
-    steps = sorted({step for group in groups for _, place in group.baseline.values() for step, _ in place})
-    name = json.dumps([baseline, steps, sorted(parts)])
-    earlier, planned, level = stats.next_look(looks, name, compared, len(kept))
+    going = runs[runs["superseded"].isna() & ~runs["state"].eq("failed")]
+    steps = sorted({step for _, step in verdicts.checkpoints(groups)})
+    variants = sorted(variant for group in groups for variant in group.variants)
+    name = json.dumps([baseline, variants, steps, sorted(parts)])
+    earlier, planned, level = stats.next_look(looks, name, compared, len(going))
     results: dict[tuple[str, str], verdicts.Difference] = {}
     for family in ([MEAN], [benchmark for benchmark in parts if benchmark != MEAN]):
         tested = {benchmark: parts[benchmark] for benchmark in family if benchmark in parts}

@@ -158,24 +158,19 @@ def compare(
         (name, *family) for name, parts in benchmarks.items() for family in families(scores, groups, parts)
     ]
     together = sum(len(variants) for _, variants, _ in fitted)
-    keys, rows, p_values = [], [], []
+    found: dict[tuple[str, str], Difference] = {}
     for benchmark, variants, family in fitted:
-        low, high = family.intervals(level / together)
-        for place, variant in enumerate(variants):
-            keys.append((variant, benchmark))
-            p = float(family.p_values()[0, place])
-            bounds = (math.nan, math.nan) if math.isnan(p) else (float(low[0, place]), float(high[0, place]))
-            rows.append((float(family.difference[0, place]), *bounds))
-            p_values.append(
-                p if family.seeds[place] >= stats.MINIMUM_SEEDS else -1.0 if not math.isnan(p) else p
-            )
-    tested = np.array([math.nan if p < 0 else p for p in p_values])
-    corrected = stats.holm(tested) * (stats.ERROR / level) if len(tested) else tested
-    made = {}
-    for key, row, p, shown, final in zip(keys, rows, p_values, tested, corrected, strict=True):
-        verdict = TOO_FEW if p < 0 else stats.verdict(row[0], min(final, 1.0))
-        made[key] = Difference(*row, float(shown), float(min(final, 1.0)), verdict)
-    return made
+        columns = np.concatenate([family.difference, *family.intervals(level / together), family.p_values()])
+        for variant, seeds, (difference, low, high, p) in zip(variants, family.seeds, columns.T.tolist(), strict=True):
+            bounds = (math.nan, math.nan) if math.isnan(p) else (low, high)
+            few = seeds < stats.MINIMUM_SEEDS and not math.isnan(p)
+            tested, verdict = (math.nan, TOO_FEW) if few else (p, "")
+            found[variant, benchmark] = Difference(difference, *bounds, tested, math.nan, verdict)
+    corrected = stats.holm(np.array([one.p for one in found.values()])) * (stats.ERROR / level)
+    for key, p in zip(found, np.minimum(corrected, 1.0).tolist(), strict=True):
+        one = found[key]
+        found[key] = one._replace(p_corrected=p, verdict=one.verdict or stats.verdict(one.difference, p))
+    return found
 
 
 def looked_at(
