@@ -20,8 +20,8 @@ class WarmStart(Section):
     """
 
     seed: int | None = None
-    """null: the run's own `seed`, so that a comparison over seeds is one over initial models, too. A number gives all runs the
-    same initial model."""
+    """null: the run's own `seed`, so that a comparison over seeds is one over initial models, too. A number gives all runs
+    the same initial model."""
     target_accuracy: Fraction = 0.97
     """Stage 1 continues until greedy accuracy on problems outside the benchmarks reaches this."""
     max_steps: Positive = 2400
