@@ -65,7 +65,10 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
             "rpg/evaluation/benchmark_summary.py",
             "rpg/evaluation/regrade.py",
         ],
-        [f"tests/evaluation/test_{name}.py" for name in ("benchmark_summary", "regrade", "evaluator")],
+        [
+            f"tests/evaluation/test_{name}.py"
+            for name in ("benchmark_summary", "regrade", "evaluator", "standalone")
+        ],
     ),
 }
 """Room -> (the files in which faults are planted, the tests that have to see them)."""
