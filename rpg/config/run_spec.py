@@ -64,10 +64,10 @@ class RunSpec(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> RunSpec:
-        known = self.task_benchmarks()
+        benchmarks = self.task_benchmarks()
         for name in self.evaluation.benchmarks or ():
-            if name not in known:
-                raise ValueError(f"evaluation.benchmarks: {name!r} is not one of {', '.join(known)}")
+            if name not in benchmarks:
+                raise ValueError(f"evaluation.benchmarks: {name!r} is not one of {', '.join(benchmarks)}")
         if isinstance(self.model, TinyModel):
             need = self.rollout.max_prompt_tokens + self.rollout.max_response_tokens
             if need > self.model.max_positions:
