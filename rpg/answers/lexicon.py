@@ -16,6 +16,14 @@ FUNCTIONS = {
     ).split()
 } | {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "sgn": "sgn", "cbrt": "cbrt"}  # fmt: skip
 
+END_TOKENS = (
+    r"<[|｜][^|｜<>]{1,30}[|｜]>"  # <|im_end|> <|endoftext|> <|eot_id|> <｜end▁of▁sentence｜> <|return|> <|END_OF_TURN_TOKEN|>
+    r"|</?s>|<eos>|<bos>|<pad>|<unk>|<end_of_turn>|<start_of_turn>|<eoa>|<eod>|<eop>|<eom>|<eot>|<end_of_text>"
+    r"|<end_of_utterance>|\[(?:EOS|EOT|SEP|CLS|PAD|/?INST|/?SYS)\]|<\[?/?EOT\]?>|\[\|endofturn\|\]|\[e~\[|<SPECIAL_\d+>"
+)
+"""A pattern of the end-of-text and turn tokens in the published tokenizer configurations of Llama, Mistral, Qwen, Gemma, Phi,
+DeepSeek, SmolLM, OLMo, Falcon, Yi, InternLM, GLM, Cohere, Granite, Kimi, MiniMax, EXAONE, Nemotron, gpt-oss and BERT."""
+
 ENGLISH_PAIRS = set("or is of in to we as at be by if it no so an am on up do he my us me go".split())
 WORDS_IN_FORMULAS = set("or and not if for where when with the else otherwise is are ways way".split())
 
@@ -57,7 +65,7 @@ SUBORDINATE = set("for where attained achieved reached because since whenever oc
 _DOUBT = set(
     """
     maybe perhaps possibly might could may probably guess guessing unsure uncertain whether doubt doubtful potentially
-    presumably unless if ?
+    presumably unless if ish ?
     """.split()
 )
 _DENIAL = set(
@@ -91,6 +99,11 @@ SPOILING = (
     )
 )
 """Words that make it unclear, deny, bound or change what is stated, before the value or behind it."""
+REASONS = set("since because as rejecting discarding".split())
+RETRACTING = _DOUBT | set(
+    "wait actually wrong incorrect mistake oops sorry correction or alternatively but".split()
+)
+"""Words that spoil a reason."""
 LOCATING = set("above below before earlier previous expected".split())
 POINTING = set(
     "as shown see derived computed found proved proven explained described stated calculated from the discussed".split()
@@ -163,17 +176,37 @@ _OTHER_SYMBOLS = """
 _NOT_UNITS = {"as", "at", "am", "ab", "ac", "fb", "da", "ha", "pa", "nb", "mb", "ds", "ah", "ag", "hs"}
 UNITS = ({p + s for p in _PREFIXES for s in _SYMBOLS if len(p + s) > 1} | set(_OTHER_SYMBOLS)) - _NOT_UNITS
 """Symbols of two letters or more, which mean a unit behind a number."""
-_UNIT_NAMES = """
-    meter metre gram second minute hour day week month year kelvin joule watt newton pascal hertz volt ampere amp mole
-    coulomb farad henry tesla weber ohm liter litre foot inch mile yard pound ounce ton tonne degree radian steradian
-    electronvolt angstrom parsec light-year erg dyne gauss calorie bar torr atmosphere dollar cent euro rupee yen unit
-    knot acre hectare bit byte celsius fahrenheit lumen photon mass luminosity arcsecond arcminute micron
-    """.split()
-_MULTIPLES = {
-    prefix + word
-    for prefix in "kilo mega giga milli micro nano pico centi deci".split()
-    for word in "meter metre gram second hertz joule watt pascal volt ampere liter litre mole tesla farad".split()
+UNIT_VALUES = {
+    name: value
+    for line in """
+    pi=pi;m meter metre=m;g gram gramme=g;s sec second=s;A amp ampere=A;K kelvin=K;mol mole=mol;cd candela=cd;rad radian=1
+    degree deg=1/180 pi;rev revolution=2 pi;gradian gon=1/200 pi;arcmin arcminute=1/60 degree;arcsec arcsecond=1/3600 degree
+    min minute=60 s;h hr hour=3600 s;day=86400 s;week=7 day;yr year=31557600 s;month=1/12 year
+    in inch inche=0.0254 m;ft foot feet=12 in;yd yard=3 ft;mi mile=1760 yd;acre=4840 yd^2;ha hectare=10000 m^2
+    lb pound=0.45359237 kg;oz ounce=1/16 lb;tonne=1000 kg;ton=ton;angstrom AA=1/10000000000 m;micron=1/1000000 m
+    L l liter litre=1/1000 m^3;cc=cm^3;gal gallon=231 in^3;qt quart=1/4 gal;pt pint=1/8 gal;cup=1/16 gal
+    Hz hertz=1/s;N newton=kg m/s^2;J joule=N m;W watt=J/s;Pa pascal=N/m^2;C coulomb=A s;V volt=J/C;F farad=C/V
+    T tesla=V s/m^2;Wb weber=V s;H henry=V s/A;ohm Ohm Omega=V/A;S siemens=A/V;bar=100000 Pa;atm atmosphere=101325 Pa
+    cal calorie=4.184 J;erg=1/10000000 J;eV electronvolt=eV;mph=mi/h;kph=km/h;rpm=rev/min;knot=knot
+    bit=bit;B byte=8 bit;usd USD dollar=usd;cent=1/100 usd;eur EUR euro=eur;gbp GBP=gbp;rupee=inr;yen=jpy
+    ante=am;pnte=pm;kWh=3600000 J;celsius=celsius;fahrenheit=fahrenheit;pc parsec=pc;AU=AU;ly=ly
+    """.replace("\n", ";").split(";")
+    for names, _, value in [line.strip().partition("=")]
+    for name in names.split()
 }
+"""What units are worth in others; one that is not there, or worth itself, is a base unit."""
+PREFIXES = {
+    "k": 3, "M": 6, "G": 9, "T": 12, "m": -3, "c": -2, "d": -1, "u": -6, "µ": -6, "mu": -6, "n": -9, "p": -12, "f": -15,
+    "kilo": 3, "mega": 6, "giga": 9, "milli": -3, "centi": -2, "deci": -1, "micro": -6, "nano": -9, "pico": -12,
+}  # fmt: skip
+"""Powers of ten."""
+_UNIT_NAMES = (
+    [name for name in UNIT_VALUES if len(name) > 2 and name.islower()]
+    + """
+    steradian light-year dyne gauss torr unit mass luminosity lumen photon
+    """.split()
+)
+_MULTIPLES = {p + name for p in PREFIXES if len(p) > 3 for name in _UNIT_NAMES}
 UNIT_WORDS = {form for word in {*_UNIT_NAMES, *_MULTIPLES} for form in (word, word + "s", word + "es")} | set(
     "feet sq square cubic per light astronomical solar siemens".split()
 )
