@@ -14,8 +14,8 @@ from functools import lru_cache
 from rpg.answers import computer_algebra, identity_testing, values
 from rpg.answers.extraction import normalise, squeeze
 from rpg.answers.lexer import Token, Unreadable, tokens_of, value_of
-from rpg.answers.numbers import number, rounds, same, same_value
 from rpg.answers.lexicon import COPULAS, LEADING
+from rpg.answers.numbers import number, rounds, same, same_number, same_value
 from rpg.answers.parser import REALS, Tree, read
 from rpg.answers.statements import Statement, read_line, reading
 from rpg.answers.units import with_unit
@@ -131,7 +131,7 @@ def _by_algebra(gold: str, answer: str, reason: str) -> Verdict:
     if texts[0] == texts[1]:
         return True, "same text"
     if not any(t.kind in ("number", "op", "command", "open") and t.text != "{" for t in gold_tokens):
-        return _words(gold_tokens) == _words(answer_tokens), "words"
+        return _words(answer_tokens, gold_tokens) == _words(gold_tokens, gold_tokens), "words"
     several = any(t.kind in ("word", "sep", "stop", "colon", "dots") for t in answer_tokens)
     if several or answer.count("boxed") > 1:
         return False, reason
@@ -139,12 +139,17 @@ def _by_algebra(gold: str, answer: str, reason: str) -> Verdict:
     return right, f"{'' if right else 'not '}equivalent (math-verify)"
 
 
-def _words(tokens: list[Token]) -> str:
+def _words(tokens: list[Token], gold: list[Token]) -> str:
     """What is said, without articles and what it is said about."""
+    articles = LEADING - {t.text.lower() for t in gold}
     tokens = [t for t in tokens if t.kind != "stop" and t.text not in "{}"]
     start = max((i + 1 for i, t in enumerate(tokens) if t.text in COPULAS), default=0)
     denied = any(t.text in ("not", "no", "never") for t in tokens[:start])
-    return "not" * denied + "".join(t.text.lower() for t in tokens[start:] if t.text not in LEADING)
+    said = [
+        "".join(t.text.lower() for t in part if t.text not in articles)
+        for part in (tokens[start:], tokens[:start])
+    ]
+    return "not" * denied + (said[0] or said[1])
 
 
 def _bare_tokens(text: str) -> list[Token]:
@@ -302,15 +307,9 @@ class _Match:
                 return identity_testing.same_order(gold, answer, self.value)
             equations = gold[2] in (("=",), ("!=",)) and answer[0] == "chain" and answer[2] == gold[2]
             return equations and identity_testing.same_equation(gold[1], answer[1])
-        if (
-            name
-            and values.symbols(value)
-            and answer[0] == "chain"
-            and answer[2] == ("=",)
-            and not _named(answer)[0] == name
-        ):
-            if identity_testing.same_equation(gold[1], answer[1]):
-                return True
+        solved = name and values.symbols(value) and answer[0] == "chain" and answer[2] == ("=",)
+        if solved and _named(answer)[0] != name and identity_testing.same_equation(gold[1], answer[1]):
+            return True
         if answer[0] == "chain":
             return self._chain(name, value, answer)
         return self.value(value, answer)
@@ -383,53 +382,44 @@ class _Match:
         return all(values.symbols(item) or self.value(number, item) for item in composed)
 
     def value(self, gold: Tree, answer: Tree) -> bool:
-        """Whether two values are the same: numbers, expressions, tuples, sets, unions, matrices."""
-        kind = gold[0]
+        """Whether two values are the same: numbers, expressions, tuples, sets, unions, matrices.
+
+        Where both have units, in these units; else without.
+        """
         measured = ["unit" in values.kinds(tree) for tree in (gold, answer)]
-        if any(measured):
-            if all(measured):
-                if values.dimension(gold) != values.dimension(answer):
-                    return False
-            elif self.value(values.bare(gold), values.bare(answer)):
+        if not any(measured):
+            return self._value(gold, answer)
+        if not all(measured):
+            if self.value(values.bare(gold), values.bare(answer)):
                 return "'degree" not in repr(answer) or not _periodic(gold)
-            elif values.dimension(gold) or values.dimension(answer):
+            if values.dimension(gold) or values.dimension(answer):
                 return False  # else an angle, which is a number, too
-            if gold[0] == answer[0] == "unit" and gold[2] == answer[2]:
-                return self.value(gold[1], answer[1])
-        if answer[0] == "set" and len(answer[1]) == 1 and kind not in ("set", "union"):
+        elif values.dimension(gold) != values.dimension(answer):
+            return False
+        elif gold[0] == answer[0] == "unit" and gold[2] == answer[2]:
+            return self.value(gold[1], answer[1])
+        return self._value(gold, answer)
+
+    def _value(self, gold: Tree, answer: Tree) -> bool:
+        kind, other = gold[0], answer[0]
+        if other == "set" and len(answer[1]) == 1 and kind not in ("set", "union"):
             return self.value(gold, answer[1][0])
-        if kind == "tuple":
-            return self._tuple(gold, answer)
-        if kind in ("set", "union"):
-            return answer[0] == kind and _unordered(gold[1], answer[1], self.value)
-        if "mod" in (kind, answer[0]):
-            return self._remainders(gold, answer)
-        if kind == "matrix" or (answer[0] == "matrix" and kind == "tuple"):
+        if kind == "matrix" or (kind == "tuple" and other == "matrix"):
             gold, answer = _as_matrix(gold), _as_matrix(answer)
             same_shape = answer[0] == "matrix" and [*map(len, gold[1])] == [*map(len, answer[1])]
             return same_shape and all(map(self.value, itertools.chain(*gold[1]), itertools.chain(*answer[1])))
-        if answer[0] in _COLLECTIONS | {"chain", "pm"} or kind in ("chain", "pm"):
+        if kind == "tuple":
+            return self._tuple(gold, answer)
+        if kind in ("set", "union"):
+            return other == kind and _unordered(gold[1], answer[1], self.value)
+        if "mod" in (kind, other):
+            # `3 \\pmod 7` is neither 3 modulo 8 nor 4 modulo 7; where only one has a modulus, its remainder counts.
+            return (kind != other or self.value(gold[2], answer[2])) and same_value(gold, answer, 0.0)
+        if {kind, other} & {*_COLLECTIONS, "chain", "pm"}:
             return gold == answer
-        names, others = values.symbols(gold), values.symbols(answer)
-        if names or others:
-            if (
-                names != others
-                and len(names) == len(others) == 1
-                and names | others <= _INTEGERS
-                and _periodic(gold)
-            ):
-                answer = _substituted(answer, *others, ("symbol", *names))
-            return identity_testing.same(gold, answer)
-        if kind == answer[0] == "number" and len(gold) == 4:
-            same_base = len(answer) < 4 or gold[3][0] == answer[3][0]
-            return same_base and (gold[1] == answer[1] or gold[3][1] == answer[2])
-        return same_value(gold, answer, self.tolerance)
-
-    def _remainders(self, gold: Tree, answer: Tree) -> bool:
-        """`3 \\pmod 7` is neither 3 modulo 8 nor 4 modulo 7; where only one has a modulus, its remainder counts."""
-        if gold[0] == answer[0] and not self.value(gold[2], answer[2]):
-            return False
-        return same_value(gold, answer, 0.0)
+        if values.symbols(gold) or values.symbols(answer):
+            return identity_testing.same(gold, _same_letter(gold, answer))
+        return same_number(gold, answer, self.tolerance)
 
     def _tuple(self, gold: Tree, answer: Tree) -> bool:
         if answer[0] == "chain":
@@ -444,6 +434,14 @@ class _Match:
 
 
 _INTEGERS = frozenset("kmnlpqjrN")
+
+
+def _same_letter(gold: Tree, answer: Tree) -> Tree:
+    """An answer with the gold answer's letter for any integer: `n\\pi` for `k\\pi`."""
+    letters = [*values.symbols(gold), *values.symbols(answer)]
+    if len(letters) == 2 and {*letters} <= _INTEGERS and _periodic(gold):
+        return _substituted(answer, letters[1], ("symbol", letters[0]))
+    return answer
 
 
 def _periodic(tree: Tree) -> bool:

@@ -48,20 +48,21 @@ _QUOTED = re.compile(r"^\s*\n\s*>(?=\s)|^\s*```\w*\s*\n")
 _LATER_ANSWERS = 8
 _LEADS_ON = re.compile(r":[ \t*_]*$")
 _GOES_ON = re.compile(
-    r"\n\s*(?:or|alternatively)\b|\n[ \t]*(?=[-*+\u2022][ \t]|\(?\d{1,2}[.)][ \t]"  # a list
-    r"|(?:and|but|not)\b|[$-]*\d[\d.,]*\$?[ \t]*(?:\n|$))",
+    r"\n\s*\(?(?:or|alternatively)\b|\n[ \t]*(?=[-*+\u2022][ \t]|\(?\d{1,2}[.)][ \t]"  # a list
+    r"|(?:and|but|not)\b|(?:[$-]*\d[\d.,]*\$?|\$[^$\n]+\$)[ \t.]*(?:\n|$))",
     re.IGNORECASE,
 )
 _TAKEN_BACK = re.compile(
-    r"(?:(?<=[.!?;…])|\n|</answer>)[\s*_>(]*(?:(?:but|oh|ah|hmm+)\b[ ,.]*)*(?:wait|actually|hmm+|oops|sorry|correction|apologies"
-    r"|scratch that|on second thoughts?|i mean|edit(?=:)|no(?=[.,:;!])|my mistake|i (?:made|was|am wrong|stand corrected|take)"
-    r"|(?:i am|i'm) (?:not|un)(?: sure|sure|certain)|(?:this|that|it|which|the answer)(?: above)?(?:'s| is| was| seems| must be)"
+    r"(?:(?<=[.!?;…])|\n|</answer>)[\s*_>(]*(?:(?:but|oh|ah|hmm+)\b[ ,.]*)*(?:wait|actually|hmm+|oops|sorry|apologies"
+    r"|correction|scratch that|on second thoughts?|i mean|my mistake|(?:edit|updated?|revised|corrected)\b[\w* ]{0,20}(?=:)"
+    r"|no(?=[.,:;!])|i (?:made|was|am wrong|stand corrected|take)|(?:i am|i'm) (?:not|un)(?: sure|sure|certain)"
+    r"|(?:this|that|it|which|the answer)(?: above)?(?:'s| is| was| seems| must be)"
     r" (?:wrong|incorrect|false|mistaken|not (?:right|correct|true)|a mistake|an error))\b",
     re.IGNORECASE,
 )
 _RESTATED = re.compile(
-    r"answer[ *_]*(?:\b(?:is|was|should be|must be|would be|becomes|equals|to the \w+ is)\b|=|\W*\n)[\s*_:]*(?P<answer>[^\n]+)"
-    r"|^\#{4}\s+(?P<hashes>[^\n]+)",
+    r"answer[ *_]*(?:\b(?:is|was|should be|must be|would be|becomes|equals|to the \w+ is)\b|=|\W*\n)"
+    r"[\s*_:]*(?P<answer>[^\n]+)|^\#{4}\s+(?P<hashes>[^\n]+)",
     re.IGNORECASE | re.MULTILINE,
 )
 _STATED = re.compile(
@@ -144,7 +145,9 @@ def boxed_answer(text: str) -> str | None:
     after = text[last.end + 1 :]
     if taken_back := _TAKEN_BACK.search(after):
         return (_later(after[taken_back.start() :]) or ("Wait, no.", True))[0]
-    content = rf"{before}\boxed{{{_content(text, last)}}}{behind[0] if behind else ''}".strip()
+    content = _content(text, last)
+    if before.strip() or behind:
+        content = rf"{before}\boxed{{{content}}}{behind[0] if behind else ''}".strip()
     return " or ".join([*dict.fromkeys(earlier), content, *(a for a in _restated(after) if _formal(a))])
 
 

@@ -13,7 +13,15 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from rpg.answers.extraction import braced
-from rpg.answers.lexicon import ENGLISH_PAIRS, FUNCTIONS, GREEK, UNITS, WORDS_IN_FORMULAS, number_in_words
+from rpg.answers.lexicon import (
+    COMMANDS,
+    ENGLISH_PAIRS,
+    FUNCTIONS,
+    GREEK,
+    UNITS,
+    WORDS_IN_FORMULAS,
+    number_in_words,
+)
 from rpg.answers.notation import in_latex
 
 
@@ -34,59 +42,8 @@ EDGE = Token("edge", "$")
 _LIMIT = 4_000
 """Tokens of an answer; more are not read."""
 
-_MEANINGS = {
-    ("rel", "="): "= equiv coloneqq",
-    ("rel", "<"): "< lt",
-    ("rel", ">"): "> gt",
-    ("rel", "<="): "le leq leqslant leqq",
-    ("rel", ">="): "ge geq geqslant geqq",
-    ("rel", "!="): "ne neq notin",
-    ("rel", "~"): "approx simeq sim cong doteq",
-    ("rel", "in"): "in",
-    ("op", "*"): "times cdot ast",
-    ("op", "/"): "div",
-    ("op", "pm"): "pm",
-    ("op", "mp"): "mp",
-    ("unit", "usd"): "$ dollar",
-    ("unit", "gbp"): "pounds",
-    ("unit", "eur"): "euro",
-    ("op", "cup"): "cup",
-    ("op", "mod"): "mod bmod pmod pod",
-    ("op", "%"): "%",
-    ("op", "|"): "|",
-    ("open", "floor"): "lfloor",
-    ("open", "ceil"): "lceil",
-    ("open", "set"): "{ lbrace",
-    ("open", "["): "lbrack",
-    ("open", "("): "langle lparen",
-    ("open", "|("): "lvert",
-    ("close", "floor"): "rfloor",
-    ("close", "ceil"): "rceil",
-    ("close", "set"): "} rbrace",
-    ("close", "]"): "rbrack",
-    ("close", ")"): "rangle rparen",
-    ("close", ")|"): "rvert",
-    ("sep", "\\"): "\\",
-    ("dots", "..."): "ldots dots cdots dotsc dotsb",
-    ("word", "not"): "not",
-    ("word", "or"): "lor vee",
-    ("word", "and"): "land wedge",
-    ("word", "therefore"): "implies Rightarrow Longrightarrow therefore iff Leftrightarrow",
-    ("command", "circ"): "degree circ",
-}
-# The second line is read by no rule of the grammar: compared as text, or by computer algebra.
-_KEPT = """
-    frac binom over choose mathcal exists forall mid colon
-    int sum prod lim partial cap setminus to iint oint star circledast
-    """.split()
-_COMMANDS = (
-    {name: token for token, names in _MEANINGS.items() for name in names.split()}
-    | {name: ("function", function) for name, function in FUNCTIONS.items()}
-    | {name: ("command", name) for name in _KEPT}
-)
-"""LaTeX command -> kind and text of its token."""
 _UPRIGHT = set(
-    "text mathrm mbox textrm textnormal operatorname operatorname* textsf texttt hbox mathring".split()
+    "text mathrm mbox textrm textnormal operatorname operatorname* textsf texttt hbox mathring boxed fbox".split()
 )
 _ACCENTS = set("dot ddot hat bar vec tilde overline mathbb widehat overrightarrow".split())
 _SYNONYMS = {"varepsilon": "epsilon", "varphi": "phi", "hslash": "hbar"}
@@ -168,11 +125,11 @@ class _Lexer:
         ):
             self.add("op", ":")
             return i + 1
+        if text[i] == "&" and self.rows:
+            if self.rows == "cases" and not _RELATION.match(text, i + 1):
+                self.add("sep", "&")  # of a piecewise function
+            return i + 1
         for sign in (text[i : i + 2], text[i]):
-            if sign == "&" and self.rows:
-                if self.rows == "cases" and not _RELATION.match(text, i + 1):
-                    self.add("sep", "&")  # of a piecewise function
-                return i + 1
             if sign in _SIGNS:
                 self.add(*_SIGNS[sign])
                 return i + len(sign)
@@ -284,27 +241,30 @@ class _Lexer:
         if match is None:
             return i + 1
         name, end = match[1], match.end()
-        if name == "\\" and self.rows:
-            if not _RELATION.match(text, end) and not re.compile(r"\s*\\end").match(text, end):
-                self.add("sep", ",")
-        elif name in _COMMANDS:
-            self.add(*_COMMANDS[name])
+        if name in COMMANDS:
+            self._token(COMMANDS[name], text, end)
         elif name in ("(", "[", ")", "]"):
             self.math = name in "(["
             self.tokens.append(EDGE)
-        elif name in ("boxed", "fbox"):
-            return self._box(text, end)
-        elif name in _UPRIGHT:
-            return self._upright(text, end)
         elif name in ("begin", "end"):
             return self._environment(text, i)
         elif name in _ACCENTS:
             return self._accent(text, end, name)
+        elif name in _UPRIGHT:
+            return self._upright(text, end) if name not in ("boxed", "fbox") else self._box(text, end)
         elif len(name) > 1:
             return self._symbol(text, end, _SYNONYMS.get(name, name))
         elif name not in "$_&# -/":
             raise Unreadable(f"unknown command \\{name}")
         return end
+
+    def _token(self, token: tuple[str, ...], text: str, end: int) -> None:
+        """The token of a command that ends there; a row that goes on with a relation, or the last one, has no end."""
+        if token[1] == "\\" and self.rows:
+            token = ("sep", ",")
+            if _RELATION.match(text, end) or text[end:].lstrip().startswith("\\end"):
+                return
+        self.add(*token)
 
     def _box(self, text: str, end: int) -> int:
         start, close = braced(text, end)

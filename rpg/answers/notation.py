@@ -6,23 +6,10 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-from rpg.answers.lexicon import END_TOKENS, GREEK, number_in_words
+from rpg.answers.lexicon import END_TOKENS, FRACTIONS, SIGNS, number_in_words
 
 _SUPER = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
 _SUB = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ", "0123456789+-()n")
-_FRACTIONS = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5",
-              "⅘": "4/5", "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}  # fmt: skip
-_CHARACTERS = {
-    "−": "-", "–": "-", "—": " - ", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": "/",
-    "∞": r"\infty ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
-    "≃": r"\approx ", "≅": r"\approx ", "∼": r"\approx ", "∈": r"\in ", "∪": r"\cup ", "∩": r"\cap ", "∨": r"\lor ",
-    "∧": r"\land ", "±": r"\pm ", "∓": r"\mp ", "°": r"^\circ ", "º": r"^\circ ", "′": "'", "’": "'", "‘": "'",
-    "≡": r"\equiv ", "Å": r" \AA ", "Ω": r" \Omega ", "µ": r"\mu ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "ℝ": r"\mathbb{R} ",
-    "⌈": r"\lceil ", "⌉": r"\rceil ", "…": "...", "“": '"', "”": '"', "∅": r"\emptyset ", "∖": r"\setminus ", "→": r"\to ", "⇒": r"\Rightarrow ", "∎": "", "■": "", "□": "",
-    "£": r"\pounds ", "€": r"\euro ", "¢": " cents ", "℃": " degrees ", "⟨": "(", "⟩": ")", "⁄": "/", "∕": "/",
-    "‐": "-", "‒": "-", "。": ". ", "、": ", ", "≦": r"\le ", "≧": r"\ge ",
-}  # fmt: skip
-_CHARACTERS |= dict(zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ", (f"\\{name} " for name in GREEK), strict=True))
 _INVISIBLE = set(range(0x200B, 0x200E)) | set(range(0x2060, 0x2065)) | {0xFEFF, 0xAD}
 
 
@@ -35,13 +22,13 @@ class _Characters(dict[int, str]):
         return self[code]
 
 
-_TO_LATEX = _Characters(str.maketrans(_CHARACTERS))
+_TO_LATEX = _Characters(str.maketrans(SIGNS))
 
 _Replacement = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
 _BEFORE_LATEX: list[_Replacement] = [
     (re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+"), lambda m: "^{" + m[0].translate(_SUPER) + "}"),
     (re.compile(r"[₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ]+"), lambda m: "_{" + m[0].translate(_SUB) + "}"),
-    (re.compile("[" + "".join(_FRACTIONS) + "]"), lambda m: f" {_FRACTIONS[m[0]]} "),
+    (re.compile("[" + "".join(FRACTIONS) + "]"), lambda m: f" {FRACTIONS[m[0]]} "),
     (re.compile(r"\\text(?:bf|rm)?\s*\{\s*\(?[A-E]\)\s*[.:]?\s*\}(?=[\s\\~$,;:]*[-\d\\])"), " "),
     (re.compile(r"^\s*([*'_])(?!\1)([^*]*[^*_'\s])\1[\s.]*$"), r"\2"),
     (re.compile(END_TOKENS + r"|\(?\bQ\.\s?E\.\s?D\.?\)?"), " "),
@@ -54,7 +41,7 @@ _BEFORE_LATEX: list[_Replacement] = [
     (re.compile(r"^((?:[^$\\]|\\.)*)(?<!\$)\$(?=\s?\d)((?:[^$\\]|\\.)*)$", re.DOTALL), r"\1\\$\2"),  # money
     (re.compile(r"\s[–—]\s+(?=[A-Za-z]{2})"), " , "),
     (re.compile(r"[=-]>"), r" \\Rightarrow "),
-    (re.compile(r"(?<=[a-z]{3})!"), "."),
+    (re.compile(r"(?<=[a-z]{3})!|(?<=\$)!+(?=\s*$)"), "."),
     (re.compile(r"(?<=\d)\s*\^\s*\{\s*(?:\\prime\s*){1,3}\}"), " "),
     (re.compile(r"^[\s$(]*(?:(?:[Oo]ption|[Cc]hoice)\s+\(?[A-E]\)?\s*[:.,-]|[A-E][).:])\s+(?=[-\d$\\])"), " "),
     (re.compile(r"\((?:[Oo]ption|[Cc]hoice)\s+[A-E]\)"), " "),
@@ -67,7 +54,9 @@ _AFTER_LATEX: list[_Replacement] = [
     (re.compile(rf"\\frac\s*\{{{_UPRIGHT}\}}\s*\{{{_UPRIGHT}\}}"), r"\\text{\1/\2}"),
     (re.compile(r"(\^\s*\{?\s*\\circ\s*\}?)\s*(?:[CF](?![A-Za-z])|\\(?:text|mathrm)\s*\{\s*[CF]\s*\})"), r"\1 "),
     (re.compile(r"\bi\.e\.,?"), " that is "),
-    (re.compile(r"(?<=[\d})$])\s*" + _CHOICE + r"(?=[\s.}$]*$)"), ""),
+    (re.compile(r"(\bdegrees?)\s+(?:[Cc]elsius|[Ff]ahrenheit|[CF])\b"), r"\1"),
+    (re.compile(r"(?<=\bis )\([A-E]\)\s+(?=[-\d$\\])"), " "),
+    (re.compile(r"(?<=[\d})$])(?:\\?\s)*" + _CHOICE + r"(?=[\s.}$]*$)"), ""),
     (re.compile(r",? (?:which|that) is (?:option|choice) \(?[A-E]\)?(?=\W*$)"), ""),
     (re.compile(r"(?:\b[Tt]here (?:is|are|exists?) )?\bno (?:(?:real|such|valid|integer|positive|possible) )*"
                 r"(?:solutions?|roots?)\b(?: exists?\b)?|^\W*(?:\\text\s*\{)?\W*none\W*$|(?:\bthe )?\b(?:empty|null) set\b",

@@ -192,6 +192,14 @@ def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
         )
 
 
+def same_number(gold: Tree, answer: Tree, tolerance: float) -> bool:
+    """`same_value`, in the base that the gold answer names, if it does: then its digits alone count, too."""
+    if gold[0] == answer[0] == "number" and len(gold) == 4:
+        same_base = len(answer) < 4 or gold[3][0] == answer[3][0]
+        return bool(same_base and (gold[1] == answer[1] or gold[3][1] == answer[2]))
+    return same_value(gold, answer, tolerance)
+
+
 def rounds(exact: Tree, decimal: Tree) -> bool:
     """Whether a decimal is near a number, to less than one unit of the last digit of either."""
     if values.symbols(exact) or values.symbols(decimal):

@@ -29,6 +29,9 @@ def read(tokens: list[Token]) -> Tree:
     """One expression, or a chain of them. Raises Unreadable: the tokens are no formula, or nested too deeply."""
     parser = _Parser([t for t in tokens if t.kind != "edge"])
     tree = parser.chain()
+    if parser.at("command", "over"):
+        parser.take()
+        tree = ("divide", tree, parser.chain())
     if parser.i < len(parser.tokens):
         raise Unreadable(f"{parser.tokens[parser.i].text!r} where the formula should end")
     return tree
@@ -105,6 +108,8 @@ class _Parser:
                 left = _product(left, right) if sign == "*" else ("divide", left, right)
             elif self.at("op", ":"):
                 left = self._ratio(left)
+            elif self.at("unit"):
+                left = ("unit", left, self.take().text)
             elif self._starts_factor() or (self.at("open", "matrix") and left[0] != "matrix"):
                 left = _product(left, self._factor_beside())
             else:
@@ -123,7 +128,8 @@ class _Parser:
     def _factor_beside(self) -> Tree:
         """A factor that only stands beside another: `2x`, `3\\sqrt 2`, not `2 3` and not `5` beside a box."""
         before, token = self.tokens[self.i - 1], self.peek()
-        if token.kind == "number" and (before.text != ")" or self.peek(1)[:2] != ("op", "^")):
+        power = before.text == ")" and self.peek(1)[:2] == ("op", "^")
+        if token.kind == "number" and before.text != "!" and not power:
             raise Unreadable("a number beside another factor")
         if ("box", "number") in ((token.text, before.kind), (before.text, token.kind)):
             raise Unreadable("digits beside a box")
@@ -189,22 +195,19 @@ class _Parser:
         while True:
             if self.at("op", "!", "%"):
                 tree = ("factorial" if self.take().text == "!" else "percent", tree)
-            elif self.at("command", "circ") or self.at("unit"):
-                tree = ("unit", tree, self.take().text.replace("circ", "degree"))
+            elif self.at("command", "circ"):
+                self.take()
+                tree = ("unit", tree, "degree")
             else:
                 return tree
 
     def atom(self) -> Tree:
         token = self.take()
-        if token.kind == "number":
-            return self._number(token)
-        if token.kind == "symbol":
-            return self._symbol(token)
-        if token.kind == "function":
-            return self._function(token)
-        if token.kind == "open":
-            tree = self._brackets(token)
-            return self._indexed(tree) if token.text == "(" else tree
+        reads = {
+            "number": self._number, "symbol": self._symbol, "function": self._function, "open": self._brackets
+        }  # fmt: skip
+        if token.kind in reads:
+            return reads[token.kind](token)
         if token.kind == "unit":
             return ("unit", self.power(), token.text)  # $5
         if token.kind == "command" and token.text in ("frac", "binom"):
@@ -277,11 +280,13 @@ class _Parser:
         if called and argument.kind in ("symbol", "number"):
             self.i += 3
             return ("symbol", f"{token.text}({argument.text})")
-        if token.text == "C" and self.at("open", "("):
+        if token.text.isupper() and self.at("open", "("):
             start = self.i
             tree = self._brackets(self.take())
-            if tree[0] == "tuple" and tree[1] == "()" and len(tree[2]) == 2:
-                return ("call", "binom", *tree[2])
+            if tree[:2] == ("tuple", "()"):
+                return (
+                    ("call", "binom", *tree[2]) if token.text == "C" and len(tree[2]) == 2 else tree
+                )  # a point P(1, 2)
             self.i = start
         return _SYMBOLS.get(token.text, ("symbol", token.text))
 
@@ -347,7 +352,7 @@ class _Parser:
             tree = self._items(token.text)
         self.bars = bars
         self.depth -= 1
-        return tree
+        return self._indexed(tree) if token.text == "(" else tree
 
     def _items(self, opening: str) -> Tree:
         items: list[Tree] = []
@@ -394,7 +399,7 @@ class _Parser:
                 self.take()
             elif self.at("sep", "\\"):
                 self.take()
-                if self.at("open", "[") and self.peek(2).kind in ("symbol", "word"):
+                if self.at("open", "[") and self.peek(2).kind in ("symbol", "word", "unit"):
                     while not self.at("close", "]"):  # space between rows: \\[2pt]
                         self.take()
                     self.take()

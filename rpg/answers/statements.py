@@ -175,8 +175,8 @@ class _SentenceReader:
         before = self.formula[-1] if self.formula else None
         divisor = before is not None and before.kind == "op" and before.text in ("/", "*")
         words = not divisor and any(t.kind == "word" or _spelled(t) for t in inside)
-        restated = (
-            first is not None and first.text in ("~", "=") or any(t[:2] == ("rel", "in") for t in inside)
+        restated = (first is not None and first.text in ("~", "=")) or any(
+            t[:2] == ("rel", "in") for t in inside
         )
         if not words and not restated and (before is None or not _spelled(before)):
             return False
@@ -280,12 +280,13 @@ def _without_reasons(items: list[Item], remark: bool) -> tuple[list[Item], list[
     stated = False
     for k, item in enumerate(items):
         opens = remark and k == 0
-        if item.kind == "word" and (opens or stated) and (opens or items[k - 1].kind != "word"):
-            if item.text in lexicon.REASONS and (item.text, "".join(_words(items[k + 1 : k + 2]))) != (
-                "as",
-                "well",
-            ):
-                return items[:k], items[k:]
+        begins = opens or (stated and items[k - 1].kind != "word")
+        if (
+            begins
+            and item.text in lexicon.REASONS
+            and [item.text, *_words(items[k + 1 : k + 2])] != ["as", "well"]
+        ):
+            return items[:k], items[k:]
         stated |= item.kind == "formula"
     return items, []
 
@@ -297,7 +298,7 @@ def _check_words(subject: list[str], words: list[str]) -> None:
             raise Unreadable(f"unclear: {word!r}")
     for k, word in enumerate(words):
         located = word in lexicon.LOCATING and k and words[k - 1] in lexicon.POINTING
-        if word in lexicon.SPOILING and not located and (word, words[k - 1]) != ("any", "for"):
+        if word in lexicon.SPOILING and not located and (word != "any" or words[k - 1] not in ("for", "is")):
             raise Unreadable(f"unclear: {word!r}")
     for article, possible, noun in zip(words, words[1:], words[2:], strict=False):
         if article in ("a", "one") and possible == "possible" and not noun.endswith("s"):

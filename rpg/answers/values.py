@@ -109,20 +109,21 @@ def _value(tree: Tree, at: dict[str, Fraction]) -> Value:
         return _bounded(_both(tree, at, _ARITHMETIC[kind]))
     if kind == "negative":
         return -_value(tree[1], at)
-    if kind == "percent":
-        return _both(("divide", tree[1], ("number", Fraction(100), "100")), at, divided)
+    if kind in ("percent", "unit"):
+        return _value(("multiply", tree[1], _factor(tree)), at)
     if kind == "power":
         return _power(_value(tree[1], at), _value(tree[2], at))
     if kind == "factorial":
         return _factorial(_value(tree[1], at))
-    if kind == "unit":
-        scale, base = unit(tree[2]) or (Fraction(1), {})
-        return _both(("multiply", tree[1], ("number", scale, "")), at, operator.mul) * mpmath.pi ** base.get(
-            "pi", 0
-        )
     if kind == "mod":
         return _remainder(_value(tree[1], at), _value(tree[2], at))
     raise Unreadable(f"no value of a {kind}")
+
+
+def _factor(tree: Tree) -> Tree:
+    scale, base = (Fraction(1, 100), {}) if tree[0] == "percent" else unit(tree[2]) or (Fraction(1), {})
+    factor = ("number", scale, "")
+    return ("multiply", factor, ("symbol", "pi")) if base.get("pi") else factor
 
 
 def _symbol(name: str, at: dict[str, Fraction]) -> Value:
