@@ -55,6 +55,14 @@ class RunSpec(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     @model_validator(mode="after")
+    def _warm_start_follows_the_seed(self) -> RunSpec:
+        start = self.model.warm_start
+        if start is not None and start.seed is None:
+            model = self.model.model_copy(update={"warm_start": start.model_copy(update={"seed": self.seed})})
+            object.__setattr__(self, "model", model)  # the section is frozen; this is still its construction
+        return self
+
+    @model_validator(mode="after")
     def _fits(self) -> RunSpec:
         benchmarks = self.task_benchmarks()
         for name in self.evaluation.benchmarks or ():

@@ -196,6 +196,14 @@ def test_the_shipped_configurations_keep_their_identities():
     assert shipped == set(pinned)
 
 
+def test_runs_of_before_the_initial_model_was_a_factor_keep_their_identities():
+    """Their manifests have `warm_start.seed: 0` with every seed."""
+    runs = load_file(CONFIGS / "sweeps/quickstart.yaml", {"model.warm_start.seed": 0}, lambda spec: "d").runs
+    assert [run.run_id for run in runs[1:3]] == ["13f5e0bde3e7b7d9", "eaa017a6b36dbba4"]
+    crossed = load_file(CONFIGS / "sweeps/quickstart.yaml", {}, lambda spec: "d").runs
+    assert [run.spec.model.warm_start.seed for run in crossed[:3]] == [0, 1, 2]
+
+
 class PlantedTraining(Training):
     planted: float = 0.5
 
