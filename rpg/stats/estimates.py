@@ -29,19 +29,6 @@ class Estimate(NamedTuple):
     problems: int
 
 
-class Comparison(NamedTuple):
-    """A paired difference (variant minus baseline), its interval and two-sided p-value, uncorrected."""
-
-    difference: float
-    standard_error: float
-    df: float
-    low: float
-    high: float
-    p: float
-    seeds: int
-    problems: int
-
-
 def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> np.ndarray:
     """Unbiased chance that at least one of k samples is right, per problem: 1 - C(n-c, k) / C(n, k).
 
@@ -113,29 +100,6 @@ def _wilson(mean: float, error: float, quantile: float) -> tuple[float, float]:
     return max(0.0, center - half), min(1.0, center + half)
 
 
-def compare(strata: Sequence[ArrayLike], baseline: Sequence[ArrayLike]) -> Comparison:
-    """Paired difference of two variants on the same seeds and problems (arrays of equal shapes).
-
-    The test is a t test of the mean difference whose standard error treats seeds and problems as crossed
-    random effects (`crossed`), so it asks: would it hold with other seeds *and* other problems like these?
-    With one seed it can only speak about other problems.
-    """
-    differences = []
-    for one, other in zip(strata, baseline, strict=True):
-        one, other = np.asarray(one, float), np.asarray(other, float)
-        if one.shape != other.shape:
-            raise ValueError(f"pairing needs equal seeds and problems, got {one.shape} and {other.shape}")
-        differences.append(one - other)
-    found = crossed(differences)
-    if found.standard_error > 0:
-        p = float(2 * special.stdtr(found.df, -abs(found.mean) / found.standard_error))
-    elif found.standard_error == 0:
-        p = 1.0 if found.mean == 0 else 0.0
-    else:
-        p = math.nan
-    return Comparison(*found[:5], p, found.seeds, found.problems)
-
-
 def crossed(strata: Sequence[ArrayLike]) -> Estimate:
     """Mean of benchmark means with the standard error of a two-way random-effects model, seeds x problems.
 
@@ -174,50 +138,6 @@ def crossed(strata: Sequence[ArrayLike]) -> Estimate:
     )
     df = max(1.0, variance**2 / spread) if spread > 0 else float(problems - parts)
     return _estimate(mean, math.sqrt(variance), df, size, problems)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction of a family of p-values (1979); NaN stays NaN and does not count."""
-    order = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
-    corrected = [math.nan] * len(p_values)
-    worst = 0.0
-    for rank, (p, index) in enumerate(order):
-        worst = max(worst, min(1.0, p * (len(order) - rank)))
-        corrected[index] = worst
-    return corrected
-
-
-def holm_levels(p_values: Sequence[float]) -> list[float]:
-    """The level at which Holm's procedure tests each p-value of a family; NaN stays NaN.
-
-    The k-th smallest of m is tested at (1 - LEVEL) / (m - k + 1) until one is not below its level; it and those
-    after it keep that level. So the interval at 1 - level leaves out zero exactly where the test rejects, which an
-    uncorrected interval does not.
-    """
-    order = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
-    levels = [math.nan] * len(p_values)
-    level, stopped = math.nan, False
-    for rank, (p, index) in enumerate(order):
-        if not stopped:
-            level = (1 - LEVEL) / (len(order) - rank)
-            stopped = p > level
-        levels[index] = level
-    return levels
-
-
-def student_interval(mean: float, standard_error: float, df: float, level: float) -> tuple[float, float]:
-    """Student's two-sided interval that fails to cover with probability `level`."""
-    half = float(special.stdtrit(max(df, 1.0), 1 - level / 2)) * standard_error if df >= 1 else math.nan
-    return mean - half, mean + half
-
-
-def verdict(difference: float, p_corrected: float) -> str:
-    """`better`, `worse` or `within noise` at the 5 % level; `not testable` without a p-value."""
-    if math.isnan(p_corrected):
-        return "not testable"
-    if p_corrected > 1 - LEVEL + 1e-12 or difference == 0:
-        return "within noise"
-    return "better" if difference > 0 else "worse"
 
 
 def _estimate(mean: float, error: float, df: float, seeds: int, problems: int) -> Estimate:
