@@ -161,11 +161,13 @@ def compare(
     found: dict[tuple[str, str], Difference] = {}
     for benchmark, variants, family in fitted:
         columns = np.concatenate([family.difference, *family.intervals(level / together), family.p_values()])
-        for variant, seeds, (difference, low, high, p) in zip(variants, family.seeds, columns.T.tolist(), strict=True):
-            bounds = (math.nan, math.nan) if math.isnan(p) else (low, high)
+        for variant, seeds, column in zip(variants, family.seeds, columns.T.tolist(), strict=True):
+            difference, low, high, p = column
             few = seeds < stats.MINIMUM_SEEDS and not math.isnan(p)
+            if math.isnan(p):
+                low = high = math.nan
             tested, verdict = (math.nan, TOO_FEW) if few else (p, "")
-            found[variant, benchmark] = Difference(difference, *bounds, tested, math.nan, verdict)
+            found[variant, benchmark] = Difference(difference, low, high, tested, math.nan, verdict)
     corrected = stats.holm(np.array([one.p for one in found.values()])) * (stats.ERROR / level)
     for key, p in zip(found, np.minimum(corrected, 1.0).tolist(), strict=True):
         one = found[key]
