@@ -458,12 +458,11 @@ def _design(
 ) -> tuple[stats.Design, stats.Spreads] | None:
     """Of the variants that are compared at the same place with the same seeds; None if there are none."""
     for parts, group in product(judged.values(), groups):
-        block = problems.block(parts, [group.baseline, *group.variants.values()])
-        if block and block[1].all() and block[1].shape[1] > 1:
-            strata = [array[0] for array in block[0]]
+        strata = problems.block(parts, [group.baseline, *group.variants.values()])
+        if strata and strata[0].shape[1] > 1:
             first = [(run, place[0][0]) for run, place in group.baseline.values()]
             samples = min(problems.samples[run, step, name] for run, step in first for name in parts)
             sizes = tuple(array.shape[2] for array in strata)
-            variants, seeds = block[1].shape
+            variants, seeds = strata[0].shape[:2]
             return stats.Design(variants, seeds, sizes, samples), stats.spreads(strata, samples)
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import duckdb
@@ -90,36 +90,23 @@ class ProblemScores:
 
     def array(self, benchmark: str, runs: Runs) -> np.ndarray | None:
         """(seeds, problems that all of the runs have)."""
-        rows = [self.row(benchmark, *runs[seed]) for seed in sorted(runs)]
-        if not rows or any(row is None for row in rows):
-            return None
-        values = np.stack([row for row in rows if row is not None])
-        values = values[:, ~np.isnan(values).any(axis=0)]
-        return values if values.size else None
+        block = self.block([benchmark], [runs])
+        return block[0][0] if block else None
 
-    def block(
-        self, parts: Sequence[str], variants: Sequence[Runs]
-    ) -> tuple[list[np.ndarray], np.ndarray] | None:
-        """Scores (1, V, S, P) per benchmark on the problems that all have, and which seeds (V, S) are present."""
-        seeds = sorted({seed for runs in variants for seed in runs})
-        present = np.array([[seed in runs for seed in seeds] for runs in variants])
+    def block(self, parts: Sequence[str], variants: Sequence[Runs]) -> list[np.ndarray] | None:
+        """Scores (V, S, P) per benchmark, of the seeds and problems that all variants have; None without any."""
+        seeds = sorted(set.intersection(*map(set, variants)))
         strata = []
         for benchmark in parts:
-            rows = [
-                [self.row(benchmark, *runs[seed]) if seed in runs else None for seed in seeds]
-                for runs in variants
-            ]
-            filled = [row for per_seed in rows for row in per_seed if row is not None]
-            if len(filled) < present.sum():
+            rows = [[self.row(benchmark, *runs[seed]) for seed in seeds] for runs in variants]
+            if not seeds or any(row is None for line in rows for row in line):
                 return None
-            whole = ~np.isnan(np.stack(filled)).any(axis=0)
-            if not whole.any():
+            values = np.array(rows)
+            values = values[..., ~np.isnan(values).any(axis=(0, 1))]
+            if not values.size:
                 return None
-            absent = np.zeros(whole.sum())
-            strata.append(
-                np.stack([[absent if row is None else row[whole] for row in line] for line in rows])[None]
-            )
-        return strata, present
+            strata.append(values)
+        return strata
 
 
 def checkpoints(groups: Sequence[Group]) -> set[tuple[str, int]]:
@@ -130,20 +117,16 @@ def checkpoints(groups: Sequence[Group]) -> set[tuple[str, int]]:
 
 def families(
     scores: ProblemScores, groups: Sequence[Group], parts: Sequence[str]
-) -> list[tuple[list[str], stats.Family]]:
-    """Each group's variants that have all benchmarks, and what is known about their differences."""
-    fitted = []
+) -> Iterator[tuple[list[str], stats.Family]]:
+    """Variants that share the same seeds with the baseline and have all benchmarks, and their differences."""
     for group in groups:
-        able = [
-            name for name, runs in group.variants.items()
-            if (block := scores.block(parts, [group.baseline, runs])) and (block[1][0] & block[1][1]).any()
-        ]  # fmt: skip
-        block = (
-            scores.block(parts, [group.baseline, *(group.variants[name] for name in able)]) if able else None
-        )
-        if block:
-            fitted.append((able, stats.family(*block)))
-    return fitted
+        by_seeds: dict[frozenset[int], list[str]] = {}
+        for name, runs in group.variants.items():
+            if scores.block(parts, [group.baseline, runs]):
+                by_seeds.setdefault(frozenset(runs) & frozenset(group.baseline), []).append(name)
+        for names in by_seeds.values():
+            if block := scores.block(parts, [group.baseline, *(group.variants[name] for name in names)]):
+                yield names, stats.family([array[None] for array in block])
 
 
 def compare(
@@ -161,9 +144,9 @@ def compare(
     found: dict[tuple[str, str], Difference] = {}
     for benchmark, variants, family in fitted:
         columns = np.concatenate([family.difference, *family.intervals(level / together), family.p_values()])
-        for variant, seeds, column in zip(variants, family.seeds, columns.T.tolist(), strict=True):
+        for variant, column in zip(variants, columns.T.tolist(), strict=True):
             difference, low, high, p = column
-            few = seeds < stats.MINIMUM_SEEDS and not math.isnan(p)
+            few = family.seeds < stats.MINIMUM_SEEDS and not math.isnan(p)
             if math.isnan(p):
                 low = high = math.nan
             tested, verdict = (math.nan, TOO_FEW) if few else (p, "")

@@ -4,9 +4,9 @@ docs/statistics.md; how it performs: `python -m benchmarks.error_rates`.
 A difference is the mean over the same seeds and problems. Given the spreads of the seeds of both variants it is about
 normal; what makes the test hard is that three seeds hardly show a spread. Two routes estimate it:
 
-*together*: every variant has a spread of its own, but a priori these resemble each other; so the spreads of all variants
+*pooled*: every variant has a spread of its own, but a priori these resemble each other; so the spreads of all variants
 inform each (Bayes' rule on a grid). The baseline's resembles them least, because its seeds are in all differences.
-*alone*: only the differences of this variant to the baseline, seed by seed, as in a t test.
+*pairwise*: only the differences of this variant to the baseline, seed by seed, as in a t test.
 
 In both, what the sampled answers alone would make seeds differ is known and spreads cannot be less. The p-value is the
 smaller of the two, each divided by a share (`_SHARES`). Everything is computed for many families at once (first axis), as
@@ -22,6 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from rpg.stats.estimates import components
+
 ERROR = 0.05
 """Share of families of equal variants in which any is called better or worse."""
 MINIMUM_SEEDS = 3
@@ -33,54 +35,55 @@ _RESEMBLANCE = (0.3, 1.0, 2.5)
 """How far the logarithms of variances may lie apart (standard deviations), equally likely a priori."""
 _RESEMBLANCE_BASELINE = 2.5
 _AGAINST_ZERO = 0.2, 0.35
-"""Power of spread / (spread + noise) in the prior, together and alone: 0 would expect seeds that do not differ."""
+"""Power of spread / (spread + noise) in the prior, pooled and pairwise: 0 would expect seeds that do not differ."""
 CROWDING = 0.1
 """Power of the number of differences by which p-values grow: of many, the routes agree less often."""
 _EDGE = 0.15
 """Share of the largest possible variance of problems that intervals assume near 0 and 1 (`Family`)."""
 _SHARES = {3: (0.9, 0.65), 5: (0.65, 0.85), 10: (0.45, 1.0)}
-"""Seeds -> share of the level for the routes together and alone; their sum exceeds 1 because they agree so often."""
+"""Seeds -> share of the level for the routes pooled and pairwise; their sum exceeds 1 because they agree so often."""
+
+_ROUNDING = 1e-20
+"""Variances below this are of rounding: scores are between 0 and 1."""
+
+Mixture = tuple[np.ndarray, np.ndarray]
+"""Weights and variances (N, m, K) of normal distributions with mean 0: the error of each difference."""
 
 
 class Family(NamedTuple):
-    """What is known about N families of m differences: normal mixtures (N, m, K) for their errors on both routes.
+    """What is known about N families of m differences: the distributions of their errors on both routes.
 
     `excess` is the variance due to the choice of problems, with its degrees of freedom. Near 0 and 1 few problems carry a
-    difference d, and others might not show it: there the variance is at least `edge` d (1 - d). `seeds` counts those
-    that variant and baseline share.
+    difference d, and others might not show it: there the variance is at least `edge` d (1 - d).
     """
 
     difference: np.ndarray
-    together: tuple[np.ndarray, np.ndarray]
-    alone: tuple[np.ndarray, np.ndarray]
+    pooled: Mixture
+    pairwise: Mixture
     excess: np.ndarray
     excess_df: np.ndarray
     edge: np.ndarray
-    seeds: np.ndarray
+    seeds: int
 
     def p_values(self, truth: np.ndarray | float = 0.0) -> np.ndarray:
         """Two-sided p-values (N, m) of the hypotheses that the differences are `truth`, not corrected for their number."""
         size = np.abs(self.difference - truth)
         excess = np.maximum(self.excess, self.edge * np.abs(truth) * (1 - np.abs(truth)))
-        together, alone = (self._tail(*route, size, excess) for route in (self.together, self.alone))
+        pooled = self._tail(self.pooled, size, excess)
+        if self.seeds == 1:
+            return pooled
         shares = [
             np.interp(self.seeds, list(_SHARES), share) for share in zip(*_SHARES.values(), strict=True)
         ]
-        p_values = np.minimum(together / shares[0], alone / shares[1])
-        p_values *= (
-            max(1.0, self.difference.shape[1] / 2) ** 0.1
-        )  # many differences: the routes agree less often
-        return np.asarray(np.where(self.seeds > 1, np.minimum(p_values, 1.0), together))
+        smaller = np.minimum(pooled / shares[0], self._tail(self.pairwise, size, excess) / shares[1])
+        return np.asarray(np.minimum(smaller * max(1.0, self.difference.shape[1] / 2) ** CROWDING, 1.0))
 
     def intervals(self, error: float) -> tuple[np.ndarray, np.ndarray]:
         """Bounds (N, m) within [-1, 1]: the truths whose p-value is at least `error`."""
         bounds = []
         for end in (-1.0, 1.0):
             inside, outside = self.difference, np.full_like(self.difference, end)
-            outside = np.where(
-                self.p_values(outside) < error, outside, inside
-            )  # bisected, unless the end is inside
-            whole = outside == inside
+            whole = self.p_values(outside) >= error
             for _ in range(26):
                 middle = (inside + outside) / 2
                 kept = self.p_values(middle) >= error
@@ -88,9 +91,8 @@ class Family(NamedTuple):
             bounds.append(np.where(whole, end, inside))
         return bounds[0], bounds[1]
 
-    def _tail(
-        self, weights: np.ndarray, variances: np.ndarray, size: np.ndarray, excess: np.ndarray
-    ) -> np.ndarray:
+    def _tail(self, error: Mixture, size: np.ndarray, excess: np.ndarray) -> np.ndarray:
+        weights, variances = error
         total = variances + excess[..., None]
         with np.errstate(divide="ignore", invalid="ignore"):
             square = np.where(size[..., None] > 0, size[..., None] ** 2 / total, 0.0)
@@ -101,114 +103,65 @@ class Family(NamedTuple):
         return np.asarray((weights * 2 * special.ndtr(-normal)).sum(-1))
 
 
-def family(strata: Sequence[np.ndarray], present: np.ndarray | None = None) -> Family:
-    """From scores (N, V, S, P) per benchmark, the baseline first; `present` (V, S) says which seeds a variant has.
-
-    Scores of absent seeds are ignored. Every variant needs a seed in common with the baseline, else ValueError.
-    """
+def family(strata: Sequence[np.ndarray]) -> Family:
+    """From scores (N, V, S, P) per benchmark; the first of V variants is the baseline."""
     arrays = [np.asarray(array, float) for array in strata]
-    number, variants, seeds = arrays[0].shape[:3]
-    present = np.ones((variants, seeds), bool) if present is None else np.asarray(present, bool)
-    shared = present[1:] & present[0]
-    if variants < 2 or not shared.any(axis=1).all():
-        raise ValueError("every variant needs a seed that the baseline has too")
-    parts = [_pair([a[:, [0, v + 1]][:, :, row] for a in arrays]) for v, row in enumerate(shared)]
-    difference, problems, own, noise, excess_df = (
-        np.stack(values, axis=1) for values in zip(*parts, strict=True)
-    )
-    counts = shared.sum(axis=1)
-    excess = np.maximum(problems - noise, 0.0)
-    means = [array.mean(axis=3) for array in arrays]
-    shares = [(mean * present).sum(axis=2) / present.sum(axis=1) for mean in means]  # accuracies (N, V)
-    rooms = [_edge((share[:, 1:] + share[:, :1]) / 2) for share in shares]
-    edge = (
-        np.sum([room / a.shape[3] for room, a in zip(rooms, arrays, strict=True)], axis=0) / len(arrays) ** 2
-    )
-    if counts.max() == 1:  # nothing is known about seeds: the error is that of problems
-        nothing = np.ones((number, variants - 1, 1)), np.zeros((number, variants - 1, 1))
-        return Family(difference, nothing, nothing, problems, excess_df, edge, counts)
-    level = np.mean([share * (1 - share) for share in shares], axis=0)
-    all_seeds = posterior_together(
-        np.mean(means, axis=0), noise_of_answers(arrays, present), level, present, counts
-    )
-    return Family(difference, all_seeds, posterior_alone(own, noise, counts), excess, excess_df, edge, counts)
-
-
-def _pair(arrays: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Of (N, 2, S, P): difference, its variance due to problems, to seeds and to neither, df of the first; all (N,)."""
-    size, parts = arrays[0].shape[2], len(arrays)
-    per_seed: np.ndarray = np.zeros(())
-    v_problems: np.ndarray = np.zeros(())
-    v_noise: np.ndarray = np.zeros(())
-    spread: np.ndarray = np.zeros(())
-    for array in arrays:
-        scores = array[:, 1] - array[:, 0]
-        count = scores.shape[2]
-        by_seed, by_problem = scores.mean(axis=2), scores.mean(axis=1)
-        v = by_problem.var(axis=1, ddof=1) / count / parts**2 if count > 1 else np.full(len(scores), np.nan)
-        per_seed, v_problems = per_seed + by_seed / parts, v_problems + v
-        spread = spread + v**2 / max(count - 1, 1)
-        if size > 1 and count > 1:
-            rest = scores - by_seed[..., None] - by_problem[:, None] + by_seed.mean(axis=1)[:, None, None]
-            v_noise = v_noise + (rest**2).sum(axis=(1, 2)) / (
-                (size - 1) * (count - 1) * size * count * parts**2
-            )
-    own = per_seed.var(axis=1, ddof=1) / size if size > 1 else np.zeros(len(per_seed))
+    seeds = arrays[0].shape[2]
+    pair = components([array[:, 1:] - array[:, :1] for array in arrays])
     with np.errstate(divide="ignore", invalid="ignore"):
-        df = np.where(spread > 0, v_problems**2 / spread, 1.0)
-    return per_seed.mean(axis=1), v_problems, own, v_noise + np.zeros(len(per_seed)), df
+        excess_df = np.where(pair.problems_spread > 0, pair.problems**2 / pair.problems_spread, 1.0)
+    accuracies = [array.mean(axis=(2, 3)) for array in arrays]  # (N, V)
+    edge = sum(_edge(each) / array.shape[3] for each, array in zip(accuracies, arrays, strict=True))
+    edge = edge / len(arrays) ** 2
+    if seeds == 1:  # nothing is known about seeds: the error is that of problems
+        nothing = np.ones((*pair.mean.shape, 1)), np.zeros((*pair.mean.shape, 1))
+        return Family(pair.mean, nothing, nothing, pair.problems, excess_df, edge, 1)
+    means = np.mean([array.mean(axis=3) for array in arrays], axis=0)
+    level = np.mean([share * (1 - share) for share in accuracies], axis=0)
+    pooled = posterior_pooled(means, noise_of_answers(arrays), level)
+    pairwise = posterior_pairwise(pair.seeds, pair.both, seeds)
+    excess = np.maximum(pair.problems - pair.both, 0.0)
+    return Family(pair.mean, pooled, pairwise, excess, excess_df, edge, seeds)
 
 
-def _edge(accuracy: np.ndarray) -> np.ndarray:
-    return np.asarray(_EDGE * (1 - 4 * accuracy * (1 - accuracy)))
+def _edge(accuracies: np.ndarray) -> np.ndarray:
+    middle = (accuracies[:, 1:] + accuracies[:, :1]) / 2
+    return np.asarray(_EDGE * (1 - 4 * middle * (1 - middle)))
 
 
-def noise_of_answers(arrays: list[np.ndarray], present: np.ndarray) -> np.ndarray:
+def noise_of_answers(arrays: list[np.ndarray]) -> np.ndarray:
     """Variance (N, V) of one seed's mean that the answers alone would make: interaction of seeds and problems.
 
     What the variants of a seed have in common is taken out first, as it cancels in differences.
     """
-    whole = present.all(axis=0)
-    size, parts, variants = int(whole.sum()), len(arrays), len(present)
-    total = np.zeros((len(arrays[0]), variants))
-    if size < 2:
-        return total
-    for array in arrays:
-        scores = array[:, :, whole]
-        scores = scores - scores.mean(axis=1, keepdims=True)
-        rest = scores - scores.mean(axis=2, keepdims=True) - scores.mean(axis=3, keepdims=True)
-        rest = rest + scores.mean(axis=(2, 3), keepdims=True)
-        count = scores.shape[3]
-        total += (rest**2).sum(axis=(2, 3)) / ((size - 1) * max(count - 1, 1) * count * parts**2)
+    _, variants, seeds, _ = arrays[0].shape
+    total = seeds * components([array - array.mean(axis=1, keepdims=True) for array in arrays]).both
     mean = total.sum(axis=1, keepdims=True) / (variants - 1)
     if variants == 2:
         return np.asarray(np.repeat(mean, 2, axis=1))
     return np.asarray(np.maximum((total - mean / variants) / (1 - 2 / variants), mean / 10))
 
 
-def posterior_alone(own: np.ndarray, noise: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior of each difference's variance from its own seeds."""
-    scale = np.maximum(np.maximum(own, noise), 1e-300)[..., None]
+def posterior_pairwise(observed: np.ndarray, noise: np.ndarray, seeds: int) -> Mixture:
+    """Posterior of each difference's variance from its seeds: `observed` variance of their mean, and that by answers."""
+    scale = np.maximum(np.maximum(observed, noise), _ROUNDING)[..., None]
     spread = scale * np.exp(np.linspace(math.log(1e-4), math.log(1e3), 40))
     total = spread + noise[..., None]
-    freedom = np.maximum(counts - 1, 1)[:, None]
-    likelihood = -0.5 * freedom * (np.log(total / scale) + own[..., None] / total)
+    likelihood = -0.5 * (seeds - 1) * (np.log(total / scale) + observed[..., None] / total)
     return _normalised(likelihood + _AGAINST_ZERO[1] * np.log(spread / total)), total
 
 
-def posterior_together(
-    means: np.ndarray, noise: np.ndarray, level: np.ndarray, present: np.ndarray, counts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior of each difference's variance from the spreads of the seeds of all variants.
+def posterior_pooled(means: np.ndarray, noise: np.ndarray, level: np.ndarray) -> Mixture:
+    """Posterior of each difference's variance from the spreads of all variants' seeds; `means` are (N, V, S).
 
     Spreads resemble each other in logits: accuracies' spreads are in proportion to `level` (N, V), accuracy times its
     complement. Seeds are centred on what all variants share, variants weighted by their posterior precisions.
     """
+    seeds = means.shape[2]
     relative = np.maximum(level / np.maximum(level.max(axis=1, keepdims=True), 1e-300), 0.03) ** 2
-    precision = np.broadcast_to(1.0 / len(present), means.shape[:2])
-    squares, freedom = shared_out(means, precision, present)
+    squares, freedom = shared_out(means, np.ones(means.shape[:2]))
     scale = np.maximum(squares.sum(axis=1) / (freedom * relative).sum(axis=1), noise.mean(axis=1))
-    scale = np.maximum(scale, 1e-300)[:, None, None]
+    scale = np.maximum(scale, _ROUNDING)[:, None, None]
     spread = scale * np.exp(_GRID) * relative[..., None]
     total = spread + noise[..., None]  # (N, V, T)
     others = np.concatenate([_kernel(width) for width in _RESEMBLANCE], axis=1)
@@ -223,32 +176,21 @@ def posterior_together(
         common = _normalised(np.log(evidence).sum(axis=1) + np.tile(prior, len(_RESEMBLANCE)))
         if step < 3:
             posterior = likelihood * ((common[:, None] / evidence) @ others.T)
-            squares, freedom = shared_out(means, (posterior / total).sum(axis=2), present)
-    weights, variances = [], []
-    for v, count in enumerate(counts, start=1):
-        joint = ((first * (common / evidence[:, 0] / evidence[:, v])[:, None]) @ others.T) * (
-            likelihood[:, 0, :, None] * likelihood[:, v, None, :]
-        )
-        weights.append(joint.reshape(len(means), -1))
-        variances.append(((total[:, 0, :, None] + total[:, v, None, :]) / count).reshape(len(means), -1))
-    return np.stack(weights, axis=1), np.stack(variances, axis=1)
+            squares, freedom = shared_out(means, (posterior / total).sum(axis=2))
+    of_baseline = (first * (common / evidence[:, 0])[:, None])[:, None]  # (N, 1, T, common)
+    of_variant = others.T * likelihood[:, 1:, None] / evidence[:, 1:, :, None]  # (N, m, common, T)
+    weights = (of_baseline @ of_variant) * likelihood[:, :1, :, None]
+    variances = (total[:, :1, :, None] + total[:, 1:, None]) / seeds
+    shape = (*weights.shape[:2], -1)
+    return weights.reshape(shape), variances.reshape(shape)
 
 
-def shared_out(
-    means: np.ndarray, precision: np.ndarray, present: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def shared_out(means: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums of squares (N, V) of what the seeds' shared part leaves, and their degrees of freedom."""
-    weights = precision[..., None] * present
-    own = present / present.sum(axis=1, keepdims=True)
-    rest = np.where(present, means, 0.0)
-    rest = rest - (rest * own).sum(axis=2, keepdims=True)
-    share = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
-    for _ in range(1 if present.all() else 8):
-        rest = rest - (share * rest).sum(axis=1, keepdims=True)
-        rest = np.where(present, rest - (rest * own).sum(axis=2, keepdims=True), 0.0)
-    taken = (share * own).sum(axis=2)
-    freedom = np.maximum(present.sum(axis=1) - 1, 0) * (1 - taken)
-    return (rest**2).sum(axis=2), freedom
+    share = precision / np.maximum(precision.sum(axis=1, keepdims=True), 1e-300)
+    rest = means - means.mean(axis=2, keepdims=True)
+    rest = rest - (share[..., None] * rest).sum(axis=1, keepdims=True)
+    return (rest**2).sum(axis=2), (means.shape[2] - 1) * (1 - share)
 
 
 def _kernel(width: float) -> np.ndarray:
