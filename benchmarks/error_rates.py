@@ -230,8 +230,8 @@ def simulated(cell: Cell, sweeps: int, seed: int, moved: Array) -> Outcomes:
         named = [holm(p_values) <= ERROR for p_values in (former(scores), fitted.p_values())]
         false = [(verdicts & ~right).any(axis=1) for verdicts in named]
         found = [(verdicts & right).sum(axis=1) / max(1, apart.sum()) for verdicts in named]
-        covered = (fitted.p_values(true) >= ERROR / len(true)).all(axis=1)
-        parts.append(Outcomes(*false, covered, *found, fitted.difference))
+        covered = np.all(fitted.p_values(true) >= ERROR / len(true), axis=1)
+        parts.append(Outcomes(false[0], false[1], covered, found[0], found[1], fitted.difference))
     return Outcomes(*map(np.concatenate, zip(*parts, strict=True)))
 
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import altair as alt
 import duckdb
@@ -360,21 +360,25 @@ def diversity(db: duckdb.DuckDBPyConnection, sweep: str = "diversity") -> Found:
             + " | ".join([*texts, f"{count.mean:.2f} [{count.low:.2f}, {count.high:.2f}]"])
             + " |"
         )
-    tests = []
+    tests: list[tuple[str, str, str, Any, Any]] = []
     for beta in ("0.01", "0.03", "0.1"):
-        pair = [f"rpg-reinforce-{form} beta={beta}" for form in ("urkl", "ufkl")]
+        pair = (f"rpg-reinforce-urkl beta={beta}", f"rpg-reinforce-ufkl beta={beta}")
         for k in (SHOWN_K[0], SHOWN_K[-1]):
-            tests.append((*pair, f"pass@{k}", *(measured[name]["pass"][k] for name in pair)))
-        tests.append((*pair, heads[-1], *(found[name] for name in pair)))
+            ours, theirs = (measured[name]["pass"][k] for name in pair)
+            tests.append((*pair, f"pass@{k}", ours, theirs))
+        tests.append((*pair, heads[-1], found[pair[0]], found[pair[1]]))
     free, last = "rpg-reinforce-urkl beta=0", SHOWN_K[-1]
-    for what, mine, theirs in (
+    for what, ours, theirs in (
         (heads[0], measured[free]["pass"][1], measured["initial"]["pass"][1]),
         (f"pass@{last}", measured[free]["pass"][last], measured["initial"]["pass"][last]),
         (f"maj@{last}", measured[free]["maj"][last], measured["initial"]["maj"][last]),
         (heads[-1], found[free], found["initial"]),
     ):
-        tests.append((free, "initial", what, mine, theirs))
-    told = [(f"{names[one]}: {what}", names[other], *scores) for one, other, what, *scores in tests]
+        tests.append((free, "initial", what, ours, theirs))
+    told = [
+        (f"{names[name]}: {what}", names[against], ours, theirs)
+        for name, against, what, ours, theirs in tests
+    ]
     lines += ["", *differences(("variant", "against"), told)]
     drawn = {name: label.replace("RPG-REINFORCE-", "") for name, label in names.items()}
     labels = list(drawn.values())

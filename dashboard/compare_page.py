@@ -150,9 +150,9 @@ def curve_data(
     `thin`: no more points than a panel of three in a row can show, and fewer if many curves share it.
     """
     points = min(queries.POINTS, max(POINTS // max(1, len(series)), 40)) if thin else None
-    known = view.ask("metric_names")
-    metrics = tuple(name for name in panels if name in known)
-    benchmarks = tuple(name for name in panels if name not in known)
+    metric_names = view.ask("metric_names")
+    metrics = tuple(name for name in panels if name in metric_names)
+    benchmarks = tuple(name for name in panels if name not in metric_names)
     training = view.ask("metric_curves", series, metrics, x, points, each_seed)
     parts = [training.rename(columns={"metric": "name"})]
     if benchmarks and each_seed:

@@ -65,7 +65,10 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
             "rpg/evaluation/benchmark_summary.py",
             "rpg/evaluation/regrade.py",
         ],
-        [f"tests/evaluation/test_{name}.py" for name in ("benchmark_summary", "regrade", "evaluator")],
+        [
+            f"tests/evaluation/test_{name}.py"
+            for name in ("benchmark_summary", "regrade", "evaluator", "standalone")
+        ],
     ),
 }
 """Room -> (the files in which faults are planted, the tests that have to see them)."""
@@ -182,7 +185,8 @@ class Trials:
         def attempt(mutant: Mutant) -> tuple[int, list[str]]:
             places = [(mutant.file, line) for line in range(mutant.line, mutant.end_line + 1)]
             tests = {test for place in places for test in lines.get(place, ())}
-            covering = sorted(tests, key=lambda test: seconds[test])
+            # A class's body and a default are executed on import, before any test: any of them may see a fault there.
+            covering = sorted(tests or seconds, key=lambda test: seconds[test])
 
             def body() -> int:
                 if not plant(mutant, self.folder / mutant.file, functions[mutant.file]):
@@ -191,7 +195,7 @@ class Trials:
                 return self.SEEN_AT_ONCE if failed else self.SURVIVES
 
             limit = TIMEOUT_SECONDS + TIMEOUT_FACTOR * sum(seconds[test] for test in covering)
-            return forked(body, limit) if covering else self.SURVIVES, covering
+            return forked(body, limit) if tests else self.NOT_PLANTED, covering
 
         with ThreadPoolExecutor(self.workers) as pool:
             outcomes = list(pool.map(attempt, self.chosen))

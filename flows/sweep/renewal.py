@@ -112,9 +112,9 @@ def _possible(folder: RunFolder, manifest: Mapping[str, Any], wanted: list[int])
 
     A checkpoint that was dropped because nobody had asked for it would have to be trained again.
     """
-    there = set(folder.checkpoint_steps()) | set(manifest["eval_steps"])
+    available = set(folder.checkpoint_steps()) | set(manifest["eval_steps"])
     newest = max(folder.checkpoint_steps(), default=-1)
-    return [step for step in wanted if step > newest or step in there]
+    return [step for step in wanted if step > newest or step in available]
 
 
 def _swap_evaluations(folder: RunFolder, before: str, after: str) -> None:

@@ -283,9 +283,9 @@ def _by_length(subject: Subject, drift: float) -> Iterator[str]:
         yield "Each response's gradient is divided by its length (a mean over its tokens): short answers count more."
 
 
-def _proportional(one: Tensor, other: Tensor) -> bool:
-    factor = (one @ other) / (other @ other)
-    return bool(factor.abs() > 1e-9 and (one - factor * other).norm() <= 1e-7 * one.norm())
+def _proportional(left: Tensor, right: Tensor) -> bool:
+    factor = (left @ right) / (right @ right)
+    return bool(factor.abs() > 1e-9 and (left - factor * right).norm() <= 1e-7 * left.norm())
 
 
 def _exact_slopes(scene: Scene, form: str) -> tuple[Tensor, Tensor]:

@@ -109,11 +109,11 @@ def import_(
     say(f"{folder.path}: {len(log.steps)} steps{last}: {', '.join(metrics)}")
     for name, scores in log.scores.items():
         say(f"{name}: {len(scores)} evaluations, without samples")
-    own = own_benchmarks(layout, chosen.sweep)
+    theirs = own_benchmarks(layout, chosen.sweep)
     for name in log.scores:
-        if own and name not in own:
+        if theirs and name not in theirs:
             say(
-                f"! {name}: the sweep's own runs are not evaluated on it{nearest(name, own)} Theirs: {', '.join(own)}",
+                f"! {name}: the sweep's own runs are not evaluated on it{nearest(name, theirs)} Theirs: {', '.join(theirs)}",
                 "yellow",
             )
     if log.offered:

@@ -41,7 +41,7 @@ def render(
     digest = DigestIfPresent()
     sweep = load(file, parse_assignments(set_), digest)
     chosen = _choose(sweep.runs, run, file)
-    spec, known = chosen.spec, digest.known(chosen.spec)
+    spec, has_id = chosen.spec, digest.known(chosen.spec)
     if spec.backend.type != "verl":
         refuse(
             f"{file}: backend.type: {spec.backend.type!r}, and only a run on verl is rendered; try: --set backend.type=verl"
@@ -51,11 +51,11 @@ def render(
     layout = layout_at(home)
     folder = layout.run(sweep.spec.name, chosen.folder)
     paths = Paths.of(
-        folder.path, data_files(spec, layout.home, chosen.data), _model(spec, layout.home, known)
+        folder.path, data_files(spec, layout.home, chosen.data), _model(spec, layout.home, has_id)
     )
     launch = plan(spec, paths, project=folder.sweep, experiment=folder.name)
     if as_json:
-        print(json.dumps({"run": chosen.folder, "run_id": chosen.run_id if known else None, "overrides": launch.overrides,
+        print(json.dumps({"run": chosen.folder, "run_id": chosen.run_id if has_id else None, "overrides": launch.overrides,
                           "arguments": launch.arguments(), "environment": launch.environment,
                           "runtime_env": launch.runtime_env(), "command": launch.command()}, indent=1))  # fmt: skip
         return
@@ -73,30 +73,28 @@ def render(
 def _choose(runs: tuple[PlannedRun, ...], name: str | None, file: Path) -> PlannedRun:
     from rpg.config.errors import nearest
 
-    known = [one.folder for one in runs]
-    found = [one for one in runs if name is None or one.folder == name] or [
-        one for one in runs if one.folder.startswith(name or "")
+    folders = [planned.folder for planned in runs]
+    matching = [planned for planned in runs if name is None or planned.folder == name] or [
+        planned for planned in runs if planned.folder.startswith(name or "")
     ]
-    if len(found) == 1:
-        return found[0]
+    if len(matching) == 1:
+        return matching[0]
     if name is None:
-        what = f"has {len(runs)} runs; choose one with --run"
+        problem = f"has {len(runs)} runs; choose one with --run"
     else:
-        what = (
-            f"--run {name!r} fits {len(found) or 'none'} of its runs{'' if found else nearest(name, known)}"
-        )
-    shown = ", ".join(known[:10]) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
-    refuse(f"{file}: {what}. There are: {shown}")
+        problem = f"--run {name!r} fits {len(matching) or 'none'} of its runs{'' if matching else nearest(name, folders)}"
+    shown = ", ".join(folders[:10]) + (f" and {len(folders) - 10} more" if len(folders) > 10 else "")
+    refuse(f"{file}: {problem}. There are: {shown}")
 
 
-def _model(spec: RunSpec, home: Path, known: bool) -> str | Path:
+def _model(spec: RunSpec, home: Path, has_id: bool) -> str | Path:
     """The folder of a tiny model's warm start, made or not; a pretrained model's path or hub id."""
     if spec.model.type == "pretrained" and spec.model.warm_start is None:
         from rpg.config.model import located
 
         local = located(spec.model.path, home)
         return local.resolve() if local else spec.model.path
-    if not known:
+    if not has_id:
         return home / "cache" / "warm" / UNKNOWN
     from rpg.models.warm_start_cache import warm_folder
 

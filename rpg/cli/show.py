@@ -72,9 +72,9 @@ def show(
         complain(f"the data are not here, so identities are unknown (????????): {reason}", "yellow")
 
 
-def _folder(run: PlannedRun, known: bool) -> str:
+def _folder(run: PlannedRun, has_id: bool) -> str:
     """A run's folder, without the digits of its identity if that is unknown."""
-    return run.folder if known else f"{run.folder[:-8]}????????"
+    return run.folder if has_id else f"{run.folder[:-8]}????????"
 
 
 def print_cost(sweep: Sweep, layout: Layout) -> None:
@@ -110,11 +110,11 @@ def _print_disk(sweep: Sweep) -> None:
     from rpg.planning.space import disk
 
     sizes = [disk(run.spec, problems_of(run.spec, Assumptions())) for run in sweep.runs]
-    known = [size for size in sizes if size]
-    if len(known) < len(sizes):
+    disks = [size for size in sizes if size]
+    if len(disks) < len(sizes):
         say("disk: unknown, because the size of the model is not known; give its local folder")
         return
-    after, last, most = sum(d.after for d in known), sum(d.if_last for d in known), sum(d.most for d in known)
+    after, last, most = sum(d.after for d in disks), sum(d.if_last for d in disks), sum(d.most for d in disks)
     less = f" ({size_text(last)} if the last checkpoint is the best)" if last < after else ""
     say(
         f"about {size_text(after)} on disk afterwards{less}, at most {size_text(most)} if all train at once; "

@@ -113,12 +113,14 @@ def _with_digest(part: PythonReward, where: str) -> PythonReward:
 def _required(module: str, beside: Path, where: str) -> Path:
     path = _file(module, beside) or _installed(module)
     if path is None:
-        there = sorted(path.stem for path in beside.glob("*.py"))
+        modules = sorted(path.stem for path in beside.glob("*.py"))
         shown = (
-            f" In {beside} there are: {', '.join(there)}." if there else f" {beside} contains no Python file."
+            f" In {beside} there are: {', '.join(modules)}."
+            if modules
+            else f" {beside} contains no Python file."
         )
         raise ConfigError(
-            f"{where}: {FIELD}: no module {module!r}{nearest(module, there)}{shown} "
+            f"{where}: {FIELD}: no module {module!r}{nearest(module, modules)}{shown} "
             "Accepted: a file beside the YAML file, or an installed module, as module:function"
         )
     return path

@@ -16,9 +16,9 @@ class ConfigError(UserError):
     """A mistake in a configuration. `str(error)` is the whole message, one line per mistake."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, candidates: Iterable[str]) -> str:
     """`; did you mean 'x'?` if a known word is similar, else a full stop."""
-    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(str(word), list(candidates), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else "."
 
 
@@ -30,13 +30,13 @@ def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[
     """Names of the fields beside the one at `location`, found by walking the model's annotations."""
     candidates: list[type[BaseModel]] = [model]
     for part in location[:-1]:
-        found: list[type[BaseModel]] = []
+        inside: list[type[BaseModel]] = []
         for candidate in candidates:
             if part in candidate.model_fields:
-                found += models_in(candidate.model_fields[part].annotation)
+                inside += models_in(candidate.model_fields[part].annotation)
             elif part in _tags(candidate):
-                found.append(candidate)  # pydantic puts a union's tag into the location
-        candidates = found or candidates
+                inside.append(candidate)  # pydantic puts a union's tag into the location
+        candidates = inside or candidates
     return sorted({name for candidate in candidates for name in candidate.model_fields})
 
 
@@ -50,7 +50,7 @@ def _written(model: type[BaseModel], location: tuple[int | str, ...]) -> list[st
         path.append(str(part))
         fields = [c.model_fields[part] for c in candidates if part in c.model_fields]
         if fields:  # else a key or an index within the field
-            candidates = [found for field in fields for found in models_in(field.annotation)]
+            candidates = [inner for field in fields for inner in models_in(field.annotation)]
             union = bool(candidates)
     return path
 
@@ -70,11 +70,11 @@ def models_in(annotation: object) -> list[type[BaseModel]]:
 Places = Callable[[Sequence[str], object], "tuple[Path, int] | None"]
 
 
-def _at(where: str, found: tuple[Path, int] | None) -> str:
+def _at(where: str, position: tuple[Path, int] | None) -> str:
     """`where` with the line in its file, or with the other file that sets the value."""
-    if found is None:
+    if position is None:
         return where
-    file, line = found
+    file, line = position
     if where.startswith(str(file)):
         return f"{file}:{line}{where.removeprefix(str(file))}"
     return f"{where}: {file}:{line}"
@@ -95,34 +95,34 @@ def explain(
         if isinstance(cause, AlgorithmError):  # its message names the field
             given = item.get("input")
             part = given.get(cause.field) if isinstance(given, dict) else None
-            found = (place([*path, cause.field], part) if part is not None else None) or place(path, given)
+            position = (place([*path, cause.field], part) if part is not None else None) or place(path, given)
             field = "" if cause.field == "algorithm" else "algorithm."
-            lines.append(f"{_at(where, found)}: {field}{cause}")
+            lines.append(f"{_at(where, position)}: {field}{cause}")
             continue
         location = item["loc"]
-        found = place(path, item.get("input")) if path else None
+        position = place(path, item.get("input")) if path else None
         field = ".".join(path) or "(whole file)"
         value, kind, context = item.get("input"), item["type"], item.get("ctx", {})
         shown = _cut(repr(value), 80)
         if kind == "extra_forbidden":
-            known = _fields_at(model, location)
-            what = f"unknown field{nearest(str(location[-1]), known)} Accepted: {', '.join(known)}"
+            siblings = _fields_at(model, location)
+            problem = f"unknown field{nearest(str(location[-1]), siblings)} Accepted: {', '.join(siblings)}"
         elif kind == "union_tag_invalid":
             tag = context.get("tag")
             accepted = context.get("expected_tags", "")
             got = f"unknown type {tag!r}{nearest(str(tag), accepted.replace(chr(39), '').split(', '))}"
-            what = f"{got} Accepted: {accepted.replace(chr(39), '')}"
+            problem = f"{got} Accepted: {accepted.replace(chr(39), '')}"
         elif kind == "missing":
-            what = "this field is required"
+            problem = "this field is required"
         elif kind == "string_pattern_mismatch":
-            what = (
+            problem = (
                 f"{shown} is not accepted; use lower-case letters, digits and dashes, a letter or digit first"
             )
         else:
             message = item["msg"].removeprefix("Value error, ")
             message = message[0].lower() + message[1:] if message[:5] == "Input" else message
-            what = f"{message} (got {shown})" if not isinstance(value, dict | BaseModel) else message
+            problem = f"{message} (got {shown})" if not isinstance(value, dict | BaseModel) else message
         lines.append(
-            f"{_at(where, found)}: {_cut(field, 200)}: {_cut(what, 2000)}"
+            f"{_at(where, position)}: {_cut(field, 200)}: {_cut(problem, 2000)}"
         )  # a key may be as long as a file
     return ConfigError("\n".join(lines))

@@ -58,21 +58,21 @@ def leaves(model: BaseModel, dotted: str = "", place: str = "", kind: Kind = TRA
             or (isinstance(model, Algorithm) and name in PROSE and name != "name")
         ):
             continue
-        value, own = getattr(model, name), kind_of(field, kind)
+        value, mark = getattr(model, name), kind_of(field, kind)
         at, where = _join(dotted, name), _join(place, name)
         if isinstance(value, BaseModel) and not isinstance(value, Algorithm):
             tag = _tag(value)
             ending = ".type" if tag != SECTION else ""
-            yield Leaf(at + ending, where + ending, own, tag, _default(field))
-        if _is_list(value) and own is not BY_CONTENT:
-            yield Leaf(f"{at}.type", f"{where}.type", own, [_tag(one) for one in value], _default(field))
-            for number, one in enumerate(value):
-                yield from leaves(one, _join(at, str(number)), _join(where, _tag(one)), own)
+            yield Leaf(at + ending, where + ending, mark, tag, _default(field))
+        if _is_list(value) and mark is not BY_CONTENT:
+            yield Leaf(f"{at}.type", f"{where}.type", mark, [_tag(item) for item in value], _default(field))
+            for number, item in enumerate(value):
+                yield from leaves(item, _join(at, str(number)), _join(where, _tag(item)), mark)
         elif isinstance(value, BaseModel):
             below = where if _tag(value) == SECTION else _join(where, _tag(value))
-            yield from leaves(value, at, below, own)
+            yield from leaves(value, at, below, mark)
         else:
-            yield Leaf(at, where, own, to_jsonable_python(value), _default(field))
+            yield Leaf(at, where, mark, to_jsonable_python(value), _default(field))
 
 
 def kind_of(field: FieldInfo, inherited: Kind) -> Kind:
@@ -81,17 +81,17 @@ def kind_of(field: FieldInfo, inherited: Kind) -> Kind:
 
 
 def _default(field: FieldInfo) -> Any:
-    default = field.get_default(call_default_factory=True)
+    default = field.get_default()
     if default is PydanticUndefined:
         return REQUIRED
     if _is_list(default):
-        return [_tag(one) for one in default]
+        return [_tag(item) for item in default]
     return _tag(default) if isinstance(default, BaseModel) else to_jsonable_python(default)
 
 
 def _is_list(value: Any) -> bool:
     """Whether it is a list of sections: the leaf is their types, and each has the fields below its place."""
-    return isinstance(value, tuple) and bool(value) and all(isinstance(one, BaseModel) for one in value)
+    return isinstance(value, tuple) and bool(value) and all(isinstance(item, BaseModel) for item in value)
 
 
 def _tag(model: BaseModel) -> str:
@@ -204,8 +204,8 @@ def _frozen(leaf: Leaf, entry: dict[str, Any], kinds: dict[str, Any]) -> Any:
     inside = leaf.dotted.removeprefix("algorithm.")
     if inside != leaf.dotted and inside in entry:
         section = inside.rpartition(".")[0]
-        own = entry.get(f"{section}.type", entry.get(section))
-        if not section or leaf.dotted.endswith(".type") or kinds.get(f"algorithm.{section}", SECTION) == own:
+        tag = entry.get(f"{section}.type", entry.get(section))
+        if not section or leaf.dotted.endswith(".type") or kinds.get(f"algorithm.{section}", SECTION) == tag:
             return entry[inside]
     if not is_frozen_kind(leaf.place):
         return REQUIRED

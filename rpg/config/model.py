@@ -19,7 +19,9 @@ class WarmStart(Section):
     behaviour that mostly does not use it (bare answers, noisy scratchpads). The result is cached by digest.
     """
 
-    seed: int = 0
+    seed: int | None = None
+    """null: the run's own `seed`, so that a comparison over seeds is one over initial models, too. A number gives all runs
+    the same initial model."""
     target_accuracy: Fraction = 0.97
     """Stage 1 continues until greedy accuracy on problems outside the benchmarks reaches this."""
     max_steps: Positive = 2400
@@ -43,7 +45,8 @@ class SupervisedStart(Section):
     The loss covers response tokens only. The result is cached by the digest of model, data and these settings.
     """
 
-    seed: int = 0
+    seed: int | None = None
+    """null: the run's own `seed`, as in `WarmStart`."""
     steps: Positive = 50
     learning_rate: Annotated[float, Field(gt=0)] = 1e-4
     """Peak rate. It rises over the first fifth of the steps (at most 20), then falls linearly to a tenth."""

@@ -55,11 +55,19 @@ class RunSpec(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     @model_validator(mode="after")
+    def _warm_start_follows_the_seed(self) -> RunSpec:
+        start = self.model.warm_start
+        if start is not None and start.seed is None:
+            model = self.model.model_copy(update={"warm_start": start.model_copy(update={"seed": self.seed})})
+            object.__setattr__(self, "model", model)  # the section is frozen; this is still its construction
+        return self
+
+    @model_validator(mode="after")
     def _fits(self) -> RunSpec:
-        known = self.task_benchmarks()
+        benchmarks = self.task_benchmarks()
         for name in self.evaluation.benchmarks or ():
-            if name not in known:
-                raise ValueError(f"evaluation.benchmarks: {name!r} is not one of {', '.join(known)}")
+            if name not in benchmarks:
+                raise ValueError(f"evaluation.benchmarks: {name!r} is not one of {', '.join(benchmarks)}")
         if isinstance(self.model, TinyModel):
             need = self.rollout.max_prompt_tokens + self.rollout.max_response_tokens
             if need > self.model.max_positions:

@@ -43,9 +43,9 @@ def default_type(default: str) -> BeforeValidator:
     return BeforeValidator(lambda v: {"type": default, **v} if isinstance(v, dict) and "type" not in v else v)
 
 
-def registered(what: str, declared: Iterable[object], known: Iterable[object], place: str) -> None:
+def registered(what: str, declared: Iterable[object], implemented: Iterable[object], place: str) -> None:
     """Raises RuntimeError if the sections of the configuration and the registry at `place` do not agree."""
-    for name in set(declared) ^ set(known):
+    for name in set(declared) ^ set(implemented):
         shown = getattr(name, "__name__", repr(name))
         raise RuntimeError(f"{what} {shown} is in only one of rpg/config and {place}; add it to the other")
 

@@ -38,10 +38,10 @@ def find(given: Path) -> Path:
     if path := lookup(str(given)):
         return path
     if len(given.parts) == 1 and not given.suffix and not given.exists():
-        known = names()
+        shipped_names = names()
         raise ConfigError(
-            f"{given}: no such file, and no shipped configuration has this name{nearest(str(given), known)} "
-            f"Known: {', '.join(known)}"
+            f"{given}: no such file, and no shipped configuration has this name{nearest(str(given), shipped_names)} "
+            f"Known: {', '.join(shipped_names)}"
         )
     return given  # reading it will say what is wrong
 

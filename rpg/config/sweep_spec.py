@@ -222,12 +222,12 @@ def _check_field(dotted: str, path: Path, where: str) -> None:
     models: list[type[BaseModel]] = [RunSpec]
     walked: list[str] = []
     for part in dotted.split("."):
-        known = sorted({name for m in models for name in m.model_fields})
-        if models and part not in known:
+        siblings = sorted({name for m in models for name in m.model_fields})
+        if models and part not in siblings:
             prefix = ".".join(walked)
             raise ConfigError(
                 f"{path}: {where}.{dotted}: {part!r} is not a field{f' of {prefix}' if prefix else ''}"
-                f"{nearest(part, known)} Accepted: {', '.join(known)}"
+                f"{nearest(part, siblings)} Accepted: {', '.join(siblings)}"
             )
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
         # A dict of free keys (task.tiers, task.benchmarks) has no models inside: anything below it is accepted.

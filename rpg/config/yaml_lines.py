@@ -71,7 +71,7 @@ def place(file: Path, field: Sequence[str], value: object) -> Place | None:
         sections = {key.value: node for key, node in root.value}
         starts = [root, *(sections[name] for name in ("run", "set") if name in sections)]
         for line, node in [
-            *(found for start in starts for found in _under(start, list(field))),
+            *(entry for start in starts for entry in _under(start, list(field))),
             *_axes(sections.get("axes"), list(field)),
         ]:
             with contextlib.suppress(yaml.YAMLError):

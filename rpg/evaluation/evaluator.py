@@ -74,10 +74,10 @@ class Evaluator:
         for folder in current_runs(self.layout, self.sweep):
             if not folder.manifest_path.exists():
                 continue
-            there = set(folder.checkpoint_steps())
+            available = set(folder.checkpoint_steps())
             for benchmark, step in pending_evaluations(folder):
                 key = (folder.name, benchmark, step)
-                if step in there and key not in self._given_up and self._is_ours(key):
+                if step in available and key not in self._given_up and self._is_ours(key):
                     count += self._evaluate(folder, benchmark, step)
         return count
 

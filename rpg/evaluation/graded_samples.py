@@ -156,7 +156,8 @@ Key = tuple[str, int]
 
 
 class Partial:
-    """A file of JSON lines: the evaluation's `identity`, then a row per graded sample, flushed to disk.
+    """A file of JSON lines: the evaluation's `identity`, then a row per graded sample, flushed to disk. `rows` are
+    those that were there when it was opened.
 
     Rows of another identity (other weights, problems or settings) are discarded; a torn last line is ignored.
     """
@@ -189,13 +190,11 @@ class Partial:
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
         """Append graded samples; when this returns they are on disk."""
-        rows = list(rows)
         text = "".join(json.dumps(row) + "\n" for row in rows)
         with readable("write", self.path), open(self.path, "ab") as handle:
             handle.write(text.encode("ascii"))
             handle.flush()
             os.fsync(handle.fileno())
-        self.rows.update({(row["problem_id"], row["sample"]): row for row in rows})
 
     def know(self, rows: Iterable[dict[str, Any]]) -> None:
         """Add samples that are stored elsewhere and need not be drawn again."""

@@ -167,5 +167,5 @@ def _valid(kind: Any, value: Any, where: Path) -> Any:
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        first = error.errors()[0]
         raise ConfigError(f"{where}: {first['msg']} (got {first['input']!r})") from None

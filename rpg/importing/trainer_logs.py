@@ -81,7 +81,7 @@ def read(
     Raises:
         LogError: the file cannot be read, is not such a log, or lacks a column of that name.
     """
-    known, parse = KINDS[kind]
+    our_names, parse = KINDS[kind]
     scores = scores or {}
     try:
         text = path.read_text("utf-8-sig")
@@ -91,7 +91,7 @@ def read(
     if not rows:
         raise LogError(f"{path}: holds no step; expected {_EXPECTED[kind]}")
     names = dict.fromkeys(name for row in rows for name in row if name != "step")
-    columns = {ours: theirs for theirs, ours in known.items() if theirs in names}
+    columns = {ours: theirs for theirs, ours in our_names.items() if theirs in names}
     if kind == "trl":
         functions = (re.fullmatch(r"rewards/(.+)/mean", name) for name in names)
         columns |= {f"reward_{match[1]}": match[0] for match in functions if match}
@@ -101,8 +101,8 @@ def read(
     columns |= dict(mapping or {})
     _require(path, names, (*columns.values(), *scores.values()))
     if not columns and not scores:
-        there = ", ".join(names)
-        raise LogError(f"{path}: say which column holds what: --map reward=COLUMN. There are: {there}")
+        shown = ", ".join(names)
+        raise LogError(f"{path}: say which column holds what: --map reward=COLUMN. There are: {shown}")
     steps: dict[int, Row] = {}
     for row in rows:
         values = {ours: row[theirs] for ours, theirs in columns.items() if _is_number(row.get(theirs))}

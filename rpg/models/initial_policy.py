@@ -130,6 +130,7 @@ def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
     set_chat_template(tokenizer, chat_of(spec.task))
     if warm is None:
         return Policy(build_tiny(spec.model, tokenizer, seed=0), tokenizer)
+    assert warm.seed is not None, "a RunSpec has filled it in"
     demos = demonstrations_of(spec.task, splits)
     policy = Policy(build_tiny(spec.model, tokenizer, warm.seed), tokenizer)
     threads = torch.get_num_threads()

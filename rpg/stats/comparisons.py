@@ -36,12 +36,14 @@ _RESEMBLANCE = (0.3, 1.0, 2.5)
 _RESEMBLANCE_BASELINE = 2.5
 _AGAINST_ZERO = 0.2, 0.35
 """Power of spread / (spread + noise) in the prior, pooled and pairwise: 0 would expect seeds that do not differ."""
-CROWDING = 0.1
+_CROWDING = 0.1
 """Power of the number of differences by which p-values grow: of many, the routes agree less often."""
 _EDGE = 0.15
 """Share of the largest possible variance of problems that intervals assume near 0 and 1 (`Family`)."""
 _SHARES = {3: (0.9, 0.65), 5: (0.65, 0.85), 10: (0.45, 1.0)}
 """Seeds -> share of the level for the routes pooled and pairwise; their sum exceeds 1 because they agree so often."""
+_NOTHING_TO_POOL = 0.85
+"""Least share of the pairwise route where it is the only one: with two variants."""
 
 _ROUNDING = 1e-20
 """Variances below this are of rounding: scores are between 0 and 1."""
@@ -75,8 +77,12 @@ class Family(NamedTuple):
         shares = [
             np.interp(self.seeds, list(_SHARES), share) for share in zip(*_SHARES.values(), strict=True)
         ]
-        smaller = np.minimum(pooled / shares[0], self._tail(self.pairwise, size, excess) / shares[1])
-        return np.asarray(np.minimum(smaller * max(1.0, self.difference.shape[1] / 2) ** CROWDING, 1.0))
+        pairwise = self._tail(self.pairwise, size, excess)
+        differences = self.difference.shape[1]
+        if differences == 1:
+            return np.asarray(np.minimum(pairwise / max(shares[1], _NOTHING_TO_POOL), 1.0))
+        smaller = np.minimum(pooled / shares[0], pairwise / shares[1])
+        return np.asarray(np.minimum(smaller * (differences / 2) ** _CROWDING, 1.0))
 
     def intervals(self, error: float) -> tuple[np.ndarray, np.ndarray]:
         """Bounds (N, m) within [-1, 1]: the truths whose p-value is at least `error`."""

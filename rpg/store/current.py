@@ -29,6 +29,9 @@ OUTDATED = "outdated"
 FRESH = "fresh"
 """Key in the manifest of a run that must not take over what older code trained, in any sweep."""
 
+START = "model.warm_start.seed"
+"""It is part of an axis `seed` where every run has its own seed there."""
+
 DATA = "data"
 """Name of the digest of a run's problems among its settings."""
 
@@ -107,8 +110,9 @@ def require_comparable(runs: Mapping[str, Manifest]) -> None:
                 f"{' and '.join(names)} are both {variant} with seed {seed}: one of them would count twice"
             )
     (first, reference), *others = [*runs.items()] or [("", {})]
+    follows = {START} if all(flat(run["spec"]).get(START) == run["seed"] for run in runs.values()) else set()
     for name, manifest in others:
-        axes = {*(manifest.get("axes") or {}), *(reference.get("axes") or {}), "seed"}
+        axes = {*(manifest.get("axes") or {}), *(reference.get("axes") or {}), "seed", *follows}
         fields = [field for field in differing(manifest, reference) if not _varied(field, axes)]
         if fields:
             raise NotComparable(

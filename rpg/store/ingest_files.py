@@ -182,7 +182,7 @@ def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warning
 def _measurements(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) -> tuple[Rows, list[str]]:
     """The files that can be opened, and the names of all measurements in them. Columns ignore case, so of `A` and `a`
     only the first is kept."""
-    found: set[str] = set()
+    written: set[str] = set()
 
     def scan(part: Rows) -> None:
         rows = db.execute(
@@ -190,17 +190,17 @@ def _measurements(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) ->
                ignore_errors=true, hive_partitioning=false)""",
             [patterns(part)],
         )
-        found.update(name for (name,) in rows.fetchall())
+        written.update(name for (name,) in rows.fetchall())
 
     files = each_readable(files, scan, warnings)
-    known = {
+    columns = {
         column[0].lower(): column[0] for column in db.execute("SELECT * FROM metrics LIMIT 0").description
     }
     names = []
-    for name in sorted(found):
+    for name in sorted(written):
         if not name or name.lower() in {*KEYS, "filename"}:
             continue
-        kept = known.setdefault(name.lower(), name)
+        kept = columns.setdefault(name.lower(), name)
         if kept == name:
             names.append(name)
         else:

@@ -143,7 +143,7 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
                 f"trained at different git revisions: {_listed(groups)}; the code that training imports is the same"
             )
     for name in provenance.PINS:
-        groups = {f"{name} {version}": found for version, found in _versions(recorded, name).items()}
+        groups = {f"{name} {version}": attempts for version, attempts in _versions(recorded, name).items()}
         if len(groups) > 1:
             lines.append(f"trained with different versions of {name}: {_listed(groups)}")
     groups = _groups(recorded, _processor, _processor)

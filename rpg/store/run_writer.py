@@ -45,9 +45,9 @@ def append_metrics(folder: RunFolder, attempt: int, record: Mapping[str, Any]) -
 
 def note_removed(folder: RunFolder, steps: Iterable[int]) -> None:
     """Record that checkpoints are about to be removed for good."""
-    known = folder.removed_steps()
-    if not known.issuperset(steps := set(steps)):
-        atomic_write_json(folder.checkpoints / "removed.json", {"steps": sorted(known | steps)})
+    removed = folder.removed_steps()
+    if not removed.issuperset(steps := set(steps)):
+        atomic_write_json(folder.checkpoints / "removed.json", {"steps": sorted(removed | steps)})
 
 
 def claim_run(folder: RunFolder, pid: int | None = None, pgid: int | None = None) -> None:

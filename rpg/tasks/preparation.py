@@ -65,8 +65,8 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
     DataError: problems that cannot be used (the message names file, line and field); StoreError: the cache cannot be
     written.
     """
-    there = data_files(spec, home)
-    folder = there.train.parent
+    prepared = data_files(spec, home)
+    folder = prepared.train.parent
     with once(folder) as build:
         if build is not None:
             splits = load_problems(spec.task)
@@ -74,7 +74,7 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
             for name, problems in files.items():
                 _write(build / f"{name}.parquet", name, problems, "train" if name == "train" else "test")
             _write_report(build, spec, splits, {name: len(problems) for name, problems in files.items()})
-    return there
+    return prepared
 
 
 def data_files(spec: RunSpec, home: Path, digest: str | None = None) -> PreparedData:

@@ -196,6 +196,14 @@ def test_the_shipped_configurations_keep_their_identities():
     assert shipped == set(pinned)
 
 
+def test_runs_of_before_the_initial_model_was_a_factor_keep_their_identities():
+    """Their manifests have `warm_start.seed: 0` with every seed."""
+    runs = load_file(CONFIGS / "sweeps/quickstart.yaml", {"model.warm_start.seed": 0}, lambda spec: "d").runs
+    assert [run.run_id for run in runs[1:3]] == ["13f5e0bde3e7b7d9", "eaa017a6b36dbba4"]
+    crossed = load_file(CONFIGS / "sweeps/quickstart.yaml", {}, lambda spec: "d").runs
+    assert [run.spec.model.warm_start.seed for run in crossed[:3]] == [0, 1, 2]
+
+
 class PlantedTraining(Training):
     planted: float = 0.5
 
@@ -259,6 +267,13 @@ def test_a_section_at_its_defaults_is_not_the_absence_of_the_section():
     assert identity(none, "d") != identity(default, "d")
     cold = resolve({"model": {"warm_start": None}}, "x")
     assert identity(cold, "d") != identity(RunSpec(), "d")
+
+
+def test_a_run_of_defaults_has_the_defaults_of_the_schema():
+    """Sections are known by their types, so one that is new keeps the identities of runs that do not set it."""
+    schema = [leaf for leaf in leaves(RunSpec()) if not leaf.dotted.startswith("algorithm.")]
+    assert len(schema) > 60
+    assert {leaf.dotted: leaf.value for leaf in schema} == {leaf.dotted: leaf.default for leaf in schema}
 
 
 def test_a_field_without_a_default_always_counts():

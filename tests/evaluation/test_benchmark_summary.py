@@ -118,6 +118,7 @@ def test_pass_at_k_is_unbiased(shape):
 
 
 def test_pass_at_every_power_of_two():
+    assert list(summarise(rows([[1, 0, 0, 0]])).pass_at) == [1, 2, 4]
     found = summarise(rows([[1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]]))
     assert list(found.pass_at) == [1, 2, 4, 6]
     assert found.pass_at[1].mean == pytest.approx(found.mean_at_k.mean)

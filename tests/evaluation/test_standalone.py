@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from rpg.config.errors import ConfigError
-from rpg.evaluation import evaluate
-from rpg.evaluation.graded_samples import Partial
+from rpg.evaluation import evaluate, graded_samples
+from rpg.evaluation.graded_samples import Partial, Progress
 from rpg.models.truncated_sampling import Restriction
 from rpg.store.locks import Busy, only_one
 from rpg.store.samples import EVAL_COLUMNS, read_samples
@@ -116,16 +116,32 @@ def test_a_kill_loses_no_graded_sample(checkpoints, own_benchmark, tmp_path):
     text = partial.read_text().replace('"reason": "wrong"', '"reason": "wrong, from before"', 5)
     partial.write_text(text)
     engine = {"type": "local", "rows": 8}
-    progress = []
-    [resumed] = evaluate(
-        checkpoints[0], [own_benchmark], out=out, engine=engine, say=progress.append, **LIMITS
-    )
+    lines = []
+    [resumed] = evaluate(checkpoints[0], [own_benchmark], out=out, engine=engine, say=lines.append, **LIMITS)
+    assert next(line for line in lines if "samples" in line) == "mine: 24/96 samples"
+    assert any(line.startswith("mine: 96/96 samples, ") for line in lines)
     [whole] = evaluate(checkpoints[0], [own_benchmark], out=tmp_path / "w", engine=engine, say=str, **LIMITS)
     marked = [row for row in samples(resumed) if row["reason"] == "wrong, from before"]
     assert len(marked) == 5
     plain = [{**row, "reason": row["reason"].removesuffix(", from before")} for row in samples(resumed)]
     assert plain == samples(whole)
     assert not partial.exists()
+
+
+def test_progress_in_words():
+    progress = Progress(done=50, total=200, tokens=900, seconds=30.0, fresh=10)
+    assert str(progress) == "50/200 samples, 30 tokens/s, 7:30 left"
+    assert str(Progress(40, 200, 0, 0.0, 0)) == "40/200 samples"
+    assert str(Progress(41, 200, 5, 0.0, 1)) == "41/200 samples, 0 tokens/s, 0:00 left"
+
+
+def test_progress_is_said_from_time_to_time_and_at_the_end(monkeypatch):
+    lines, clock = [], [100.0]
+    monkeypatch.setattr(graded_samples.time, "monotonic", lambda: clock[0])
+    report = graded_samples.progress_lines("mine", lines.append)
+    for done, clock[0] in enumerate((100.0, 109.0, 110.5, 111.0, 112.0)):
+        report(Progress(done, 4, 0, 0.0, 0))
+    assert lines == ["mine: 0/4 samples", "mine: 2/4 samples", "mine: 4/4 samples"]
 
 
 def test_samples_of_other_settings_are_not_mixed_in(tmp_path):

@@ -132,6 +132,24 @@ def test_impossible_tokens_are_never_drawn():
     assert torch.allclose(entropy, torch.full((4,), 2.0).log())
 
 
+@pytest.mark.parametrize("greedy", [False, True])
+def test_several_draws_from_one_row_are_draws_from_its_copies(greedy):
+    generator = torch.Generator().manual_seed(0)
+    logits, row_of = torch.randn(3, 7, generator=generator), torch.tensor([0, 0, 2, 1, 2])
+    u = None if greedy else torch.rand(5, generator=generator)
+    for drawn, copied in zip(draw(logits, u, 0.7, row_of), draw(logits[row_of], u, 0.7), strict=True):
+        assert torch.allclose(drawn.double(), copied.double())
+
+
+def test_finished_responses_are_counted():
+    told = []
+    drawn = sampled(
+        LeanEngine(model()), PROMPTS, 8, 10, stop=(2, 11), tell=lambda *counts: told.append(counts)
+    )
+    lengths = drawn.batch.lengths[~drawn.truncated]
+    assert told == [(int((lengths <= t).sum()), t) for t in range(1, told[-1][1] + 1)]
+
+
 @pytest.mark.parametrize("kind", [gpt2, llama, windowed])
 @pytest.mark.parametrize("width", [1, 9])
 def test_a_prompt_that_is_computed_once_changes_nothing(kind, width):

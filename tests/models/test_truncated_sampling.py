@@ -12,9 +12,16 @@ from rpg.models import lean as lean_pass
 from rpg.models.decoding import Batch
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.tokenizer import Stopper, build_tokenizer
-from rpg.models.truncated_sampling import Lists, Restriction, concatenated
+from rpg.models.truncated_sampling import (
+    Lists,
+    Restriction,
+    concatenated,
+    evaluation_restriction,
+    restriction_of,
+)
 from tests.models.expected import log_probs, sampled
 from tests.models.test_lean import model
+from tests.tiny import make_spec
 
 PROMPTS = [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3]]
 ENDS = (2, 11)
@@ -124,6 +131,15 @@ def test_each_option_leaves_what_transformers_leaves():
     assert both.kept(logits).equal(
         TopPLogitsWarper(0.8)(None, TopKLogitsWarper(7)(None, logits)) > -torch.inf
     )
+
+
+def test_an_evaluation_truncates_as_it_says_and_ends_as_the_rollout_does():
+    assert (
+        not Restriction().truncates and Restriction(min_p=0.1).truncates and Restriction(top_p=0.9).truncates
+    )
+    spec = make_spec(rollout={"top_k": 5, "min_response_tokens": 2}, evaluation={"top_p": 0.9, "min_p": 0.1})
+    assert restriction_of(spec.rollout) == Restriction(top_k=5, min_tokens=2)
+    assert evaluation_restriction(spec) == Restriction(top_p=0.9, min_p=0.1, min_tokens=2)
 
 
 def test_parts_of_a_batch_keep_their_tokens():

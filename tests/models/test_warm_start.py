@@ -55,10 +55,14 @@ def test_the_cache_is_used_and_shared_by_what_does_not_matter(home):
     spec = make_spec()
     folder = prepare_model(spec, home, quiet)
     lines = []
-    other = make_spec(seed=9, algorithm="dapo", rollout={"max_response_tokens": 5}, training={"steps": 9})
+    other = make_spec(algorithm="dapo", rollout={"max_response_tokens": 5}, training={"steps": 9})
     assert prepare_model(other, home, lines.append) == folder and lines == []
     assert model_digest(make_spec(model={"hidden_size": 64})) != model_digest(spec)
-    assert model_digest(make_spec(model={"warm_start": {"seed": 1}})) != model_digest(spec)
+    follows = model_digest(make_spec(seed=1))
+    assert follows == model_digest(make_spec(model={"warm_start": {"seed": 1}})) != model_digest(spec)
+    assert model_digest(make_spec(seed=1, model={"warm_start": {"seed": 0}})) == model_digest(spec), (
+        "fixed on purpose"
+    )
 
 
 def test_a_damaged_cache_is_made_again(tmp_path):
@@ -158,7 +162,7 @@ def test_a_pretrained_model_is_fine_tuned_on_demonstrations_once_and_remembers(t
         "b"
     )  # as all demonstrations of chains do
     again: list[str] = []
-    other = RunSpec.model_validate(run | {"seed": 7, "algorithm": "dapo"})
+    other = RunSpec.model_validate(run | {"algorithm": "dapo"})
     assert prepare_model(other, tmp_path, again.append) == prepare_model(spec, tmp_path, again.append)
     assert again == []
     settings = run["model"] | {"warm_start": supervised(seed=1)}

@@ -102,6 +102,19 @@ def test_mean_accuracy_and_its_difference_by_hand(layout):
     assert row(summary(layout), "grpo", "mean")["verdict"] == ""
 
 
+def test_a_table_whose_seeds_share_one_initial_model_says_so(layout):
+    def start(seed_of):
+        for run in layout.run_folders("demo"):
+            manifest = json.loads(run.manifest_path.read_text())
+            manifest["spec"]["model"] = {"type": "tiny", "warm_start": {"seed": seed_of(manifest["seed"])}}
+            run.manifest_path.write_text(json.dumps(manifest))
+
+    start(lambda seed: 0)
+    assert "one initial model (model.warm_start.seed 0)" in shown(layout)
+    start(lambda seed: seed)
+    assert "one initial model" not in shown(layout)
+
+
 def test_p_values_are_corrected_per_family(tmp_path):
     layout = write_sweep(tmp_path, "demo", ("a", "b", "c", "d"), (0, 1, 2), SHAPE)
     table = summary(layout).table

@@ -201,6 +201,17 @@ def test_an_axis_may_differ_and_so_may_all_fields_of_a_kind():
         require_comparable(runs)
 
 
+def test_initial_models_may_differ_where_each_follows_its_seed():
+    def table(*starts):
+        specs = [{"model": {"warm_start": {"seed": start}}} for start in starts]
+        return {str(seed): manifest(spec, seed, axes={"seed": seed}) for seed, spec in enumerate(specs)}
+
+    require_comparable(table(0, 1, 2))
+    require_comparable(table(0, 0, 0))
+    with pytest.raises(NotComparable, match=r"model\.warm_start\.seed"):
+        require_comparable(table(0, 1, 0))
+
+
 def test_a_run_deleted_by_hand_is_pending_in_every_view(twice):
     gone = current_runs(twice, "demo")[0]
     shutil.rmtree(gone.path)
