@@ -106,5 +106,7 @@ def sentence(design: Design, spread: Spreads, difference: float) -> str:
     seeds, problems = seeds_needed(design, spread, difference), problems_needed(design, spread, difference)
     ways = [f"about {seeds} seeds"] if seeds else []
     ways += [f"about {problems:,} problems"] if problems else []
-    needed = " or ".join(ways) or "more than 100 seeds, and no number of problems"
-    return f"{text}; {100 * difference:g} points take {needed}"
+    points = f"{100 * difference:g} points"
+    if not ways:
+        return f"{text}; neither 100 seeds nor more problems alone find {points}"
+    return f"{text}; {points} take {' or '.join(ways)}"
