@@ -103,7 +103,7 @@ def main() -> None:
     rows = Batch(prompts, torch.arange(shape.responses) // 16, tokens, lengths)
     print(f"{int(lengths.sum()):,} response tokens of {shape.responses} responses, {groups} prompts")
     for name, lean in (("lean", True), ("transformers", False)):
-        policy = Policy(lm, Tokenizer(), lean=lean)  # type: ignore[arg-type]
+        policy = Policy(lm, Tokenizer(), lean=lean)
         kept, again = ((peak(policy, rows, r) / 1e6, *seconds(policy, rows, r)) for r in (False, True))
         same = all(a.equal(b) for a, b in zip(kept[2], again[2], strict=True))
         print(

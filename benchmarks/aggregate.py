@@ -76,7 +76,7 @@ def measure(layout: Layout, options: argparse.Namespace) -> None:
         print(f"full build: {wall:.2f} s ({used:.1f} s of processor time, load {os.getloadavg()[0]:.1f})")
     with connect(layout) as db:
         counts = {
-            name: db.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
+            name: db.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
             for name in ("runs", "metrics", "evals", "samples")
         }
     size = sum(path.stat().st_size for path in layout.analytics.glob("*.duckdb")) / 1e6

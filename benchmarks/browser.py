@@ -56,7 +56,7 @@ def dashboard(home: Path) -> Iterator[tuple[str, psutil.Process]]:
         while not _answers(f"http://127.0.0.1:{port}/_stcore/health"):
             if server.poll() is not None or time.monotonic() > deadline:
                 server.kill()
-                raise RuntimeError(f"the dashboard did not start: {server.stdout.read().decode()}")
+                raise RuntimeError(f"the dashboard did not start: {server.communicate()[0].decode()}")
             time.sleep(0.2)
         yield f"http://127.0.0.1:{port}", psutil.Process(server.pid)
     finally:

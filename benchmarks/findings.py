@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import altair as alt
 import duckdb
@@ -66,15 +66,17 @@ def accuracies(db: duckdb.DuckDBPyConnection, sweep: str, variant: str) -> list[
 
 
 def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
-    """A table of paired differences: p by Holm over the table, and the intervals by which it decides."""
-    found = [stats.compare(mine, theirs) for *_, mine, theirs in tests]
-    p_values = [one.p for one in found]
+    """A table of paired differences: p by Holm over the table, and intervals that hold together."""
+    found = [
+        stats.family([np.stack([one, other])[None] for one, other in zip(theirs, mine, strict=True)])
+        for *_, mine, theirs in tests
+    ]
+    corrected = stats.holm(np.array([one.p_values().item() for one in found]))
     lines = [f"| {heads[0]} | {heads[1]} | difference | p, corrected |", "|---|---|--:|--:|"]
-    for (one, other, *_), result, p, level in zip(
-        tests, found, stats.holm(p_values), stats.holm_levels(p_values), strict=True
-    ):
-        low, high = stats.student_interval(result.difference, result.standard_error, result.df, level)
-        lines.append(f"| {one} | {other} | {result.difference:+.3f} ± {(high - low) / 2:.3f} | {_p(p)} |")
+    for (one, other, *_), result, p in zip(tests, found, corrected, strict=True):
+        low, high = result.intervals(stats.ERROR / len(tests))
+        interval = f"[{low.item():+.3f}, {high.item():+.3f}]"
+        lines.append(f"| {one} | {other} | {result.difference.item():+.3f} {interval} | {_p(p)} |")
     return lines
 
 
@@ -295,7 +297,7 @@ def _matched(data: pandas.DataFrame) -> list[str]:
 
             p = 2 * float(student.sf(abs(t), len(differences) - 1))
             tests.append((title, level, estimate, p))
-    corrected = stats.holm([p for *_, p in tests])
+    corrected = stats.holm(np.array([p for *_, p in tests]))
     for (title, level, estimate, _), p in zip(tests, corrected, strict=True):
         half = (estimate.high - estimate.low) / 2
         lines.append(f"| {title} | {level:.2f} | {estimate.mean:+.3f} ± {half:.3f} | {_p(p)} |")
@@ -358,21 +360,25 @@ def diversity(db: duckdb.DuckDBPyConnection, sweep: str = "diversity") -> Found:
             + " | ".join([*texts, f"{count.mean:.2f} [{count.low:.2f}, {count.high:.2f}]"])
             + " |"
         )
-    tests = []
+    tests: list[tuple[str, str, str, Any, Any]] = []
     for beta in ("0.01", "0.03", "0.1"):
-        pair = [f"rpg-reinforce-{form} beta={beta}" for form in ("urkl", "ufkl")]
+        pair = (f"rpg-reinforce-urkl beta={beta}", f"rpg-reinforce-ufkl beta={beta}")
         for k in (SHOWN_K[0], SHOWN_K[-1]):
-            tests.append((*pair, f"pass@{k}", *(measured[name]["pass"][k] for name in pair)))
-        tests.append((*pair, heads[-1], *(found[name] for name in pair)))
+            ours, theirs = (measured[name]["pass"][k] for name in pair)
+            tests.append((*pair, f"pass@{k}", ours, theirs))
+        tests.append((*pair, heads[-1], found[pair[0]], found[pair[1]]))
     free, last = "rpg-reinforce-urkl beta=0", SHOWN_K[-1]
-    for what, mine, theirs in (
+    for what, ours, theirs in (
         (heads[0], measured[free]["pass"][1], measured["initial"]["pass"][1]),
         (f"pass@{last}", measured[free]["pass"][last], measured["initial"]["pass"][last]),
         (f"maj@{last}", measured[free]["maj"][last], measured["initial"]["maj"][last]),
         (heads[-1], found[free], found["initial"]),
     ):
-        tests.append((free, "initial", what, mine, theirs))
-    told = [(f"{names[one]}: {what}", names[other], *scores) for one, other, what, *scores in tests]
+        tests.append((free, "initial", what, ours, theirs))
+    told = [
+        (f"{names[name]}: {what}", names[against], ours, theirs)
+        for name, against, what, ours, theirs in tests
+    ]
     lines += ["", *differences(("variant", "against"), told)]
     drawn = {name: label.replace("RPG-REINFORCE-", "") for name, label in names.items()}
     labels = list(drawn.values())

@@ -96,7 +96,7 @@ def classes(arguments) -> None:
     with Grader(workers=arguments.workers) as grader:
         grades = grader.grade([(case.response, case.gold) for case in chosen])
     seconds = _processor_seconds() - before
-    counts, missed = Counter(), Counter()
+    counts, missed = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     lines = []
     for case, grade in zip(chosen, grades, strict=True):
         for key in ((case.group, case.kind), (case.group, "all")):
@@ -144,7 +144,7 @@ def disagreements(arguments) -> None:
     chosen = rng.sample(chosen, min(arguments.compare, len(chosen)))
     with Grader(workers=arguments.workers) as grader:
         grades = grader.grade([(case.response, case.gold) for case in chosen])
-    table, lines, names = Counter(), [], []
+    table, lines, names = Counter[tuple[tuple[str, str], str]](), [], list[str]()
     for case, grade in zip(chosen, grades, strict=True):
         theirs = others(case.response, case.gold)
         names = list(dict.fromkeys([*names, *theirs]))

@@ -118,6 +118,7 @@ def theirs(spec: RunSpec, home: Path, rollouts: int) -> tuple[float, float, floa
     policy = initial_policy(spec, home)
     problems = read_problems(prepare_data(spec, home).train)
     verifier, named = verifier_of(spec.task), spec.model.type == "pretrained"
+    assert isinstance(verifier, MarkerVerifier)
     seen: list[float] = []
 
     def rewards(completions, answer, **kwargs):
@@ -137,6 +138,7 @@ def theirs(spec: RunSpec, home: Path, rollouts: int) -> tuple[float, float, floa
     updates = training.prompts_per_step // training.mini_batch_prompts
     rows = training.mini_batch_prompts * rollout.group_size
     optimizer, clip = training.optimizer, spec.algorithm.clip
+    assert clip is not None
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(

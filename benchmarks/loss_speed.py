@@ -14,6 +14,7 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -120,7 +121,7 @@ def main() -> int:
     ]
     print(f"({args.rows}, {args.tokens}) float32, one thread, median of {args.rounds} x {args.repeats} calls")
     for name, ours, theirs in pairs:
-        times = {ours: [], theirs: []}
+        times: dict[Callable[[], object], list[float]] = {ours: [], theirs: []}
         for step in times:
             step()
         for _ in range(args.rounds):

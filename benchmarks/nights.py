@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from rpg.store.run_writer import write_failed
 
@@ -202,7 +203,7 @@ def one_night(home: Path, sets: Path) -> dict[str, object]:
     }
 
 
-def night_of(source: Path, home: Path, sets: Path) -> dict[str, object]:
+def night_of(source: Path, home: Path, sets: Path) -> dict[str, Any]:
     """A night with the code in `source`, in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "benchmarks.nights", "--night", str(home), str(sets)]

@@ -72,9 +72,8 @@ def take(page: Page, path: Path, whole: bool) -> None:
     page.wait_for_function(IDLE, arg=[0, "[data-testid=stVerticalBlock]"])
     page.wait_for_timeout(1200)  # charts fade in
     if whole:  # the page scrolls inside the window: a window as tall as the page shows all of it
-        page.set_viewport_size(
-            {"width": page.viewport_size["width"], "height": min(page.evaluate(TALL), 6000)}
-        )
+        width = page.evaluate("window.innerWidth")
+        page.set_viewport_size({"width": width, "height": min(page.evaluate(TALL), 6000)})
         page.wait_for_timeout(700)
     page.screenshot(path=path)
     Image.open(path).convert("RGB").save(path, optimize=True)

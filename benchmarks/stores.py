@@ -50,7 +50,7 @@ def main() -> None:
         values = sum(map(len, rows.values())) * len(names)
         print(f"{len(rows)} runs, {options.steps} steps, {len(names)} metrics: {values:,} values")
         write_events(Path(folder) / "events", rows, names)
-        times = {"ours": [], "TensorBoard": [], "MLflow": []}
+        times: dict[str, list[float]] = {"ours": [], "TensorBoard": [], "MLflow": []}
         for turn in range(3):
             tracking = Path(folder) / f"mlflow-{turn}.sqlite"
             found = {

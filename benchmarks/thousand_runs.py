@@ -52,6 +52,8 @@ found = tuner.fit()
 print(json.dumps({"seconds": time.time() - began, "errors": found.num_errors, "trials": len(found)}))
 """
 
+ROOT = Path(__file__).resolve().parents[1]
+
 
 def asked(url: str) -> float:
     """Seconds until the API has answered what the page of flow runs asks."""
@@ -69,12 +71,13 @@ def ours(runs: int, workers: int, root: Path) -> float:
     file.write_text(SWEEP.format(name="many", steps=1, every=1, seeds=list(range(runs))))
     with socket.socket() as probe:
         probe.bind((HOST, 0))
-        plan = Plan(probe.getsockname()[1], 0, None, "")
+        plan = Plan("rpg.__main__", probe.getsockname()[1], 0, None, "")
     server = services_of(layout, plan)[0]  # as `rpg serve` starts it, with the UI
     server.start()
     try:
         while not server.answers():
             time.sleep(0.2)
+        assert server.process is not None
         seconds = swept(layout, file, runs, workers, plan.api, psutil.Process(server.process.pid))
         if CHROMIUM:
             look(plan.ui)
@@ -85,7 +88,7 @@ def ours(runs: int, workers: int, root: Path) -> float:
 
 def swept(layout: Layout, file: Path, runs: int, workers: int, api: str, server: psutil.Process) -> float:
     command = [sys.executable, "-m", "benchmarks.trivial", "sweep", str(file), "--home", str(layout.home)]
-    environment = {**os.environ, "PREFECT_API_URL": api, "RPG_SLOTS": str(workers)}
+    environment = {**os.environ, "PREFECT_API_URL": api, "RPG_SLOTS": str(workers), "PYTHONPATH": str(ROOT)}
     environment["RPG_SLOTS_FOLDER"] = str(file.with_name("slots"))
     log, began = file.with_name("log"), time.monotonic()
     with log.open("wb") as out:
@@ -120,13 +123,13 @@ def look(ui: str) -> None:
         page.set_default_timeout(60_000)
         began = time.perf_counter()
         page.goto(f"{ui}/runs")
-        run = page.get_by_role("link", name="many", exact=True).first
+        run = page.get_by_role("link", name=re.compile("^sweep many")).first
         run.wait_for()
         print(f"UI: list of flow runs {time.perf_counter() - began:.1f} s", end="", flush=True)
         began = time.perf_counter()
         run.click()
         page.get_by_text(re.compile(r"\d Task runs")).first.wait_for()
-        page.get_by_text("Waiting for logs").wait_for()  # the tabs have settled
+        page.wait_for_load_state("networkidle")  # the tabs have settled
         page.get_by_text("Task Runs", exact=True).click()
         page.get_by_role("link", name=re.compile("^train ")).first.wait_for()
         print(f", the sweep with its task runs {time.perf_counter() - began:.1f} s")

@@ -48,6 +48,7 @@ def measure(way: str, positions: int, vocabulary: int, width: int) -> dict[str, 
     before, began = peak(), time.process_time()
     values = WAYS[way](hidden, weight, position, token, 0.9)
     (values * slope).sum().backward()
+    assert weight.grad is not None
     checksum = float(weight.grad.abs().sum())
     return {"seconds": time.process_time() - began, "GiB": peak() - before, "checksum": checksum}
 

@@ -100,12 +100,12 @@ class Patient(ABC):
         """Steps and samples the database counts more than once, and common runs that were trained twice to the end."""
         build(self.layout)
         with connect(self.layout) as db:
-            steps = db.execute(
+            [(steps,)] = db.execute(
                 "select count(*) - count(distinct (sweep, run, step)) from metrics"
-            ).fetchone()[0]
-            samples = db.execute(
+            ).fetchall()
+            [(samples,)] = db.execute(
                 "select count(*) - count(distinct (sweep, run, benchmark, step, problem_id, sample)) from samples"
-            ).fetchone()[0]
+            ).fetchall()
         common = set.intersection(*(set(seeds) for seeds in self.seeds.values()))
         shared = sum((f.path / "shared.json").exists() for f in self.folders())
         return steps + samples + max(len(common) - shared, 0)

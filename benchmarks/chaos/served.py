@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import httpx
 import psutil
@@ -99,7 +99,7 @@ class Served(Patient):
             retry = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}}
             self._ask("POST", f"/flow_runs/{self.runs[name]}/set_state", json=retry)
 
-    def _ask(self, method: str, path: str, **body: object) -> dict:
+    def _ask(self, method: str, path: str, **body: Any) -> dict:
         answer = self.api.request(method, path, **body)
         answer.raise_for_status()
         return answer.json()

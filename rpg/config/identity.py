@@ -81,7 +81,7 @@ def kind_of(field: FieldInfo, inherited: Kind) -> Kind:
 
 
 def _default(field: FieldInfo) -> Any:
-    default = field.get_default(call_default_factory=True)
+    default = field.get_default()
     if default is PydanticUndefined:
         return REQUIRED
     if _is_list(default):

@@ -269,6 +269,13 @@ def test_a_section_at_its_defaults_is_not_the_absence_of_the_section():
     assert identity(cold, "d") != identity(RunSpec(), "d")
 
 
+def test_a_run_of_defaults_has_the_defaults_of_the_schema():
+    """Sections are known by their types, so one that is new keeps the identities of runs that do not set it."""
+    schema = [leaf for leaf in leaves(RunSpec()) if not leaf.dotted.startswith("algorithm.")]
+    assert len(schema) > 60
+    assert {leaf.dotted: leaf.value for leaf in schema} == {leaf.dotted: leaf.default for leaf in schema}
+
+
 def test_a_field_without_a_default_always_counts():
     assert all(
         leaf.default is REQUIRED for _, leaf in FIELDS.values() if leaf.place == "model.pretrained.path"
