@@ -1,6 +1,7 @@
 """What a form may say: only what is there, only below allowed folders, never code and never the shell."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rpg.config.errors import ConfigError
 from rpg.config.shipped import SHIPPED
 from rpg.config.sweep_spec import load_sweep
 from rpg.planning.cost import Measured, size
+from rpg.store import Layout
 
 OWN = "name: mine\nrun: {{training: {{steps: 2}}, {extra}}}\naxes: {{seed: [0]}}\n"
 
@@ -49,20 +51,20 @@ def test_the_list_holds_what_ships_and_ones_own_even_when_it_is_broken(where):
         forms.sweep(where, "own/broken")
 
 
-def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where):
+def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where, tmp_path):
     own(where)
     (where.own / "broken.yaml").write_text("name: [")
     nothing = Measured({})
-    assert cost_line(SHIPPED / "sweeps" / "quickstart.yaml", nothing) == "21 runs, 1,260 optimizer steps"
+    layout = Layout.at(tmp_path)
+    line = cost_line(SHIPPED / "sweeps" / "quickstart.yaml", nothing, layout)
+    assert re.fullmatch(r"21 runs, 1,260 optimizer steps, finds \d+ points", line)
     spec = load_sweep(SHIPPED / "sweeps" / "quickstart.yaml", {}, lambda spec: "").runs[0].spec
     known = Measured({size(spec.model_dump(mode="json")): [1.0, 2.0, 3.0]})
-    assert (
-        cost_line(SHIPPED / "sweeps" / "quickstart.yaml", known)
-        == "21 runs, 1,260 optimizer steps, about 11 min"
-    )  # 21 x 15 steps x 2 s
-    assert cost_line(where.own / "mine.yaml", nothing).startswith("1 run, ")
-    assert cost_line(where.own / "broken.yaml", nothing) == "has a mistake"
-    assert "GPU hours, by arithmetic" in cost_line(SHIPPED / "paper" / "table6.yaml", nothing)
+    line = cost_line(SHIPPED / "sweeps" / "quickstart.yaml", known, layout)
+    assert re.search(r", about 11 min, finds \d+ points$", line), line  # 21 x 15 steps x 2 s
+    assert cost_line(where.own / "mine.yaml", nothing, layout).startswith("1 run, ")
+    assert cost_line(where.own / "broken.yaml", nothing, layout) == "has a mistake"
+    assert "GPU hours, by arithmetic" in cost_line(SHIPPED / "paper" / "table6.yaml", nothing, layout)
 
 
 def test_nights_are_what_ships_and_ones_own_folders_of_sweeps(where, tmp_path):
